@@ -19,7 +19,7 @@ from caas import logs
 from gpuclusters.domain.fabric import Baseboard, Partition, PartitionTable, table_for
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.lease.state import Limits
-from gpuclusters.tenancy import program_accounts
+from gpuclusters.tenancy import programs
 
 SETTINGS_VARIABLE = "GPU_CLUSTERS_SETTINGS"
 SECRETS_VARIABLE = "GPU_CLUSTERS_SECRETS"
@@ -131,7 +131,7 @@ class Settings(_Part):
     """All of it."""
 
     cluster: str
-    namespace: str = program_accounts.BASE
+    namespace: str = programs.BASE
     """Where the API lives; the other programs' namespaces are named after it."""
     gpu_resource: str = "nvidia.com/pgpu"
     huge_pages: bool = False
@@ -149,9 +149,9 @@ class Settings(_Part):
     api: Api
 
     @property
-    def accounts(self) -> program_accounts.Accounts:
+    def accounts(self) -> programs.Accounts:
         """Namespace and account of each program."""
-        return program_accounts.Accounts(self.namespace)
+        return programs.Accounts(self.namespace)
 
 
 def load(path: Path | None = None) -> Settings:

@@ -25,10 +25,9 @@ from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
 from gpuclusters.lease import model as lease_resource
 from gpuclusters.maintenance.resource import NodeMaintenance
-from gpuclusters.tenancy import isolation, pull_secret
+from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import model as tenancy_resource
-from gpuclusters.tenancy.program_accounts import Program
-from gpuclusters.tenancy.program_network import Place, Reach
+from gpuclusters.tenancy.programs import Place, Program, Reach
 from stacks import caas_api, caas_rke2, kata, machines, reach
 
 
@@ -259,7 +258,9 @@ def _registry_credentials(secrets: Secrets, tenant: TenantPlan) -> pulumi.Output
 
     def document(text: str) -> str:
         try:
-            return pull_secret.document(tenant.name, tenant.registry_auth, yaml.safe_load(text))
+            return tenancy_resource.docker_config(
+                tenant.name, tenant.registry_auth, yaml.safe_load(text)
+            )
         except (ValueError, yaml.YAMLError) as error:
             # Nothing of what could not be read: it may be the password.
             said = str(error) if type(error) is ValueError else "it is not YAML"

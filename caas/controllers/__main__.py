@@ -23,7 +23,7 @@ from caas.health import Health
 from caas.leader import Leader
 from caas.settings import Settings, SettingsError, load, secret
 from gpuclusters.tenancy.isolation import Network
-from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.programs import Program
 
 ELECTION = "gpu-clusters-controllers"
 PORT = 8081

@@ -14,7 +14,7 @@ from caas.controllers.background import run_beside
 from caas.controllers.tenancy_controller import TenancyController
 from gpuclusters.tenancy.isolation import Network
 from gpuclusters.tenancy.model import TENANCY
-from gpuclusters.tenancy.program_accounts import Accounts
+from gpuclusters.tenancy.programs import Accounts
 
 RESTART_SECONDS = 1.0
 _log = logging.getLogger(__name__)

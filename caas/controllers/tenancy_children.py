@@ -23,7 +23,7 @@ from gpuclusters.tenancy.objects import (
     SERVICE_ACCOUNT,
     Child,
 )
-from gpuclusters.tenancy.program_accounts import Accounts
+from gpuclusters.tenancy.programs import Accounts
 
 GRANT_SECONDS = 10.0
 """How long API servers may take to learn of a role that was just bound."""
@@ -110,10 +110,10 @@ class Children:
                 return Finding("tenancy.terminating", f"namespace {child.name} is just going")
             # One whose label was taken away is still ours.
             if not tenancy_objects.is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
-                return _foreign(spec)
+                return tenancy_objects.foreign(spec)
             self._view.namespaces.offer(live)
         elif not tenancy_objects.is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
-            return _foreign(spec)
+            return tenancy_objects.foreign(spec)
         if live["metadata"].get("deletionTimestamp"):
             return Finding("tenancy.terminating", tenancy_objects.remains(live))
         await self._put(child, self._view.namespaces)
@@ -156,10 +156,6 @@ class Children:
             if (kind, name) not in names
             and live["metadata"]["labels"].get(MANAGED_LABEL) == tenancy_objects.MANAGER
         ]
-
-
-def _foreign(spec: TenancySpec) -> Finding:
-    return Finding("tenancy.foreign", tenancy_objects.foreign(spec))
 
 
 async def _all(work: Sequence[Awaitable[Any]]) -> None:

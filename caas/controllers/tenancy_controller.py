@@ -21,10 +21,10 @@ from caas.controllers.tenancy_patience import Patience
 from caas.controllers.tenancy_queue import Failed, WorkQueue
 from caas.controllers.tenancy_trials import Trier
 from caas.controllers.tenancy_view import TenancyView
-from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.isolation import Network
 from gpuclusters.tenancy.model import FINALIZER, TENANCY, TenancySpec
-from gpuclusters.tenancy.program_accounts import Accounts
+from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import NOT_TRIED, Proof, prove
 
 WORKERS = 12
@@ -153,7 +153,7 @@ class TenancyController:
         """When to look again, if what was not ready yet lacks only what others are just about to do."""
         missing = {proof.fault.code for proof in proofs if proof.fault}
         known = self._tenancies.get(name)
-        if not missing or known is None or tenancy_conditions.ready(known):
+        if not missing or known is None or tenancy_proof.ready(known):
             return None
         if missing <= {"tenancy.not-observed", "tenancy.not-active", NOT_TRIED}:
             left = WAITING_SECONDS - self._patience.waited(name)
@@ -212,7 +212,7 @@ class TenancyController:
         tenancy = self._tenancies.get(name)
         if tenancy is None:
             return
-        new = tenancy_conditions.conditions(proofs, tenancy["metadata"]["generation"])
+        new = tenancy_proof.conditions(proofs, tenancy["metadata"]["generation"])
         home = self._view.namespaces.get(spec.namespace)
         extra = {"namespaceUid": home["metadata"]["uid"]} if home else {}
         await self._say(tenancy, new, **extra)
@@ -228,16 +228,16 @@ class TenancyController:
             _log.warning("%s: its status cannot be written either: %s", name, again)
 
     @staticmethod
-    def _not_ready(tenancy: Object, reason: str, message: str) -> tenancy_conditions.Condition:
-        return tenancy_conditions.not_ready(reason, message, tenancy["metadata"]["generation"])
+    def _not_ready(tenancy: Object, reason: str, message: str) -> tenancy_proof.Condition:
+        return tenancy_proof.not_ready(reason, message, tenancy["metadata"]["generation"])
 
     async def _say(
-        self, tenancy: Object, said: list[tenancy_conditions.Condition], **extra: Any
+        self, tenancy: Object, said: list[tenancy_proof.Condition], **extra: Any
     ) -> None:
         """Write the status if it says something new."""
         self._queue.settled(tenancy["metadata"]["name"])
         old = tenancy.get("status") or {}
-        conditions = tenancy_conditions.merged(said, old.get("conditions") or (), _now())
+        conditions = tenancy_proof.merged(said, old.get("conditions") or (), _now())
         new = {
             "observedGeneration": tenancy["metadata"]["generation"],
             "conditions": conditions,
@@ -250,7 +250,7 @@ class TenancyController:
         name = tenancy["metadata"]["name"]
         written = await self._cluster.patch(TENANCY, name, "", patch, subresource="status")
         self._take(written)
-        if news := tenancy_conditions.news(tenancy, written):
+        if news := tenancy_proof.news(tenancy, written):
             self._recorder.note(
                 written, reason=news.reason, action="Judge", note=news.note, kind=news.kind
             )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from caas import metrics
-from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy import proof as tenancy_proof
 
 Tenancy = Mapping[str, Any]
 
@@ -23,7 +23,7 @@ class Gauges:
     def asked(self, tenancy: Tenancy) -> None:
         """It was made or its spec changed."""
         name, generation = tenancy["metadata"]["name"], tenancy["metadata"]["generation"]
-        if tenancy_conditions.ready(tenancy):
+        if tenancy_proof.ready(tenancy):
             return
         if self._asked.get(name, (0, 0.0))[0] != generation:
             self._asked[name] = (generation, time.monotonic())

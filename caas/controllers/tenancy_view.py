@@ -13,7 +13,6 @@ from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.admission import POD_POLICY
 from gpuclusters.tenancy.isolation import BASELINE, POLICY, TENANT_LABEL
 from gpuclusters.tenancy.model import TenancySpec
-from gpuclusters.tenancy.network import node_view
 from gpuclusters.tenancy.objects import (
     ADMISSION_BINDING,
     ADMISSION_POLICY,
@@ -29,7 +28,7 @@ from gpuclusters.tenancy.objects import (
     RUNTIME_CLASS,
     SERVICE_ACCOUNT,
 )
-from gpuclusters.tenancy.proof import Evidence, Shared, Trials
+from gpuclusters.tenancy.proof import Evidence, Shared, Trials, node_view
 
 CHILDREN: tuple[ObjectKind, ...] = (
     ROLE_BINDING, RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT, NETWORK_POLICY,

@@ -14,7 +14,7 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Service
 
 from components.caas.program import METRICS, PART_OF
 from components.caas.system import System
-from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.programs import Program
 
 DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.tenancy.program_accounts import TENANTS_PROGRAMS, Program, tenant_role
+from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, Program, tenant_role
 
 _GET = ("get",)
 _FOLLOW = ("list", "watch")

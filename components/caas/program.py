@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from components.caas.system import SETTINGS_KEY, Home, System
-from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.programs import Program
 
 _SETTINGS_FOLDER = "/etc/gpu-clusters"
 _SECRETS_FOLDER = "/etc/gpu-clusters-secrets"

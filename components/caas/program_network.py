@@ -16,8 +16,7 @@ from components.caas.programs import (
     DEVICE_PLUGIN_PORT,
 )
 from components.caas.system import System
-from gpuclusters.tenancy.program_accounts import Program
-from gpuclusters.tenancy.program_network import POLICY, Ports, Reach, policies
+from gpuclusters.tenancy.programs import POLICY, Ports, Program, Reach, network_policies
 
 PORTS = {
     Program.CONTROLLERS: Ports(metrics=CONTROLLERS_PORT),
@@ -47,7 +46,7 @@ class ProgramNetwork(pulumi.ComponentResource):
         super().__init__("gpu-clusters:caas:ProgramNetwork", name, None, opts)
         reach = pulumi.Output.from_input(args.reach)
         made = reach.apply(
-            lambda known: policies(
+            lambda known: network_policies(
                 known, PORTS, monitored=args.monitored, callers=list(args.callers)
             )
         )

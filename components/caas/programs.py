@@ -13,7 +13,7 @@ from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
 
 from components.caas.program import SERVES, HostFolder, ProgramArgs, granted, labels, pod_template
 from components.caas.system import System
-from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.programs import Program
 
 API_PORT = 8080
 """For tenants; nothing else is served there."""

@@ -14,7 +14,7 @@ from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, Role, Rol
 from components.caas import permissions
 from components.caas.admission import bound
 from gpuclusters.tenancy import program_admission
-from gpuclusters.tenancy.program_accounts import TENANTS_PROGRAMS, Accounts, Program, tenant_role
+from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, Accounts, Program, tenant_role
 
 SETTINGS_KEY = "settings.yaml"
 PART = {"app.kubernetes.io/part-of": "gpu-clusters"}

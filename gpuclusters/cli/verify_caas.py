@@ -16,7 +16,7 @@ from gpuclusters.config.lab import uses_lab
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.proof.evidence import About
 from gpuclusters.proof.evidence_isolation import IsolationEvidence
-from gpuclusters.tenancy.intruder import Target, attack
+from gpuclusters.tenancy.intrusion import Target, attack
 from lab import issuer
 
 _TOKEN_SECONDS = 600

@@ -20,17 +20,17 @@ from gpuclusters.config.base import (
 )
 from gpuclusters.config.exposure import Exposure
 from gpuclusters.domain import naming
-from gpuclusters.tenancy import program_accounts
-from gpuclusters.tenancy.program_accounts import Accounts
+from gpuclusters.tenancy import programs
+from gpuclusters.tenancy.programs import Accounts
 
 
 def _own(value: str) -> str:
     if naming.is_reserved_namespace(value):
         raise refusal("belongs to the cluster itself", "leave it out, or write one of your own")
-    if len(value) > program_accounts.LONGEST_BASE:
+    if len(value) > programs.LONGEST_BASE:
         raise refusal(
             "is too long: the names of the other programs' namespaces are made from it",
-            f"write at most {program_accounts.LONGEST_BASE} characters",
+            f"write at most {programs.LONGEST_BASE} characters",
         )
     return value
 
@@ -74,7 +74,7 @@ class Programs(Section):
 
     image: PinnedImage | None = None
     """Image built from `caas/Dockerfile`. Stated for existing clusters; the lab runs the checkout itself."""
-    namespace: ProgramsNamespace = program_accounts.BASE
+    namespace: ProgramsNamespace = programs.BASE
     """Where the API lives. Controllers and device plugin have namespaces of their own, named after this one
     without its ending `-system`: `gpu-clusters-controllers`, `gpu-clusters-device-plugin`."""
     replicas: Annotated[Integer, Field(ge=1, le=9)] = 2

@@ -53,23 +53,58 @@ _POD_SECURITY = ("fsGroup", "runAsGroup", "runAsNonRoot", "runAsUser", "seccompP
 _CONTAINER_SECURITY = ("allowPrivilegeEscalation", "capabilities")
 _BY_CONTROLLERS = ("nodeSelector", "schedulingGates")
 """What the lease controller changes of a pod that it lets go."""
+WRITES = ("CREATE", "UPDATE")
 
-_Rule = dict[str, str]
+Rules = dict[str, str]
+"""CEL expressions that must hold, by the message for who breaks them."""
 
 
-def _cel_list(values: Sequence[str]) -> str:
+def resource_rule(
+    group: str, version: str, resources: Sequence[str], operations: Sequence[str]
+) -> dict[str, Any]:
+    """Which requests a policy judges."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": list(operations),
+        "resources": list(resources),
+    }
+
+
+def policy(
+    matched: Sequence[Mapping[str, Any]],
+    rules: Rules,
+    *,
+    by: str = "",
+    variables: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A ValidatingAdmissionPolicy's spec; `by` restricts it to requests for which that CEL holds."""
+    spec: dict[str, Any] = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": list(matched)},
+        "validations": [
+            {"expression": expression, "message": message, "reason": "Forbidden"}
+            for message, expression in rules.items()
+        ],
+    }
+    if by:
+        spec["matchConditions"] = [{"name": "by-a-program", "expression": by}]
+    if variables:
+        spec["variables"] = [{"name": n, "expression": e} for n, e in variables.items()]
+    return spec
+
+
+def cel_list(values: Sequence[str]) -> str:
+    """A list of strings in CEL."""
     return "[" + ", ".join(f"'{value}'" for value in values) + "]"
 
 
-def _variables(values: Mapping[str, str]) -> list[_Rule]:
-    return [{"name": name, "expression": expression} for name, expression in values.items()]
-
-
-def _only(what: str, objects: str, allowed: Sequence[str]) -> _Rule:
+def _only(what: str, objects: str, allowed: Sequence[str]) -> Rules:
     """Each object of the list `objects` has none but the allowed keys."""
     return {
-        "expression": f"{objects}.all(o, o.all(k, k in {_cel_list(allowed)}))",
-        "message": f"{what} may have none but these: {', '.join(allowed)}",
+        f"{what} may have none but these: {', '.join(allowed)}": (
+            f"{objects}.all(o, o.all(k, k in {cel_list(allowed)}))"
+        )
     }
 
 
@@ -77,178 +112,132 @@ def _or(there: str, otherwise: str) -> str:
     return f"has({there}) ? {there} : {otherwise}"
 
 
-def _shape(resources: Sequence[str]) -> list[_Rule]:
+def _shape(resources: Sequence[str]) -> Rules:
     """Which fields there may be, and what those may say that Kubernetes fills in."""
     spec, main = "variables.spec", "variables.main"
-    return [
-        _only("spec", f"[{spec}]", _POD),
-        {
-            "expression": f"{spec}.containers.size() == 1",
-            "message": "a pod has one container: one VM holds one partition",
-        },
-        {
-            "expression": f"!has({spec}.automountServiceAccountToken) || "
-            f"{spec}.automountServiceAccountToken == false",
-            "message": "spec.automountServiceAccountToken must be false or left out",
-        },
-        _only("a container", f"[{main}]", _CONTAINER),
-        _only("spec.securityContext", f"[{_or(f'{spec}.securityContext', '{}')}]", _POD_SECURITY),
-        _only(
-            "the securityContext of a container",
-            f"[{_or(f'{main}.securityContext', '{}')}]",
-            _CONTAINER_SECURITY,
+    security, inner = f"{spec}.securityContext", f"{main}.securityContext"
+    token = f"{spec}.automountServiceAccountToken"
+    return {
+        **_only("spec", f"[{spec}]", _POD),
+        "a pod has one container: one VM holds one partition": f"{spec}.containers.size() == 1",
+        "spec.automountServiceAccountToken must be false or left out": (
+            f"!has({token}) || {token} == false"
         ),
-        {
-            "expression": f"!has({main}.securityContext) || !has({main}.securityContext.capabilities)"
-            f" || !has({main}.securityContext.capabilities.add)",
-            "message": "a container adds no capabilities",
-        },
-        {
-            "expression": f"has({main}.imagePullPolicy) && {main}.imagePullPolicy == 'Always'",
-            "message": "imagePullPolicy must be Always: an image that another tenant pulled is not had "
-            "for its name",
-        },
-        {
-            "expression": f"!has({main}.env) || {main}.env.all(e, !has(e.valueFrom))",
-            "message": "env takes no values from other objects",
-        },
-        _only(
-            "volumes",
-            f"({_or(f'{spec}.volumes', '[]')})",
-            ("name", "persistentVolumeClaim"),
+        **_only("a container", f"[{main}]", _CONTAINER),
+        **_only("spec.securityContext", f"[{_or(security, '{}')}]", _POD_SECURITY),
+        **_only("the securityContext of a container", f"[{_or(inner, '{}')}]", _CONTAINER_SECURITY),
+        "a container adds no capabilities": (
+            f"!has({inner}) || !has({inner}.capabilities) || !has({inner}.capabilities.add)"
         ),
-        {
-            "expression": f"!has({spec}.volumes) || {spec}.volumes.size() <= {MOST_VOLUMES}",
-            "message": f"a pod has at most {MOST_VOLUMES} volumes",
-        },
-        _only(
+        "imagePullPolicy must be Always: an image that another tenant pulled is not had "
+        "for its name": f"has({main}.imagePullPolicy) && {main}.imagePullPolicy == 'Always'",
+        "env takes no values from other objects": (
+            f"!has({main}.env) || {main}.env.all(e, !has(e.valueFrom))"
+        ),
+        **_only("volumes", f"({_or(f'{spec}.volumes', '[]')})", ("name", "persistentVolumeClaim")),
+        f"a pod has at most {MOST_VOLUMES} volumes": (
+            f"!has({spec}.volumes) || {spec}.volumes.size() <= {MOST_VOLUMES}"
+        ),
+        **_only(
             "volumeMounts",
             f"({_or(f'{main}.volumeMounts', '[]')})",
             ("mountPath", "name", "readOnly"),
         ),
-        _only("resources", "[variables.resources]", ("limits", "requests")),
-        _only("requests and limits", "[variables.limits, variables.requests]", resources),
-        {
-            "expression": f"!has({spec}.serviceAccountName) || {spec}.serviceAccountName == 'default'",
-            "message": "spec.serviceAccountName must be default or left out",
-        },
-        {
-            "expression": f"!has({spec}.imagePullSecrets) || "
-            f"{spec}.imagePullSecrets.all(s, s.name == '{PULL_SECRET}')",
-            "message": f"spec.imagePullSecrets may hold {PULL_SECRET} only",
-        },
-        {
-            "expression": f"!has({spec}.dnsPolicy) || {spec}.dnsPolicy == 'ClusterFirst'",
-            "message": "spec.dnsPolicy must be ClusterFirst or left out",
-        },
-        {
-            "expression": f"!has({spec}.schedulerName) || {spec}.schedulerName == 'default-scheduler'",
-            "message": "spec.schedulerName must be left out",
-        },
-        {
-            "expression": f"!has({spec}.tolerations) || {spec}.tolerations.all(t, "
-            f"has(t.key) && t.key in {_cel_list(TOLERATIONS)})",
-            "message": "spec.tolerations may hold those of Kubernetes itself only",
-        },
-        {
-            "expression": f"!has({spec}.schedulingGates) || "
-            f"{spec}.schedulingGates.all(g, g.name == '{LEASE_GATE}')",
-            "message": f"spec.schedulingGates may hold {LEASE_GATE} only",
-        },
-    ]
+        **_only("resources", "[variables.resources]", ("limits", "requests")),
+        **_only("requests and limits", "[variables.limits, variables.requests]", resources),
+        "spec.serviceAccountName must be default or left out": (
+            f"!has({spec}.serviceAccountName) || {spec}.serviceAccountName == 'default'"
+        ),
+        f"spec.imagePullSecrets may hold {PULL_SECRET} only": (
+            f"!has({spec}.imagePullSecrets) || "
+            f"{spec}.imagePullSecrets.all(s, s.name == '{PULL_SECRET}')"
+        ),
+        "spec.dnsPolicy must be ClusterFirst or left out": (
+            f"!has({spec}.dnsPolicy) || {spec}.dnsPolicy == 'ClusterFirst'"
+        ),
+        "spec.schedulerName must be left out": (
+            f"!has({spec}.schedulerName) || {spec}.schedulerName == 'default-scheduler'"
+        ),
+        "spec.tolerations may hold those of Kubernetes itself only": (
+            f"!has({spec}.tolerations) || {spec}.tolerations.all(t, "
+            f"has(t.key) && t.key in {cel_list(TOLERATIONS)})"
+        ),
+        f"spec.schedulingGates may hold {LEASE_GATE} only": (
+            f"!has({spec}.schedulingGates) || "
+            f"{spec}.schedulingGates.all(g, g.name == '{LEASE_GATE}')"
+        ),
+    }
 
 
-def _runtime(classes: Sequence[str], selector: Sequence[str]) -> list[_Rule]:
+def _runtime(classes: Sequence[str], selector: Sequence[str]) -> Rules:
     spec = "variables.spec"
-    return [
-        {
-            "expression": f"has({spec}.runtimeClassName) && "
-            f"{spec}.runtimeClassName in {_cel_list(classes)}",
-            "message": f"spec.runtimeClassName must be one of {', '.join(classes)}",
-        },
-        {
-            # The runtime class has added its own selector before this is asked.
-            "expression": f"!has({spec}.nodeSelector) || "
-            f"{spec}.nodeSelector.all(k, k in {_cel_list(selector)})",
-            "message": "spec.nodeSelector is not the tenant's to choose",
-        },
-    ]
+    return {
+        f"spec.runtimeClassName must be one of {', '.join(classes)}": (
+            f"has({spec}.runtimeClassName) && {spec}.runtimeClassName in {cel_list(classes)}"
+        ),
+        # The runtime class has added its own selector before this is asked.
+        "spec.nodeSelector is not the tenant's to choose": (
+            f"!has({spec}.nodeSelector) || {spec}.nodeSelector.all(k, k in {cel_list(selector)})"
+        ),
+    }
 
 
-def _images() -> list[_Rule]:
-    """`image.is_allowed`, in CEL."""
-    said, own = "variables.main.image", "variables.sources == ['']"
-    return [
-        {
-            "expression": f"{said}.matches('{image.FULL}')",
-            "message": "the image is written in full: registry.example.com/path:tag",
-        },
-        {
-            "expression": f"{own} ? {said}.matches('{image.PUBLIC}') && !{said}.matches('{image.LOCAL}') : "
-            f"variables.sources.exists(s, ({said}.find('{image.REPOSITORY}') + '/').startsWith(s + '/'))",
-            "messageExpression": f"{own} ? '{image.allowance(())}' : "
-            "'images come from ' + variables.sources.join(', ')",
-        },
-    ]
+_SAID = "variables.main.image"
+_NO_SOURCES = "variables.sources == ['']"
+_IMAGE_IN_FULL = {
+    "the image is written in full: registry.example.com/path:tag": (
+        f"{_SAID}.matches('{image.FULL}')"
+    )
+}
+# `image.is_allowed`, in CEL.
+_IMAGE_ALLOWED = {
+    "expression": f"{_NO_SOURCES} ? {_SAID}.matches('{image.PUBLIC}') && "
+    f"!{_SAID}.matches('{image.LOCAL}') : variables.sources.exists(s, "
+    f"({_SAID}.find('{image.REPOSITORY}') + '/').startsWith(s + '/'))",
+    "messageExpression": f"{_NO_SOURCES} ? '{image.allowance(())}' : "
+    "'images come from ' + variables.sources.join(', ')",
+    "reason": "Forbidden",
+}
 
 
-def _gpus(resource: str) -> list[_Rule]:
+def _gpus(resource: str) -> Rules:
     annotations = "variables.annotations"
     asked = f"'{resource}' in variables.limits"
-    return [
-        {
-            "expression": f"!({asked}) || ("
-            f"'{GPU_SIZES_ANNOTATION}' in {annotations} && "
-            f"{annotations}['{GPU_SIZES_ANNOTATION}'].split(',').exists(s, "
-            f"quantity(s).compareTo(quantity(string(variables.limits['{resource}']))) == 0))",
-            "message": f"a container asks for as many {resource} as a partition has: see the "
-            f"annotation {GPU_SIZES_ANNOTATION} of the namespace",
-        },
-        {
-            "expression": f"!({asked}) || variables.gated",
-            "message": f"a pod that asks for {resource} is made with the scheduling gate {LEASE_GATE}: "
-            "it gets its GPUs, and is let go, by a lease",
-        },
-    ]
-
-
-def _lease_variables(controllers: str) -> dict[str, str]:
-    def annotation(of: str) -> str:
-        there = (
-            f"has({of}.metadata.annotations) && '{LEASE_ANNOTATION}' in {of}.metadata.annotations"
-        )
-        return f"{there} ? {of}.metadata.annotations['{LEASE_ANNOTATION}'] : ''"
-
-    gates = "variables.spec.schedulingGates"
     return {
-        "byControllers": f"request.userInfo.username == '{controllers}'",
-        "gated": f"has({gates}) && {gates}.exists(g, g.name == '{LEASE_GATE}')",
-        "lease": annotation("object"),
-        "leaseBefore": f"oldObject != null ? ({annotation('oldObject')}) : ''",
+        f"a container asks for as many {resource} as a partition has: see the "
+        f"annotation {GPU_SIZES_ANNOTATION} of the namespace": (
+            f"!({asked}) || ('{GPU_SIZES_ANNOTATION}' in {annotations} && "
+            f"{annotations}['{GPU_SIZES_ANNOTATION}'].split(',').exists(s, "
+            f"quantity(s).compareTo(quantity(string(variables.limits['{resource}']))) == 0))"
+        ),
+        f"a pod that asks for {resource} is made with the scheduling gate {LEASE_GATE}: "
+        "it gets its GPUs, and is let go, by a lease": f"!({asked}) || variables.gated",
     }
+
+
+def _lease_annotation(of: str) -> str:
+    there = f"has({of}.metadata.annotations) && '{LEASE_ANNOTATION}' in {of}.metadata.annotations"
+    return f"{there} ? {of}.metadata.annotations['{LEASE_ANNOTATION}'] : ''"
 
 
 # On every request. A pod is judged by its shape once, when it is made, and stays as it is: so what is changed
 # here later does not keep the controllers from letting go of a pod that has been waiting.
-_ALWAYS: list[_Rule] = [
-    {
-        "expression": "!has(request.subResource) || request.subResource == ''",
-        "message": "ephemeral containers are refused, and a pod keeps its size",
-    },
-    {
-        "expression": "variables.made || (variables.byControllers ? variables.spec.all(k, "
-        f"k in {_cel_list(_BY_CONTROLLERS)} || "
+_ALWAYS: Rules = {
+    "ephemeral containers are refused, and a pod keeps its size": (
+        "!has(request.subResource) || request.subResource == ''"
+    ),
+    "spec stays as it was made; the lease controller alone lets a pod go "
+    f"({', '.join(_BY_CONTROLLERS)})": (
+        "variables.made || (variables.byControllers ? variables.spec.all(k, "
+        f"k in {cel_list(_BY_CONTROLLERS)} || "
         "(k in variables.before && variables.spec[k] == variables.before[k])) : "
-        "variables.spec == variables.before)",
-        "message": "spec stays as it was made; the lease controller alone lets a pod go "
-        f"({', '.join(_BY_CONTROLLERS)})",
-    },
-    _only("metadata.annotations", f"[{_or('object.metadata.annotations', '{}')}]", ANNOTATIONS),
-    {
-        "expression": "variables.byControllers || variables.lease == variables.leaseBefore",
-        "message": f"the annotation {LEASE_ANNOTATION} is the lease controller's to set",
-    },
-]
+        "variables.spec == variables.before)"
+    ),
+    **_only("metadata.annotations", f"[{_or('object.metadata.annotations', '{}')}]", ANNOTATIONS),
+    f"the annotation {LEASE_ANNOTATION} is the lease controller's to set": (
+        "variables.byControllers || variables.lease == variables.leaseBefore"
+    ),
+}
 
 
 def pod_policy(
@@ -268,52 +257,41 @@ def pod_policy(
         controllers: user name of the lease controller's service account.
         huge_pages: whether VMs are of huge pages, which pods then ask for.
     """
-    resources = ["cpu", "ephemeral-storage", "memory", gpu_resource]
+    gates = "variables.spec.schedulingGates"
     # `dyn`: the server's type checker knows the fields, and cannot list them.
-    variables = _variables(
-        {
-            "made": "request.operation == 'CREATE'",
-            "spec": "dyn(object.spec)",
-            "before": "oldObject == null ? {} : dyn(oldObject.spec)",
-            "main": "dyn(object.spec.containers[0])",
-            "resources": _or("variables.main.resources", "{}"),
-            "limits": _or("variables.resources.limits", "{}"),
-            "requests": _or("variables.resources.requests", "{}"),
-            "annotations": _or("namespaceObject.metadata.annotations", "{}"),
-            # A namespace without the annotation has no image at all.
-            "sources": f"'{IMAGES_ANNOTATION}' in variables.annotations ? "
-            f"variables.annotations['{IMAGES_ANNOTATION}'].split(',') : []",
-            **_lease_variables(controllers),
-        }
-    )
-    at_creation = [
-        *_shape([*resources, HUGE_PAGES] if huge_pages else resources),
-        *_runtime(runtime_classes, runtime_selector),
-        *_images(),
-        *_gpus(gpu_resource),
-    ]
-    rules = [
-        *(
-            {**rule, "expression": f"!variables.made || ({rule['expression']})"}
-            for rule in at_creation
-        ),
-        *_ALWAYS,
-    ]
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE", "UPDATE"],
-                    "resources": ["pods", "pods/ephemeralcontainers", "pods/resize"],
-                }
-            ]
-        },
-        "variables": variables,
-        "validations": [{**rule, "reason": "Forbidden"} for rule in rules],
+    variables = {
+        "made": "request.operation == 'CREATE'",
+        "spec": "dyn(object.spec)",
+        "before": "oldObject == null ? {} : dyn(oldObject.spec)",
+        "main": "dyn(object.spec.containers[0])",
+        "resources": _or("variables.main.resources", "{}"),
+        "limits": _or("variables.resources.limits", "{}"),
+        "requests": _or("variables.resources.requests", "{}"),
+        "annotations": _or("namespaceObject.metadata.annotations", "{}"),
+        # A namespace without the annotation has no image at all.
+        "sources": f"'{IMAGES_ANNOTATION}' in variables.annotations ? "
+        f"variables.annotations['{IMAGES_ANNOTATION}'].split(',') : []",
+        "byControllers": f"request.userInfo.username == '{controllers}'",
+        "gated": f"has({gates}) && {gates}.exists(g, g.name == '{LEASE_GATE}')",
+        "lease": _lease_annotation("object"),
+        "leaseBefore": f"oldObject != null ? ({_lease_annotation('oldObject')}) : ''",
     }
+    resources = ["cpu", "ephemeral-storage", "memory", gpu_resource]
+    before_images = {
+        **_shape([*resources, HUGE_PAGES] if huge_pages else resources),
+        **_runtime(runtime_classes, runtime_selector),
+        **_IMAGE_IN_FULL,
+    }
+    resource_rules = [
+        resource_rule("", "v1", ["pods", "pods/ephemeralcontainers", "pods/resize"], WRITES)
+    ]
+    made = policy(resource_rules, before_images | _gpus(gpu_resource), variables=variables)
+    at_creation = made["validations"]
+    at_creation.insert(len(before_images), dict(_IMAGE_ALLOWED))
+    for one in at_creation:
+        one["expression"] = f"!variables.made || ({one['expression']})"
+    made["validations"] += policy([], _ALWAYS)["validations"]
+    return made
 
 
 def service_policy() -> dict[str, Any]:
@@ -321,30 +299,17 @@ def service_policy() -> dict[str, Any]:
 
     The quota counts node ports and load balancers down to none; addresses it cannot count.
     """
-    rules = [
+    return policy(
+        [resource_rule("", "v1", ["services"], WRITES)],
         {
-            "expression": "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0",
-            "message": "spec.externalIPs is refused",
+            "spec.externalIPs is refused": (
+                "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0"
+            ),
+            "spec.type must be ClusterIP": (
+                "!has(object.spec.type) || object.spec.type == 'ClusterIP'"
+            ),
         },
-        {
-            "expression": "!has(object.spec.type) || object.spec.type == 'ClusterIP'",
-            "message": "spec.type must be ClusterIP",
-        },
-    ]
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE", "UPDATE"],
-                    "resources": ["services"],
-                }
-            ]
-        },
-        "validations": [{**rule, "reason": "Forbidden"} for rule in rules],
-    }
+    )
 
 
 def policy_binding(policy: str) -> dict[str, Any]:

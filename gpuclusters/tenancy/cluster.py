@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,8 @@ from gpuclusters.core.converge import Clock
 from gpuclusters.core.finding import Finding, refused
 from gpuclusters.domain import adoption
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.ports import ClusterObjects
+from gpuclusters.domain.ports import ClusterObjects, ObjectKind
 from gpuclusters.lease.model import GPU_LEASE, held_by
-from gpuclusters.tenancy import conditions as tenancy_conditions
 from gpuclusters.tenancy.isolation import BASELINE, POLICY
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
 from gpuclusters.tenancy.objects import (
@@ -32,15 +31,17 @@ from gpuclusters.tenancy.objects import (
     RUNTIME_CLASS,
     SERVICE_ACCOUNT,
 )
-from gpuclusters.tenancy.program_accounts import TENANTS_PROGRAMS, tenant_role
+from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, tenant_role
 from gpuclusters.tenancy.proof import (
     NOT_TRIED,
+    READY,
     Evidence,
     Proof,
     Shared,
     Trials,
     absent,
     prove,
+    ready,
     trial_pods,
 )
 
@@ -48,8 +49,6 @@ from gpuclusters.tenancy.proof import (
 DEFAULT_TIMEOUT_SECONDS = 120.0
 POLL_SECONDS = 0.5
 
-# Said by the inputs of the resource itself, so that they cannot disagree with the spec.
-_GIVEN_ELSEWHERE = ("tenant", "namespace")
 _WHO = (
     "the controllers of the cluster make a tenant's namespace and policies; look at their pods and "
     "at who leads: `kubectl get leases.coordination.k8s.io -A "
@@ -75,8 +74,7 @@ class TenancyInputs(BaseModel):
 
     @model_validator(mode="after")
     def _spec_is_valid(self) -> TenancyInputs:
-        twice = sorted(k for k in _GIVEN_ELSEWHERE if k in self.spec)
-        if twice:
+        if twice := sorted({"tenant", "namespace"} & self.spec.keys()):
             raise ValueError(f"spec: leave out {', '.join(twice)}; the resource has them as inputs")
         try:
             self.tenancy()
@@ -130,17 +128,16 @@ def ensure_tenancy(
         Refused: not enforced within the time; says what is missing, why, and who should act.
     """
     cluster.apply(TENANCY, tenancy_object(spec))
-    started = clock.now()
-    while True:
+    started, late = clock.now(), False
+    while not late:
         tenancy = cluster.get(TENANCY, spec.tenant)
         late = clock.now() - started + POLL_SECONDS > timeout_seconds
         if late or _controller(spec, tenancy) is None:
             judgement = judge(spec, tenancy, cluster)
             if judgement.ready:
                 return judgement
-        if late:
-            break
-        clock.sleep(POLL_SECONDS)
+        if not late:
+            clock.sleep(POLL_SECONDS)
     raise refused(
         f"{cluster.place}: tenant {spec.tenant}",
         "tenancy.not-enforced",
@@ -171,7 +168,7 @@ def _controller(spec: TenancySpec, live: Mapping[str, Any] | None) -> Finding | 
     differing = sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k))
     if differing:
         return Finding("tenancy.differs", f"the Tenancy object has another {', '.join(differing)}")
-    if tenancy_conditions.ready(live):
+    if ready(live):
         return None
     status, generation = live.get("status") or {}, live["metadata"].get("generation", 0)
     observed = status.get("observedGeneration")
@@ -182,37 +179,34 @@ def _controller(spec: TenancySpec, live: Mapping[str, Any] | None) -> Finding | 
             "tenancy.not-observed", f"no controller has looked at the Tenancy's change; {_WHO}"
         )
     said = {c.get("type"): c.get("message") for c in status.get("conditions") or ()}
-    return Finding(
-        "tenancy.not-ready", f"the controller says: {said.get(tenancy_conditions.READY)}"
-    )
+    return Finding("tenancy.not-ready", f"the controller says: {said.get(READY)}")
 
 
 def _evidence(spec: TenancySpec, cluster: ClusterObjects, trials: Trials | None) -> Evidence:
+    def one(kind: ObjectKind, name: str) -> Mapping[str, Any] | None:
+        return cluster.get(kind, name, spec.namespace)
+
+    def by_name(kind: ObjectKind) -> dict[str, Mapping[str, Any]]:
+        return {found["metadata"]["name"]: found for found in cluster.list(kind)}
+
+    roles = {name: one(ROLE_BINDING, name) for name in map(tenant_role, TENANTS_PROGRAMS)}
     classes = {name: cluster.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
     return Evidence(
         namespace=cluster.get(NAMESPACE, spec.namespace),
-        quota=cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace),
-        limit_range=cluster.get(LIMIT_RANGE, LIMIT_RANGE_NAME, spec.namespace),
-        service_account=cluster.get(SERVICE_ACCOUNT, DEFAULT_ACCOUNT, spec.namespace),
-        roles={
-            name: live
-            for name in map(tenant_role, TENANTS_PROGRAMS)
-            if (live := cluster.get(ROLE_BINDING, name, spec.namespace))
-        },
-        network_policy=cluster.get(NETWORK_POLICY, POLICY, spec.namespace),
+        quota=one(RESOURCE_QUOTA, spec.quota.name),
+        limit_range=one(LIMIT_RANGE, LIMIT_RANGE_NAME),
+        service_account=one(SERVICE_ACCOUNT, DEFAULT_ACCOUNT),
+        roles={name: live for name, live in roles.items() if live},
+        network_policy=one(NETWORK_POLICY, POLICY),
         shared=Shared(
             baseline=cluster.get(BASELINE_POLICY, BASELINE),
-            admission_policies=_by_name(cluster.list(ADMISSION_POLICY)),
-            admission_bindings=_by_name(cluster.list(ADMISSION_BINDING)),
+            admission_policies=by_name(ADMISSION_POLICY),
+            admission_bindings=by_name(ADMISSION_BINDING),
             nodes=cluster.list(NODE),
             runtime_classes={name: live for name, live in classes.items() if live},
         ),
         trials=trials,
     )
-
-
-def _by_name(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
-    return {one["metadata"]["name"]: one for one in objects}
 
 
 def observe_tenancy(spec: TenancySpec, cluster: ClusterObjects) -> Judgement | None:

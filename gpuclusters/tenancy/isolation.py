@@ -1,6 +1,5 @@
 """What isolates a tenant in a Kubernetes cluster, as plain objects.
 
-Every function renders one object's `spec`, or part of it, from plain values. Nothing here talks to a cluster.
 Sources: Cilium's policy language (an allow is a union, a deny always wins, a direction is closed as soon as
 one rule selects it); Kubernetes' documentation of quotas, which count extended resources under
 `requests.` only.
@@ -8,7 +7,7 @@ one rule selects it); Kubernetes' documentation of quotas, which count extended 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,14 +35,12 @@ NOT_THE_INTERNET = (
     "192.168.0.0/16",
 )
 DNS_SERVERS = {
-    "matchLabels": {
-        "k8s:io.kubernetes.pod.namespace": "kube-system",
-        "k8s:k8s-app": "kube-dns",
-    }
+    "matchLabels": {"k8s:io.kubernetes.pod.namespace": "kube-system", "k8s:k8s-app": "kube-dns"}
 }
 """The pods of the cluster's DNS, by the labels that every distribution gives them."""
 FABRIC_MANAGER_PORT = 6666
-KUBELET_PORTS = (10250, 10255)
+CLOSED_PORTS = (FABRIC_MANAGER_PORT, 10250, 10255)
+"""Everywhere: the fabric manager's, and those of kubelets."""
 BASELINE = "gpu-clusters-tenants"
 """Name of the cluster-wide network policy of all tenants."""
 POLICY = "isolate"
@@ -75,19 +72,52 @@ def namespace_annotations(gpu_sizes: Sequence[int], images: Sequence[str]) -> di
     }
 
 
-def _ports(*numbers: tuple[int, str]) -> list[Spec]:
-    return [
-        {"ports": [{"port": str(number), "protocol": protocol} for number, protocol in numbers]}
-    ]
+def ports(*named: str) -> list[Spec]:
+    """`toPorts` of a rule: ports like `443/TCP`."""
+    parts = (one.partition("/") for one in named)
+    return [{"ports": [{"port": port, "protocol": protocol} for port, _, protocol in parts]}]
+
+
+def to_dns(names: Sequence[Spec]) -> Spec:
+    """A rule that lets these names be looked up."""
+    port = {**ports("53/UDP", "53/TCP")[0], "rules": {"dns": names}}
+    return {"toEndpoints": [DNS_SERVERS], "toPorts": [port]}
 
 
 def network_policy(egress: Egress, network: Network, namespace: str) -> list[Spec]:
     """The `specs` of a tenant's CiliumNetworkPolicy; each says in its description what it is for.
 
     One policy with all rules: Cilium judges it once, and no rule is ever in force without the others.
+    `isolate` closes both directions except inside the namespace; the others open what the tenant needs.
+    DNS passes through Cilium's DNS proxy: without it name-based rules never match.
     """
-    rules = network_rules(egress, network, namespace)
-    return [{"description": name, **rule} for name, rule in rules.items()]
+    inside: Spec = {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
+    rules: dict[str, Spec] = {
+        "isolate": {
+            "ingress": [{"fromEndpoints": [inside]}],
+            "egress": [{"toEndpoints": [inside]}],
+        },
+        "allow-dns": _egress(**to_dns(_resolvable(egress, network, namespace))),
+    }
+    if egress.nfs_cidrs:
+        servers = [{"cidr": cidr} for cidr in sorted(egress.nfs_cidrs)]
+        nfs = ports("2049/TCP", "111/TCP", "111/UDP")
+        rules["allow-nfs"] = _egress(toCIDRSet=servers, toPorts=nfs)
+    if egress.internet:
+        closed = sorted({*NOT_THE_INTERNET, *network.infrastructure_cidrs, *network.storage_cidrs})
+        rules["allow-internet"] = _egress(toCIDRSet=[{"cidr": "0.0.0.0/0", "except": closed}])
+    if egress.fqdns:
+        rules["allow-names"] = _egress(toFQDNs=_named(egress.fqdns), toPorts=ports("443/TCP"))
+    if egress.api_server:
+        rules["allow-api-server"] = _egress(toEntities=["kube-apiserver"])
+    else:
+        # Wherever it is: also where a name of the tenant's leads, or among the addresses of the internet.
+        rules["deny-api-server"] = {"egressDeny": [{"toEntities": ["kube-apiserver"]}]}
+    return [{"description": name, "endpointSelector": {}, **rule} for name, rule in rules.items()]
+
+
+def _egress(**rule: Any) -> Spec:
+    return {"egress": [rule]}
 
 
 def _resolvable(egress: Egress, network: Network, namespace: str) -> list[Spec]:
@@ -109,74 +139,6 @@ def _named(names: Iterable[str]) -> list[Spec]:
     return [{"matchPattern" if "*" in name else "matchName": name} for name in sorted(names)]
 
 
-def network_rules(egress: Egress, network: Network, namespace: str) -> Mapping[str, Spec]:
-    """What a tenant's pods may reach and be reached from, rule by name.
-
-    `isolate` closes both directions except inside the namespace; the others open what the tenant needs.
-    DNS passes through Cilium's DNS proxy: without it name-based rules never match.
-    """
-    inside: Spec = {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
-    rules: dict[str, Spec] = {
-        "isolate": {
-            "endpointSelector": {},
-            "ingress": [{"fromEndpoints": [inside]}],
-            "egress": [{"toEndpoints": [inside]}],
-        },
-        "allow-dns": {
-            "endpointSelector": {},
-            "egress": [
-                {
-                    "toEndpoints": [DNS_SERVERS],
-                    "toPorts": [
-                        {
-                            **_ports((53, "UDP"), (53, "TCP"))[0],
-                            "rules": {"dns": _resolvable(egress, network, namespace)},
-                        }
-                    ],
-                }
-            ],
-        },
-    }
-    if egress.nfs_cidrs:
-        rules["allow-nfs"] = {
-            "endpointSelector": {},
-            "egress": [
-                {
-                    "toCIDRSet": [{"cidr": cidr} for cidr in sorted(egress.nfs_cidrs)],
-                    "toPorts": _ports((2049, "TCP"), (111, "TCP"), (111, "UDP")),
-                }
-            ],
-        }
-    if egress.internet:
-        closed = sorted({*NOT_THE_INTERNET, *network.infrastructure_cidrs, *network.storage_cidrs})
-        rules["allow-internet"] = {
-            "endpointSelector": {},
-            "egress": [{"toCIDRSet": [{"cidr": "0.0.0.0/0", "except": closed}]}],
-        }
-    if egress.fqdns:
-        rules["allow-names"] = {
-            "endpointSelector": {},
-            "egress": [
-                {
-                    "toFQDNs": _named(egress.fqdns),
-                    "toPorts": _ports((443, "TCP")),
-                }
-            ],
-        }
-    if egress.api_server:
-        rules["allow-api-server"] = {
-            "endpointSelector": {},
-            "egress": [{"toEntities": ["kube-apiserver"]}],
-        }
-    else:
-        # Wherever it is: also where a name of the tenant's leads, or among the addresses of the internet.
-        rules["deny-api-server"] = {
-            "endpointSelector": {},
-            "egressDeny": [{"toEntities": ["kube-apiserver"]}],
-        }
-    return rules
-
-
 def baseline(network: Network) -> Spec:
     """The CiliumClusterwideNetworkPolicy of every tenant's pods, older than any tenant.
 
@@ -186,26 +148,19 @@ def baseline(network: Network) -> Spec:
     knows neither authentication nor TLS.
     """
     cidrs = sorted({*map(str, NEVER_FOR_TENANTS), *network.infrastructure_cidrs})
+    closed = ports(*(f"{port}/TCP" for port in CLOSED_PORTS))
+    tenants = {
+        "key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}",
+        "operator": "Exists",
+    }
     return {
-        "endpointSelector": {
-            "matchExpressions": [
-                {
-                    "key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}",
-                    "operator": "Exists",
-                }
-            ]
-        },
+        "endpointSelector": {"matchExpressions": [tenants]},
         # An empty rule allows nothing; that there is one closes the direction.
         "ingress": [{}],
         "egress": [{}],
         "egressDeny": [
             {"toEntities": ["host", "remote-node"]},
             {"toCIDRSet": [{"cidr": cidr} for cidr in cidrs]},
-            {
-                "toEntities": ["all"],
-                "toPorts": _ports(
-                    (FABRIC_MANAGER_PORT, "TCP"), *((port, "TCP") for port in KUBELET_PORTS)
-                ),
-            },
+            {"toEntities": ["all"], "toPorts": closed},
         ],
     }

@@ -6,7 +6,9 @@ name are accepted and never enforced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -57,13 +59,15 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one tenant may hold at once, VMs' overhead included."""
+    """What one tenant may hold at once, VMs' overhead included.
+
+    `claims` is how many volume claims it may have; their sum is `storage_gib`.
+    """
 
     gpus: int
     total: Size
     storage_gib: int
     claims: int
-    """How many volume claims; their sum is `storage_gib`."""
     default_container: Size
     max_container: Size
 
@@ -91,14 +95,8 @@ class Share:
         if huge_pages:
             default = {**default, HUGE_PAGES: default["memory"]}
             asked = {**default, "memory": SMALL_PAGES}
-        return [
-            {
-                "type": "Container",
-                "default": default,
-                "defaultRequest": asked,
-                "max": self.max_container.resources(),
-            }
-        ]
+        most = self.max_container.resources()
+        return [{"type": "Container", "default": default, "defaultRequest": asked, "max": most}]
 
 
 def quota_keys(resource_name: str) -> frozenset[str]:
@@ -293,3 +291,38 @@ def crd() -> dict[str, Any]:
         ],
         rules=_OBJECT_RULES,
     )
+
+
+def docker_config(tenant: str, registries: Sequence[str], credentials: Any) -> str:
+    """The `.dockerconfigjson` that one tenant's pods pull with.
+
+    Args:
+        tenant: its name.
+        registries: those that it has passwords for.
+        credentials: of all tenants, as read: `username` and `password` by tenant and registry.
+
+    Raises:
+        ValueError: it has others than these registries, or is no such mapping; no value is told.
+    """
+    own = credentials.get(tenant) if isinstance(credentials, Mapping) else None
+    if not isinstance(own, Mapping):
+        raise ValueError(f"it has nothing for the tenant {tenant}")  # noqa: TRY004 - of what was given
+    if missing := ", ".join(sorted(set(registries) - set(own))):
+        raise ValueError(f"for the tenant {tenant} it lacks {missing}")
+    if spare := ", ".join(sorted(map(str, set(own) - set(registries)))):
+        raise ValueError(
+            f"for the tenant {tenant} it has {spare}, which images.registry-auth does not"
+        )
+    auths = {}
+    for registry in registries:
+        match own[registry]:
+            case {"username": str(user), "password": str(password)} if user and password:
+                together = base64.b64encode(f"{user}:{password}".encode()).decode()
+            case _:
+                raise ValueError(
+                    f"for {registry} of the tenant {tenant} it needs username and password, as text"
+                )
+        # Docker's own registry goes by the address that `docker login` writes.
+        key = "https://index.docker.io/v1/" if registry == "docker.io" else registry
+        auths[key] = {"username": user, "password": password, "auth": together}
+    return json.dumps({"auths": auths})

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuclusters.core.finding import Finding
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy.isolation import TENANT_LABEL, Network
 from gpuclusters.tenancy.model import TenancySpec
-from gpuclusters.tenancy.program_accounts import TENANTS_PROGRAMS, Accounts, Program, tenant_role
+from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, Accounts, tenant_role
 
 NAMESPACE = ObjectKind("", "v1", "namespaces", "Namespace", namespaced=False)
+NODE = ObjectKind("", "v1", "nodes", "Node", namespaced=False)
+POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
 RESOURCE_QUOTA = ObjectKind("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 LIMIT_RANGE = ObjectKind("", "v1", "limitranges", "LimitRange", namespaced=True)
 SERVICE_ACCOUNT = ObjectKind("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
-ROLE_BINDING = ObjectKind(
-    "rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", namespaced=True
-)
+RUNTIME_CLASS = ObjectKind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+_RBAC = "rbac.authorization.k8s.io"
+ROLE_BINDING = ObjectKind(_RBAC, "v1", "rolebindings", "RoleBinding", namespaced=True)
+_CILIUM = ("cilium.io", "v2")
 NETWORK_POLICY = ObjectKind(
-    "cilium.io", "v2", "ciliumnetworkpolicies", "CiliumNetworkPolicy", namespaced=True
+    *_CILIUM, "ciliumnetworkpolicies", "CiliumNetworkPolicy", namespaced=True
 )
 BASELINE_POLICY = ObjectKind(
-    "cilium.io",
-    "v2",
+    *_CILIUM,
     "ciliumclusterwidenetworkpolicies",
     "CiliumClusterwideNetworkPolicy",
     namespaced=False,
 )
-POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
-NODE = ObjectKind("", "v1", "nodes", "Node", namespaced=False)
-RUNTIME_CLASS = ObjectKind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 _ADMISSION = ("admissionregistration.k8s.io", "v1")
 ADMISSION_POLICY = ObjectKind(
     *_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
@@ -61,44 +61,25 @@ class Child:
         """Its name."""
         return str(self.body["metadata"]["name"])
 
-    @property
-    def called(self) -> str:
-        """As messages name it."""
-        return f"{self.kind.kind} {self.name}"
-
 
 def home(spec: TenancySpec) -> Child:
     """The namespace."""
-    labels = spec.pod_security.labels()
     return _child(
         NAMESPACE,
         spec,
         spec.namespace,
-        labels=labels,
+        labels=spec.pod_security.labels(),
         annotations=isolation.namespace_annotations(spec.sizes, spec.images),
     )
 
 
-def roles(spec: TenancySpec, accounts: Accounts) -> tuple[Child, ...]:
+def roles(spec: TenancySpec, accounts: Accounts) -> Iterator[Child]:
     """What lets the cluster's programs work in the namespace."""
-    return tuple(_role(spec, accounts, program) for program in TENANTS_PROGRAMS)
-
-
-def _role(spec: TenancySpec, accounts: Accounts, program: Program) -> Child:
-    name = tenant_role(program)
-    group = ROLE_BINDING.group
-    account = {
-        "kind": SERVICE_ACCOUNT.kind,
-        "name": program.value,
-        "namespace": accounts.namespace(program),
-    }
-    return _child(
-        ROLE_BINDING,
-        spec,
-        name,
-        roleRef={"apiGroup": group, "kind": "ClusterRole", "name": name},
-        subjects=[account],
-    )
+    for program in TENANTS_PROGRAMS:
+        name, namespace = tenant_role(program), accounts.namespace(program)
+        role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
+        account = {"kind": SERVICE_ACCOUNT.kind, "name": program.value, "namespace": namespace}
+        yield _child(ROLE_BINDING, spec, name, roleRef=role, subjects=[account])
 
 
 def inside(spec: TenancySpec, network: Network, *, closing: bool = False) -> tuple[Child, ...]:
@@ -131,11 +112,12 @@ def is_ours(namespace: Mapping[str, Any], tenant: str) -> bool:
     return bool(labels.get(TENANT_LABEL) == tenant)
 
 
-def foreign(spec: TenancySpec) -> str:
+def foreign(spec: TenancySpec) -> Finding:
     """Of a namespace that is not the tenant's: why nothing is done."""
-    return (
+    return Finding(
+        "tenancy.foreign",
         f"namespace {spec.namespace} is not the tenant's (no label {TENANT_LABEL}={spec.tenant}), "
-        "so nothing in it is touched; delete it, or make the tenancy with another namespace"
+        "so nothing in it is touched; delete it, or make the tenancy with another namespace",
     )
 
 
@@ -180,11 +162,8 @@ _WHOLE = ("spec", "specs")
 def drifted(wanted: Object, live: Object, answered: Object | None) -> bool:
     """Whether `live` must be applied again.
 
-    Args:
-        wanted: what is to be applied.
-        live: what is there.
-        answered: what the server made of `wanted` when it was last applied, with its defaults filled
-            in; None if that is not known.
+    `answered` is what the server made of `wanted` when it was last applied, with its defaults filled in,
+    if that is known.
     """
     for section in ("labels", "annotations"):
         there = live["metadata"].get(section) or {}
@@ -205,9 +184,9 @@ def foreign_fields(wanted: Object, answered: Object) -> dict[str, Any]:
     patch: dict[str, Any] = {}
     for part in _WHOLE:
         mine, there = wanted.get(part), answered.get(part)
-        if there is not None and mine is None:
+        if mine is None and there is not None:
             patch[part] = None
-        elif mine is not None and (extra := _extra(mine, there)):
+        elif extra := _extra(mine, there):
             patch[part] = extra
     return patch
 
@@ -216,11 +195,8 @@ def _extra(mine: Any, there: Any) -> dict[str, Any]:
     """Keys that are ours at no depth; lists belong to one manager as a whole."""
     if not isinstance(mine, Mapping) or not isinstance(there, Mapping):
         return {}
-    found: dict[str, Any] = {key: None for key in there if key not in mine}
-    for key in mine:
-        if nested := _extra(mine[key], there.get(key)):
-            found[key] = nested
-    return found
+    nested = {key: _extra(mine[key], there.get(key)) for key in mine}
+    return {key: None for key in there if key not in mine} | {k: v for k, v in nested.items() if v}
 
 
 def _is_whole(wanted: Object) -> bool:

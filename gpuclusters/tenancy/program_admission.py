@@ -24,24 +24,21 @@ from gpuclusters.device_plugin.decide import KUBELET_AGREES
 from gpuclusters.domain.custom_resource import GROUP, VERSION
 from gpuclusters.domain.naming import RESERVED_NAMESPACES, RESERVED_PREFIX
 from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.tenancy.admission import WRITES, cel_list, policy, resource_rule
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import MANAGED_LABEL, MANAGER
-from gpuclusters.tenancy.program_accounts import TENANTS_PROGRAMS, Accounts, Program, tenant_role
+from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, Accounts, Program, tenant_role
 
 NODE_CLAIM = "authentication.kubernetes.io/node-name"
 """Key in the user info of a pod's token: the node on which the pod runs."""
 _ENFORCE = "pod-security.kubernetes.io/enforce"
-
-Rule = Mapping[str, str]
+_RBAC = "rbac.authorization.k8s.io"
+_ALL_WRITES = (*WRITES, "DELETE")
 
 
 def policies(accounts: Accounts) -> Mapping[str, dict[str, Any]]:
-    """The spec of each policy by its name.
-
-    Args:
-        accounts: of the programs.
-    """
+    """The spec of each policy by its name."""
     return {
         "gpu-clusters-program-namespaces": _namespaces(accounts),
         "gpu-clusters-program-places": _places(accounts),
@@ -63,79 +60,32 @@ def _label(of: str, key: str) -> str:
 
 
 def _is(accounts: Accounts, *programs: Program) -> str:
-    users = ", ".join(f"'{accounts.user(program)}'" for program in programs)
-    return f"request.userInfo.username in [{users}]"
-
-
-def _policy(
-    group: str,
-    version: str,
-    resources: Sequence[str],
-    operations: Sequence[str],
-    rules: Sequence[Rule],
-    *,
-    by: str = "",
-    variables: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [group],
-                    "apiVersions": [version],
-                    "operations": list(operations),
-                    "resources": list(resources),
-                }
-            ]
-        },
-        "validations": [{**rule, "reason": "Forbidden"} for rule in rules],
-    }
-    if by:
-        spec["matchConditions"] = [{"name": "by-a-program", "expression": by}]
-    if variables:
-        spec["variables"] = [{"name": n, "expression": e} for n, e in variables.items()]
-    return spec
-
-
-_WRITES = ("CREATE", "UPDATE", "DELETE")
+    return f"request.userInfo.username in {cel_list([accounts.user(one) for one in programs])}"
 
 
 def _namespaces(accounts: Accounts) -> dict[str, Any]:
-    own = sorted({*RESERVED_NAMESPACES, *accounts.namespaces})
-    reserved = "[" + ", ".join(f"'{name}'" for name in own) + "]"
-    return _policy(
-        "",
-        "v1",
-        ["namespaces", "namespaces/status", "namespaces/finalize"],
-        _WRITES,
-        [
-            {
-                "expression": _is(accounts, Program.CONTROLLERS),
-                "message": "namespaces are the controllers' to write",
-            },
-            {
-                "expression": f"!variables.name.startsWith('{RESERVED_PREFIX}') && "
-                f"!(variables.name in {reserved})",
-                "message": "this namespace is the cluster's own",
-            },
-            {
-                "expression": "object == null ? variables.before != '' : variables.tenant != ''",
-                "message": f"the controllers write tenants' namespaces only (label {TENANT_LABEL}), and "
-                "never take the label away",
-            },
-            {
-                # One that the controllers made and whose label somebody took away is still the tenant's.
-                "expression": "request.operation != 'UPDATE' || variables.before == variables.tenant || "
-                f"(variables.before == '' && {_label('oldObject', MANAGED_LABEL)} == '{MANAGER}')",
-                "message": "a namespace that is there does not become a tenant's",
-            },
-            {
-                "expression": f"object == null || {_label('object', _ENFORCE)} in "
-                "['restricted', 'baseline']",
-                "message": f"a tenant's namespace has the label {_ENFORCE}: restricted or baseline",
-            },
-        ],
+    reserved = cel_list(sorted({*RESERVED_NAMESPACES, *accounts.namespaces}))
+    written = ["namespaces", "namespaces/status", "namespaces/finalize"]
+    return policy(
+        [resource_rule("", "v1", written, _ALL_WRITES)],
+        {
+            "namespaces are the controllers' to write": _is(accounts, Program.CONTROLLERS),
+            "this namespace is the cluster's own": (
+                f"!variables.name.startsWith('{RESERVED_PREFIX}') && !(variables.name in {reserved})"
+            ),
+            f"the controllers write tenants' namespaces only (label {TENANT_LABEL}), and "
+            "never take the label away": (
+                "object == null ? variables.before != '' : variables.tenant != ''"
+            ),
+            # One that the controllers made and whose label somebody took away is still the tenant's.
+            "a namespace that is there does not become a tenant's": (
+                "request.operation != 'UPDATE' || variables.before == variables.tenant || "
+                f"(variables.before == '' && {_label('oldObject', MANAGED_LABEL)} == '{MANAGER}')"
+            ),
+            f"a tenant's namespace has the label {_ENFORCE}: restricted or baseline": (
+                f"object == null || {_label('object', _ENFORCE)} in ['restricted', 'baseline']"
+            ),
+        },
         by=_is(accounts, *Program),
         variables={
             "name": "object == null ? request.name : object.metadata.name",
@@ -146,33 +96,28 @@ def _namespaces(accounts: Accounts) -> dict[str, Any]:
 
 
 def _places(accounts: Accounts) -> dict[str, Any]:
-    spec = _policy(
-        "",
-        "v1",
-        ["pods", "pods/*", "resourcequotas", "limitranges", "serviceaccounts", "serviceaccounts/*"],
-        _WRITES,
+    core = [
+        "pods",
+        "pods/*",
+        "resourcequotas",
+        "limitranges",
+        "serviceaccounts",
+        "serviceaccounts/*",
+    ]
+    cilium = ["ciliumnetworkpolicies", "ciliumnetworkpolicies/*"]
+    return policy(
         [
-            {
-                "expression": f"{_label('namespaceObject', TENANT_LABEL)} != ''",
-                "message": "the cluster's programs write in tenants' namespaces only "
-                f"(label {TENANT_LABEL})",
-            }
+            resource_rule("", "v1", core, _ALL_WRITES),
+            resource_rule(_RBAC, "*", ["rolebindings", "roles"], _ALL_WRITES),
+            resource_rule("cilium.io", "*", cilium, _ALL_WRITES),
         ],
+        {
+            f"the cluster's programs write in tenants' namespaces only (label {TENANT_LABEL})": (
+                f"{_label('namespaceObject', TENANT_LABEL)} != ''"
+            )
+        },
         by=_is(accounts, *Program),
     )
-    spec["matchConstraints"]["resourceRules"] += [
-        {
-            "apiGroups": [group],
-            "apiVersions": ["*"],
-            "operations": list(_WRITES),
-            "resources": resources,
-        }
-        for group, resources in (
-            ("rbac.authorization.k8s.io", ["rolebindings", "roles"]),
-            ("cilium.io", ["ciliumnetworkpolicies", "ciliumnetworkpolicies/*"]),
-        )
-    ]
-    return spec
 
 
 def _roles(accounts: Accounts) -> dict[str, Any]:
@@ -181,94 +126,70 @@ def _roles(accounts: Accounts) -> dict[str, Any]:
         f"s.namespace == '{accounts.namespace(program)}' && s.name == '{program}')"
         for program in TENANTS_PROGRAMS
     )
-    return _policy(
-        "rbac.authorization.k8s.io",
-        "v1",
-        ["rolebindings"],
-        ["CREATE", "UPDATE"],
-        [
-            {
-                "expression": "object.roleRef.kind == 'ClusterRole' && has(object.subjects) && "
+    return policy(
+        [resource_rule(_RBAC, "v1", ["rolebindings"], WRITES)],
+        {
+            "a program binds the roles of programs in tenants' namespaces, to those "
+            "programs, and nothing else": (
+                "object.roleRef.kind == 'ClusterRole' && has(object.subjects) && "
                 "object.subjects.size() == 1 && object.subjects.all(s, "
-                f"s.kind == 'ServiceAccount' && ({each}))",
-                "message": "a program binds the roles of programs in tenants' namespaces, to those "
-                "programs, and nothing else",
-            }
-        ],
+                f"s.kind == 'ServiceAccount' && ({each}))"
+            )
+        },
         by=_is(accounts, *Program),
     )
 
 
 def _pods(accounts: Accounts) -> dict[str, Any]:
     by_api = _is(accounts, Program.API)
-    gates = "object.spec.schedulingGates"
-    return _policy(
-        "",
-        "v1",
-        ["pods"],
-        ["CREATE", "DELETE"],
-        [
-            {
-                "expression": f"{by_api} || {_is(accounts, Program.CONTROLLERS)}",
-                "message": "pods are not this program's to write",
-            },
-            {
-                "expression": f"{by_api} || object == null || "
-                "(has(request.dryRun) && request.dryRun)",
-                "message": "the controllers try pods and make none",
-            },
-            {
-                "expression": f"!variables.made || ({_label('object', CONTAINER_LABEL)} == "
+    gates, token = "object.spec.schedulingGates", "object.spec.automountServiceAccountToken"
+    own = cel_list([CONTAINER_LABEL, TENANT_LABEL, NAME_LABEL])
+    return policy(
+        [resource_rule("", "v1", ["pods"], ["CREATE", "DELETE"])],
+        {
+            "pods are not this program's to write": (
+                f"{by_api} || {_is(accounts, Program.CONTROLLERS)}"
+            ),
+            "the controllers try pods and make none": (
+                f"{by_api} || object == null || (has(request.dryRun) && request.dryRun)"
+            ),
+            "the API makes containers: a pod is named after its container and carries the "
+            "tenant of its namespace": (
+                f"!variables.made || ({_label('object', CONTAINER_LABEL)} == "
                 "object.metadata.name && "
-                f"{_label('object', TENANT_LABEL)} == {_label('namespaceObject', TENANT_LABEL)})",
-                "message": "the API makes containers: a pod is named after its container and carries the "
-                "tenant of its namespace",
-            },
-            {
-                "expression": "!variables.made || object.metadata.labels.all(k, k in "
-                f"['{CONTAINER_LABEL}', '{TENANT_LABEL}', '{NAME_LABEL}'] || "
-                f"k.startsWith('{USER_LABEL_PREFIX}'))",
-                "message": "labels of a container are the API's own, or begin with "
-                f"{USER_LABEL_PREFIX}",
-            },
-            {
-                "expression": "!variables.made || (!has(object.metadata.ownerReferences) && "
-                "!has(object.metadata.finalizers))",
-                "message": "a container has neither owners nor finalizers",
-            },
-            {
-                "expression": f"!variables.made || (has({gates}) && {gates}.exists(g, "
-                f"g.name == '{LEASE_GATE}'))",
-                "message": f"a container is made with the scheduling gate {LEASE_GATE}",
-            },
-            {
-                "expression": "!variables.made || (has(object.spec.automountServiceAccountToken) && "
-                "object.spec.automountServiceAccountToken == false)",
-                "message": "a container gets no token: automountServiceAccountToken is false",
-            },
-            {
-                "expression": f"!({by_api}) || object != null || "
-                f"{_label('oldObject', CONTAINER_LABEL)} != ''",
-                "message": f"the API deletes containers only (label {CONTAINER_LABEL})",
-            },
-        ],
+                f"{_label('object', TENANT_LABEL)} == {_label('namespaceObject', TENANT_LABEL)})"
+            ),
+            f"labels of a container are the API's own, or begin with {USER_LABEL_PREFIX}": (
+                f"!variables.made || object.metadata.labels.all(k, k in {own} || "
+                f"k.startsWith('{USER_LABEL_PREFIX}'))"
+            ),
+            "a container has neither owners nor finalizers": (
+                "!variables.made || (!has(object.metadata.ownerReferences) && "
+                "!has(object.metadata.finalizers))"
+            ),
+            f"a container is made with the scheduling gate {LEASE_GATE}": (
+                f"!variables.made || (has({gates}) && {gates}.exists(g, g.name == '{LEASE_GATE}'))"
+            ),
+            "a container gets no token: automountServiceAccountToken is false": (
+                f"!variables.made || (has({token}) && {token} == false)"
+            ),
+            f"the API deletes containers only (label {CONTAINER_LABEL})": (
+                f"!({by_api}) || object != null || {_label('oldObject', CONTAINER_LABEL)} != ''"
+            ),
+        },
         by=_is(accounts, *Program),
         variables={"made": f"{by_api} && request.operation == 'CREATE'"},
     )
 
 
 def _tenancies(accounts: Accounts) -> dict[str, Any]:
-    return _policy(
-        GROUP,
-        VERSION,
-        [TENANCY.plural],
-        _WRITES,
-        [
-            {
-                "expression": "request.operation == 'UPDATE' && object.spec == oldObject.spec",
-                "message": "what a tenant is given is not for the cluster's programs to say",
-            }
-        ],
+    return policy(
+        [resource_rule(GROUP, VERSION, [TENANCY.plural], _ALL_WRITES)],
+        {
+            "what a tenant is given is not for the cluster's programs to say": (
+                "request.operation == 'UPDATE' && object.spec == oldObject.spec"
+            )
+        },
         by=_is(accounts, *Program),
     )
 
@@ -278,8 +199,14 @@ def _leases(accounts: Accounts) -> dict[str, Any]:
         return f"{of} == null || !has({of}.status) ? {{}} : dyn({of}.status)"
 
     def same(one: str, other: str, free: Sequence[str]) -> str:
-        keys = "[" + ", ".join(f"'{key}'" for key in free) + "]"
-        return f"{one}.all(k, k in {keys} || (k in {other} && {one}[k] == {other}[k]))"
+        """Neither has what the other has not, but for the keys that are free."""
+        each = (
+            (f"variables.{one}", f"variables.{other}"),
+            (f"variables.{other}", f"variables.{one}"),
+        )
+        return " && ".join(
+            f"{a}.all(k, k in {cel_list(free)} || (k in {b} && {a}[k] == {b}[k]))" for a, b in each
+        )
 
     def part(of: str, key: str, empty: str) -> str:
         return f"'{key}' in {of} ? {of}.{key} : {empty}"
@@ -287,48 +214,35 @@ def _leases(accounts: Accounts) -> dict[str, Any]:
     def plugins(expression: str) -> str:
         return f"!variables.byPlugin || ({expression})"
 
-    claim = f"'{NODE_CLAIM}' in request.userInfo.extra"
-    return _policy(
-        GROUP,
-        VERSION,
-        [GPU_LEASE.plural, f"{GPU_LEASE.plural}/status"],
-        _WRITES,
+    by_controllers = _is(accounts, Program.CONTROLLERS)
+    extra = "request.userInfo.extra"
+    unchanged = (
+        same("now", "before", ("conditions", "holder")),
+        same("holder", "holderBefore", ("allocated",)),
+    )
+    return policy(
         [
-            {
-                "expression": f"{_is(accounts, Program.CONTROLLERS)} || object == null || "
-                "variables.evidence == variables.evidenceBefore",
-                "message": "evidence about a GPU is the controllers' to write: every condition but "
-                f"{KUBELET_AGREES}",
-            },
-            {
-                "expression": plugins(
-                    "request.operation == 'UPDATE' && has(request.subResource) && "
-                    "request.subResource == 'status'"
-                ),
-                "message": "a device plugin writes the status of leases and nothing else",
-            },
-            {
-                "expression": plugins(
-                    f"has(request.userInfo.extra) && {claim} && "
-                    f"request.userInfo.extra['{NODE_CLAIM}'] == [object.spec.node]"
-                ),
-                "message": "a device plugin writes the leases of its own node only",
-            },
-            {
-                "expression": plugins(
-                    " && ".join(
-                        (
-                            same("variables.now", "variables.before", ("conditions", "holder")),
-                            same("variables.before", "variables.now", ("conditions", "holder")),
-                            same("variables.holder", "variables.holderBefore", ("allocated",)),
-                            same("variables.holderBefore", "variables.holder", ("allocated",)),
-                        )
-                    )
-                ),
-                "message": "a device plugin writes holder.allocated and the condition "
-                f"{KUBELET_AGREES} of a lease, and nothing else",
-            },
+            resource_rule(
+                GROUP, VERSION, [GPU_LEASE.plural, f"{GPU_LEASE.plural}/status"], _ALL_WRITES
+            )
         ],
+        {
+            "evidence about a GPU is the controllers' to write: every condition but "
+            f"{KUBELET_AGREES}": (
+                f"{by_controllers} || object == null || "
+                "variables.evidence == variables.evidenceBefore"
+            ),
+            "a device plugin writes the status of leases and nothing else": plugins(
+                "request.operation == 'UPDATE' && has(request.subResource) && "
+                "request.subResource == 'status'"
+            ),
+            "a device plugin writes the leases of its own node only": plugins(
+                f"has({extra}) && '{NODE_CLAIM}' in {extra} && "
+                f"{extra}['{NODE_CLAIM}'] == [object.spec.node]"
+            ),
+            f"a device plugin writes holder.allocated and the condition {KUBELET_AGREES} of a lease, "
+            "and nothing else": plugins(" && ".join(unchanged)),
+        },
         variables={
             "byPlugin": _is(accounts, Program.DEVICE_PLUGIN),
             "now": known("object"),

@@ -1,27 +1,58 @@
-"""Whether a tenant's isolation is enforced, not merely written down.
+"""Whether a tenant's isolation is enforced, not merely written down, and what its status says of it.
 
 The evidence is gathered elsewhere, by the controller in the cluster and once more, independently, by
-the program that declares the tenant; here it is judged. Each proof has a name that stays the same, so
-that what is missing can be said.
+the program that declares the tenant; here it is judged. Each proof has a name that stays the same.
+
+Since 1.16 Cilium says nothing per policy and node. Its operator judges each policy (condition `Valid`)
+and says of each node whether the agent is up. Agents take in all policies before they serve a pod. The
+policy of all tenants is older than any tenant and closes both directions, so an agent that does not know
+a tenant's own policies yet lets too little through, never too much.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gpuclusters.core.finding import Finding
 from gpuclusters.domain import image
 from gpuclusters.domain.quantity import same_quantities
-from gpuclusters.tenancy import network as tenancy_network
 from gpuclusters.tenancy import program_admission
 from gpuclusters.tenancy.admission import POD_POLICY
 from gpuclusters.tenancy.model import TenancySpec
 from gpuclusters.tenancy.objects import LIMIT_RANGE_NAME, foreign, is_ours, remains
-from gpuclusters.tenancy.program_accounts import TENANTS_PROGRAMS, tenant_role
+from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, tenant_role
+
+Object = Mapping[str, Any]
+Condition = dict[str, Any]
 
 NOT_TRIED = "tenancy.not-tried"
+PROVEN_POLICIES = (POD_POLICY, *program_admission.NAMES)
+"""Admission policies without which no tenant is isolated: of its pods, and of the cluster's own programs."""
+AGENT_TAINT = "node.cilium.io/agent-not-ready"
+"""Put on a node by Cilium's operator while the agent is down; no tenant's pod tolerates it."""
+AGENT_IS_UP = "CiliumIsUp"
+"""Reason of the node condition `NetworkUnavailable=False` that Cilium's operator sets."""
+READY = "Ready"
+ENFORCED = "Enforced"
+_MESSAGE_LIMIT = 4096
+_CONDITIONS: Mapping[str, str] = {
+    "namespace": "NamespaceReady",
+    "quota": "QuotaEnforced",
+    "limit-range": "LimitsEnforced",
+    "service-account": "AccountClosed",
+    "roles": "RolesBound",
+    "network-policy": "NetworkIsolated",
+    "network-baseline": "NetworkIsolated",
+    "network-agents": "NetworkIsolated",
+    "pod-security": "PodSecurityEnforced",
+    "admission-rules": "AdmissionEnforced",
+    "admission-policy": "AdmissionEnforced",
+    "allowed-pod": "PodsAllowed",
+}
+"""Condition of the status by proof."""
 
 
 def absent(what: str) -> Finding:
@@ -29,20 +60,16 @@ def absent(what: str) -> Finding:
     return Finding("tenancy.missing", f"{what} does not exist")
 
 
+def _differs(problem: str) -> Finding:
+    return Finding("tenancy.differs", problem)
+
+
+def _not_observed(problem: str) -> Finding:
+    return Finding("tenancy.not-observed", problem)
+
+
 def trial_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
     """The pods to try, by name of the trial; none is ever created."""
-    allowed = _pod(spec)
-    # Not `privileged: true`: an API server may refuse that by a flag of its own (--allow-privileged),
-    # which would prove nothing about the namespace.
-    on_host = _pod(spec)
-    on_host["spec"] |= {"hostNetwork": True, "hostPID": True}
-    without = _pod(spec)
-    without["spec"].pop("runtimeClassName", None)
-    return {"on_host": on_host, "without_runtime_class": without, "allowed": allowed}
-
-
-def _pod(spec: TenancySpec) -> dict[str, Any]:
-    """A pod that keeps every rule of a tenant, restricted Pod Security included."""
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -68,15 +95,14 @@ def _pod(spec: TenancySpec) -> dict[str, Any]:
             ],
         },
     }
+    without = copy.deepcopy(pod)
     if spec.runtime_classes:
         pod["spec"]["runtimeClassName"] = spec.runtime_classes[0]
-    return pod
-
-
-Object = Mapping[str, Any]
-
-PROVEN_POLICIES = (POD_POLICY, *program_admission.NAMES)
-"""Admission policies without which no tenant is isolated: of its pods, and of the cluster's own programs."""
+    # Not `privileged: true`: an API server may refuse that by a flag of its own (--allow-privileged),
+    # which would prove nothing about the namespace.
+    on_host = copy.deepcopy(pod)
+    on_host["spec"] |= {"hostNetwork": True, "hostPID": True}
+    return {"on_host": on_host, "without_runtime_class": without, "allowed": pod}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +145,13 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was found in the cluster; None and missing keys are absent objects."""
+    """What was found in the cluster; None and missing keys are absent objects, roles go by name."""
 
     namespace: Object | None
     quota: Object | None
     limit_range: Object | None
     service_account: Object | None
     roles: Mapping[str, Object]
-    """RoleBindings by name."""
     network_policy: Object | None
     shared: Shared
     trials: Trials | None
@@ -135,37 +160,31 @@ class Evidence:
 
 def prove(spec: TenancySpec, evidence: Evidence) -> tuple[Proof, ...]:
     """Every proof for this tenant, in a fixed order."""
-    return tuple(_proofs(spec, evidence))
-
-
-def _proofs(spec: TenancySpec, evidence: Evidence) -> Iterator[Proof]:
     shared, trials = evidence.shared, evidence.trials
-    yield Proof("namespace", _namespace(spec, evidence.namespace))
-    yield Proof("quota", _quota(spec, evidence.quota))
-    yield Proof("limit-range", _limit_range(evidence.limit_range))
-    yield Proof("service-account", _account(evidence.service_account))
-    yield Proof("roles", _roles(evidence.roles))
-    yield Proof("network-policy", tenancy_network.policy(evidence.network_policy))
-    yield Proof("network-baseline", tenancy_network.policy(shared.baseline))
-    yield Proof(
-        "network-agents",
-        tenancy_network.agents(spec.runtime_classes, shared.runtime_classes, shared.nodes),
-    )
-    yield Proof("admission-rules", _rules(shared))
-    if trials is None:
-        untried = Finding(NOT_TRIED, "it is tried when all the rest holds")
-        yield from (Proof(n, untried) for n in ("pod-security", "admission-policy", "allowed-pod"))
-        return
-    yield Proof("pod-security", _pod_security(trials.on_host))
-    yield Proof("admission-policy", _admission(trials.without_runtime_class))
-    yield Proof("allowed-pod", _allowed(trials.allowed))
+    classes = shared.runtime_classes
+    untried = Finding(NOT_TRIED, "it is tried when all the rest holds")
+    faults = {
+        "namespace": _namespace(spec, evidence.namespace),
+        "quota": _quota(spec, evidence.quota),
+        "limit-range": _limit_range(evidence.limit_range),
+        "service-account": _account(evidence.service_account),
+        "roles": next(_roles(evidence.roles), None),
+        "network-policy": network_policy(evidence.network_policy),
+        "network-baseline": network_policy(shared.baseline),
+        "network-agents": network_agents(spec.runtime_classes, classes, shared.nodes),
+        "admission-rules": next(_rules(shared), None),
+        "pod-security": _pod_security(trials.on_host) if trials else untried,
+        "admission-policy": _admission(trials.without_runtime_class) if trials else untried,
+        "allowed-pod": _allowed(trials.allowed) if trials else untried,
+    }
+    return tuple(Proof(name, fault) for name, fault in faults.items())
 
 
 def _namespace(spec: TenancySpec, live: Object | None) -> Finding | None:
     if live is None:
         return absent(f"namespace {spec.namespace}")
     if not is_ours(live, spec.tenant):
-        return Finding("tenancy.foreign", foreign(spec))
+        return foreign(spec)
     phase = live.get("status", {}).get("phase")
     if phase == "Terminating":
         return Finding("tenancy.terminating", remains(live))
@@ -176,7 +195,7 @@ def _namespace(spec: TenancySpec, live: Object | None) -> Finding | None:
     labels = live["metadata"].get("labels") or {}
     for key, value in spec.pod_security.labels().items():
         if labels.get(key) != value:
-            return Finding("tenancy.differs", f"label {key} is {labels.get(key)!r}, not {value!r}")
+            return _differs(f"label {key} is {labels.get(key)!r}, not {value!r}")
     return None
 
 
@@ -185,14 +204,10 @@ def _quota(spec: TenancySpec, live: Object | None) -> Finding | None:
         return absent(f"ResourceQuota {spec.quota.name}")
     declared = live.get("spec", {}).get("hard") or {}
     if not same_quantities(declared, spec.quota.hard):
-        return Finding(
-            "tenancy.differs", f"ResourceQuota {spec.quota.name} says {_short(declared)}"
-        )
+        return _differs(f"ResourceQuota {spec.quota.name} says {_short(declared)}")
     enforced = live.get("status", {}).get("hard") or {}
     if not same_quantities(enforced, declared):
-        return Finding(
-            "tenancy.not-observed", f"the quota controller enforces {_short(enforced)} so far"
-        )
+        return _not_observed(f"the quota controller enforces {_short(enforced)} so far")
     return None
 
 
@@ -212,72 +227,132 @@ def _account(live: Object | None) -> Finding | None:
     if live is None:
         return absent("ServiceAccount default")
     if live.get("automountServiceAccountToken") is not False:
-        return Finding("tenancy.differs", "ServiceAccount default hands its token to pods")
+        return _differs("ServiceAccount default hands its token to pods")
     return None
 
 
-def _roles(live: Mapping[str, Object]) -> Finding | None:
+def _roles(live: Mapping[str, Object]) -> Iterator[Finding]:
     for program in TENANTS_PROGRAMS:
         name = tenant_role(program)
-        if (binding := live.get(name)) is None:
-            return absent(f"RoleBinding {name}")
+        binding = live.get(name)
+        if binding is None:
+            yield absent(f"RoleBinding {name}")
+            continue
         if binding.get("roleRef", {}).get("name") != name:
-            return Finding("tenancy.differs", f"RoleBinding {name} binds another role")
+            yield _differs(f"RoleBinding {name} binds another role")
         bound = [(one.get("kind"), one.get("name")) for one in binding.get("subjects") or ()]
         if bound != [("ServiceAccount", program)]:
-            return Finding(
-                "tenancy.differs", f"RoleBinding {name} binds not just the account {program}"
-            )
+            yield _differs(f"RoleBinding {name} binds not just the account {program}")
+
+
+def network_policy(live: Object | None) -> Finding | None:
+    """Whether Cilium has taken a policy."""
+    if live is None:
+        return Finding("tenancy.missing", "it does not exist")
+    generation = live.get("metadata", {}).get("generation", 0)
+    for condition in _conditions(live):
+        if condition.get("type") != "Valid":
+            continue
+        if condition.get("status") != "True":
+            said = condition.get("message") or "no reason given"
+            return Finding("tenancy.invalid", f"Cilium refuses it: {said}")
+        # Cilium's own condition has no observedGeneration; where there is one it must be current.
+        if condition.get("observedGeneration", generation) < generation:
+            return _not_observed("Cilium has judged an older version of it so far")
+        return None
+    return _not_observed(
+        "Cilium has not judged it yet (no condition Valid); does Cilium's operator run?"
+    )
+
+
+def network_agents(
+    wanted: Sequence[str], runtime_classes: Mapping[str, Object], nodes: Sequence[Object]
+) -> Finding | None:
+    """Whether an agent enforces policies on every node that may run a pod of these runtime classes.
+
+    A node that takes no new pod (not ready, cordoned, tainted by Cilium itself) needs none.
+    """
+    missing = [name for name in wanted if name not in runtime_classes]
+    if missing:
+        return Finding(
+            "tenancy.no-runtime-class", f"RuntimeClass {', '.join(missing)} does not exist"
+        )
+    able = [node for node in nodes if _may_run(node, [runtime_classes[name] for name in wanted])]
+    down = sorted(node["metadata"]["name"] for node in able if not _agent_is_up(node))
+    if down:
+        return Finding(
+            "tenancy.agent-down",
+            f"Cilium's agent is not up on {', '.join(down)}, which may run the tenant's pods "
+            f"(no condition NetworkUnavailable=False with reason {AGENT_IS_UP})",
+        )
     return None
 
 
-def _rules(shared: Shared) -> Finding | None:
+def node_view(node: Object) -> object:
+    """Changes whenever the node might count otherwise in `network_agents`."""
+    labels = tuple(sorted((node["metadata"].get("labels") or {}).items()))
+    return _takes_pods(node), _agent_is_up(node), labels
+
+
+def _takes_pods(node: Object) -> bool:
+    spec = node.get("spec") or {}
+    tainted = any(taint.get("key") == AGENT_TAINT for taint in spec.get("taints") or ())
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in _conditions(node))
+    return ready and not tainted and not spec.get("unschedulable")
+
+
+def _may_run(node: Object, classes: Sequence[Object]) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    selectors = [(c.get("scheduling") or {}).get("nodeSelector") or {} for c in classes] or [{}]
+    return _takes_pods(node) and any(selector.items() <= labels.items() for selector in selectors)
+
+
+def _agent_is_up(node: Object) -> bool:
+    wanted = ("NetworkUnavailable", "False", AGENT_IS_UP)
+    return any(
+        (c.get("type"), c.get("status"), c.get("reason")) == wanted for c in _conditions(node)
+    )
+
+
+def _conditions(live: Object) -> Sequence[Object]:
+    return (live.get("status") or {}).get("conditions") or ()
+
+
+def _rules(shared: Shared) -> Iterator[Finding]:
     for name in PROVEN_POLICIES:
         policy, binding = shared.admission_policies.get(name), shared.admission_bindings.get(name)
-        if fault := _rule(name, policy, binding):
-            return fault
-    return None
-
-
-def _rule(name: str, policy: Object | None, binding: Object | None) -> Finding | None:
-    if policy is None:
-        return absent(f"ValidatingAdmissionPolicy {name}")
-    status = policy.get("status", {})
-    if status.get("observedGeneration", 0) < policy["metadata"].get("generation", 0):
-        return Finding("tenancy.not-observed", f"the server has not yet checked {name}")
-    if warnings := (status.get("typeChecking") or {}).get("expressionWarnings"):
-        return Finding(
-            "tenancy.faulty", f"the server finds fault with {name}: {warnings[0]['warning']}"
-        )
-    if binding is None:
-        return absent(f"ValidatingAdmissionPolicyBinding {name}")
-    if "Deny" not in binding.get("spec", {}).get("validationActions", ()):
-        return Finding("tenancy.differs", f"the binding of {name} does not deny")
-    return None
+        if policy is None:
+            yield absent(f"ValidatingAdmissionPolicy {name}")
+            continue
+        status = policy.get("status", {})
+        if status.get("observedGeneration", 0) < policy["metadata"].get("generation", 0):
+            yield _not_observed(f"the server has not yet checked {name}")
+        if warnings := (status.get("typeChecking") or {}).get("expressionWarnings"):
+            yield Finding(
+                "tenancy.faulty", f"the server finds fault with {name}: {warnings[0]['warning']}"
+            )
+        if binding is None:
+            yield absent(f"ValidatingAdmissionPolicyBinding {name}")
+        elif "Deny" not in binding.get("spec", {}).get("validationActions", ()):
+            yield _differs(f"the binding of {name} does not deny")
 
 
 def _pod_security(refused: str | None) -> Finding | None:
-    if refused is None:
-        return Finding(
-            "tenancy.accepted", "the server accepts a pod with the host's network and processes"
-        )
-    if "PodSecurity" not in refused:
-        return Finding(
-            "tenancy.other-reason", f"such a pod is refused, but not by Pod Security: {refused}"
-        )
-    return None
+    accepted = "the server accepts a pod with the host's network and processes"
+    return _refusal(refused, accepted, "Pod Security", "PodSecurity")
 
 
 def _admission(refused: str | None) -> Finding | None:
+    accepted = f"the server accepts a pod without runtime class; is {POD_POLICY} bound?"
+    return _refusal(refused, accepted, POD_POLICY, POD_POLICY)
+
+
+def _refusal(refused: str | None, accepted: str, by: str, mark: str) -> Finding | None:
+    """A pod must be refused, and by the right rule."""
     if refused is None:
-        return Finding(
-            "tenancy.accepted",
-            f"the server accepts a pod without runtime class; is {POD_POLICY} bound?",
-        )
-    if POD_POLICY not in refused:
-        return Finding(
-            "tenancy.other-reason", f"such a pod is refused, but not by {POD_POLICY}: {refused}"
-        )
+        return Finding("tenancy.accepted", accepted)
+    if mark not in refused:
+        return Finding("tenancy.other-reason", f"such a pod is refused, but not by {by}: {refused}")
     return None
 
 
@@ -288,3 +363,77 @@ def _allowed(refused: str | None) -> Finding | None:
     return Finding(
         "tenancy.refused", f"the server refuses a pod that keeps all the rules: {refused}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an event says of a change."""
+
+    reason: str
+    note: str
+    kind: Literal["Normal", "Warning"]
+
+
+def conditions(proofs: Sequence[Proof], generation: int) -> list[Condition]:
+    """One condition for each part, in a fixed order; `Ready` comes first."""
+    parts: dict[str, list[Proof]] = {READY: list(proofs), **{c: [] for c in _CONDITIONS.values()}}
+    for proof in proofs:
+        parts[_CONDITIONS[proof.name]].append(proof)
+    return [_condition(kind, its, generation) for kind, its in parts.items()]
+
+
+def not_ready(reason: str, message: str, generation: int, kind: str = READY) -> Condition:
+    """A condition that does not hold; by default `Ready`, of a tenancy that no proof can judge."""
+    return {
+        "type": kind,
+        "status": "False",
+        "reason": reason,
+        "message": message[:_MESSAGE_LIMIT],
+        "observedGeneration": generation,
+    }
+
+
+def _condition(kind: str, proofs: Sequence[Proof], generation: int) -> Condition:
+    faults = [(proof, proof.fault) for proof in proofs if proof.fault]
+    # What has not been tried yet is a consequence of the rest, not a reason.
+    telling = [pair for pair in faults if pair[1].code != NOT_TRIED] or faults
+    if not telling:
+        return not_ready(ENFORCED, "", generation, kind) | {"status": "True"}
+    message = "; ".join(f"{proof.name}: {fault.problem}" for proof, fault in telling)
+    # The code in the spelling of Kubernetes: `tenancy.not-observed` is `NotObserved`.
+    code = telling[0][1].code
+    reason = code.partition(".")[2].replace("-", " ").title().replace(" ", "")
+    found = not_ready(reason, message, generation, kind)
+    return found | {"status": "Unknown"} if code == NOT_TRIED and kind != READY else found
+
+
+def merged(new: Sequence[Condition], old: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
+    """`new`, each with the time of its last change of status."""
+    since = {(one["type"], one.get("status")): one.get("lastTransitionTime") for one in old}
+    return [
+        {**one, "lastTransitionTime": since.get((one["type"], one["status"])) or now} for one in new
+    ]
+
+
+def ready(tenancy: Mapping[str, Any]) -> bool:
+    """Whether the controller has found everything enforced as of the object's generation."""
+    generation = tenancy["metadata"].get("generation")
+    found = _ready(tenancy)
+    return found.get("status") == "True" and found.get("observedGeneration") == generation
+
+
+def news(before: Mapping[str, Any], now: Mapping[str, Any]) -> News | None:
+    """What there is to tell when a tenancy's status has changed; None unless `Ready` has."""
+    found = _ready(now)
+    if not found or found.get("status") == _ready(before).get("status"):
+        return None
+    if found["status"] == "True":
+        return News("Ready", "everything that isolates the tenant is enforced", "Normal")
+    ending = now["metadata"].get("deletionTimestamp")
+    return News(
+        "NotReady", f"{found['reason']}: {found['message']}", "Normal" if ending else "Warning"
+    )
+
+
+def _ready(tenancy: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((one for one in _conditions(tenancy) if one.get("type") == READY), {})

@@ -94,17 +94,8 @@ class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
     ) -> None:
         """Declare a tenant's isolation.
 
-        Args:
-            name: logical name.
-            cluster: name of the cluster, part of the id.
-            kubeconfig: of a user who may apply tenancies and try pods; always kept as a secret.
-            tenant: name of the tenant and of the Tenancy object.
-            namespace: where the tenant's pods run.
-            spec: the rest of the Tenancy's spec: gpus, sizes, quota, limits, egress, podSecurity,
-                runtimeClasses.
-            timeout_seconds: how long to wait for the controller and the proofs.
-            adopt: take over a Tenancy that is there already, if it says this.
-            opts: resource options.
+        `spec` is the rest of the Tenancy's spec. The kubeconfig is of a user who may apply tenancies and try
+        pods, and is always kept as a secret. `adopt` takes over a Tenancy that is there and says this.
         """
         properties: dict[str, Any] = {
             "cluster": cluster,

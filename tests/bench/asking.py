@@ -10,7 +10,7 @@ from typing import Any
 
 from caas.cluster import Cluster
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NETWORK_POLICY
 
@@ -74,7 +74,7 @@ async def _tenancies(kubeconfig: Path, bodies: list[dict[str, Any]]) -> list[flo
             asking = [asyncio.create_task(cluster.create(TENANCY, body)) for body in bodies]
             async for event in stream:
                 name = event.object.get("metadata", {}).get("name")
-                if name in missing and tenancy_conditions.ready(event.object):
+                if name in missing and tenancy_proof.ready(event.object):
                     missing.discard(name)
                     took.append(time.monotonic() - began)
                 if not missing:

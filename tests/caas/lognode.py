@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from gpuclusters.container_api.container import LEASE_ANNOTATION
-from gpuclusters.tenancy.network import AGENT_IS_UP
+from gpuclusters.tenancy.proof import AGENT_IS_UP
 from lab.control_plane.kube import UnavailableError, tls
 from lab.control_plane.layout import Layout
 from lab.control_plane.pki import SERVING

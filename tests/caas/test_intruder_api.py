@@ -9,7 +9,7 @@ from typing import Any, cast
 from caas.api.limits import StrangerLimit
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.proof.evidence_isolation import Outcome
-from gpuclusters.tenancy.intruder import Target, strangers
+from gpuclusters.tenancy.intrusion import Target, strangers
 from tests.caas.apikit import listening
 
 TRIED = [

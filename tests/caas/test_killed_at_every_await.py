@@ -26,8 +26,8 @@ from gpuclusters.lease.effects import Effect, Outcome
 from gpuclusters.lease.model import EDGES, GPU_LEASE, Phase
 from gpuclusters.lease.state import Orders
 from gpuclusters.tenancy import admission as admission_policy
-from gpuclusters.tenancy import conditions as tenancy_conditions
 from gpuclusters.tenancy import isolation
+from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
 from gpuclusters.tenancy.objects import (
@@ -40,7 +40,7 @@ from gpuclusters.tenancy.objects import (
     RESOURCE_QUOTA,
     RUNTIME_CLASS,
 )
-from gpuclusters.tenancy.program_accounts import Accounts
+from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import PROVEN_POLICIES
 from tests.caas.fakecluster import Body, FakeCluster, Server
 from tests.caas.fakehost import FakeHosts
@@ -269,12 +269,12 @@ class TenancyWorld:
         if tenancy is None:
             assert self.server.get(NAMESPACE, "tenant-acme") is None
             return True
-        if self.stage == "made" and tenancy_conditions.ready(tenancy):
+        if self.stage == "made" and tenancy_proof.ready(tenancy):
             self.stage = "changed"
             self.server.delete(NETWORK_POLICY, isolation.POLICY, "tenant-acme", None)
             document = _acme(egress={"internet": True}).document()
             self.server.change(TENANCY, tenancy, {"spec": document}, status=False)
-        elif self.stage == "changed" and tenancy_conditions.ready(tenancy):
+        elif self.stage == "changed" and tenancy_proof.ready(tenancy):
             self.stage = "deleted"
             self.server.delete(TENANCY, "acme", "", None)
         elif self.stage == "deleted" and (tenancy["status"].get("awaitedLeases")):
@@ -299,11 +299,11 @@ class TenancyWorld:
             _status(self.server, RESOURCE_QUOTA, body, {"hard": body["spec"]["hard"]})
 
     def _look(self, kind: ObjectKind, before: Body | None, body: Body) -> None:
-        if kind == TENANCY and before is not None and tenancy_conditions.ready(body):
+        if kind == TENANCY and before is not None and tenancy_proof.ready(body):
             if "deletionTimestamp" in body["metadata"]:
                 return
             policy = self.server.get(NETWORK_POLICY, isolation.POLICY, "tenant-acme")
-            if not tenancy_conditions.ready(before):
+            if not tenancy_proof.ready(before):
                 assert policy
                 wanted = TenancySpec.model_validate(body["spec"]).egress
                 assert policy["specs"] == isolation.network_policy(

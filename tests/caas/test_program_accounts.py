@@ -19,7 +19,7 @@ from gpuclusters.container_api import container
 from gpuclusters.container_api.request import ContainerRequest
 from gpuclusters.lease.model import GPULeaseSpec, lease_object
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.programs import Program
 from tests.fixtures.accounts import Account, ProgramAccounts
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import (

@@ -16,8 +16,7 @@ from components.caas.tenant import Tenant, TenantArgs
 from gpuclusters.tenancy import admission as admission_policy
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import model as tenancy_resource
-from gpuclusters.tenancy.program_accounts import Accounts
-from gpuclusters.tenancy.program_network import Place, Reach
+from gpuclusters.tenancy.programs import Accounts, Place, Reach
 from tests.components.recorder import record
 
 

@@ -12,11 +12,10 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.tenancy import isolation, program_network
+from gpuclusters.tenancy import isolation, programs
 from gpuclusters.tenancy.isolation import TENANT_LABEL, Network
 from gpuclusters.tenancy.model import Egress
-from gpuclusters.tenancy.program_accounts import Accounts, Program
-from gpuclusters.tenancy.program_network import Place, Ports, Reach
+from gpuclusters.tenancy.programs import Accounts, Place, Ports, Program, Reach
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.commands import POD_RANGE, SERVICE_RANGE
@@ -178,9 +177,9 @@ def fill(real: RealLab, status: NodesStatus) -> World:
     everywhere = [{"endpointSelector": {}, "egress": [{"toEntities": ["all"]}]}]
     made.append(_policy("wide", "somebody-allows-all", specs=everywhere))
     made += [_namespace(name, {}) for name in ACCOUNTS.namespaces]
-    closed = program_network.policies(reach(addresses, status), PORTS, monitored=True)
+    closed = programs.network_policies(reach(addresses, status), PORTS, monitored=True)
     made += [
-        _policy(ACCOUNTS.namespace(program), program_network.POLICY, spec=spec)
+        _policy(ACCOUNTS.namespace(program), programs.POLICY, spec=spec)
         for program, spec in closed.items()
     ]
     apply(real, *made)

@@ -16,7 +16,7 @@ from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.host.model import PciFunction
 from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
-from gpuclusters.tenancy.program_accounts import Accounts, Program
+from gpuclusters.tenancy.programs import Accounts, Program
 from lab import nodes
 from lab.control_plane.kube import KubeApi
 from lab.nodes.configuration import KATA_HANDLER

@@ -33,7 +33,7 @@ from gpuclusters.container_api.client import Answer, ContainerApi
 from gpuclusters.lease import model as lease_resource
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import model as tenancy_resource
-from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy.programs import Program
 from lab import issuer, lifecycle, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.hosts import HostSpec

@@ -250,7 +250,7 @@ def test_every_pod_that_verify_tries_is_refused(admit: Admit) -> None:
     )
     assert admit(sound) == ""
     attempts = intrusion.forbidden_pods(sound, node="hgx-01", gpu_resource=GPU)
-    assert [attempt.name for attempt in attempts if not admit(attempt.pod)] == []
+    assert [name for name, pod in attempts if not admit(pod)] == []
 
 
 def claims(*, container_has: dict[str, Any], **spec: Any) -> dict[str, Any]:

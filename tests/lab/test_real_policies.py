@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuclusters.tenancy import isolation, program_network
-from gpuclusters.tenancy import network as tenancy_network
-from gpuclusters.tenancy.program_accounts import Program
+from gpuclusters.tenancy import isolation, programs
+from gpuclusters.tenancy import proof as tenancy_proof
+from gpuclusters.tenancy.programs import Program
 from lab import nodes
 from lab.nodes import cilium
 from lab.nodes.network import token
@@ -316,22 +316,22 @@ def test_our_policies_are_valid_and_agents_are_up(world: World) -> None:
             # Its kinds add nothing to what we write: whoever compares finds no difference.
             rules = isolation.network_policy(allowed, network(world.addresses), tenant)
             assert _live(world, "cnp/isolate", tenant)["specs"] == rules
-    for program, spec in program_network.policies(
+    for program, spec in programs.network_policies(
         reach(world.addresses, world.status), PORTS, monitored=True
     ).items():
         namespace = ACCOUNTS.namespace(program)
-        assert _judged(world, f"cnp/{program_network.POLICY}", namespace) is None
-        assert _live(world, f"cnp/{program_network.POLICY}", namespace)["spec"] == spec
+        assert _judged(world, f"cnp/{programs.POLICY}", namespace) is None
+        assert _live(world, f"cnp/{programs.POLICY}", namespace)["spec"] == spec
     rule = isolation.baseline(network(world.addresses))
     assert _live(world, "ccnp/gpu-clusters-tenants", "default")["spec"] == rule
     assert _judged(world, "ccnp/gpu-clusters-tenants", "default") is None
     found = json.loads(world.real.kubectl("get", "nodes", "--output=json"))["items"]
-    assert tenancy_network.agents([], {}, found) is None
+    assert tenancy_proof.network_agents([], {}, found) is None
 
 
 def _judged(world: World, policy: str, namespace: str) -> str | None:
     """The code of what our program makes of what Cilium says of a policy."""
-    fault = tenancy_network.policy(_live(world, policy, namespace))
+    fault = tenancy_proof.network_policy(_live(world, policy, namespace))
     return fault.code if fault else None
 
 

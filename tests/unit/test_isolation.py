@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.tenancy.isolation import Network, baseline, network_rules
+from gpuclusters.tenancy.isolation import Network, baseline, network_policy
 from gpuclusters.tenancy.model import Egress, TenancySpec
 from gpuclusters.tenancy.objects import home, inside
 
 NETWORK = Network(infrastructure_cidrs=("192.0.2.0/24",))
+
+
+def network_rules(egress: Egress) -> dict[str, dict[str, Any]]:
+    """A tenant's rules by what they are for."""
+    return {one["description"]: one for one in network_policy(egress, NETWORK, "tenant-acme")}
 
 
 def rules(policies: Any, direction: str) -> list[dict[str, Any]]:
@@ -30,14 +35,14 @@ def open_cidr(policies: Any, address: str) -> bool:
 
 
 def test_a_tenant_without_egress_reaches_itself_and_dns_only() -> None:
-    policies = network_rules(Egress(), NETWORK, "tenant-acme")
+    policies = network_rules(Egress())
     assert set(policies) == {"isolate", "allow-dns", "deny-api-server"}
     assert rules(policies, "ingress") == [{"fromEndpoints": [{}]}]
     assert not open_cidr(policies, "203.0.113.9")
 
 
 def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
-    policies = network_rules(Egress(fqdns=("example.org", "*.example.org")), NETWORK, "tenant-acme")
+    policies = network_rules(Egress(fqdns=("example.org", "*.example.org")))
     (port,) = policies["allow-dns"]["egress"][0]["toPorts"]
     assert {"matchName": "example.org"} in port["rules"]["dns"]
     assert {p["protocol"] for p in port["ports"]} == {"UDP", "TCP"}
@@ -62,12 +67,12 @@ def test_dns_goes_through_the_proxy_so_that_rules_by_name_can_match() -> None:
 def test_the_internet_ends_at_private_ranges_metadata_and_our_machines(
     address: str, reachable: bool
 ) -> None:
-    policies = network_rules(Egress(internet=True), NETWORK, "tenant-acme")
+    policies = network_rules(Egress(internet=True))
     assert open_cidr(policies, address) is reachable
 
 
 def test_nfs_opens_the_storage_range_on_nfs_ports_only() -> None:
-    policies = network_rules(Egress(nfs_cidrs=("10.9.0.0/24",)), NETWORK, "tenant-acme")
+    policies = network_rules(Egress(nfs_cidrs=("10.9.0.0/24",)))
     (rule,) = policies["allow-nfs"]["egress"]
     assert rule["toCIDRSet"] == [{"cidr": "10.9.0.0/24"}]
     assert {p["port"] for p in rule["toPorts"][0]["ports"]} == {"2049", "111"}
@@ -128,7 +133,7 @@ def test_pod_security_is_pinned_to_one_version_in_every_mode() -> None:
 
 
 def test_everything_of_a_tenant_is_in_its_namespace_and_says_whose_it_is() -> None:
-    made = {child.called: child.body for child in inside(TENANCY, NETWORK)}
+    made = {f"{child.kind.kind} {child.name}": child.body for child in inside(TENANCY, NETWORK)}
     assert list(made) == [
         "ResourceQuota tenant",
         "LimitRange tenant",

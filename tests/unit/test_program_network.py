@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpuclusters.tenancy.program_accounts import Program
-from gpuclusters.tenancy.program_network import Place, Ports, Reach, policies
+from gpuclusters.tenancy.programs import Place, Ports, Program, Reach, network_policies
 
 PORTS = {
     Program.API: Ports(serves=8080, metrics=8083),
@@ -41,14 +40,14 @@ def opened(spec: Any, direction: str) -> Iterator[tuple[str, str]]:
 
 
 def test_every_program_is_closed_but_for_the_api_server() -> None:
-    for program, spec in policies(Reach(), PORTS, monitored=False).items():
+    for program, spec in network_policies(Reach(), PORTS, monitored=False).items():
         assert spec["endpointSelector"] == {}
         assert spec["ingress"][0] == {}
         assert list(opened(spec, "egress")) == [("kube-apiserver", "any")], program
 
 
 def test_controllers_reach_ssh_of_machines_and_redfish_of_their_bmcs() -> None:
-    made = policies(REACH, PORTS, monitored=False)[Program.CONTROLLERS]
+    made = network_policies(REACH, PORTS, monitored=False)[Program.CONTROLLERS]
     assert set(opened(made, "egress")) == {
         ("kube-apiserver", "any"),
         # A machine that is a node has no address to Cilium.
@@ -59,7 +58,7 @@ def test_controllers_reach_ssh_of_machines_and_redfish_of_their_bmcs() -> None:
 
 
 def test_the_api_reaches_its_issuer_and_no_machine() -> None:
-    made = policies(REACH, PORTS, monitored=False)[Program.API]
+    made = network_policies(REACH, PORTS, monitored=False)[Program.API]
     assert set(opened(made, "egress")) == {
         ("kube-apiserver", "any"),
         ("id.example.com", "443"),
@@ -70,6 +69,6 @@ def test_the_api_reaches_its_issuer_and_no_machine() -> None:
 
 def test_metrics_are_open_only_where_somebody_collects_them() -> None:
     for monitored in (False, True):
-        for program, spec in policies(REACH, PORTS, monitored=monitored).items():
+        for program, spec in network_policies(REACH, PORTS, monitored=monitored).items():
             ports = {port for rule in spec["ingress"] if rule for port in ports_of(rule)}
             assert (str(PORTS[program].metrics) in ports) is monitored

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.tenancy import pull_secret
+from gpuclusters.tenancy.model import docker_config
 
 GIVEN = {
     "acme": {
@@ -20,7 +20,7 @@ GIVEN = {
 
 
 def test_a_tenant_gets_its_own_credentials_and_no_others() -> None:
-    made = pull_secret.document("acme", ("registry.example.com:5000", "docker.io"), GIVEN)
+    made = docker_config("acme", ("registry.example.com:5000", "docker.io"), GIVEN)
     assert json.loads(made) == {
         "auths": {
             "registry.example.com:5000": {
@@ -56,5 +56,5 @@ def test_credentials_that_do_not_fit_are_refused_without_a_word_of_them(
     given: Any, said: str
 ) -> None:
     with pytest.raises(ValueError, match=said) as refused:
-        pull_secret.document("acme", ("quay.io",), given)
+        docker_config("acme", ("quay.io",), given)
     assert "s3cret" not in str(refused.value)

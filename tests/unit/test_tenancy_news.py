@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuclusters.tenancy.conditions import News, news, not_ready
+from gpuclusters.tenancy.proof import News, news, not_ready
 
 
 def tenancy(*conditions: dict[str, Any], **metadata: Any) -> dict[str, Any]:

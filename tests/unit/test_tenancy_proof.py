@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.quantity import parse_quantity, same_quantities
-from gpuclusters.tenancy import conditions as tenancy_conditions
+from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.admission import POD_POLICY
 from gpuclusters.tenancy.cluster import (
     TenancyInputs,
@@ -452,7 +452,7 @@ def test_the_status_has_one_condition_for_each_part_and_tells_why() -> None:
     ensure(cluster)
     cluster.objects["resourcequotas", "tenant"]["status"]["hard"] = {}
     proofs = judge(spec(), cluster.objects["tenancies", "acme"], cluster).proofs[1:]
-    made = {c["type"]: c for c in tenancy_conditions.conditions(proofs, 7)}
+    made = {c["type"]: c for c in tenancy_proof.conditions(proofs, 7)}
     assert next(iter(made)) == "Ready"
     assert made["Ready"]["status"] == "False"
     assert made["Ready"]["reason"] == made["QuotaEnforced"]["reason"] == "NotObserved"
@@ -465,8 +465,8 @@ def test_the_status_has_one_condition_for_each_part_and_tells_why() -> None:
 
 def test_a_condition_keeps_its_time_as_long_as_its_status() -> None:
     old = [{"type": "A", "status": "True", "lastTransitionTime": "1"}]
-    same = tenancy_conditions.merged([{"type": "A", "status": "True"}], old, "2")
-    other = tenancy_conditions.merged([{"type": "A", "status": "False"}], old, "2")
+    same = tenancy_proof.merged([{"type": "A", "status": "True"}], old, "2")
+    other = tenancy_proof.merged([{"type": "A", "status": "False"}], old, "2")
     assert (same[0]["lastTransitionTime"], other[0]["lastTransitionTime"]) == ("1", "2")
 
 

@@ -1,0 +1,199 @@
+"""The cluster's own programs: namespace and account of each, and whom it talks to.
+
+Whoever may make pods in a namespace reads every Secret in it and takes every account in it. So each program
+has a namespace of its own: that of the controllers holds the keys of the machines and BMCs, and that of the
+device plugin alone lets pods reach the host. A Cilium network policy closes each namespace but for what its
+program needs; policies add up, so a cluster that needs more (an issuer that is a pod of the same cluster)
+adds a policy of its own. Cilium always lets the kubelet's probes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import ip_network
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+from urllib.parse import urlsplit
+
+from gpuclusters.domain.network import joined, literal
+from gpuclusters.tenancy.isolation import TENANT_LABEL, ports, to_dns
+
+BASE = "gpu-clusters-system"
+"""The namespaces' base name, where the configuration says nothing."""
+LONGEST_BASE = 49
+"""With this many characters the longest derived name still is one that Kubernetes takes."""
+POLICY = "program"
+"""Name of the network policy in each namespace."""
+COLLECTOR = {"k8s:app.kubernetes.io/name": "prometheus"}
+"""Labels of the pods that collect metrics, as the Prometheus Operator sets them."""
+
+Spec = dict[str, Any]
+
+_NOT_TENANTS = [
+    {"key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}", "operator": "DoesNotExist"},
+    {"key": "k8s:io.kubernetes.pod.namespace", "operator": "Exists"},
+]
+_NODES = ("host", "remote-node")
+"""Machines that are nodes of the cluster; no range applies to them."""
+
+
+class Program(StrEnum):
+    """A program of the cluster; the value names its account, its pods and its module."""
+
+    CONTROLLERS = "controllers"
+    API = "api"
+    DEVICE_PLUGIN = "device-plugin"
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Where each program lives and as whom it speaks.
+
+    `base` is the namespace of the API. The others are named after it, without its ending `-system`, and
+    after their program: `gpu-clusters-controllers`, `gpu-clusters-device-plugin`.
+    """
+
+    base: str = BASE
+
+    def namespace(self, program: Program) -> str:
+        """The program's namespace."""
+        if program is Program.API:
+            return self.base
+        return f"{self.base.removesuffix('-system')}-{program}"
+
+    def user(self, program: Program) -> str:
+        """The name by which the API server knows the program's account."""
+        return f"system:serviceaccount:{self.namespace(program)}:{program}"
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(map(self.namespace, Program))
+
+
+TENANTS_PROGRAMS = (Program.API, Program.CONTROLLERS)
+"""Those that work in tenants' namespaces."""
+
+
+def tenant_role(program: Program) -> str:
+    """The ClusterRole with what a program does in a tenant's namespace; bound there and nowhere else."""
+    return f"gpu-clusters-tenant-{program}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something answers: an address or name, and a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> Place:
+        """Where a URL with https leads."""
+        parts = urlsplit(url)
+        return cls(parts.hostname or "", parts.port or 443)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What the programs connect to beside the API server."""
+
+    machines: Sequence[Place] = ()
+    """Their SSH servers."""
+    management_controllers: Sequence[Place] = ()
+    """Their Redfish services."""
+    issuer: Sequence[Place] = ()
+    """Who has the keys of tenants' tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What a program answers at: `serves` tenants, `metrics` for monitoring."""
+
+    serves: int | None = None
+    metrics: int
+
+
+def network_policies(
+    reach: Reach,
+    listening: Mapping[Program, Ports],
+    *,
+    monitored: bool,
+    callers: Sequence[str] = (),
+) -> Mapping[Program, Spec]:
+    """The `spec` of each program's CiliumNetworkPolicy, in the program's namespace.
+
+    Args:
+        reach: whom the programs connect to.
+        listening: what each answers at.
+        monitored: whether somebody collects metrics.
+        callers: networks outside of the cluster from which the API is called, by whatever stands before it
+            or by its tenants.
+    """
+    machines = (*reach.machines, *reach.management_controllers)
+    out = {
+        Program.CONTROLLERS: [*_to_nodes(reach.machines), *_to(machines)],
+        Program.API: _to(reach.issuer),
+        Program.DEVICE_PLUGIN: [],
+    }
+    return {
+        program: {
+            "endpointSelector": {},
+            # A rule that is empty opens nothing, and closes its direction.
+            "ingress": [{}, *_ingress(listening[program], callers, monitored=monitored)],
+            "egress": [{"toEntities": ["kube-apiserver"]}, *out[program]],
+        }
+        for program in Program
+    }
+
+
+def _ingress(answers: Ports, callers: Sequence[str], *, monitored: bool) -> list[Spec]:
+    rules: list[Spec] = []
+    if answers.serves is not None:
+        # Whatever stands before the API: pods that are no tenant's, Cilium's own ingress, or a proxy on
+        # the network of a node. Whoever asks needs a token besides.
+        serves = ports(f"{answers.serves}/TCP")
+        rules.append({"fromEndpoints": [{"matchExpressions": _NOT_TENANTS}], "toPorts": serves})
+        rules.append({"fromEntities": ["ingress", *_NODES], "toPorts": serves})
+        if callers:
+            # No pod is in a range for Cilium, whatever its address.
+            ranges = [{"cidr": caller} for caller in callers]
+            rules.append({"fromCIDRSet": ranges, "toPorts": serves})
+    if monitored:
+        collectors = {"matchLabels": COLLECTOR, "matchExpressions": _NOT_TENANTS}
+        rules.append({"fromEndpoints": [collectors], "toPorts": ports(f"{answers.metrics}/TCP")})
+    return rules
+
+
+def _to_nodes(machines: Sequence[Place]) -> list[Spec]:
+    return [
+        {"toEntities": list(_NODES), "toPorts": ports(f"{port}/TCP")}
+        for port in sorted({machine.port for machine in machines})
+    ]
+
+
+def _to(places: Iterable[Place]) -> list[Spec]:
+    """Rules for places given by address, and for those given by name, which have to be looked up too."""
+    found: list[Spec] = []
+    names: list[str] = []
+    by_port = sorted(set(places), key=attrgetter("port", "host"))
+    for port, group in groupby(by_port, attrgetter("port")):
+        hosts = [place.host for place in group]
+        named = [host for host in hosts if literal(host) is None]
+        if ranges := joined(ip_network(address) for host in hosts if (address := literal(host))):
+            found.append(
+                {"toCIDRSet": [{"cidr": one} for one in ranges], "toPorts": ports(f"{port}/TCP")}
+            )
+        if named:
+            found.append({"toFQDNs": _matches(named), "toPorts": ports(f"{port}/TCP")})
+        names += named
+    if names:
+        found.append(to_dns(_matches(sorted(set(names)))))
+    return found
+
+
+def _matches(names: Iterable[str]) -> list[Spec]:
+    return [{"matchName": name.removesuffix(".")} for name in names]
