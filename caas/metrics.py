@@ -2,7 +2,7 @@
 
 Each program exposes its own registry (`exposition(CONTROLLERS)`), so that no program answers for what
 another one does. `docs/observability.md` explains them to whoever is paged; the dashboard and the
-alert rules in `dashboards/` are tested against this module.
+alert rules in `components/dashboards/` are tested against this module.
 
 Counters and histograms begin at zero when a program starts. Gauges of the controllers describe what
 the leading one sees; one that stops leading ends.

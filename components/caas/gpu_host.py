@@ -15,12 +15,12 @@ from typing import Any
 import pulumi
 from pulumi_command import remote
 
-from components import script
 from components.caas.host_preparation import HostPreparation, HostPreparationArgs
 from components.caas.service_vm import ServiceVmArgs, service_vm
 from components.host_connection import HostConnection
 from gpuclusters.cdi.model import VfioBackend, spec_path
 from gpuclusters.cdi.resource import CdiSpec
+from gpuclusters.core import scripts
 from gpuclusters.domain.fabric import BOARDS, Baseboard
 from gpuclusters.fabric.resource import FabricPartitions
 from gpuclusters.host import drop_ins
@@ -182,7 +182,7 @@ class GpuHost(pulumi.ComponentResource):
             f"{name}-reload-runtime",
             connection=args.connection.command_connection(args.preparation.private_key),
             create=f"sudo -n sh -s -- {shlex.join(texts.units)}",
-            stdin=script.read("caas/reload-runtime.sh"),
+            stdin=scripts.read("cdi/reload-runtime.sh"),
             # What the files should hold, which a preview knows, not what was found: a file that is put
             # back is again what the units have read.
             triggers=[texts.containerd, texts.kubelet],

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import pulumi
 from pulumi_command import remote
 
-from components import script
 from components.host_connection import HostConnection
 from gpuclusters.boot.resource import HostBoot
+from gpuclusters.core import scripts
 from gpuclusters.vfio.resource import VfioBinding
 
 
@@ -61,7 +61,7 @@ class HostPreparation(pulumi.ComponentResource):
             connection=args.connection.command_connection(args.private_key),
             create=f"sudo -n sh -s -- {shlex.join(wanted)}",
             update=f"sudo -n sh -s -- {shlex.join(wanted)}",
-            stdin=script.read("host/install_packages.sh"),
+            stdin=scripts.read("host/install_packages.sh"),
             add_previous_output_in_env=False,
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
         )

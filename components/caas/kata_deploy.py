@@ -19,9 +19,9 @@ from pulumi_kubernetes.core.v1 import Namespace, NodePatch
 from pulumi_kubernetes.helm.v3 import Release
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs, ObjectMetaPatchArgs
 
-from components import script
 from components.chart import Chart
 from components.host_connection import HostConnection
+from gpuclusters.core import scripts
 from gpuclusters.kata import chart as kata_chart
 
 WAIT_SECONDS = 600
@@ -43,7 +43,7 @@ class KataDeployArgs:
     """Labels that this program sets on each node, among them those that `values` select by; none if the
     nodes register with them."""
     verification: Sequence[str]
-    """Arguments of scripts/caas/verify-kata.sh: what is looked for on every machine afterwards."""
+    """Arguments of kata/scripts/verify-kata.sh: what is looked for on every machine afterwards."""
     timeout_seconds: int
     """How long Helm waits until Kata is on all nodes; of the boot profile."""
     namespace: str = kata_chart.NAMESPACE
@@ -108,7 +108,7 @@ class KataDeploy(pulumi.ComponentResource):
                 ),
             ),
         )
-        verify = script.read("caas/verify-kata.sh")
+        verify = scripts.read("kata/verify-kata.sh")
         checks = [
             remote.Command(
                 f"{node}-kata",

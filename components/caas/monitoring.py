@@ -16,7 +16,7 @@ from components.caas.program import METRICS, PART_OF
 from components.caas.system import System
 from gpuclusters.tenancy.programs import Program
 
-DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"
+DASHBOARDS = Path(__file__).resolve().parents[1] / "dashboards"
 
 
 @dataclass(frozen=True, kw_only=True)

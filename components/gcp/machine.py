@@ -12,8 +12,8 @@ from typing import Any
 
 import pulumi
 
-from components import script
 from components.host_connection import HostConnection
+from gpuclusters.core import scripts
 from gpuclusters.domain import gcp_cloud_init
 from gpuclusters.domain.gcp_cloud_init import Boot
 from gpuclusters.providers.first_login import FirstLogin
@@ -59,7 +59,7 @@ class GpuMachine(pulumi.ComponentResource):
         boot = Boot(
             user=args.user,
             authorized_keys=args.authorized_keys,
-            files={file: script.read(f"gcp/{file}") for file in gcp_cloud_init.PLACES},
+            files={file: scripts.read(f"gcp/{file}") for file in gcp_cloud_init.PLACES},
         )
         user_data = pulumi.Output.all(key.private_key, key.public_key).apply(
             lambda pair: gcp_cloud_init.user_data(boot, private_key=pair[0], public_key=pair[1])

@@ -22,7 +22,7 @@ from components.chart import Chart
 from gpuclusters.domain import gpu_alerts, monitoring_stack
 from gpuclusters.domain.monitoring_stack import NAMES, Monitoring, Names
 
-DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"
+DASHBOARDS = Path(__file__).resolve().parents[1] / "dashboards"
 PART_OF = {"app.kubernetes.io/part-of": "gpu-clusters"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pulumi
 
-from components import script
+from gpuclusters.core import scripts
 from gpuclusters.proof.jobs import PROGRAMS
 from gpuclusters.proof.resource import ProofRun
 
@@ -66,7 +66,7 @@ class Proof(pulumi.ComponentResource):
             tolerations=list(args.tolerations),
             driver=args.driver,
             operator=args.operator,
-            programs=script.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
+            programs=scripts.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
             timeout_seconds=args.timeout_seconds,
             simulated=args.simulated,
             **{test: dict(part) for test, part in args.tests.items()},

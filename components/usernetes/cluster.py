@@ -12,14 +12,14 @@ from typing import Any
 
 import pulumi
 
-from components import script
 from components.host_connection import HostConnection
+from gpuclusters.core import scripts
 from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan
 from gpuclusters.domain.usernetes_versions import VersionSet
 from gpuclusters.usernetes.resource import UsernetesNode
 
 OVERLAY = ("Dockerfile.gpu", "compose.yaml", "node-gpus.sh", "usernetes-gpus.service")
-"""Files of `scripts/usernetes/overlay`, which lie beside upstream's on every host."""
+"""Files of `gpuclusters/usernetes/overlay`, which lie beside upstream's on every host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class UsernetesCluster(pulumi.ComponentResource):
             host_ip=host.host_ip,
             source=_source(args.versions),
             container_toolkit=args.versions.container_toolkit,
-            overlay={file: script.read(f"usernetes/overlay/{file}") for file in OVERLAY},
+            overlay={file: scripts.read(f"usernetes/overlay/{file}") for file in OVERLAY},
             network=args.network.model_dump(mode="json"),
             gpus=host.gpus,
             slirp4netns=args.versions.slirp4netns,

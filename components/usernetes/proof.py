@@ -12,7 +12,7 @@ from typing import Any
 
 import pulumi
 
-from components import script
+from gpuclusters.core import scripts
 from gpuclusters.proof import resource
 from gpuclusters.proof.ladder import CLUSTER_RUNGS
 from gpuclusters.proof.ladder_inputs import NAMESPACE
@@ -76,7 +76,7 @@ class TrainingProof(pulumi.ComponentResource):
             training=args.training,
             tolerations=list(args.tolerations),
             versions=dict(args.versions),
-            programs=script.digest(*(f"proof/{program}" for program in PROGRAMS)),
+            programs=scripts.digest(*(f"proof/{program}" for program in PROGRAMS)),
             settle_seconds=args.settle_seconds,
             timeout_seconds=args.timeout_seconds,
             simulated=args.simulated,

@@ -9,11 +9,11 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 from gpuclusters.adapters.errors import DeniedError, InvalidAnswerError
 from gpuclusters.adapters.scripts import command_error
 from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.core import scripts
 from gpuclusters.domain.preflight_facts import (
     Bar,
     FabricFact,
@@ -23,7 +23,6 @@ from gpuclusters.domain.preflight_facts import (
     PciFact,
 )
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "caas" / "preflight.sh"
 FORMAT = "1"
 _NOT_ASKED = "-"
 _QEMU = re.compile(r"version ([0-9]+(?:\.[0-9]+)+)")
@@ -92,7 +91,7 @@ class SshHostFacts:
 
 @cache
 def _script() -> bytes:
-    return SCRIPT.read_bytes()
+    return scripts.read("preflight/preflight.sh").encode()
 
 
 def parse(text: str, *, root: bool, now: float) -> HostFacts:

@@ -1,7 +1,7 @@
 """One writer at a time on a machine: a lock there that names its holder and falls with its connection.
 
 Who changes a machine holds `/run/gpu-clusters/writer` by a command in a session of the same SSH connection
-(`scripts/host/hold_machine.sh`). When the process or the connection ends, that command's input ends, and so
+(`host/scripts/hold_machine.sh`). When the process or the connection ends, that command's input ends, and so
 does the lock; nothing has to be tidied up. What the process had started on the machine may go on for a while,
 because sshd does not end a command whose client is gone. So each command that changes something runs under
 a shared lock on `/run/gpu-clusters/work`, and the next writer waits for those too.
@@ -22,16 +22,15 @@ import socket
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 
 import asyncssh
 
 from gpuclusters.adapters.errors import BusyError, CommandTimeoutError, UnreachableError
+from gpuclusters.core import scripts
 
 PATIENCE_SECONDS = 15
 """For another writer, and again for what the last one left running. Longer than `LINGER_SECONDS`."""
 LINGER_SECONDS = 3.0
-_SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "host" / "hold_machine.sh"
 
 Connect = Callable[[str], Awaitable[asyncssh.SSHClientConnection]]
 
@@ -177,5 +176,5 @@ def _me() -> str:
 @cache
 def _text() -> str:
     """The script without its comments, which nobody needs in a process list."""
-    lines = _SCRIPT.read_text(encoding="utf-8").splitlines()
+    lines = scripts.read("host/hold_machine.sh").splitlines()
     return "\n".join(line for line in lines if line and not line.startswith("#"))

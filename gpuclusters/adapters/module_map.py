@@ -55,10 +55,10 @@ class SshModuleMap:
         tried = "read which GPU sits in which module"
         done = run_script(
             self._host,
-            "gpu_modules",
+            "fabric/gpu_modules",
             ["keep" if keep else "look", *addresses],
             tried=tried,
-            after=("vfio_users",),
+            after=("vfio/vfio_users",),
             repeatable=True,
             accept=(0, _NOT_INSTALLED),
         )

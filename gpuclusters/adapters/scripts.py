@@ -1,11 +1,9 @@
-"""Runs the host scripts of `scripts/host`: sent over standard input, nothing is installed there."""
+"""Runs scripts on hosts: sent over standard input, nothing is installed there."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -18,29 +16,23 @@ from gpuclusters.adapters.errors import (
     InvalidAnswerError,
 )
 from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.core import scripts
 from gpuclusters.core.facts import Facts
 from gpuclusters.domain import known_errors
 
 F = TypeVar("F", bound=Facts)
 
-FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "host"
 ERROR_LINES = 20
 
 _MARKER = "GPU_CLUSTERS_CONTENT"
 
 
-@cache
-def _text(name: str) -> str:
-    folder = FOLDER.parent if "/" in name else FOLDER
-    return (folder / f"{name}.sh").read_text()
-
-
 def script_text(name: str, content: bytes | None = None) -> str:
     """The text of a script as it is sent, with the content for its function `main`; see `run_script`."""
     if content is None:
-        return _text(name)
+        return scripts.read(f"{name}.sh")
     encoded = base64.encodebytes(content).decode()
-    return f"{_text(name)}\nmain \"$@\" <<'{_MARKER}'\n{encoded}{_MARKER}\n"
+    return f"{scripts.read(f'{name}.sh')}\nmain \"$@\" <<'{_MARKER}'\n{encoded}{_MARKER}\n"
 
 
 def run_script(
@@ -62,7 +54,7 @@ def run_script(
 
     Args:
         host: where.
-        name: file in `scripts/host`, without suffix; `folder/name` in another folder of `scripts`.
+        name: `ROOM/SCRIPT`, without suffix.
         arguments: its parameters; never a secret.
         tried: what this is for, in the words of the error.
         after: scripts that only define functions, sent before it.
@@ -79,7 +71,7 @@ def run_script(
     Raises:
         AdapterError: the host was not reached, or the script failed.
     """
-    text = "".join([*map(_text, after), script_text(name, content)])
+    text = "".join([*map(script_text, after), script_text(name, content)])
     variables = ("env", *environment) if environment else ()
     completed = host.run(
         [*_becoming(host, account), *variables, "sh", "-s", "--", *arguments],

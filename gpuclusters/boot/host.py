@@ -144,7 +144,7 @@ def inspect(host: SshHost, paths: Sequence[str]) -> BootState:
     """What a host boots with, and these files, in one round trip."""
     tried = "look at what it boots with"
     arguments = [model.GRUB_FILE, model.ARGUMENTS_FILE, model.INITRAMFS_STAMP, *paths]
-    done = run_script(host, "boot_state", arguments, tried=tried, repeatable=True)
+    done = run_script(host, "boot/boot_state", arguments, tried=tried, repeatable=True)
     said = facts(done.stdout)
     files = dict(_file(line) for line in said.get("file", ()))
     if "boot_id" not in said or set(files) != set(paths):
@@ -210,7 +210,7 @@ def update(
     """
     run_script(
         host,
-        "boot_update",
+        "boot/boot_update",
         [
             method,
             "yes" if loader else "no",
@@ -231,7 +231,7 @@ def reboot(host: SshHost, clock: Clock, boot_id: str, timeout_seconds: int) -> N
     tried = "reboot"
     with contextlib.suppress(UnreachableError, CommandTimeoutError):
         # The connection breaks, sooner or later than the answer comes; what counts is the boot id.
-        done = run_script(host, "reboot", [], tried=tried, accept=(0, _IN_USE, _CANNOT_TELL))
+        done = run_script(host, "boot/reboot", [], tried=tried, accept=(0, _IN_USE, _CANNOT_TELL))
         if done.status:
             raise BusyError(
                 host.place,

@@ -22,7 +22,7 @@ PLACES: Mapping[str, tuple[str, str]] = {
     "first-boot.sh": ("/usr/local/sbin/gpu-clusters-first-boot", "0755"),
     FIRST_BOOT_UNIT: (f"/etc/systemd/system/{FIRST_BOOT_UNIT}", "0644"),
 }
-"""Where files of `scripts/gcp` go on a machine, and their mode."""
+"""Where files of `gpuclusters/gcp/scripts` go on a machine, and their mode."""
 FIRST_BOOT_SETTINGS = "/etc/gpu-clusters/first-boot.env"
 # Google's guest agent makes host keys of its own when it sees a machine for the first time.
 AGENT_SETTINGS = "/etc/default/instance_configs.cfg"

@@ -1,4 +1,4 @@
-"""NVIDIA's driver on a host over SSH, by the scripts in `scripts/driver`."""
+"""NVIDIA's driver on a host over SSH, by the scripts in `gpuclusters/driver/scripts`."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Gpu(NamedTuple):
 
 
 class LiveDriver(Facts):
-    """What is on a host: what `scripts/driver/inspect.sh` prints."""
+    """What is on a host: what `gpuclusters/driver/scripts/inspect.sh` prints."""
 
     system: str = ""
     """ID of /etc/os-release."""

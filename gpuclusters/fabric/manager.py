@@ -78,10 +78,10 @@ class SshFabricManager:
         words = [f"{s.verb[0]}:{s.partition}:{','.join(s.addresses)}" for s in steps]
         done = run_script(
             self._host,
-            "fabric_steps",
+            "fabric/fabric_steps",
             [self._hostname, *words],
             tried=tried,
-            after=("vfio_users",),
+            after=("vfio/vfio_users",),
             timeout_seconds=SECONDS_BESIDE_STEPS + SECONDS_PER_STEP * len(steps),
         )
         head, marker, table = f"\n{done.stdout.decode(errors='replace')}".partition("\ntable\n")

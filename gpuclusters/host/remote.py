@@ -29,7 +29,7 @@ class SshNodeFiles:
         """
         tried = f"read {path}"
         done = run_script(
-            self._host, "read_file", [path], tried=tried, repeatable=True, accept=(0, _ABSENT)
+            self._host, "host/read_file", [path], tried=tried, repeatable=True, accept=(0, _ABSENT)
         )
         if done.status == _ABSENT:
             return None
@@ -51,7 +51,7 @@ class SshNodeFiles:
         tried = f"read the files in {' and '.join(folders)}"
         done = run_script(
             self._host,
-            "read_folders",
+            "host/read_folders",
             [" ".join(suffixes), *folders],
             tried=tried,
             repeatable=True,
@@ -71,7 +71,7 @@ class SshNodeFiles:
         """
         tried = f"write {path}"
         done = run_script(
-            self._host, "write_file", [path, mode, owner], tried=tried, content=content
+            self._host, "host/write_file", [path, mode, owner], tried=tried, content=content
         )
         digest = done.stdout.decode(errors="replace").strip()
         if digest != sha256_of(content):
@@ -89,7 +89,7 @@ class SshNodeFiles:
         Raises:
             AdapterError: not reached or not allowed.
         """
-        run_script(self._host, "remove_file", [path], tried=f"remove {path}")
+        run_script(self._host, "host/remove_file", [path], tried=f"remove {path}")
 
 
 class SshHostUnits:
@@ -101,7 +101,7 @@ class SshHostUnits:
     def state(self, unit: str) -> UnitState:
         """What systemd says now."""
         tried = f"look at {unit}"
-        done = run_script(self._host, "unit", ["state", unit], tried=tried, repeatable=True)
+        done = run_script(self._host, "host/unit", ["state", unit], tried=tried, repeatable=True)
         words = done.stdout.decode(errors="replace").split()
         if len(words) < 2:
             raise InvalidAnswerError(
@@ -117,7 +117,7 @@ class SshHostUnits:
         wishes = ["enabled" if enabled else "disabled", "active" if active else "inactive"]
         run_script(
             self._host,
-            "unit",
+            "host/unit",
             ["apply", unit, *wishes, "restart" if restart else "keep"],
             tried=f"start {unit}" if active else f"set up {unit}",
             timeout_seconds=START_SECONDS,
@@ -127,7 +127,7 @@ class SshHostUnits:
         """Disable and stop it; absent is fine."""
         run_script(
             self._host,
-            "unit",
+            "host/unit",
             ["remove", unit],
             tried=f"stop {unit}",
             timeout_seconds=START_SECONDS,
@@ -155,10 +155,10 @@ class SshPciDevices:
         tried = f"look at the PCI functions {', '.join(addresses)}"
         done = run_script(
             self._host,
-            "inspect_pci",
+            "host/inspect_pci",
             [self._want, *addresses],
             tried=tried,
-            after=("vfio_users",),
+            after=("vfio/vfio_users",),
             repeatable=True,
         )
         lines = done.stdout.decode(errors="replace").splitlines()

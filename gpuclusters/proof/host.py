@@ -1,12 +1,12 @@
-"""Rungs 1 to 4 of the ladder on a host over SSH, by `scripts/proof/ladder.sh`."""
+"""Rungs 1 to 4 of the ladder on a host over SSH, by `gpuclusters/proof/scripts/ladder.sh`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from gpuclusters.adapters.scripts import command_error
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core import scripts
 from gpuclusters.proof import ladder_hosts
 from gpuclusters.proof.jobs import PROGRAMS
 from gpuclusters.proof.ladder import HOST_RUNGS, CheckLevel
@@ -40,7 +40,7 @@ def ask(
     done = host.run(
         [*become, "sh", "-s", "--", image, str(min(highest, HOST_RUNGS[-1]).value)],
         tried=tried,
-        stdin=(FOLDER / PROGRAM).read_bytes(),
+        stdin=scripts.read(f"proof/{PROGRAM}").encode(),
         repeatable=True,
         timeout_seconds=TIMEOUT_SECONDS,
         as_root=False,
@@ -50,9 +50,6 @@ def ask(
     return ladder_hosts.parse(done.stdout.decode(errors="replace"))
 
 
-FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "proof"
-
-
 def texts(names: Iterable[str] = tuple(PROGRAMS.values())) -> Mapping[str, str]:
     """Text by file name."""
-    return {name: (FOLDER / name).read_text(encoding="utf-8") for name in names}
+    return {name: scripts.read(f"proof/{name}") for name in names}

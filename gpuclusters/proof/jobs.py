@@ -34,7 +34,7 @@ PROGRAMS: Mapping[ProofTest, str] = {
     ProofTest.DIAGNOSTICS: "diagnostics.sh",
     ProofTest.LOAD: "load.sh",
 }
-"""Files of scripts/proof that are mounted; the other tests are programs of their images."""
+"""Files of gpuclusters/proof/scripts that are mounted; the other tests are programs of their images."""
 
 
 def name(test: ProofTest, node: str) -> str:

@@ -33,7 +33,7 @@ from gpuclusters.tenancy.objects import NODE
 
 CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
 PROGRAMS = (ladder_pods.PROGRAM, training.PROGRAM)
-"""Files of scripts/proof that are mounted."""
+"""Files of gpuclusters/proof/scripts that are mounted."""
 PASSED_WORDS = "Test PASSED"
 SIMULATED = (
     "The machines are simulated: pods ran as processes of this machine, GPUs calculated nothing, and no "
@@ -78,7 +78,7 @@ def run(
         cluster: where.
         clock: to wait by.
         reporter: told what is waited for.
-        texts: the programs of scripts/proof, by file name.
+        texts: the programs of gpuclusters/proof/scripts, by file name.
         strict: whether a node that nobody configured is a fault. In an `up` that takes a node away it is
             still there: Pulumi deletes last.
 

@@ -1,4 +1,4 @@
-"""Judges what scripts/proof/matmul.py printed: right, repeatable, fast enough, on the GPU meant."""
+"""Judges what scripts/matmul.py printed: right, repeatable, fast enough, on the GPU meant."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def run(
         cluster: where.
         clock: to wait by.
         reporter: told what is waited for.
-        texts: the programs of scripts/proof, by file name.
+        texts: the programs of gpuclusters/proof/scripts, by file name.
 
     Raises:
         AdapterError: the cluster is not reached, or refuses.

@@ -1,4 +1,4 @@
-"""RKE2 on a host over SSH, by the scripts in `scripts/rke2`: read, compare, act.
+"""RKE2 on a host over SSH, by the scripts in `gpuclusters/rke2/scripts`: read, compare, act.
 
 What was begun is marked on the host (`claim`), what was finished too (`finish`, with a digest of all that
 RKE2 has read). A later run starts again exactly what was not finished.

@@ -241,7 +241,7 @@ class LiveNode:
 
 
 def parse_live(text: str) -> LiveHost:
-    """What `scripts/rke2/inspect.sh` printed: `key value` lines."""
+    """What `gpuclusters/rke2/scripts/inspect.sh` printed: `key value` lines."""
     single: dict[str, str] = {}
     digests: dict[str, str] = {}
     running: list[str] = []

@@ -12,15 +12,14 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from string import Template
 from typing import Any
 
+from gpuclusters.core import scripts
 from gpuclusters.host.model import sha256_of
 
 MARK = "# Written by gpu-clusters; changes are put back."
 STATE = "/var/lib/gpu-clusters/usernetes"
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/usernetes/host"
 
 MODULES = (
     *("tun", "tap", "bridge", "br_netfilter", "veth", "ip_tables", "ip6_tables", "iptable_nat"),
@@ -82,12 +81,12 @@ def _pairs(items: tuple[str, ...]) -> list[tuple[str, str]]:
 
 def boot_unit(account: str) -> str:
     """The unit that starts the account's daemon again at boot, once there is a CDI specification."""
-    return Template((SCRIPTS / BOOT_UNIT).read_text()).substitute(account=account)
+    return Template(scripts.read(f"rootless/{BOOT_UNIT}")).substitute(account=account)
 
 
 def user_drop_in() -> str:
     """What the account's daemon is started with."""
-    return (SCRIPTS / "docker.service.d.conf").read_text()
+    return scripts.read("rootless/docker.service.d.conf")
 
 
 def host_digest(account: str) -> str:

@@ -1,4 +1,4 @@
-"""A host with rootless Docker over SSH, by the scripts in `scripts/usernetes/host`."""
+"""A host with rootless Docker over SSH, by the scripts in `gpuclusters/rootless/scripts`."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class RootlessCapability:
     ) -> str:
         done = run_script(
             self._host,
-            name if "/" in name else f"usernetes/host/{name}",
+            name if "/" in name else f"rootless/{name}",
             arguments,
             tried=tried,
             timeout_seconds=seconds,

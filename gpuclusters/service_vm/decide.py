@@ -107,7 +107,7 @@ def wanted(vm: ServiceVmInputs, scripts: Mapping[str, str]) -> WantedVm:
 
     Args:
         vm: the inputs.
-        scripts: text of the files of `scripts/service-vm` by name.
+        scripts: text by name of its files for machines.
     """
     seed = cloud_init.seed(vm, scripts["fabric-manager.sh"])
     files = {

@@ -1,6 +1,6 @@
 """The service VM of a host, through libvirt's `virsh` and QEMU's `qemu-img` there.
 
-All of it runs in scripts of `scripts/service-vm`, which are sent over SSH; what stays on the host is the
+All of it runs in `scripts/`, which are sent over SSH; what stays on the host is the
 program that systemd starts the VM with.
 """
 
@@ -10,8 +10,6 @@ import base64
 import io
 import tarfile
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 
 from gpuclusters.adapters.errors import (
     CommandFailedError,
@@ -19,12 +17,11 @@ from gpuclusters.adapters.errors import (
 )
 from gpuclusters.adapters.scripts import command_error, explained, facts, last_lines, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.core import scripts
 from gpuclusters.service_vm.cloud_init import Seed
 from gpuclusters.service_vm.decide import UNITS, LiveVm, wanted
 from gpuclusters.service_vm.health import COMMAND, Guest, parsed_guest
 from gpuclusters.service_vm.model import ACCOUNT, STATE_FOLDER, ServiceVmInputs
-
-FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "service-vm"
 
 _UNFINISHED, _OTHER_CHECKSUM, _NO_FILE, _NO_CURL, _DOWNLOAD_FAILED = 10, 11, 12, 13, 14
 _STILL_RUNNING = 10
@@ -42,7 +39,7 @@ class SshServiceVm:
         self._host = host
         self._vm = vm
         self.target = host.place
-        self._files = tuple(wanted(vm, scripts()).files)
+        self._files = tuple(wanted(vm, scripts.texts("service_vm")).files)
 
     def look(self) -> LiveVm:
         """What is there now."""
@@ -225,7 +222,7 @@ class SshServiceVm:
         try:
             return run_script(
                 self._host,
-                f"service-vm/{script}",
+                f"service_vm/{script}",
                 list(arguments),
                 tried=tried,
                 content=content,
@@ -235,12 +232,6 @@ class SshServiceVm:
             )
         except CommandFailedError as error:
             raise explained(error, "service-vm") from error
-
-
-@cache
-def scripts() -> Mapping[str, str]:
-    """Text of the files of `scripts/service-vm` by name."""
-    return {path.name: path.read_text() for path in FOLDER.iterdir() if path.is_file()}
 
 
 def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> bytes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pulumi
 
+from gpuclusters.core import scripts
 from gpuclusters.core.converge import converge
 from gpuclusters.providers.converging import DRIFT, ConvergingProvider, ConvergingResource
 from gpuclusters.providers.hosts import host as host_of
@@ -33,7 +34,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
         from gpuclusters.fabric.manager import SshFabricManager
         from gpuclusters.host.remote import SshPciDevices
         from gpuclusters.service_vm.host import ServiceVmCapability
-        from gpuclusters.service_vm.remote import SshServiceVm, scripts
+        from gpuclusters.service_vm.remote import SshServiceVm
 
         return ServiceVmCapability(
             inputs,
@@ -42,7 +43,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
             SshPciDevices(host, with_users=True),
             SystemClock(),
             StderrReporter(),
-            scripts(),
+            scripts.texts("service_vm"),
             known=bool(before),
         )
 

@@ -115,7 +115,7 @@ class SshNodeControl(KubectlHost):
     ) -> Completed:
         return run_script(
             self._host,
-            "usernetes/node/cluster",
+            "usernetes/cluster",
             arguments,
             tried=tried,
             after=ENVIRONMENT,

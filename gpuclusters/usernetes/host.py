@@ -1,4 +1,4 @@
-"""Usernetes on a host over SSH, by the scripts in `scripts/usernetes/node`, as the account that owns it."""
+"""Usernetes on a host over SSH, by the scripts in `scripts/`, as the account that owns it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuclusters.usernetes.model import LiveNode, SourceArchive
 
 FETCH_TIMEOUT_SECONDS = 600.0
 STEP_TIMEOUT_SECONDS = 300.0
-ENVIRONMENT = ("usernetes/node/environment",)
+ENVIRONMENT = ("usernetes/environment",)
 """What every script is sent behind."""
 FAILED = 1
 """What our scripts answer when a program of others failed: its words are on standard error."""
@@ -128,7 +128,7 @@ class SshNodeHost:
     ) -> Completed:
         return run_script(
             self._host,
-            f"usernetes/node/{name}",
+            f"usernetes/{name}",
             arguments,
             tried=tried,
             after=ENVIRONMENT,

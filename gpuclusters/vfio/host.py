@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.scripts import FOLDER, run_script
+from gpuclusters.adapters.scripts import run_script
 from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core import scripts
 from gpuclusters.core.converge import Step
 from gpuclusters.core.finding import Finding, Refused
 from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
@@ -28,7 +29,7 @@ class VfioCapability:
         self._gone = [old for old in before if old.address not in inputs.addresses]
         self._host = host
         self._files, self._units = SshNodeFiles(host), SshHostUnits(host)
-        script, unit = (FOLDER / "vfio_bind.sh").read_text(), (FOLDER / UNIT).read_text()
+        script, unit = scripts.read("vfio/vfio_bind.sh"), scripts.read(f"vfio/{UNIT}")
         self._wanted = decide.wanted_files(inputs, script, unit)
         self.target = host.place
         self.steps = {
@@ -88,7 +89,7 @@ class VfioCapability:
         if functions:
             run_script(
                 self._host,
-                "vfio_bind",
+                "vfio/vfio_bind",
                 ["release", *(f.entry for f in functions)],
                 tried=f"give back {', '.join(f.address for f in functions)}",
                 timeout_seconds=_RELEASE_SECONDS,
@@ -99,7 +100,7 @@ def inspect(host: SshHost, functions: Sequence[VfioFunction]) -> Mapping[str, Fo
     """What the kernel says now about each address, in one round trip."""
     tried = f"look at the PCI functions {', '.join(f.address for f in functions)}"
     entries = [f.entry for f in functions]
-    done = run_script(host, "vfio_bind", ["inspect", *entries], tried=tried, repeatable=True)
+    done = run_script(host, "vfio/vfio_bind", ["inspect", *entries], tried=tried, repeatable=True)
     lines = [line.split(" ") for line in done.stdout.decode(errors="replace").splitlines()]
     found = {words[0]: _found(words) for words in lines if len(words) == _FIELDS}
     if set(found) != {f.address for f in functions}:

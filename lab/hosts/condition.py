@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OTHERS = "console=tty0 console=ttyS0,115200n8 crashkernel=512M"
 """What the machine's owner has on the command line already."""
 _BY_HAND = "quiet"
-_SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/host"
+_SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/vfio/scripts"
 _ARGUMENTS_FILE = "etc/gpu-clusters/kernel-arguments"
 _GRUB_FILE = "etc/default/grub.d/90-gpu-clusters.cfg"
 _LIST_FILE = "etc/gpu-clusters/vfio-functions"

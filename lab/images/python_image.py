@@ -17,8 +17,8 @@ from lab.images.packages import HOME
 from lab.tools import Report
 
 _PROJECT = Path(__file__).resolve().parents[2]
-_PACKAGES = ("gpuclusters", "caas", "lab/pods", "scripts/proof")
-_START = _PROJECT / "scripts" / "images" / "python3.sh"
+_PACKAGES = ("gpuclusters", "caas", "lab/pods", "gpuclusters/proof/scripts")
+_START = Path(__file__).with_name("python3.sh")
 SETTINGS = Settings(
     command=("python3",),
     environment={

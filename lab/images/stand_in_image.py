@@ -12,7 +12,7 @@ from lab.images.names import STAND_IN
 from lab.tools import Report
 
 ENTRY = "bin/stand-in"
-PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "images" / "stand-in.sh"
+PROGRAM = Path(__file__).with_name("stand-in.sh")
 CALLED = (
     "usr/bin/kata-deploy",
     "usr/bin/nfd-master",

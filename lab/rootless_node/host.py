@@ -16,7 +16,7 @@ from lab.rootless_node.configuration import PLUGINS
 from lab.rootless_node.machine import PrivateMachine
 from lab.rootless_node.model import DATA, LIBEXEC, RootlessNodeError, RootlessSpec
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/usernetes"
+_ROOMS = Path(__file__).resolve().parents[2] / "gpuclusters"
 _FIRST_ID, _IDS = 100000, 65536
 """SUB_UID_MIN and SUB_UID_COUNT of login.defs(5)."""
 _HERE = Path(__file__).parent / "programs"
@@ -26,8 +26,9 @@ _PLACED = {
     _HERE / "systemctl.sh": f"{LIBEXEC}/systemctl",
     _HERE / "docker.sh": "/usr/local/bin/docker",
     # As Dockerfile.gpu puts them into the image of a node.
-    SCRIPTS / "overlay/node-gpus.sh": "/usr/local/libexec/gpu-clusters/node-gpus",
-    SCRIPTS / "overlay/usernetes-gpus.service": "/usr/lib/systemd/system/usernetes-gpus.service",
+    _ROOMS / "usernetes/overlay/node-gpus.sh": "/usr/local/libexec/gpu-clusters/node-gpus",
+    _ROOMS
+    / "usernetes/overlay/usernetes-gpus.service": "/usr/lib/systemd/system/usernetes-gpus.service",
 }
 _CALLED = {"cni-bridge": f"{PLUGINS}/bridge", "cni-host-local": f"{PLUGINS}/host-local"}
 """Programs that have another name where they are called."""
@@ -63,13 +64,15 @@ def prepare(machine: PrivateMachine, spec: RootlessSpec, groups: tuple[Path, ...
         machine.output("mknod", "-m", "0666", f"/dev/{name}", "c", str(major), str(minor))
     # Libraries of layers are found from now on.
     machine.output("ldconfig")
-    machine.script(SCRIPTS / "host/account.sh", "create", spec.account)
+    machine.script(_ROOMS / "rootless/scripts/account.sh", "create", spec.account)
     ranges = [
         line.split(":") for line in machine.output("cat", "/etc/subuid", "/etc/subgid").split()
     ]
     if spec.account not in [owner for owner, _, _ in ranges]:
         first = str(max([_FIRST_ID, *(int(begin) + int(count) for _, begin, count in ranges)]))
-        machine.script(SCRIPTS / "host/account.sh", "ids", spec.account, first, str(_IDS))
+        machine.script(
+            _ROOMS / "rootless/scripts/account.sh", "ids", spec.account, first, str(_IDS)
+        )
     tried = machine.run("unshare", "--user", "true", account=spec.account)
     if tried.returncode:
         said = tried.stderr.strip()

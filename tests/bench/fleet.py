@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "Pulumi.hgx-h100.yaml"
 PARTS = (
     *("Pulumi.yaml", "__main__.py", "stacks", "components", "gpuclusters"),
-    *("scripts", "caas", "dashboards", "lab"),
+    *("caas", "engine", "lab"),
 )
 # Nothing answers there: what is previewed is a cluster that is not there yet.
 _CLUSTER = {

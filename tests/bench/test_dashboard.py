@@ -38,7 +38,7 @@ from tests.fixtures.go_programs import built
 pytestmark = [pytest.mark.bench, pytest.mark.lab, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).resolve().parents[2]
-DASHBOARD = ROOT / "dashboards" / "caas.json"
+DASHBOARD = ROOT / "components/dashboards/caas.json"
 RUN_SECONDS = float(os.environ.get("BENCH_DASHBOARD_SECONDS", "150"))
 EVERY_SECONDS = 2.0
 STEP_SECONDS = 2.0

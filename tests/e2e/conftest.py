@@ -35,8 +35,8 @@ pytest.register_assert_rewrite("tests.e2e.story")
 
 SOURCE = Path(__file__).resolve().parents[2]
 LINKED = (
-    *("Pulumi.yaml", "__main__.py", "components", "stacks", "gpuclusters", "scripts", "lab"),
-    *("caas", "dashboards"),
+    *("Pulumi.yaml", "__main__.py", "components", "stacks", "gpuclusters", "lab"),
+    *("caas", "engine"),
 )
 FABRIC_MANAGER = "192.168.250.2"
 """Address of the service VM on the network that it shares with its machine."""

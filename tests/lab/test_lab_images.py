@@ -316,7 +316,11 @@ def test_the_image_of_our_programs_is_set_up_as_the_dockerfile_says() -> None:
 def test_the_image_for_proofs_has_their_programs_and_starts_the_right_python() -> None:
     paths = {entry.path: entry for entry in python_image.code()}
     start = "opt/gpu-clusters"
-    for name in ("scripts/proof/matmul.py", "lab/pods/on_processor.py", "lab/__init__.py"):
+    for name in (
+        "gpuclusters/proof/scripts/matmul.py",
+        "lab/pods/on_processor.py",
+        "lab/__init__.py",
+    ):
         assert f"{start}/src/{name}" in paths
     assert paths[f"{start}/bin/python3"].mode == 0o755  # type: ignore[union-attr]
     # Programs call it by name.

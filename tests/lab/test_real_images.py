@@ -147,7 +147,7 @@ def test_a_digest_that_nobody_has_is_not_stood_for(lab: RealLab) -> None:
 
 
 def test_a_program_of_a_proof_runs_by_the_digest_of_its_image(lab: RealLab) -> None:
-    text = (ROOT / "scripts" / "proof" / "matmul.py").read_text()
+    text = (ROOT / "gpuclusters/proof/scripts/matmul.py").read_text()
     programs = pod.programs("default", {"matmul.py": text})
     lab.kubectl("create", "-f", "-", given=json.dumps(programs))
     container: dict[str, Any] = {

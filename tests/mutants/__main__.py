@@ -23,7 +23,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PLACES = ("gpuclusters", "caas", "components", "scripts")
+PLACES = ("gpuclusters", "caas", "components")
 SIDE_BY_SIDE = 2
 SECONDS = 300
 

@@ -38,7 +38,7 @@ CLUSTER = "registry-test"
 API_PORT = 6443
 STAND_IN = "GPU-00000000-0000-4000-8000-000000000000"
 """Stands for a GPU on a host without one: a name in the node's CDI specification, and no device behind it."""
-_FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "usernetes" / "overlay"
+_FOLDER = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes/overlay"
 _GENERATE = 'nvidia-ctk cdi generate --output="$specification" --device-name-strategy=uuid\n'
 _PULL_SECONDS = 600.0
 _BEFORE = """set -eu

@@ -21,7 +21,7 @@ from gpuclusters.providers.first_login import FirstLoginProvider
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/gcp/first-login.sh"
+SCRIPT = Path(__file__).resolve().parents[2] / "gpuclusters/gcp/scripts/first-login.sh"
 DONE = Completed(0, b"", "")
 REFUSED = UnreachableError("gpu-1", "wait", "Connection refused", "check that the host is up")
 NO_ACCOUNT = DeniedError("gpu-1", "wait", "user ubuntu is not let in", "add its key")

@@ -27,6 +27,7 @@ from gpuclusters.adapters.system import StderrReporter, SystemClock
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import BootCapability
 from gpuclusters.boot.model import HostBootInputs
+from gpuclusters.core import scripts
 from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.connection import HostConnection
@@ -35,7 +36,7 @@ from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
 from gpuclusters.service_vm import domain_xml
 from gpuclusters.service_vm.decide import WantedVm, findings, wanted
 from gpuclusters.service_vm.model import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
-from gpuclusters.service_vm.remote import SshServiceVm, scripts
+from gpuclusters.service_vm.remote import SshServiceVm
 from gpuclusters.vfio.host import inspect
 from gpuclusters.vfio.model import VfioFunction
 from tests.fixtures.hosts import SimulatedHost
@@ -127,7 +128,7 @@ class World:
     @property
     def wanted(self) -> WantedVm:
         """The service VM."""
-        return wanted(self.vm, scripts())
+        return wanted(self.vm, scripts.texts("service_vm"))
 
     def files(self, *endings: str) -> dict[str, str]:
         """Those of the machine's own files for the VM."""

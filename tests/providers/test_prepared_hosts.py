@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gpuclusters.adapters.errors import AdapterError, UnreachableError
-from gpuclusters.adapters.scripts import FOLDER
 from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import reboot
 from gpuclusters.boot.resource import HostBootProvider
+from gpuclusters.core import scripts
 from gpuclusters.vfio import decide as vfio
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults
@@ -22,7 +22,7 @@ from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import ProviderProcess, StepFailed
 from tests.providers.restarts import boots, restart
 
-SCRIPT = (FOLDER / "vfio_bind.sh").read_text()
+SCRIPT = scripts.read("vfio/vfio_bind.sh")
 """What the unit runs at every boot."""
 GPU = "0000:86:00.0"
 FUNCTIONS = [

@@ -14,7 +14,7 @@ from tests.providers.provider_process import Made, ProviderProcess, Read
 
 GEN2, GEN3 = "gen2-v20250210.0", "gen3-v20260902.0"
 ACCOUNT = "operator"
-OVERLAY = Path(__file__).resolve().parents[2] / "scripts" / "usernetes" / "overlay"
+OVERLAY = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes/overlay"
 GPUS = 4
 _ROOT = """set -e
 printf 'deb https://%s /\\n' download.docker.com/linux/ubuntu nvidia.github.io/libnvidia-container \\

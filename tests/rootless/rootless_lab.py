@@ -26,7 +26,6 @@ from lab.images.interpreter import LIBRARIES, libraries
 from lab.images.small import PATH, SYSTEM, tools_of
 from lab.pods.names import VISIBLE
 from lab.rootless_node import RootlessNode, RootlessNodeError, RootlessSpec
-from lab.rootless_node.host import SCRIPTS
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab.real_lab import TAINT, RealLab, eventually
 from tests.rootless import gpu_layer
@@ -44,7 +43,7 @@ LOOK = (
     "cat /tmp/seen; sleep 100000"
 )
 _PLUGINS = "var/lib/kubelet/device-plugins"
-_NODE_SCRIPTS = SCRIPTS / "node"
+_NODE_SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes/scripts"
 
 
 @dataclass(frozen=True, slots=True)

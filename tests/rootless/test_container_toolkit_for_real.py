@@ -19,7 +19,6 @@ import yaml
 from gpuclusters.cdi.rules import faults_in
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.usernetes_versions import version_set
-from gpuclusters.rootless import files
 from gpuclusters.rootless.model import LiveRootless
 from lab.tools.debian_packages import unpacked
 from tests.fixtures import go_programs
@@ -30,8 +29,8 @@ from tests.unit.test_containerd_reads import MODULE, PINNED, pinned
 
 pytestmark = pytest.mark.timeout(3 * go_programs.BUILD_SECONDS)
 
-SCRIPTS = files.SCRIPTS
-NODE_GPUS = SCRIPTS.parent / "overlay/node-gpus.sh"
+SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/rootless/scripts"
+NODE_GPUS = SCRIPTS.parents[1] / "usernetes/overlay/node-gpus.sh"
 HERE = Path(__file__).parent
 CONTAINER = HERE / "container.sh"
 NAMESPACES = ("rootlesskit", "--pidns", "--cgroupns", "--utsns", "--ipcns", "--copy-up=/run")

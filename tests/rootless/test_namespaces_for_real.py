@@ -19,7 +19,7 @@ from lab import rootless_node
 from lab.tools.debian_packages import unpacked
 from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 
-SCRIPTS = files.SCRIPTS
+SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/rootless/scripts"
 PACKAGES = rootless_node.PACKAGES
 
 

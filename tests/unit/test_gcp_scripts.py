@@ -16,7 +16,7 @@ from gpuclusters.domain.gcp_cloud_init import PLACES
 from lab.tools import debian_packages
 from tests.fixtures.debian import libraries
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts/gcp"
+SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/gcp/scripts"
 NFTABLES = [
     "nftables", "libnftables1", "libnftnl11", "libmnl0", "libjansson4", "libedit2", "libbsd0", "libmd0",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from gpuclusters.proof.checks import proven
 from gpuclusters.proof.model import ProofNode
 
 pytestmark = pytest.mark.gpu
-PROGRAM = Path(__file__).parents[2] / "scripts" / "proof" / "matmul.py"
+PROGRAM = Path(__file__).parents[2] / "gpuclusters/proof/scripts" / "matmul.py"
 
 
 def why_not() -> str:

@@ -17,7 +17,7 @@ from gpuclusters.proof.evidence import counted
 from gpuclusters.proof.model import ProofNode
 from tests.unit.proof_world import A100, HEAD, ROW, TAIL, diag, line, product
 
-PROGRAM = Path(__file__).parents[2] / "scripts" / "proof" / "matmul.py"
+PROGRAM = Path(__file__).parents[2] / "gpuclusters/proof/scripts" / "matmul.py"
 
 
 def node(**changes: Any) -> ProofNode:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from gpuclusters.core import scripts
 from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.fabric_state import FabricError
@@ -31,7 +32,6 @@ from gpuclusters.service_vm.domain_xml import differences
 from gpuclusters.service_vm.health import Guest, Health, parsed_guest
 from gpuclusters.service_vm.host import ServiceVmCapability
 from gpuclusters.service_vm.model import LAB_IMAGE, ServiceVmInputs
-from gpuclusters.service_vm.remote import scripts
 from lab.hosts import libvirt
 from lab.hosts.service_vm import image_text
 
@@ -52,7 +52,7 @@ def inputs(**changes: Any) -> ServiceVmInputs:
 
 
 def seed(vm: ServiceVmInputs) -> Seed:
-    return cloud_init.seed(vm, scripts()["fabric-manager.sh"])
+    return cloud_init.seed(vm, scripts.texts("service_vm")["fabric-manager.sh"])
 
 
 def domain(vm: ServiceVmInputs) -> ET.Element:
@@ -400,7 +400,14 @@ class World:
         self.host.vm = vm or self.vm
         host: Any = self.host
         return ServiceVmCapability(
-            self.host.vm, host, self.fabric, self.pci, self.clock, self, scripts(), known=known
+            self.host.vm,
+            host,
+            self.fabric,
+            self.pci,
+            self.clock,
+            self,
+            scripts.texts("service_vm"),
+            known=known,
         )
 
     def ensure(self, vm: ServiceVmInputs | None = None, *, known: bool = False) -> LiveVm:

@@ -22,12 +22,13 @@ import yaml
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.service_vm import domain_xml
 from gpuclusters.service_vm.decide import PROGRAM, UNIT, UNITS
-from gpuclusters.service_vm.remote import FOLDER
 from gpuclusters.vfio import decide as vfio
 from lab.tools.debian_packages import unpacked
 from tests.fixtures.debian import libraries
 from tests.unit.test_service_vm import domain, inputs, seed
 
+ROOMS = Path(__file__).resolve().parents[2] / "gpuclusters"
+FOLDER = ROOMS / "service_vm/scripts"
 PACKAGES = {
     "source": "deb https://packages.example.com/apt ./",
     "key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nxx\n",
@@ -131,7 +132,12 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     root = tmp_path / "root"
     units = root / "etc/systemd/system"
     units.mkdir(parents=True)
-    files = [p for p in FOLDER.parent.glob("*/*") if p.suffix in {".service", ".timer"}]
+    files = [
+        p
+        for room in ("gcp", "service_vm", "vfio")
+        for p in (ROOMS / room / "scripts").iterdir()
+        if p.suffix in {".service", ".timer"}
+    ]
     names = [path.name for path in files]
     assert {"gpu-clusters-vfio.service", UNIT, *UNITS} <= set(names)
     for path in files:

@@ -1,4 +1,4 @@
-"""train.py and reach.py of scripts/proof as processes: ranks over sockets, pods that look for each other."""
+"""train.py and reach.py as processes: ranks over sockets, pods that look for each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuclusters.proof.checks import Outcome
 from gpuclusters.proof.wait import Ended
 from tests.unit.ladder_world import inputs
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "proof"
+SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/proof/scripts"
 SECONDS = 120
 """For processes that take a few, however slow the machine."""
 

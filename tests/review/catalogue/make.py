@@ -68,8 +68,6 @@ class Stack:
             "gpuclusters",
             "caas",
             "lab",
-            "scripts",
-            "dashboards",
             ".venv",
         ):
             (self.folder / name).symlink_to(PROJECT / name)
