@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, ValidationErro
 from pydantic.alias_generators import to_camel
 
 from caas import logs
-from gpuclusters.domain.fabric import Baseboard, Partition, PartitionTable, table_for
+from gpuclusters.fabric.table import Baseboard, Partition, PartitionTable, table_for
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.lease.state import Limits
 from gpuclusters.tenancy import programs

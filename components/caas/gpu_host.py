@@ -21,8 +21,8 @@ from components.host_connection import HostConnection
 from gpuclusters.cdi.model import VfioBackend, spec_path
 from gpuclusters.cdi.resource import CdiSpec
 from gpuclusters.core import scripts
-from gpuclusters.domain.fabric import BOARDS, Baseboard
 from gpuclusters.fabric.resource import FabricPartitions
+from gpuclusters.fabric.table import BOARDS, Baseboard
 from gpuclusters.host import drop_ins
 from gpuclusters.host.resource import HostFile
 from gpuclusters.providers.preflight import Preflight
@@ -141,7 +141,7 @@ class GpuHost(pulumi.ComponentResource):
                 fabric_manager_run=vm.run,
                 guest_driver=args.guest_driver,
                 module_map=module_map,
-                adopt=args.adopt,
+                adopt=args.adopt or None,
                 opts=pulumi.ResourceOptions(
                     parent=self, depends_on=[vm], protect=args.protect_partitions or None
                 ),

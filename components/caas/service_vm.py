@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 
 from components.host_connection import HostConnection
-from gpuclusters.domain.topology import Board
+from gpuclusters.fabric.table import Board
 from gpuclusters.service_vm.resource import ServiceVm
 
 

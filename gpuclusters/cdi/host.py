@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuclusters.adapters.module_map import SshModuleMap
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cdi import decide
 from gpuclusters.cdi.decide import LiveCdi
 from gpuclusters.cdi.model import CdiSpecInputs
 from gpuclusters.core.converge import Step
 from gpuclusters.core.finding import Finding, refused
-from gpuclusters.domain.module_map import MapSource, require_map
+from gpuclusters.fabric.decide import require_map
+from gpuclusters.fabric.manager import SshModuleMap
+from gpuclusters.fabric.table import MapSource
 from gpuclusters.host.remote import SshNodeFiles, SshPciDevices
 
 
@@ -64,6 +65,6 @@ class CdiCapability:
         configured = inputs.configured_map
         if configured and inputs.module_map is MapSource.READ:
             modules = SshModuleMap(self._host)
-            require_map(modules.place, configured, modules.read(sorted(configured.values())))
+            require_map(modules.target, configured, modules.read(sorted(configured.values())))
         content = decide.render(inputs, live.functions).encode()
         self._files.write(inputs.path, content, mode=decide.MODE, owner=decide.OWNED_BY)

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from gpuclusters.cdi.rules import check_device_name, check_kind, check_spec_path
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.module_map import MapSource
 from gpuclusters.domain.text import matches
+from gpuclusters.fabric.table import MapSource
 
 # Cleared at boot, which is when the kernel numbers VFIO devices anew.
 BOOT_FOLDER = "/var/run/cdi/"

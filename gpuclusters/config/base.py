@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticCustomError
 
-from gpuclusters.domain import naming, topology
+from gpuclusters.domain import naming
 from gpuclusters.domain.versions import parse_release
+from gpuclusters.fabric.table import is_pci_address
 
 
 def _kebab(name: str) -> str:
@@ -94,7 +95,7 @@ def matches(pattern: str, wrong: str, instead: str) -> AfterValidator:
 
 def _pci_address(value: str) -> str:
     lowered = value.lower()
-    if not topology.is_pci_address(lowered):
+    if not is_pci_address(lowered):
         raise refusal(
             "is not a full PCI address",
             'write domain:bus:device.function as `lspci -D` prints it, in quotes: "0000:0f:00.0"',

@@ -27,8 +27,8 @@ from gpuclusters.config.preparation import Preparation
 from gpuclusters.config.runtime import Api, Programs
 from gpuclusters.config.storage import Storage
 from gpuclusters.config.tenants import Tenant
-from gpuclusters.domain.fabric import LayoutError, table_for
 from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.fabric.table import LayoutError, table_for
 
 
 class ClusterNetwork(Section):

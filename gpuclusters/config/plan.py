@@ -12,12 +12,20 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.nodes import BY_LEASE, Node
 from gpuclusters.config.places import closed_to_tenants
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
-from gpuclusters.domain import fabric, naming
-from gpuclusters.domain.module_map import MapSource
+from gpuclusters.domain import naming
 from gpuclusters.domain.network import joined
 from gpuclusters.domain.platforms import PRESETS, Preset
-from gpuclusters.domain.topology import Board
 from gpuclusters.domain.versions import KATA_RELEASES
+from gpuclusters.fabric.table import (
+    BOARDS,
+    Board,
+    LayoutError,
+    MapSource,
+    Partition,
+    PartitionTable,
+    plan_layout,
+    table_for,
+)
 from gpuclusters.kata import model as sizing
 from gpuclusters.maintenance.decide import Drain
 from gpuclusters.tenancy.model import (
@@ -36,7 +44,7 @@ class NodePlan:
 
     name: str
     board: Board
-    partitions: tuple[fabric.Partition, ...]
+    partitions: tuple[Partition, ...]
     """The partitions that may be leased."""
     layout: tuple[int, ...] | None
     """Sizes, if the configuration names sizes and no numbers: then `partitions` are those of a board on which
@@ -99,14 +107,14 @@ def preset(config: CaasConfig) -> Preset:
     return PRESETS[config.platform]
 
 
-def table(config: CaasConfig) -> fabric.PartitionTable:
+def table(config: CaasConfig) -> PartitionTable:
     """The partitions that the cluster's boards offer."""
-    return fabric.table_for(preset(config).baseboard, config.own_table)
+    return table_for(preset(config).baseboard, config.own_table)
 
 
 def module_map(config: CaasConfig) -> MapSource:
     """Whether the machines' GPUs say in which module they sit, or the configuration is believed."""
-    return fabric.BOARDS[preset(config).baseboard].module_map
+    return BOARDS[preset(config).baseboard].module_map
 
 
 def guest_driver(config: CaasConfig) -> str | None:
@@ -128,7 +136,7 @@ def board(config: CaasConfig, node: Node) -> Board:
     )
 
 
-def partitions(config: CaasConfig, node: Node) -> tuple[fabric.Partition, ...]:
+def partitions(config: CaasConfig, node: Node) -> tuple[Partition, ...]:
     """The partitions of a node that may be leased.
 
     Raises:
@@ -138,13 +146,13 @@ def partitions(config: CaasConfig, node: Node) -> tuple[fabric.Partition, ...]:
     if node.partitions is not None:
         return tuple(known.partition(number) for number in sorted(node.partitions))
     if node.partition_layout is not None:
-        return fabric.plan_layout(known, node.partition_layout)
+        return plan_layout(known, node.partition_layout)
     layout = config.partition_layout
     if layout == BY_LEASE:
         return known.partitions
     if isinstance(layout, str):
-        raise fabric.LayoutError("a mixed layout needs one on every node")
-    return fabric.plan_layout(known, layout)
+        raise LayoutError("a mixed layout needs one on every node")
+    return plan_layout(known, layout)
 
 
 def layout(config: CaasConfig, node: Node) -> tuple[int, ...] | None:
@@ -174,7 +182,7 @@ def cut_sizes(config: CaasConfig) -> tuple[int, ...]:
     for node in config.nodes:
         try:
             sizes |= {partition.size for partition in partitions(config, node)}
-        except fabric.LayoutError:
+        except LayoutError:
             continue
     return tuple(sorted(sizes))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuclusters.domain.fabric import Partition
+from gpuclusters.fabric.table import Partition
 from gpuclusters.lease.model import GPULeaseStatus, Holder, Phase
 from gpuclusters.lease.placement import BoardView, place
 

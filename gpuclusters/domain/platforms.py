@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from gpuclusters.domain.fabric import Baseboard
+from gpuclusters.fabric.table import Baseboard
 
 
 class Platform(StrEnum):

@@ -9,7 +9,6 @@ from typing import Any
 
 from gpuclusters.core.finding import Finding, Level, Refused
 from gpuclusters.domain import (
-    preflight_fabric,
     preflight_functions,
     preflight_iommu,
     preflight_machine,
@@ -18,13 +17,14 @@ from gpuclusters.domain import (
 from gpuclusters.domain.preflight_expects import Expects, Stage
 from gpuclusters.domain.preflight_facts import HostFacts
 from gpuclusters.domain.preflight_finding import Check, Look, stages, text
+from gpuclusters.fabric import preflight as fabric_preflight
 
 CHECKS: tuple[Check, ...] = (
     *preflight_machine.CHECKS,
     *preflight_iommu.CHECKS,
     *preflight_functions.CHECKS,
     *preflight_software.CHECKS,
-    *preflight_fabric.CHECKS,
+    *fabric_preflight.CHECKS,
 )
 
 

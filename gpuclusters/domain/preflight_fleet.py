@@ -11,7 +11,7 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.preflight_expects import Expects
-from gpuclusters.domain.topology import repeated
+from gpuclusters.fabric.table import repeated
 
 
 class FleetMachine(BaseModel):

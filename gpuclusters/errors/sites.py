@@ -11,7 +11,7 @@ from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
 from gpuclusters.providers.edge import INVALID_INPUT
 from gpuclusters.providers.failures import FOR_THE_USER
 
-FABRIC = ("gpuclusters.domain.fabric_codes", "FabricError")
+FABRIC = ("gpuclusters.fabric.answers", "FabricError")
 FAMILIES = (
     *((kind.__module__, kind.__qualname__) for kind in FOR_THE_USER),
     ("gpuclusters.cli.errors", "UsageError"),

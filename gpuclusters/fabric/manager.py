@@ -1,4 +1,4 @@
-"""The fabric manager of a board, through NVIDIA's client `fmpm` on the host.
+"""The fabric manager of a board through NVIDIA's client `fmpm`, and the modules of its GPUs, over SSH.
 
 Source: NVIDIA/Fabric-Manager-Client. The exit status is the lowest byte of fmReturn; errors are
 plain text on standard output.
@@ -7,13 +7,23 @@ plain text on standard output.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from gpuclusters.adapters.errors import BusyError, InvalidAnswerError
+from gpuclusters.adapters.errors import BusyError, CommandFailedError, InvalidAnswerError
 from gpuclusters.adapters.scripts import command_error, last_lines, run_script
 from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.domain.fabric_state import FabricError, code_of_exit
-from gpuclusters.domain.ports import FabricChange, FabricStep, LeaseMarks, LivePartition
+from gpuclusters.fabric.answers import FabricError, code_of_exit
+from gpuclusters.fabric.decide import TOOL
+from gpuclusters.fabric.model import (
+    FabricChange,
+    FabricStep,
+    LeaseMarks,
+    LivePartition,
+    LiveTable,
+    ModuleReading,
+)
 
 # fmReturn codes are small negative numbers; 126 and 127 are the shell's, 255 sshd's own too.
 _LOWEST_CODE = -29
@@ -32,11 +42,11 @@ class SshFabricManager:
         self._hostname = fabric_manager_host
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Host and board."""
         return f"{self._host.place}, board {self._board}"
 
-    def partitions(self) -> Mapping[int, LivePartition]:
+    def partitions(self) -> LiveTable:
         """The table as the fabric manager has it, with what is active.
 
         Raises:
@@ -101,7 +111,7 @@ class SshFabricManager:
                 return FabricChange(finished, left, held=f"{at.words}: {holder}")
         if "locked" in lines:
             raise BusyError(
-                self.place,
+                self.target,
                 tried,
                 "somebody else has been changing partitions of this machine for 20 s",
                 "look there for a process that holds /run/lock/gpu-clusters-fabric, then run again",
@@ -137,30 +147,16 @@ class SshFabricManager:
         if done.status < 0 or not _LOWEST_CODE <= code < 0:
             raise command_error(self._host, tried, done)
         words = last_lines(done.stdout.decode(errors="replace") + done.stderr)
-        return FabricError(self.place, tried, code, words)
+        return FabricError(self.target, tried, code, words)
 
-    def _table(self, content: bytes, tried: str) -> Mapping[int, LivePartition]:
+    def _table(self, content: bytes, tried: str) -> LiveTable:
         try:
-            found = [
-                LivePartition(
-                    int(p["partitionId"]),
-                    tuple(sorted(int(g["physicalId"]) for g in p["gpuInfo"])),
-                    bool(p["isActive"]),
-                    {
-                        int(g["physicalId"]): (
-                            int(g.get("numNvLinksAvailable", 0)),
-                            int(g.get("maxNumNvLinks", 0)),
-                        )
-                        for g in p["gpuInfo"]
-                    },
-                )
-                for p in json.loads(content)["partitionInfo"]
-            ]
+            found = [_partition(row) for row in json.loads(content)["partitionInfo"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._unreadable(tried, "-l", content) from error
         return {p.id: p for p in found}
 
-    def _table_after(self, table: str, tried: str) -> Mapping[int, LivePartition] | None:
+    def _table_after(self, table: str, tried: str) -> LiveTable | None:
         """The table at the end of a change; None where the fabric manager did not give it then."""
         if "\nfailed l: " in f"\n{table}":
             return None
@@ -169,11 +165,24 @@ class SshFabricManager:
     def _unreadable(self, tried: str, asked: str, content: bytes) -> InvalidAnswerError:
         said = last_lines(content.decode(errors="replace"))[:200]
         return InvalidAnswerError(
-            self.place,
+            self.target,
             tried,
             f"`fmpm {asked}` printed no partition table ({said})",
             "compare its version with the fabric manager's",
         )
+
+
+def _partition(row: Mapping[str, Any]) -> LivePartition:
+    links = {
+        int(gpu["physicalId"]): (
+            int(gpu.get("numNvLinksAvailable", 0)),
+            int(gpu.get("maxNumNvLinks", 0)),
+        )
+        for gpu in row["gpuInfo"]
+    }
+    return LivePartition(
+        int(row["partitionId"]), tuple(sorted(links)), bool(row["isActive"]), links
+    )
 
 
 def _named(kind: str, lines: Sequence[str]) -> list[str]:
@@ -184,3 +193,74 @@ def _named(kind: str, lines: Sequence[str]) -> list[str]:
 def _marks(lines: Sequence[str]) -> LeaseMarks:
     quarantined = frozenset(_named("quarantined", lines))
     return LeaseMarks(quarantined.union(_named("withheld", lines)), quarantined)
+
+
+_NOT_INSTALLED = 3
+_LOCK = threading.Lock()
+_READ: dict[tuple[str, str, int], dict[str, int]] = {}
+"""What hosts answered in this process, which lives as long as one `up`."""
+_ASKING: dict[tuple[str, str, int], threading.Lock] = {}
+"""Held while a host is asked, so that who comes meanwhile waits for the same answer."""
+
+
+class SshModuleMap:
+    """`ModuleMap` of one host; one round trip for all addresses, none for what is known already."""
+
+    def __init__(self, host: SshHost) -> None:
+        self._host = host
+        self._key = (host.connection.host, host.connection.address, host.connection.port)
+        self.target = host.place
+
+    def read(self, addresses: Sequence[str], *, keep: bool = True) -> ModuleReading:
+        """In which module the GPU at each address sits.
+
+        Args:
+            addresses: of GPUs.
+            keep: let the host remember the answers until its next boot; False where nothing may be
+                written.
+
+        Raises:
+            AdapterError: not reached, or the tool is not installed.
+        """
+        with _LOCK:
+            asking = _ASKING.setdefault(self._key, threading.Lock())
+        with asking:
+            known = _READ.get(self._key, {})
+            if all(address in known for address in addresses):
+                return ModuleReading({a: known[a] for a in addresses})
+            reading = self._ask(addresses, keep=keep)
+            _READ[self._key] = {**known, **reading.modules}
+            return reading
+
+    def _ask(self, addresses: Sequence[str], *, keep: bool) -> ModuleReading:
+        tried = "read which GPU sits in which module"
+        done = run_script(
+            self._host,
+            "fabric/gpu_modules",
+            ["keep" if keep else "look", *addresses],
+            tried=tried,
+            after=("vfio/vfio_users",),
+            repeatable=True,
+            accept=(0, _NOT_INSTALLED),
+        )
+        if done.status == _NOT_INSTALLED:
+            raise CommandFailedError(
+                self.target,
+                tried,
+                f"{TOOL} is not installed, and without it or a driver nobody knows",
+                "install it from github.com/NVIDIA/gpu-admin-tools as a command on the host's PATH",
+            )
+        return _reading(done.stdout.decode(errors="replace").splitlines())
+
+    def forget(self) -> None:
+        """Ask again next time: the host was booted."""
+        with _LOCK:
+            _READ.pop(self._key, None)
+
+
+def _reading(lines: Sequence[str]) -> ModuleReading:
+    words = [line.split(" ", 2) for line in lines]
+    modules = {w[1]: int(w[2]) for w in words if w[0] == "known" and w[-1].isdecimal()}
+    held = {w[1]: w[2] if len(w) > 2 else "" for w in words if w[0] == "held" and len(w) > 1}
+    said = [line.removeprefix("said ").strip() for line in lines if line.startswith("said ")]
+    return ModuleReading(modules, held, tuple(_named("silent", lines)), " | ".join(said)[:500])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuclusters.domain.fabric import Partition
+from gpuclusters.fabric.table import Partition
 from gpuclusters.lease.board import Board
 from gpuclusters.lease.effects import (
     ActivatePartition,

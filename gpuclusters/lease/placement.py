@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpuclusters.domain.fabric import Partition
+from gpuclusters.fabric.table import Partition
 
 
 class PartitionState(StrEnum):

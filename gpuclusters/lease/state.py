@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.domain.fabric import Partition
+from gpuclusters.fabric.table import Partition
 from gpuclusters.lease.firmware import Golden
 from gpuclusters.lease.model import ConditionType, Holder, Phase, RecyclePolicy
 

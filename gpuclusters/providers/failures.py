@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.error_id import labelled
-from gpuclusters.domain.fabric_state import FabricError
+from gpuclusters.fabric.answers import FabricError
 
 # Shorter texts would make the message unreadable and are no secret worth the name.
 SHORTEST_SECRET = 12

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from gpuclusters.domain.fabric import TABLES, Baseboard, LayoutError, plan_layout, table_for
+from gpuclusters.fabric.table import TABLES, Baseboard, LayoutError, plan_layout, table_for
 from gpuclusters.review.plan import KEPT as KEPT
 from gpuclusters.review.plan import OURS, Plan, Resource, is_component
 

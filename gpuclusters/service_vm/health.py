@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.fabric_state import FabricError
-from gpuclusters.domain.ports import FabricManager
+from gpuclusters.fabric.answers import FabricError
+from gpuclusters.fabric.model import FabricManager
 from gpuclusters.service_vm.model import ServiceVmInputs
 
 NOT_SUPPORTED, TIMEOUT, VERSION_MISMATCH, NOT_CONFIGURED, NO_CONNECTION = -3, -5, -6, -8, -9

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.finding import Finding, Refused, refused
-from gpuclusters.domain.fabric_state import FabricError
-from gpuclusters.domain.ports import FabricManager, PciDevices
+from gpuclusters.domain.ports import PciDevices
+from gpuclusters.fabric.answers import FabricError
+from gpuclusters.fabric.model import FabricManager
 from gpuclusters.service_vm import decide, domain_xml, health
 from gpuclusters.service_vm.decide import LiveVm, is_ours
 from gpuclusters.service_vm.health import Guest, Health

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuclusters.domain import topology
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
+from gpuclusters.fabric.table import is_pci_address
 
 GPU_CLASS, SWITCH_CLASS = "0302", "0680"
 """3D controller and bridge of no kind that PCI names: what an HGX board's GPUs and NVSwitches are."""
@@ -22,7 +22,7 @@ NVSWITCH_PCI_ID = "10de:22a3"
 
 
 def _address(value: str) -> str:
-    if not topology.is_pci_address(value):
+    if not is_pci_address(value):
         raise ValueError(
             "is not a full PCI address; write domain:bus:device.function, like 0000:0f:00.0"
         )

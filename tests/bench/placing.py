@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.placement import BoardView, Placement, place
 
 TABLE = TABLES[Baseboard.HGX_H100]

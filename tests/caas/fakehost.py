@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from caas.controllers.lease_host import Effects
 from caas.settings import Host
-from gpuclusters.domain.fabric import TABLES
+from gpuclusters.fabric.table import TABLES
 from gpuclusters.lease.effects import (
     ActivatePartition,
     BoardSeen,

@@ -16,7 +16,7 @@ from caas.device_plugin.marking import Marker, MarkError
 from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from caas.settings import Gpu, Host
 from gpuclusters.device_plugin.decide import Grant, Refusal
-from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, lease_object
 
 TABLE = TABLES[Baseboard.HGX_H100]

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from components.caas.permissions import CLUSTER
-from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
 from lab import tools
 from lab.control_plane.kube import KubeApi

@@ -24,7 +24,7 @@ from gpuclusters.device_plugin.decide import (
     preferred,
     reconcile,
 )
-from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import GPULeaseStatus, Holder, Phase
 
 TABLE = TABLES[Baseboard.HGX_H100]

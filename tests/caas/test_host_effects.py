@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from caas.controllers.host_effects import HostEffects, Wiring
+from caas.controllers.host_effects import (
+    LOCK,
+    LOCKED,
+    WITHHELD,
+    HostEffects,
+    Wiring,
+    mark,
+    quarantined,
+    withheld,
+)
 from caas.controllers.hosts import Done
-from gpuclusters.domain.fabric_lock import LOCK, LOCKED, WITHHELD, mark, quarantined, withheld
 from gpuclusters.lease.effects import (
     ActivatePartition,
     BoardSeen,

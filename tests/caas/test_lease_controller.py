@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from caas.cluster import ClusterError
+from caas.controllers.host_effects import MARKS, WITHHELD, quarantined
 from gpuclusters.container_api.container import LEASE_ANNOTATION, POD
-from gpuclusters.domain.fabric_lock import MARKS, WITHHELD, quarantined
 from gpuclusters.lease.model import GPU_LEASE, lease_name
 from gpuclusters.tenancy.model import TENANCY
 from lab.hosts import faults, gpus, tenant

@@ -12,7 +12,7 @@ import pytest
 from caas.controllers import lease_queue
 from caas.controllers.lease_queue import LeaseQueue
 from gpuclusters.container_api.container import LEASE_GATE
-from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import Holder
 from gpuclusters.lease.placement import BoardView, Grant
 from gpuclusters.tenancy.isolation import TENANT_LABEL

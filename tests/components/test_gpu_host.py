@@ -11,7 +11,7 @@ from components.caas.host_preparation import HostPreparationArgs
 from components.caas.service_vm import ServiceVmArgs
 from components.host_connection import HostConnection
 from gpuclusters.boot import model as host_boot
-from gpuclusters.domain.topology import Board
+from gpuclusters.fabric.table import Board
 from gpuclusters.host import drop_ins
 from gpuclusters.service_vm.model import LAB_IMAGE
 from gpuclusters.vfio import model as vfio

@@ -13,7 +13,7 @@ from components.caas.system import System, SystemArgs
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi import model
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.fabric import TABLES, Baseboard
+from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.host.model import PciFunction
 from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
 from gpuclusters.tenancy.programs import Accounts, Program

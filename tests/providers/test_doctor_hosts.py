@@ -16,7 +16,7 @@ from gpuclusters.cli.doctor_hosts import Machine, examine
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.preflight_expects import expects_of
-from gpuclusters.domain.topology import Board
+from gpuclusters.fabric.table import Board
 from lab.hosts import faults, hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.preflight_expects import expects_of
-from gpuclusters.domain.topology import Board
+from gpuclusters.fabric.table import Board
 from gpuclusters.providers.fleet_preflight import FleetPreflightProvider
 from lab.hosts import faults, hardware_faults
 from tests.fixtures.hosts import SimulatedHost

@@ -10,12 +10,12 @@ import pytest
 
 from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.adapters.errors import CommandFailedError
-from gpuclusters.adapters.module_map import SshModuleMap
 from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.module_map import require_map
 from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.fabric.decide import require_map
+from gpuclusters.fabric.manager import SshModuleMap
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 

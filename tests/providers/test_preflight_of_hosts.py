@@ -14,7 +14,7 @@ from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.preflight import judge
 from gpuclusters.domain.preflight_expects import Expects, Stage, expects_of
-from gpuclusters.domain.topology import Board
+from gpuclusters.fabric.table import Board
 from gpuclusters.providers.preflight import PreflightProvider
 from lab.hosts import faults, hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost

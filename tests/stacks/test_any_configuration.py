@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 
 from gpuclusters.config.stack import StackConfig, parse
-from gpuclusters.domain.fabric import TABLES, Baseboard, plan_layout
+from gpuclusters.fabric.table import TABLES, Baseboard, plan_layout
 from tests.stacks.declaring import declared
 from tests.unit.config.strategies import documents
 

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuclusters.domain.fabric import TABLES, Baseboard
-from gpuclusters.domain.fabric_state import FabricError, FabricInputs
-from gpuclusters.domain.module_map import ModuleReading
-from gpuclusters.domain.ports import (
+from gpuclusters.fabric.answers import FabricError
+from gpuclusters.fabric.board import FabricBoard
+from gpuclusters.fabric.model import (
     FabricChange,
+    FabricInputs,
     FabricStep,
     LeaseMarks,
     LivePartition,
+    ModuleReading,
 )
-from gpuclusters.fabric.partitions import Fabric
+from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.host.model import PciFunction
 
 H100 = TABLES[Baseboard.HGX_H100]
@@ -49,7 +50,7 @@ class Board:
     answers: list[int | None] = field(default_factory=list)  # codes before the real answer
     waits_for_list: bool = False
     passes_list_on: bool = True
-    place: str = "hgx-01, board board-0"
+    target: str = "hgx-01, board board-0"
     calls: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     history: list[set[int]] = field(default_factory=list)
@@ -67,9 +68,9 @@ class Board:
     def _answer(self, action: str, *, works_while_waiting: bool = False) -> None:
         self.calls.append(action)
         if self.answers and (code := self.answers.pop(0)) is not None:
-            raise FabricError(self.place, action, code, "")
+            raise FabricError(self.target, action, code, "")
         if self.waits_for_list and not works_while_waiting:
-            raise FabricError(self.place, action, -8, "")
+            raise FabricError(self.target, action, -8, "")
 
     def partitions(self) -> Mapping[int, LivePartition]:
         self._answer("list")
@@ -79,7 +80,7 @@ class Board:
     def activate(self, partition_id: int) -> None:
         self._answer(f"activate {partition_id}")
         if partition_id in self.active:
-            raise FabricError(self.place, "activate", -17, "")
+            raise FabricError(self.target, "activate", -17, "")
         busy = {m for i in self.active for m in self.table[i]}
         assert not busy & set(self.table[partition_id]), "a GPU in two active partitions"
         self.active.add(partition_id)
@@ -88,7 +89,7 @@ class Board:
     def deactivate(self, partition_id: int) -> None:
         self._answer(f"deactivate {partition_id}")
         if partition_id not in self.active:
-            raise FabricError(self.place, "deactivate", -18, "")
+            raise FabricError(self.target, "deactivate", -18, "")
         assert not self.used & set(self.table[partition_id]), "pulled from under a VM"
         self.active.remove(partition_id)
         self.history.append(set(self.active))
@@ -109,7 +110,7 @@ class Board:
                 (self.deactivate if deactivates else self.activate)(step.partition)
             except FabricError as error:
                 if error.code != (-18 if deactivates else -17):
-                    told = FabricError(self.place, step.words, error.code, "")
+                    told = FabricError(self.target, step.words, error.code, "")
                     return FabricChange(done, tuple(left), failed=told)
         marks = LeaseMarks(
             frozenset(GPUS[str(m)] for m in self.withheld | self.quarantined),
@@ -173,10 +174,5 @@ class Board:
     def restart(self) -> None:
         self.active, self.waits_for_list = set(), True
 
-    @property
-    def fabric(self) -> Fabric:
-        return Fabric(self, self, self, self)
-
-    @property
-    def fabric_with_modules(self) -> Fabric:
-        return Fabric(self, self, self, self, self)
+    def declared(self, spec: FabricInputs, *, modules: bool = False) -> FabricBoard:
+        return FabricBoard(spec, self, self, self, self, self if modules else None)

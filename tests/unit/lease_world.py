@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gpuclusters.device_plugin.decide import CLEARABLE
-from gpuclusters.domain.fabric import Partition
+from gpuclusters.fabric.table import Partition
 from gpuclusters.lease import decide as lease_decisions
 from gpuclusters.lease import holding as lease_holding
 from gpuclusters.lease.board import Attempt, Board, Reading

@@ -9,7 +9,7 @@ from typing import Any
 from gpuclusters.domain.platforms import PRESETS, Platform, Preset
 from gpuclusters.domain.preflight_expects import Expects, expects_of
 from gpuclusters.domain.preflight_facts import Bar, HostFacts, NumaFact, PciFact
-from gpuclusters.domain.topology import Board
+from gpuclusters.fabric.table import Board
 
 PRESET: Preset = PRESETS[Platform.SUPERMICRO_HGX_H100]
 BOARD = Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions)

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from gpuclusters.core import codes
-from gpuclusters.domain import (
-    dated_table,
-    fabric,
-)
+from gpuclusters.domain import dated_table
 from gpuclusters.domain.dated_table import Source
+from gpuclusters.fabric.table import BOARDS
 
 TABLES = sorted(
     str(path.relative_to(dated_table.FOLDER).with_suffix(""))
@@ -65,7 +63,7 @@ def _large_literals() -> Iterator[tuple[str, str]]:
 
 def test_large_tables_in_the_code_have_sources_too() -> None:
     found = set(_large_literals())
-    assert {("domain.fabric_codes", "CODES"), ("kata.chart", "SHIMS")} <= found
+    assert {("fabric.answers", "CODES"), ("kata.chart", "SHIMS")} <= found
     for module in {module for module, _ in found} | {"domain.versions"}:
         sources = getattr(importlib.import_module(f"gpuclusters.{module}"), "SOURCES", ())
         assert sources, f"{module} has no SOURCES"
@@ -76,7 +74,7 @@ def test_rows_in_the_code_that_have_a_source_each_name_it() -> None:
     found = {c: one for c, one in codes.listed().items() if c.startswith("preflight.")}
     of_ours = {"preflight.not-read", "preflight.machine-unfit", "preflight.fleet-unfit"}
     assert {c for c, one in found.items() if not one.source} == of_ours
-    assert [board for board, one in fabric.BOARDS.items() if not (one.source and one.as_of)] == []
+    assert [board for board, one in BOARDS.items() if not (one.source and one.as_of)] == []
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuclusters.domain.fabric import BOARDS
-from gpuclusters.domain.fabric_codes import CODES
+from gpuclusters.fabric.answers import CODES
+from gpuclusters.fabric.table import BOARDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "fabric.md").read_text()
 

@@ -9,21 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.fabric_state import (
-    FabricError,
-    check_active_set,
-    code_of_exit,
-    plan_steps,
-    table_differences,
-)
-from gpuclusters.fabric.partitions import (
-    DEADLINE_SECONDS,
-    NO_CONNECTION_SECONDS,
-    active_ids,
-    ensure_partitions,
-    read_partitions,
-    release_partitions,
-)
+from gpuclusters.fabric.answers import FabricError, code_of_exit
+from gpuclusters.fabric.board import DEADLINE_SECONDS, NO_CONNECTION_SECONDS
+from gpuclusters.fabric.decide import active_ids, table_differences
+from gpuclusters.fabric.model import check_active_set
 from tests.unit.fabric_board import GPUS, H100, PAIRS, SINGLES, Board, inputs
 
 
@@ -53,10 +42,10 @@ def test_any_set_is_reached_from_any_other_and_no_vm_loses_its_links(
     leaving = {m for i in set(before) - set(wanted) for m in board.table[i]}
     if leaving & used:
         with pytest.raises(Refused, match="in use"):
-            ensure_partitions(inputs(wanted), board.fabric, applied=before)
+            board.declared(inputs(wanted)).ensure(applied=before)
         assert board.active == set(before)  # nothing at all was changed
         return
-    made = ensure_partitions(inputs(wanted), board.fabric, applied=before)
+    made = board.declared(inputs(wanted)).ensure(applied=before)
     assert board.active == set(active_ids(made.live)) == set(wanted)
     assert board.trips <= 2  # the list, and one change of any size
     for step in board.history:  # pairwise disjoint after every step
@@ -72,22 +61,23 @@ def test_interrupted_anywhere_a_second_run_converges(
 ) -> None:
     board = Board(active=set(before), answers=[None] * calls_until_the_end + [-2])
     with contextlib.suppress(FabricError):
-        ensure_partitions(inputs(wanted), board.fabric, applied=before)
+        board.declared(inputs(wanted)).ensure(applied=before)
     board.answers = []
-    ensure_partitions(inputs(wanted), board.fabric, applied=before)
+    board.declared(inputs(wanted)).ensure(applied=before)
     assert board.active == set(wanted)
 
 
 def test_nothing_is_done_when_all_is_as_wanted() -> None:
     board = Board(active=set(PAIRS))
-    ensure_partitions(inputs(PAIRS), board.fabric, applied=PAIRS)
+    board.declared(inputs(PAIRS)).ensure(applied=PAIRS)
     assert set(board.calls) == {"list"}
 
 
 def test_deactivations_come_first() -> None:
-    plan = plan_steps(SINGLES, [3, 9, 11, 12, 13, 14])
-    assert plan.deactivate == (7, 8, 10)
-    assert plan.activate == (3,)
+    board = Board(active=set(SINGLES))
+    board.declared(inputs([3, 8, 10, 11, 12, 13, 14])).ensure(applied=SINGLES)
+    changes = [call for call in board.calls if call != "list"]
+    assert changes == ["deactivate 7", "deactivate 9", "activate 3"]
 
 
 @pytest.mark.parametrize("used", [set(), {1, 4}], ids=["idle", "VMs run"])
@@ -96,7 +86,7 @@ def test_a_restarted_fabric_manager_gets_its_list_back_before_anything_else(
 ) -> None:
     board = Board(active=set(SINGLES), used=used)
     board.restart()
-    ensure_partitions(inputs(SINGLES), board.fabric, applied=SINGLES)
+    board.declared(inputs(SINGLES)).ensure(applied=SINGLES)
     assert board.active == set(SINGLES)
     assert board.calls[:2] == ["list", f"set {SINGLES}"]
     assert not any(c.startswith(("activate", "deactivate")) for c in board.calls)
@@ -105,44 +95,44 @@ def test_a_restarted_fabric_manager_gets_its_list_back_before_anything_else(
 
 def test_a_fabric_manager_that_forgot_but_answers_gets_its_list_back_too() -> None:
     board = Board(used={1})
-    ensure_partitions(inputs(SINGLES), board.fabric, applied=SINGLES)
+    board.declared(inputs(SINGLES)).ensure(applied=SINGLES)
     assert f"set {SINGLES}" in board.calls
 
 
 def test_where_all_was_deactivated_by_hand_a_refused_list_does_no_harm() -> None:
     board = Board(answers=[None, -2])  # list, then what a running fabric manager may say
-    ensure_partitions(inputs(PAIRS), board.fabric, applied=SINGLES)
+    board.declared(inputs(PAIRS)).ensure(applied=SINGLES)
     assert board.active == set(PAIRS)
     used = Board(answers=[None, -2], used={1})
     with pytest.raises(FabricError, match="answered -2"):
-        ensure_partitions(inputs(PAIRS), used.fabric, applied=SINGLES)
+        used.declared(inputs(PAIRS)).ensure(applied=SINGLES)
 
 
 def test_a_first_run_on_a_waiting_fabric_manager_sends_an_empty_list_only_when_no_vm_runs() -> None:
     idle = Board(waits_for_list=True)
-    ensure_partitions(inputs(PAIRS), idle.fabric, applied=[])
+    idle.declared(inputs(PAIRS)).ensure(applied=[])
     assert idle.calls[1] == "set []"
     assert idle.active == set(PAIRS)
 
     busy = Board(waits_for_list=True, used={3})
     with pytest.raises(FabricError, match="-8, not configured"):
-        ensure_partitions(inputs(PAIRS), busy.fabric, applied=[])
+        busy.declared(inputs(PAIRS)).ensure(applied=[])
     assert not any(c.startswith("set") for c in busy.calls)
 
 
 def test_a_client_that_drops_the_list_is_noticed_when_a_vm_runs() -> None:
     board = Board(waits_for_list=True, passes_list_on=False, used={3})
     with pytest.raises(Refused, match=r"although it was told.*GPU 3.*install an fmpm"):
-        ensure_partitions(inputs(SINGLES), board.fabric, applied=SINGLES)
+        board.declared(inputs(SINGLES)).ensure(applied=SINGLES)
     idle = Board(waits_for_list=True, passes_list_on=False)
-    ensure_partitions(inputs(SINGLES), idle.fabric, applied=SINGLES)
+    idle.declared(inputs(SINGLES)).ensure(applied=SINGLES)
     assert idle.active == set(SINGLES)
 
 
 @pytest.mark.parametrize("code", [-5, -8, -9, -14, -15])
 def test_what_passes_is_waited_for(code: int) -> None:
     board = Board(answers=[code, code, code], used={8})
-    ensure_partitions(inputs(PAIRS), board.fabric, applied=[])
+    board.declared(inputs(PAIRS)).ensure(applied=[])
     assert board.active == set(PAIRS)
     assert board.time > 0
 
@@ -153,7 +143,7 @@ def test_what_passes_is_waited_for(code: int) -> None:
 def test_waiting_ends(code: int, seconds: float) -> None:
     board = Board(answers=[code] * 1000)
     with pytest.raises(FabricError):
-        ensure_partitions(inputs(PAIRS), board.fabric, applied=[])
+        board.declared(inputs(PAIRS)).ensure(applied=[])
     assert seconds / 2 < board.time <= seconds
 
 
@@ -161,7 +151,7 @@ def test_waiting_ends(code: int, seconds: float) -> None:
 def test_what_does_not_pass_is_not_waited_for(code: int) -> None:
     board = Board(answers=[code])
     with pytest.raises(FabricError) as failed:
-        ensure_partitions(inputs(PAIRS), board.fabric, applied=[])
+        board.declared(inputs(PAIRS)).ensure(applied=[])
     assert board.time == 0
     assert f"answered {code}, " in str(failed.value)
     assert "; " in str(failed.value)  # what to do
@@ -181,7 +171,7 @@ def test_what_somebody_else_did_meanwhile_is_success() -> None:
 
     board.deactivate = gone_already  # type: ignore[method-assign]
     board.activate = there_already  # type: ignore[method-assign]
-    ensure_partitions(inputs([8]), board.fabric, applied=[7])
+    board.declared(inputs([8])).ensure(applied=[7])
     assert board.active == {8}
 
 
@@ -190,7 +180,7 @@ def test_another_table_on_the_board_is_refused_with_both_sides() -> None:
     board.table[3], board.table[15] = (1, 2), (9,)
     del board.table[14]
     with pytest.raises(Refused) as refused:
-        ensure_partitions(inputs(PAIRS), board.fabric, applied=[])
+        board.declared(inputs(PAIRS)).ensure(applied=[])
     message = str(refused.value)
     assert "partition 3 is GPUs 1, 3 in the table of hgx-h100 and GPUs 1, 2 on the board" in message
     assert "partition 14 is GPUs 8 in the table of hgx-h100 and absent on the board" in message
@@ -202,7 +192,7 @@ def test_without_addresses_of_its_gpus_no_partition_is_deactivated() -> None:
     board = Board(active={3})
     some = {m: a for m, a in GPUS.items() if m != "3"}
     with pytest.raises(Refused, match="GPUs 3 are in use cannot be known"):
-        ensure_partitions(inputs([7], gpus=some), board.fabric, applied=[])
+        board.declared(inputs([7], gpus=some)).ensure(applied=[])
     assert board.active == {3}
 
 
@@ -216,15 +206,15 @@ def test_a_vm_that_starts_between_two_steps_keeps_its_links() -> None:
 
     board.deactivate = vm_starts  # type: ignore[method-assign]
     with pytest.raises(Refused, match=r"partition 8 \(GPUs 2\): process 4242"):
-        ensure_partitions(inputs([]), board.fabric, applied=[7, 8])
+        board.declared(inputs([])).ensure(applied=[7, 8])
     assert board.active == {8}
 
 
 def test_release_takes_down_what_is_ours_and_leaves_what_is_not() -> None:
     board = Board(active={7, 8, 14})
-    release_partitions(inputs([7, 8]), board.fabric, applied=[7, 8])
+    board.declared(inputs([7, 8])).release(applied=[7, 8])
     assert board.active == {14}
-    release_partitions(inputs([7, 8]), board.fabric, applied=[7, 8])
+    board.declared(inputs([7, 8])).release(applied=[7, 8])
     assert board.active == {14}
 
 
@@ -232,15 +222,15 @@ def test_a_release_is_refused_while_a_vm_runs_even_after_a_restart() -> None:
     board = Board(active={7, 8}, used={2})
     board.restart()
     with pytest.raises(Refused, match="GPU 2"):
-        release_partitions(inputs([7, 8]), board.fabric, applied=[7, 8])
+        board.declared(inputs([7, 8])).release(applied=[7, 8])
     assert board.active == {7, 8}
 
 
 def test_reading_never_changes_anything() -> None:
     board = Board(active={7, 8})
-    assert active_ids(read_partitions(board.fabric)) == (7, 8)
+    assert active_ids(board.declared(inputs([])).read()) == (7, 8)
     board.restart()
-    assert active_ids(read_partitions(board.fabric)) == ()
+    assert active_ids(board.declared(inputs([])).read()) == ()
     assert set(board.calls) == {"list"}
 
 

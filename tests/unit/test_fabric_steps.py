@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.fabric_codes import CODES, Action, FabricError, action, code_of_exit
-from gpuclusters.fabric.partitions import ensure_partitions, release_partitions
+from gpuclusters.fabric.answers import CODES, Action, FabricError, action, code_of_exit
 from tests.unit.fabric_board import GPUS, PAIRS, SINGLES, Board, inputs
 
 ON_ACTIVATE = {
@@ -49,12 +48,12 @@ def test_what_a_step_does_about_each_code(code: int, verb: str) -> None:
         if expected is Action.SUCCEED:  # it is so already: somebody else did it
             board.active = set(wanted)
             board.answers = []
-        ensure_partitions(inputs(wanted), board.fabric, applied=applied)
+        board.declared(inputs(wanted)).ensure(applied=applied)
         assert board.active == set(wanted)
         assert (board.time > 0) is (expected is Action.RETRY)
         return
     with pytest.raises(FabricError) as failed:
-        ensure_partitions(inputs(wanted), board.fabric, applied=applied)
+        board.declared(inputs(wanted)).ensure(applied=applied)
     assert f"could not {verb} partition 7 (GPUs 1)" in str(failed.value)
     assert ("quarantine" in str(failed.value)) is (expected is Action.QUARANTINE)
     assert board.time == 0
@@ -72,7 +71,7 @@ def test_a_code_that_can_mean_already_active_is_looked_into(code: int) -> None:
         return real()
 
     board.partitions = active_by_now  # type: ignore[method-assign, assignment]
-    assert ensure_partitions(inputs([7]), board.fabric, applied=[]).wanted == (7,)
+    assert board.declared(inputs([7])).ensure(applied=[]).wanted == (7,)
 
 
 def test_a_restart_between_the_list_and_a_step_is_told_what_stays_active() -> None:
@@ -85,7 +84,7 @@ def test_a_restart_between_the_list_and_a_step_is_told_what_stays_active() -> No
             board.restart()
 
     board.deactivate = restarts  # type: ignore[method-assign]
-    ensure_partitions(inputs([3, 14]), board.fabric, applied=[7, 8, 14])
+    board.declared(inputs([3, 14])).ensure(applied=[7, 8, 14])
     assert board.active == {3, 14}
     assert "set [8, 14]" in board.calls  # neither what is down already nor what is not up yet
 
@@ -95,7 +94,7 @@ def test_a_restart_before_the_first_step_is_told_that_nothing_is_active(lists: b
     board = Board(waits_for_list=True)
     if lists:  # it lists its table while it waits, and changes nothing
         board.partitions = board._table  # type: ignore[method-assign]
-    ensure_partitions(inputs(PAIRS), board.fabric, applied=[])
+    board.declared(inputs(PAIRS)).ensure(applied=[])
     assert board.active == set(PAIRS)
     assert "set []" in board.calls
 
@@ -104,7 +103,7 @@ def test_partitions_without_support_are_a_warning_unless_they_are_wanted() -> No
     board = Board()
     for number in (0, 2, 6, 14):
         board.left_out[number] = board.table.pop(number)
-    made = ensure_partitions(inputs([1, 5, 12]), board.fabric, applied=[])
+    made = board.declared(inputs([1, 5, 12])).ensure(applied=[])
     assert board.active == {1, 5, 12}
     (warning,) = made.warnings
     assert "partitions 0, 2, 6, 14 are not supported at the moment because GPUs 8 failed" in warning
@@ -112,7 +111,7 @@ def test_partitions_without_support_are_a_warning_unless_they_are_wanted() -> No
 
     board.calls.clear()
     with pytest.raises(Refused) as refused:
-        ensure_partitions(inputs([1, 2]), board.fabric, applied=[1, 5, 12])
+        board.declared(inputs([1, 2])).ensure(applied=[1, 5, 12])
     assert "partitions 2 are wanted" in str(refused.value)
     assert f"GPUs 8 ({GPUS['8']}) failed" in str(refused.value)
     assert board.active == {1, 5, 12}
@@ -123,39 +122,39 @@ def test_a_partition_left_out_with_other_gpus_is_another_table() -> None:
     del board.table[3]
     board.left_out[3] = (1, 2)
     with pytest.raises(Refused, match="partition 3 is GPUs 1, 3 in the table"):
-        ensure_partitions(inputs([1, 2]), board.fabric, applied=[])
+        board.declared(inputs([1, 2])).ensure(applied=[])
 
 
 def test_fewer_links_are_a_warning_and_no_links_a_refusal_where_gpus_are_to_talk() -> None:
     board = Board(links={3: 16})
-    made = ensure_partitions(inputs(PAIRS), board.fabric, applied=[])
+    made = board.declared(inputs(PAIRS)).ensure(applied=[])
     assert made.warnings == ("GPU 3 has 16 of 18 NVLinks: its partitions are slower",)
 
     cut_off = Board(links={3: 0})
     with pytest.raises(Refused, match=r"partition 3: GPUs 3 have no NVLink.*quarantine"):
-        ensure_partitions(inputs(PAIRS), cut_off.fabric, applied=[])
+        cut_off.declared(inputs(PAIRS)).ensure(applied=[])
     assert cut_off.active == set()
-    ensure_partitions(inputs(SINGLES), cut_off.fabric, applied=[])  # alone it needs none
+    cut_off.declared(inputs(SINGLES)).ensure(applied=[])  # alone it needs none
 
     running = Board(active=set(PAIRS), links={3: 0}, used={1, 3})
-    assert ensure_partitions(inputs(PAIRS), running.fabric, applied=PAIRS).warnings
+    assert running.declared(inputs(PAIRS)).ensure(applied=PAIRS).warnings
 
 
 def test_gpus_in_other_modules_stop_before_anything_is_changed() -> None:
     board = Board(active=set(SINGLES), shuffled={GPUS["1"]: 2, GPUS["2"]: 1})
     board.restart()
     with pytest.raises(Refused, match="GPUs 1, 2 are not at the PCI addresses"):
-        ensure_partitions(inputs(PAIRS), board.fabric_with_modules, applied=SINGLES)
+        board.declared(inputs(PAIRS), modules=True).ensure(applied=SINGLES)
     assert board.calls == ["modules"]
     # GPUs that cannot say it are taken as stated.
     stated = inputs(SINGLES, module_map="stated")
-    ensure_partitions(stated, board.fabric_with_modules, applied=SINGLES)
+    board.declared(stated, modules=True).ensure(applied=SINGLES)
     assert board.calls.count("modules") == 1
 
 
 def test_gpus_that_vms_have_are_not_asked_and_it_is_said() -> None:
     board = Board(active=set(SINGLES), used={5})
-    ensure_partitions(inputs(SINGLES), board.fabric_with_modules, applied=SINGLES)
+    board.declared(inputs(SINGLES), modules=True).ensure(applied=SINGLES)
     assert any("GPUs 5 are in use" in note for note in board.notes)
 
 
@@ -176,28 +175,28 @@ def test_equal_or_unknown_versions_are_fine() -> None:
 
 def test_a_layout_is_cut_around_what_is_in_use() -> None:
     board = Board(active={1, 2}, used={5})
-    made = ensure_partitions(inputs(None, layout=[4, 2, 2]), board.fabric, applied=[1, 2])
+    made = board.declared(inputs(None, layout=[4, 2, 2])).ensure(applied=[1, 2])
     assert made.wanted == (2, 3, 4)
     assert board.active == {2, 3, 4}
 
     board.calls.clear()
-    again = ensure_partitions(inputs(None, layout=[2, 4, 2]), board.fabric, applied=made.wanted)
+    again = board.declared(inputs(None, layout=[2, 4, 2])).ensure(applied=made.wanted)
     assert again.wanted == made.wanted
     assert board.calls == ["list"]
 
     both = Board(active={1, 2}, used={1, 5})
     with pytest.raises(Refused, match=r"keeps the partitions that are in use: 1 \(GPUs"):
-        ensure_partitions(inputs(None, layout=[8]), both.fabric, applied=[1, 2])
+        both.declared(inputs(None, layout=[8])).ensure(applied=[1, 2])
     assert both.active == {1, 2}
     board.used.clear()
-    release_partitions(inputs(None, layout=[4, 2, 2]), board.fabric, applied=made.wanted)
+    board.declared(inputs(None, layout=[4, 2, 2])).release(applied=made.wanted)
     assert board.active == set()
 
 
 def test_numbers_that_hit_a_vm_are_refused_with_numbers_that_do_not() -> None:
     board = Board(active={1, 2}, used={5})
     with pytest.raises(Refused, match=r"or write `partitions: \[2, 3, 4\]` for this node"):
-        ensure_partitions(inputs([1, 5, 6]), board.fabric, applied=[1, 2])
+        board.declared(inputs([1, 5, 6])).ensure(applied=[1, 2])
     assert board.active == {1, 2}
 
 
@@ -223,11 +222,9 @@ def test_inputs_that_cannot_be_are_refused(changes: dict[str, Any], said: str) -
 def test_a_board_with_a_table_of_its_own_is_planned_with_it() -> None:
     table = {"5": [1, 2, 3, 4], "6": [5, 6, 7, 8], "9": list(range(1, 9))}
     board = Board(table={int(n): tuple(m) for n, m in table.items()})
-    ensure_partitions(inputs([5, 6], baseboard="hgx-a100", table=table), board.fabric, applied=[])
+    board.declared(inputs([5, 6], baseboard="hgx-a100", table=table)).ensure(applied=[])
     assert board.active == {5, 6}
     board.table[6] = (5, 6, 7)
     with contextlib.suppress(Refused):
-        ensure_partitions(
-            inputs([9], baseboard="hgx-a100", table=table), board.fabric, applied=[5, 6]
-        )
+        board.declared(inputs([9], baseboard="hgx-a100", table=table)).ensure(applied=[5, 6])
         pytest.fail("another table was accepted")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuclusters.domain.fabric import TABLES, Baseboard, Partition, PartitionTable, plan_layout
+from gpuclusters.fabric.table import TABLES, Baseboard, Partition, PartitionTable, plan_layout
 from gpuclusters.lease.placement import (
     BoardView,
     PartitionState,

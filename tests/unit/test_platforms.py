@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuclusters.domain.fabric import BOARDS
 from gpuclusters.domain.platforms import PRESETS, Platform, SwitchAccess
-from gpuclusters.domain.topology import is_pci_address
+from gpuclusters.fabric.table import BOARDS, is_pci_address
 
 
 @pytest.mark.parametrize("platform", Platform)

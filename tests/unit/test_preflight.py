@@ -26,7 +26,7 @@ from gpuclusters.domain.preflight_facts import (
 )
 from gpuclusters.domain.preflight_finding import AREA
 from gpuclusters.domain.preflight_finding import stages as stages_of
-from gpuclusters.domain.topology import Board
+from gpuclusters.fabric.table import Board
 from tests.unit.preflight_machines import (
     EXPECTS,
     EXTRA,

@@ -19,11 +19,11 @@ from pydantic import ValidationError
 from gpuclusters.core import scripts
 from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.fabric_state import FabricError
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.ports import LivePartition
 from gpuclusters.fabric import manager_config as fabric_manager_config
+from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.manager_config import FabricManagerSettings
+from gpuclusters.fabric.model import LivePartition
 from gpuclusters.host.model import PciFunction, sha256_of
 from gpuclusters.service_vm import cloud_init, domain_xml
 from gpuclusters.service_vm.cloud_init import Seed

@@ -10,7 +10,7 @@ from gpuclusters.config.nodes import MIXED, Node
 from gpuclusters.config.plan import cut_sizes, preset, table
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain.fabric import TABLES, LayoutError, PartitionTable, plan_layout
+from gpuclusters.fabric.table import TABLES, LayoutError, PartitionTable, plan_layout
 
 
 def _layout(path: Path, known: PartitionTable, layout: tuple[int, ...]) -> Iterator[Finding]:

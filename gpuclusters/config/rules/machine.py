@@ -10,13 +10,13 @@ from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import most_guests, overhead_gib, partitions, preset
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain.fabric import LayoutError
 from gpuclusters.domain.versions import (
     KERNEL_HUGE_FAULTS,
     QEMU_ALIGNED_BARS,
     older,
     parse_release,
 )
+from gpuclusters.fabric.table import LayoutError
 from gpuclusters.kata.model import GIB, aperture_gib, bars_gib, guests_mib
 
 

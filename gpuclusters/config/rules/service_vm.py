@@ -13,7 +13,7 @@ from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain.network import containing
 from gpuclusters.domain.platforms import SwitchAccess
-from gpuclusters.domain.topology import Board, repeated
+from gpuclusters.fabric.table import Board, repeated
 from gpuclusters.tenancy.isolation import FABRIC_MANAGER_PORT
 
 _SSH_PORT = 22

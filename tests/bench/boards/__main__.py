@@ -2,9 +2,9 @@
 
 import pulumi
 
-from gpuclusters.domain.fabric import TABLES, Baseboard
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.fabric.resource import FabricPartitions
+from gpuclusters.fabric.table import TABLES, Baseboard
 
 config = pulumi.Config()
 preset = PRESETS[Platform.SUPERMICRO_HGX_H100]

@@ -26,7 +26,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gpuclusters.domain.fabric import TABLES, Baseboard, plan_layout
+from gpuclusters.fabric.table import TABLES, Baseboard, plan_layout
 from tests.review.catalogue import loading, real
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuclusters.domain.fabric import TABLES, PartitionTable, plan_layout
 from gpuclusters.domain.platforms import PRESETS, Platform, SwitchAccess
+from gpuclusters.fabric.table import TABLES, PartitionTable, plan_layout
 from gpuclusters.kata.model import Shim
 
 labels = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)

@@ -20,8 +20,8 @@ from gpuclusters.config.nodes import BY_LEASE
 from gpuclusters.config.plan import plan
 from gpuclusters.config.stack import SECRET_KEYS, SECTIONS, ClusterType, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
-from gpuclusters.domain.fabric import TABLES, plan_layout
 from gpuclusters.domain.platforms import PRESETS
+from gpuclusters.fabric.table import TABLES, plan_layout
 
 ROOT = Path(__file__).resolve().parents[3]
 STACKS = sorted(ROOT.glob("Pulumi.*.yaml"))

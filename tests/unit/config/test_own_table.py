@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuclusters.config.plan import module_map, plan, table
-from gpuclusters.domain.module_map import MapSource
+from gpuclusters.fabric.table import MapSource
 from tests.unit.config.documents import accepted, base, patched
 
 # The shape is known of every board; these numbers are made up, as any are that nobody has read.

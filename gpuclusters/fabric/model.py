@@ -1,49 +1,25 @@
-"""Partitions as they are and as they must be: inputs, comparison with the table, the plan of steps."""
+"""Inputs of a board's partitions, and what the fabric manager and the machine answer about them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from gpuclusters.domain.connection import HostConnection
-from gpuclusters.domain.fabric import (
+from gpuclusters.domain.text import matches
+from gpuclusters.fabric.answers import FabricError
+from gpuclusters.fabric.table import (
     Baseboard,
     LayoutError,
+    MapSource,
     PartitionTable,
+    listed,
     plan_layout,
     table_for,
 )
-from gpuclusters.domain.fabric_codes import (
-    ALREADY_ACTIVE,
-    ALREADY_INACTIVE,
-    NO_CONNECTION,
-    NOT_CONFIGURED,
-    PASSING_CODES,
-    FabricError,
-    code_of_exit,
-)
-from gpuclusters.domain.module_map import MapSource
-from gpuclusters.domain.ports import LivePartition
-from gpuclusters.domain.text import matches
-
-__all__ = [
-    "ALREADY_ACTIVE",
-    "ALREADY_INACTIVE",
-    "NOT_CONFIGURED",
-    "NO_CONNECTION",
-    "PASSING_CODES",
-    "FabricError",
-    "FabricInputs",
-    "FabricPlan",
-    "check_active_set",
-    "code_of_exit",
-    "must_restore",
-    "plan_steps",
-    "table_differences",
-]
 
 _PCI_ADDRESS = matches(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
@@ -77,11 +53,13 @@ class FabricInputs(BaseModel):
         Mapping[Annotated[str, _MODULE], Annotated[str, _PCI_ADDRESS]],
         Field(default_factory=dict),
     ]
+    """PCI address by module number; needed to know whether a partition is in use."""
     module_map: MapSource = MapSource.READ
     fabric_manager_host: Annotated[
         str,
         matches(r"[A-Za-z0-9_.:-]{1,253}", "write an IP address or a DNS name"),
     ] = "127.0.0.1"
+    """As seen from the host."""
     fabric_manager_version: Annotated[str, _VERSION] | None = None
     """What runs in the service VM, as read there."""
     guest_driver: Annotated[str, _VERSION] | None = None
@@ -149,10 +127,9 @@ class FabricInputs(BaseModel):
         own = {int(n): modules for n, modules in self.table.items()} if self.table else None
         return table_for(self.baseboard, own)
 
-    @property
-    def configured_map(self) -> dict[int, str]:
-        """PCI address by module."""
-        return {int(module): address for module, address in self.gpus.items()}
+    def addresses(self, modules: Collection[int]) -> tuple[str, ...]:
+        """PCI addresses of these modules, as far as they are known."""
+        return tuple(self.gpus[str(m)] for m in modules if str(m) in self.gpus)
 
 
 def check_active_set(table: PartitionTable, ids: Collection[int]) -> None:
@@ -178,52 +155,109 @@ def check_active_set(table: PartitionTable, ids: Collection[int]) -> None:
             holder[module] = partition_id
 
 
-def table_differences(
-    table: PartitionTable,
-    live: Mapping[int, LivePartition],
-    unsupported: Mapping[int, Sequence[int]] | None = None,
-) -> Iterator[str]:
-    """Each difference between the planned table and the board's own, with both sides.
+@dataclass(frozen=True, slots=True)
+class LivePartition:
+    """A partition as the fabric manager lists it; `modules` are physical ids, sorted."""
 
-    A partition that the board leaves out because it cannot support it now is none, if it is the
-    same one.
-    """
-    left_out = {i: tuple(sorted(m)) for i, m in (unsupported or {}).items()}
-    planned = {p.id: p.modules for p in table.partitions}
-    for partition_id in sorted(planned.keys() | live.keys()):
-        ours = planned.get(partition_id)
-        theirs = live[partition_id].modules if partition_id in live else None
-        if ours != (theirs or left_out.get(partition_id)):
-            yield (
-                f"partition {partition_id} is {_gpus(ours)} in the table of {table.baseboard} "
-                f"and {_gpus(theirs)} on the board"
-            )
+    id: int
+    modules: tuple[int, ...]
+    active: bool
+    links: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """NVLinks of each GPU: how many trained, and how many there are at most."""
 
 
-def _gpus(modules: Sequence[int] | None) -> str:
-    return f"GPUs {', '.join(map(str, modules))}" if modules else "absent"
+LiveTable = Mapping[int, LivePartition]
 
 
 @dataclass(frozen=True, slots=True)
-class FabricPlan:
-    """Steps, in order: first all deactivations, then all activations.
+class FabricStep:
+    """One partition to bring up or take down.
 
-    In this order the active set is pairwise disjoint after every step, because what stays and
-    what comes are both part of the wanted set.
+    `addresses` are its GPUs: a partition that a process uses at that moment is not taken down, and
+    one whose GPU the leases withhold is not brought up.
     """
 
-    deactivate: tuple[int, ...]
-    activate: tuple[int, ...]
+    verb: Literal["activate", "deactivate"]
+    partition: int
+    modules: tuple[int, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """As errors say it."""
+        gpus = f" (GPUs {listed(self.modules)})" if self.modules else ""
+        return f"{self.verb} partition {self.partition}{gpus}"
 
 
-def plan_steps(active: Collection[int], wanted: Collection[int]) -> FabricPlan:
-    """What leads from the active set to the wanted one; partitions in both are not touched."""
-    return FabricPlan(
-        deactivate=tuple(sorted(set(active) - set(wanted))),
-        activate=tuple(sorted(set(wanted) - set(active))),
-    )
+@dataclass(frozen=True, slots=True)
+class LeaseMarks:
+    """PCI addresses of GPUs whose partitions the leases of the machine keep down for now."""
+
+    withheld: frozenset[str] = frozenset()
+    quarantined: frozenset[str] = frozenset()
+    """Of these, the ones in quarantine: until somebody acts."""
 
 
-def must_restore(active: Collection[int], applied: Collection[int]) -> bool:
-    """Whether the fabric manager lost its memory: we had partitions active, it knows of none."""
-    return bool(applied) and not active
+@dataclass(frozen=True, slots=True)
+class FabricChange:
+    """How far a change came: at most one of `failed` and `held` says why it ended."""
+
+    done: int
+    """How many of the steps are done, or left."""
+    left: tuple[int, ...] = ()
+    """Partitions that were not activated because the leases keep them down."""
+    failed: FabricError | None = None
+    held: str = ""
+    """A step that deactivates, and who holds one of its GPUs: "deactivate partition 8: process 4242"."""
+    live: LiveTable | None = None
+    """The table afterwards; None unless all steps are done."""
+    marks: LeaseMarks = LeaseMarks()
+    """What leases have marked, as of the same moment as the table."""
+
+
+class FabricManager(Protocol):
+    """One NVSwitch board's fabric manager. Calls raise `FabricError` with the fmReturn code."""
+
+    @property
+    def target(self) -> str:
+        """Host and board as errors name them."""
+
+    def partitions(self) -> LiveTable:
+        """The table as the fabric manager has it, with what is active."""
+
+    def unsupported(self) -> Mapping[int, tuple[int, ...]]:
+        """Modules by number, of partitions left out because one of their GPUs or links failed."""
+
+    def change(self, steps: Sequence[FabricStep]) -> FabricChange:
+        """Do these steps in order, up to the first that cannot be done.
+
+        Without steps: the table and the marks of leases at one moment.
+        """
+
+    def set_activated(self, partition_ids: Sequence[int]) -> None:
+        """Tell a restarted fabric manager which partitions were active."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleReading:
+    """What a machine answered about some PCI addresses."""
+
+    modules: Mapping[str, int]
+    """Module by address, of those that are known."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Process ids by address, of those that were not asked because a process has them."""
+    silent: tuple[str, ...] = ()
+    """Addresses that were asked and did not answer."""
+    said: str = ""
+    """What the tool said of these."""
+
+
+class ModuleMap(Protocol):
+    """Which GPU sits in which module, as one host's GPUs say themselves."""
+
+    @property
+    def target(self) -> str:
+        """The host as errors name it."""
+
+    def read(self, addresses: Sequence[str]) -> ModuleReading:
+        """In which module the GPU at each address sits."""

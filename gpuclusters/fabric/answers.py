@@ -20,18 +20,17 @@ class Action(StrEnum):
     SUCCEED = "succeed"
     """What was asked for is the case already."""
     RETRY = "retry"
-    """The fabric manager says "later": again with growing pauses, until a deadline."""
+    """Not ready yet: retry with backoff until a deadline."""
     LOOK = "look"
-    """The code can mean that it is the case already: the table tells, else it fails."""
+    """May mean that it is the case already: the table tells, else it fails."""
     FAIL = "fail"
-    """Asking again would answer the same."""
     QUARANTINE = "quarantine"
-    """As FAIL, and the GPUs must not be given to anybody before somebody has looked at them."""
+    """FAIL, and the GPUs are given to nobody before somebody has looked at them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One code: meaning, remedy in the words of an error, action."""
+    """One code."""
 
     meaning: str
     remedy: str
@@ -103,18 +102,13 @@ ALREADY_INACTIVE = -18
 NOT_CONFIGURED = -8
 NO_CONNECTION = -9
 PASSING_CODES = frozenset(n for n, code in CODES.items() if code.action is Action.RETRY)
-"""The fabric manager says "later" in these ways; -9 is what clients see while it restarts."""
+"""Not ready yet; -9 is what clients see while it restarts."""
 
 _ONLY_FOR = {ALREADY_ACTIVE: "activate", ALREADY_INACTIVE: "deactivate", -4: "deactivate"}
 
 
 def action(code: int, verb: str) -> Action:
-    """What a step that activates or deactivates a partition does about a code.
-
-    Args:
-        code: fmReturn, negative.
-        verb: "activate" or "deactivate".
-    """
+    """What a step with the verb "activate" or "deactivate" does about an fmReturn code."""
     if _ONLY_FOR.get(code, verb) != verb:
         return Action.FAIL
     return CODES[code].action if code in CODES else Action.FAIL
@@ -126,28 +120,18 @@ def id_of(code: int) -> str:
 
 
 class FabricError(Exception):
-    """A fabric manager call failed.
+    """A fabric manager call on a host's board failed, with an fmReturn and the client's last words."""
 
-    Attributes:
-        place: host and board.
-        action: what was asked of it, like "activate partition 3".
-        code: fmReturn, negative.
-        output: the last words of the client.
-    """
-
-    def __init__(self, place: str, action: str, code: int, output: str) -> None:
-        super().__init__(place, action, code, output)
+    def __init__(self, target: str, action: str, code: int, output: str) -> None:
+        super().__init__(target, action, code, output)
         self.error_id = id_of(code)
-        self.place = place
-        self.action = action
-        self.code = code
-        self.output = output
+        self.target, self.action, self.code, self.output = target, action, code, output
 
     def __str__(self) -> str:
         code = CODES.get(self.code, Code("unknown code", "read the fabric manager's log"))
         said = f" ({self.output})" if self.output else ""
         return (
-            f"{self.place}: could not {self.action}: fabric manager answered {self.code}, "
+            f"{self.target}: could not {self.action}: fabric manager answered {self.code}, "
             f"{code.meaning}{said}; {code.remedy}"
         )
 

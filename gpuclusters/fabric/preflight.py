@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.fabric_state import code_of_exit
 from gpuclusters.domain.preflight_finding import Check, Look, wrong
+from gpuclusters.fabric.answers import code_of_exit
 
 _SHELL_NOT_FOUND = frozenset({126, 127})
 _CAUSES = {

@@ -1,0 +1,319 @@
+"""NVSwitch boards: their PCI functions, their tables of partitions, how one is cut into sizes. Pure.
+
+One VM gets all GPUs of one active partition. The tables are for planning: what a board offers is asked of
+its fabric manager, and a difference is an error, since tables change with baseboard and release (the pairs
+of H100 did, history of guide v1.3).
+Source: NVIDIA Fabric Manager User Guide; HGX Shared NVSwitch passthrough guide WP-12736-002.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+# Limits of the fabric manager's API (nv_fm_types.h).
+MOST_PARTITIONS = 64
+MOST_MODULES = 16
+
+
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+
+
+def is_pci_address(text: str) -> bool:
+    """Whether the text is a full address as sysfs writes it, `0000:0f:00.0`."""
+    return _PCI_ADDRESS.fullmatch(text) is not None
+
+
+def repeated(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Addresses that occur more than once, in order."""
+    return tuple(address for address, n in Counter(addresses).items() if n > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Which functions of a machine go to tenants' VMs and which to the service VM."""
+
+    gpus: Mapping[int, str]
+    """PCI address by module number."""
+    switches: tuple[str, ...]
+    extra_functions: tuple[str, ...]
+
+    @property
+    def service_vm(self) -> tuple[str, ...]:
+        """The functions of the VM in which the fabric manager runs."""
+        return self.switches + self.extra_functions
+
+
+class Baseboard(StrEnum):
+    """An NVSwitch baseboard with eight GPUs."""
+
+    HGX_A100 = "hgx-a100"
+    HGX_H100 = "hgx-h100"
+    HGX_H200 = "hgx-h200"
+    HGX_B200 = "hgx-b200"
+
+
+class MapSource(StrEnum):
+    """Where it is known from which GPU sits in which module."""
+
+    READ = "read"
+    """From the GPUs; the configuration has to agree."""
+    STATED = "stated"
+    """From the configuration alone: for GPUs that cannot be asked without a driver (A100)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A set of GPUs that the fabric manager can connect.
+
+    `modules` are physical ids: module numbers on the baseboard, 1 to 8, not the order on the PCI bus.
+    """
+
+    id: int
+    modules: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many GPUs the partition has."""
+        return len(self.modules)
+
+
+class LayoutError(ValueError):
+    """A layout that the partition table cannot give."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTable:
+    """All partitions that a baseboard offers."""
+
+    baseboard: Baseboard
+    partitions: tuple[Partition, ...]
+
+    def partition(self, partition_id: int) -> Partition:
+        """The partition with this number; `LayoutError` if the table has none."""
+        for partition in self.partitions:
+            if partition.id == partition_id:
+                return partition
+        ids = [p.id for p in self.partitions]
+        raise LayoutError(
+            f"{self.baseboard} has no partition {partition_id}; "
+            f"its ids are {min(ids)} to {max(ids)}"
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes on offer, smallest first."""
+        return tuple(sorted({p.size for p in self.partitions}))
+
+    @property
+    def modules(self) -> tuple[int, ...]:
+        """Every GPU that is in some partition, in order."""
+        return tuple(sorted({m for p in self.partitions for m in p.modules}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardFacts:
+    """What is known of one baseboard, when, and from where."""
+
+    as_of: str
+    """Date on which the source was read."""
+    source: str
+    links_per_gpu: int
+    table: PartitionTable | None
+    """None where no readable source has the numbers: the machine's own table has to be given."""
+    module_map: MapSource = MapSource.READ
+    shape: str = "1 of 8, 2 of 4, 4 of 2, 8 of 1"
+    """Partitions by size."""
+
+
+def _table(baseboard: Baseboard, first_id: int, pairs: Sequence[tuple[int, int]]) -> PartitionTable:
+    groups: list[tuple[int, ...]] = [tuple(range(1, 9)), (1, 2, 3, 4), (5, 6, 7, 8)]
+    groups += [*pairs, *((module,) for module in range(1, 9))]
+    return PartitionTable(baseboard, tuple(Partition(*row) for row in enumerate(groups, first_id)))
+
+
+# Pairs differ: on Hopper 1 goes with 3, on Blackwell 1 goes with 2. So do the numbers.
+_HOPPER_PAIRS = ((1, 3), (2, 4), (5, 7), (6, 8))
+_BLACKWELL_PAIRS = ((1, 2), (3, 4), (5, 6), (7, 8))
+
+BOARDS: Mapping[Baseboard, BoardFacts] = {
+    Baseboard.HGX_A100: BoardFacts(
+        as_of="2026-11-20",
+        source="Fabric Manager User Guide (shape, links); the numbers are in no source",
+        links_per_gpu=12,
+        table=None,
+        module_map=MapSource.STATED,
+    ),
+    Baseboard.HGX_H100: BoardFacts(
+        as_of="2026-11-20",
+        source="`fmpm -l` of HGX H100; WP-12736-002",
+        links_per_gpu=18,
+        table=_table(Baseboard.HGX_H100, 0, _HOPPER_PAIRS),
+    ),
+    Baseboard.HGX_H200: BoardFacts(
+        as_of="2026-11-20",
+        source="the baseboard of HGX H100; WP-12736-002",
+        links_per_gpu=18,
+        table=_table(Baseboard.HGX_H200, 0, _HOPPER_PAIRS),
+    ),
+    Baseboard.HGX_B200: BoardFacts(
+        as_of="2026-11-20",
+        source="ubicloud's partition rows of HGX B200",
+        links_per_gpu=18,
+        table=_table(Baseboard.HGX_B200, 1, _BLACKWELL_PAIRS),
+    ),
+}
+
+TABLES: Mapping[Baseboard, PartitionTable] = {
+    board: facts.table for board, facts in BOARDS.items() if facts.table is not None
+}
+"""The boards whose table is known."""
+
+
+def table_for(
+    baseboard: Baseboard, own: Mapping[int, Sequence[int]] | None = None
+) -> PartitionTable:
+    """The table to plan with: the machine's own, module numbers by partition number, or the known one.
+
+    Raises:
+        LayoutError: no table is known and none was given, or the given one is none.
+    """
+    if own:
+        return table_of(baseboard, own)
+    known = TABLES.get(baseboard)
+    if known is None:
+        raise LayoutError(
+            f"no source has the partition numbers of {baseboard}; give the board's own table, as "
+            "`fmpm -l` prints it on the machine"
+        )
+    return known
+
+
+def table_of(baseboard: Baseboard, partitions: Mapping[int, Sequence[int]]) -> PartitionTable:
+    """A board's own table, module numbers by partition number.
+
+    Raises:
+        LayoutError: a table that no fabric manager has.
+    """
+    if not partitions:
+        raise LayoutError("the table has no partitions")
+    if len(partitions) > MOST_PARTITIONS:
+        raise LayoutError(f"the table has more than {MOST_PARTITIONS} partitions")
+    seen: dict[tuple[int, ...], int] = {}
+    for number, modules in sorted(partitions.items()):
+        own = tuple(sorted(modules))
+        if not 0 <= number < MOST_PARTITIONS:
+            raise LayoutError(f"partition {number}: numbers are 0 to {MOST_PARTITIONS - 1}")
+        if not own:
+            raise LayoutError(f"partition {number} has no GPU")
+        if len(set(own)) != len(own):
+            raise LayoutError(f"partition {number} has a GPU twice")
+        if not 1 <= own[0] <= own[-1] <= MOST_MODULES:
+            raise LayoutError(f"partition {number}: modules are 1 to {MOST_MODULES}")
+        if own in seen:
+            raise LayoutError(f"partitions {seen[own]} and {number} have the same GPUs")
+        seen[own] = number
+    return PartitionTable(baseboard, tuple(Partition(n, own) for own, n in seen.items()))
+
+
+def plan_layout(
+    table: PartitionTable,
+    layout: Sequence[int],
+    *,
+    active: Collection[int] = (),
+    in_use: Collection[int] = (),
+) -> tuple[Partition, ...]:
+    """The partitions that cut a board into pieces of these sizes, each GPU in exactly one.
+
+    A change of layout needs `active + wanted - 2 * kept` switches, so the cut that keeps most active
+    partitions needs fewest. Among equals the one on the lowest modules is taken, larger partitions first: the
+    same question always has the same answer.
+
+    Args:
+        table: what the board offers.
+        layout: sizes, in any order.
+        active: numbers of the partitions that are active now.
+        in_use: of these, the ones that a VM runs on; they are part of the answer.
+
+    Raises:
+        LayoutError: a size is not on offer, the sizes do not use each GPU exactly once, or no cut
+            into these sizes keeps what is in use.
+    """
+    unknown = sorted({size for size in layout if size not in table.sizes})
+    if unknown:
+        raise LayoutError(
+            f"{table.baseboard} has no partitions of {listed(unknown)} GPUs; "
+            f"its sizes are {listed(table.sizes)}"
+        )
+    total = len(table.modules)
+    if sum(layout) != total:
+        raise LayoutError(f"the sizes must add up to {total} GPUs (they add up to {sum(layout)})")
+    held = [table.partition(i) for i in sorted(set(in_use))]
+    chosen = _best(table, layout, frozenset(active), held)
+    if chosen is None:
+        sizes = listed(sorted(layout, reverse=True))
+        if held:
+            named = "; ".join(f"{p.id} (GPUs {listed(p.modules)})" for p in held)
+            raise LayoutError(
+                f"no cut of {table.baseboard} into {sizes} keeps the partitions that are in use: {named}"
+            )
+        raise LayoutError(
+            f"no partitions of {table.baseboard} with {sizes} GPUs use each GPU exactly once"
+        )
+    return chosen
+
+
+_Rank = tuple[tuple[int, tuple[int, ...], int], ...]
+
+
+def _best(
+    table: PartitionTable, layout: Sequence[int], active: frozenset[int], held: Sequence[Partition]
+) -> tuple[Partition, ...] | None:
+    """The cut that keeps most, by dynamic programming over the GPUs that are left.
+
+    The lowest GPU that is left has to be in some partition, so trying all of its partitions misses
+    no cut. A cut is ranked by the number of active partitions it keeps, then by its sorted (size, modules):
+    both orders stay the same when one more partition is added to two cuts, so the best of the parts is part
+    of the best.
+    """
+    left = set(table.modules)
+    sizes = list(layout)
+    for partition in held:
+        if not left.issuperset(partition.modules) or partition.size not in sizes:
+            return None
+        left -= set(partition.modules)
+        sizes.remove(partition.size)
+
+    @cache
+    def solve(free: frozenset[int], todo: tuple[int, ...]) -> tuple[int, _Rank] | None:
+        if not free:
+            return (0, ())
+        best: tuple[int, _Rank] | None = None
+        for partition in table.partitions:
+            if min(free) not in partition.modules or partition.size not in todo:
+                continue
+            if not free.issuperset(partition.modules):
+                continue
+            at = todo.index(partition.size)
+            rest = solve(free - set(partition.modules), todo[:at] + todo[at + 1 :])
+            if rest is None:
+                continue
+            mine = (-partition.size, partition.modules, partition.id)
+            found = (rest[0] - (partition.id in active), tuple(sorted((*rest[1], mine))))
+            best = found if best is None else min(best, found)
+        return best
+
+    solved = solve(frozenset(left), tuple(sorted(sizes)))
+    if solved is None:
+        return None
+    chosen = [table.partition(number) for _, _, number in solved[1]]
+    return tuple(sorted([*chosen, *held], key=lambda p: p.id))
+
+
+def listed(values: Iterable[int]) -> str:
+    """Numbers as errors show them."""
+    return ", ".join(map(str, values))
