@@ -25,13 +25,49 @@ _CLUSTER_SCOPED_IN = "default"
 _LOG = logging.getLogger(__name__)
 
 
+def event(
+    about: Mapping[str, Any],
+    controller: str,
+    instance: str,
+    *,
+    reason: str,
+    action: str,
+    note: str,
+    kind: Literal["Normal", "Warning"] = "Normal",
+) -> dict[str, Any]:
+    """What a controller's instance says about an object: `reason` and `action` in CamelCase, one sentence."""
+    metadata = about["metadata"]
+    own = {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
+    return {
+        "apiVersion": EVENT.api_version,
+        "kind": EVENT.kind,
+        "metadata": {
+            "name": f"{metadata['name'][:200]}.{secrets.token_hex(8)}",
+            "namespace": _CLUSTER_SCOPED_IN,
+            **own,
+        },
+        "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "reportingController": controller,
+        "reportingInstance": instance[:128],
+        "action": action,
+        "reason": reason,
+        "note": note[:1024],
+        "type": kind,
+        "regarding": {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            **own,
+        },
+    }
+
+
 class Recorder:
     """Sends events in the background."""
 
     def __init__(self, cluster: Cluster, instance: str, controller: str = CONTROLLER) -> None:
-        self._cluster = cluster
-        self._instance = instance
-        self._controller = controller
+        self._cluster, self._instance, self._controller = cluster, instance, controller
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(QUEUE)
 
     def note(
@@ -43,45 +79,20 @@ class Recorder:
         note: str,
         kind: Literal["Normal", "Warning"] = "Normal",
     ) -> None:
-        """Say what happened to an object; returns at once.
-
-        Args:
-            about: the object, with kind and metadata.
-            reason: one word in CamelCase, why.
-            action: one word in CamelCase, what was done.
-            note: one sentence.
-            kind: Warning for what somebody should look at.
-        """
-        metadata = about["metadata"]
-        namespace = metadata.get("namespace") or _CLUSTER_SCOPED_IN
-        event = {
-            "apiVersion": EVENT.api_version,
-            "kind": EVENT.kind,
-            "metadata": {
-                "name": f"{metadata['name'][:200]}.{secrets.token_hex(8)}",
-                "namespace": namespace,
-            },
-            "eventTime": datetime.now(UTC)
-            .isoformat(timespec="microseconds")
-            .replace("+00:00", "Z"),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance[:128],
-            "action": action,
-            "reason": reason,
-            "note": note[:1024],
-            "type": kind,
-            "regarding": {
-                "apiVersion": about["apiVersion"],
-                "kind": about["kind"],
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-                **({"namespace": namespace} if metadata.get("namespace") else {}),
-            },
-        }
+        """Say what happened to an object, as `event`; returns at once."""
+        body = event(
+            about,
+            self._controller,
+            self._instance,
+            reason=reason,
+            action=action,
+            note=note,
+            kind=kind,
+        )
         try:
-            self._queue.put_nowait(event)
+            self._queue.put_nowait(body)
         except asyncio.QueueFull:
-            _LOG.warning("event dropped: %s %s", metadata["name"], reason)
+            _LOG.warning("event dropped: %s %s", about["metadata"]["name"], reason)
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -97,9 +108,9 @@ class Recorder:
 
     async def _send(self) -> None:
         while True:
-            event = await self._queue.get()
+            body = await self._queue.get()
             try:
-                await self._cluster.create(EVENT, event)
+                await self._cluster.create(EVENT, body)
             except ClusterError as error:
                 _LOG.warning("event not sent: %s", error)
             finally:

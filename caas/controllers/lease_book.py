@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuclusters.device_plugin.decide import KUBELET_AGREES
+from gpuclusters.device_plugin.decide import is_disputed
 from gpuclusters.domain.custom_resource import Condition
 from gpuclusters.lease.model import (
     RECHECK_ANNOTATION,
@@ -118,9 +118,7 @@ class LeaseBook:
             recheck=status.recheck,
             recheck_cycle=status.recheck_cycle,
             recheck_asked=str(annotations.get(RECHECK_ANNOTATION, ""))[:256],
-            disputed=any(
-                c.type == KUBELET_AGREES and c.status == "False" for c in status.conditions
-            ),
+            disputed=is_disputed(status),
             last_tenant=status.last_tenant or "",
         )
         stay = _stay(body, lease)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from caas.cluster import Cluster, ClusterError
+from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.settings import Gpu, Host
-from gpuclusters.device_plugin.decide import DeviceView
+from gpuclusters.device_plugin.decide import Board, DeviceView, Grant, Refusal, decide
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, GPULeaseStatus, lease_name
 
 HOST_LABEL = "kubernetes.io/hostname"
+_TRIES = 4
 _log = logging.getLogger(__name__)
 
 Objects = Mapping[str, Mapping[str, Any]]
@@ -22,39 +25,46 @@ Objects = Mapping[str, Mapping[str, Any]]
 Clock = Callable[[], float]
 
 
+class MarkError(Exception):
+    """The leases were not marked; none of the devices may be given. One sentence."""
+
+
 class Leases:
     """What is known of the leases; `changed` is called whenever that is something else.
 
-    Not thread-safe; every method is called from the program's event loop.
+    A read takes `read_seconds` at most. Not thread-safe: all is called from the program's event loop.
     """
 
     def __init__(
-        self, cluster: Cluster, host: Host, clock: Clock, changed: Callable[[], None]
+        self,
+        cluster: Cluster,
+        host: Host,
+        read_seconds: float,
+        clock: Clock,
+        changed: Callable[[], None],
     ) -> None:
-        self._cluster = cluster
-        self._host = host
-        self._clock = clock
-        self._changed = changed
+        self._cluster, self._host = cluster, host
+        self._read_seconds, self._clock, self._changed = read_seconds, clock, changed
+        self._label = f"{HOST_LABEL}={host.name}"
         self._objects: dict[str, Mapping[str, Any]] = {}
         self._confirmed = float("-inf")
 
     @property
     def devices(self) -> tuple[DeviceView, ...]:
         """All GPUs of the host, as last known."""
-        return self.views(self._objects)
+        return self._views(self._objects)
 
     def age(self) -> float:
         """Seconds since the API server last confirmed what is known; infinite before the first time."""
         return self._clock() - self._confirmed
 
-    def views(self, objects: Objects) -> tuple[DeviceView, ...]:
-        """All GPUs of the host with these leases."""
+    def _views(self, objects: Objects) -> tuple[DeviceView, ...]:
         return tuple(
             DeviceView(gpu.device, gpu.module, _status(objects, self._host.name, gpu))
             for gpu in self._host.gpus
         )
 
-    async def read(self, seconds: float) -> Objects:
+    async def read(self) -> Objects:
         """All leases of the host, read now.
 
         Raises:
@@ -62,14 +72,11 @@ class Leases:
         """
         asked = self._clock()
         try:
-            async with asyncio.timeout(seconds):
-                found = await self._cluster.list(
-                    GPU_LEASE, labels=f"{HOST_LABEL}={self._host.name}"
-                )
+            async with asyncio.timeout(self._read_seconds):
+                found = await self._cluster.list(GPU_LEASE, labels=self._label)
         except TimeoutError as error:
-            raise ClusterError(
-                f"{self._cluster.place} did not answer in {seconds:.0f} s", reason="Unreachable"
-            ) from error
+            said = f"{self._cluster.place} did not answer in {self._read_seconds:.0f} s"
+            raise ClusterError(said, reason="Unreachable") from error
         objects = {body["metadata"]["name"]: body for body in found}
         self._confirmed = asked
         self._learn(objects.values(), complete=True)
@@ -77,8 +84,7 @@ class Leases:
 
     async def follow(self) -> None:
         """Learn of every change, until cancelled."""
-        labels = f"{HOST_LABEL}={self._host.name}"
-        async for kind, body in self._cluster.watch(GPU_LEASE, labels=labels):
+        async for kind, body in self._cluster.watch(GPU_LEASE, labels=self._label):
             if kind == "DELETED":
                 self._objects.pop(body["metadata"]["name"], None)
                 self._changed()
@@ -96,13 +102,72 @@ class Leases:
         self._learn([written], complete=False)
         return written
 
-    def name(self, device: DeviceView) -> str:
-        """The name of a device's lease."""
-        return lease_name(self._host.name, device.module)
-
     def known(self, device: DeviceView) -> Mapping[str, Any] | None:
         """The lease as last known."""
-        return self._objects.get(self.name(device))
+        return self._objects.get(lease_name(self._host.name, device.module))
+
+    async def mark(self, board: Board, asked: Sequence[str]) -> Grant | Refusal:
+        """Give these devices to the pod that has their leases: mark all of a group as allocated, or none.
+
+        `board` says what else is known of the host; the leases are read afresh. Whoever else writes to a
+        lease meanwhile, the answer is a grant only if every mark was made by this call.
+
+        Raises:
+            MarkError: a mark could not be made; those that were made are taken back.
+            ClusterError: the leases cannot be read.
+        """
+        objects = await self.read()
+        answer = decide(self._with(board, objects), asked)
+        if isinstance(answer, Refusal):
+            return answer
+        made: list[Mapping[str, Any]] = []
+        try:
+            # In one order for all, so that of two who want the same GPUs one gets none.
+            for device in sorted(answer.devices, key=lambda device: device.module):
+                marked = await self._mark_one(board, objects, device, answer)
+                made.append(marked)
+        except BaseException:
+            await self._undo(made)
+            raise
+        return answer
+
+    async def _mark_one(
+        self, board: Board, objects: Objects, device: DeviceView, grant: Grant
+    ) -> Mapping[str, Any]:
+        """Set one mark; a change of the lease that leaves it waiting for the same pod is no obstacle."""
+        name = lease_name(self._host.name, device.module)
+        for _ in range(_TRIES):
+            try:
+                return await self.write(with_allocated(objects[name], allocated=True))
+            except ConflictError:
+                # Also met after an own write whose answer was lost: then the mark is there, and as
+                # nobody can tell whose it is, it counts as another's.
+                objects = await self.read()
+                views = self._with(board, objects).devices
+                now = next(view for view in views if view.device == device.device)
+                if not now.waits or now.holder is None or now.holder.pod_uid != grant.pod_uid:
+                    raise MarkError(
+                        f"GPU {device.device} was taken while it was being allocated to {grant.pod}"
+                    ) from None
+            except ClusterError as error:
+                raise MarkError(
+                    f"GPU {device.device} could not be marked as allocated: {error}"
+                ) from error
+        raise MarkError(f"the lease of GPU {device.device} changes too often to be marked")
+
+    async def _undo(self, made: Sequence[Mapping[str, Any]]) -> None:
+        """Take back marks that were certainly ours.
+
+        One that cannot be taken back stays until the pod has ended and the kubelet does not list the GPU.
+        """
+        for body in made:
+            try:
+                await self.write(with_allocated(body, allocated=False))
+            except ClusterError as error:
+                _log.warning("mark of %s stays: %s", body["metadata"]["name"], error)
+
+    def _with(self, board: Board, objects: Objects) -> Board:
+        return replace(board, devices=self._views(objects), stale=False)
 
     def _learn(self, bodies: Iterable[Mapping[str, Any]], *, complete: bool) -> None:
         """Take in what is newer than what is known; answers and events may overtake one another."""
@@ -116,6 +181,13 @@ class Leases:
                 self._objects[name] = body
         if self._objects != before:
             self._changed()
+
+
+def with_allocated(body: Mapping[str, Any], *, allocated: bool) -> dict[str, Any]:
+    """The lease with its mark set or taken away."""
+    changed = copy.deepcopy(dict(body))
+    changed["status"]["holder"]["allocated"] = allocated
+    return changed
 
 
 def _version(body: Mapping[str, Any]) -> int:

@@ -9,33 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caas.cluster import Cluster, ClusterError
+from caas.device_plugin.kubelet import PluginService, Registration
 from caas.device_plugin.leases import Clock, Leases
-from caas.device_plugin.marking import Marker
-from caas.device_plugin.reconciler import Reconciler
-from caas.device_plugin.registration import Registration
-from caas.device_plugin.service import PluginService
+from caas.device_plugin.reconciler import Pace, Reconciler
 from caas.settings import Host
 from gpuclusters.device_plugin.decide import Board
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How long things may take, in seconds."""
-
-    confirm: float = 10
-    """How often the leases are read although nothing seems to have changed."""
-    stale: float = 30
-    """Leases that were not confirmed for so long are not believed: no free GPU is offered any more."""
-    read: float = 8
-    """The longest wait for the API server while a kubelet waits."""
-    reconcile: float = 5
-    """How often the kubelet's list is compared with the leases."""
-    release: float = 1
-    """How often that is done while a pod's end is awaited."""
-    unseen: float = 30
-    """How long an allocated GPU may be missing in the kubelet's list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,22 +40,19 @@ class Plugin:
         pace: Pace | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._host = host
-        self._pace = pace or Pace()
-        self.leases = Leases(cluster, host, clock, self._learnt)
-        self.service = PluginService(Marker(self.leases, self._pace.read), cdi_kind, self.board)
+        self._host, self._pace = host, pace or Pace()
+        self.leases = Leases(cluster, host, self._pace.read, clock, self._learnt)
+        self.service = PluginService(self.leases, cdi_kind, self.board)
         self.registration = Registration(kubelet.device_plugins, resource, self.service)
         self.reconciler = Reconciler(
             cluster,
             self.leases,
             kubelet.pod_resources,
             resource,
-            clock=clock,
-            every_seconds=self._pace.reconcile,
-            release_seconds=self._pace.release,
-            unseen_seconds=self._pace.unseen,
+            self._pace,
+            clock,
+            self.service.changed,
         )
-        self.reconciler.changed = self.service.changed
 
     @property
     def ready(self) -> bool:
@@ -109,7 +86,7 @@ class Plugin:
         """Read the leases again and again; what cannot be confirmed becomes unhealthy in time."""
         while True:
             try:
-                await self.leases.read(self._pace.read)
+                await self.leases.read()
             except ClusterError as error:
                 _log.warning("leases not confirmed for %.0f s: %s", self.leases.age(), error)
             self.service.changed()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +14,10 @@ import grpc
 import grpc.aio
 
 from caas.cluster import Cluster, ClusterError
-from caas.device_plugin.leases import Clock, Leases
-from caas.device_plugin.marking import with_allocated
+from caas.controllers.events import EVENT, event
+from caas.device_plugin.leases import Clock, Leases, with_allocated
 from caas.kubelet_api import podresources_pb2 as api
-from caas.kubelet_api.services import PodResourcesStub
+from caas.kubelet_api.services import method
 from gpuclusters.device_plugin.decide import (
     CLEARABLE,
     HELD_BY_ANOTHER,
@@ -31,12 +30,10 @@ from gpuclusters.device_plugin.decide import (
     Disagree,
     Finding,
     PodName,
+    is_disputed,
     reconcile,
 )
-from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.lease.model import GPU_LEASE
 
-EVENT = ObjectKind("events.k8s.io", "v1", "events", "Event", namespaced=True)
 _ASK_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
@@ -53,46 +50,44 @@ class _Allocated:
     seen: bool = False
 
 
-class Reconciler:
-    """Compares, and writes what follows onto the leases.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long things may take, in seconds."""
 
-    Args:
-        cluster: where events go.
-        leases: the leases of the host.
-        socket: the kubelet's PodResources.
-        resource: name of the resource that the GPUs are to the kubelet.
-        clock: for how long things last, in seconds.
-        every_seconds: pause between two comparisons.
-        release_seconds: the pause while a pod's end is awaited.
-        unseen_seconds: how long a device that was just allocated may be missing in the kubelet's list.
-    """
+    confirm: float = 10
+    """How often the leases are read although nothing seems to have changed."""
+    stale: float = 30
+    """Leases that were not confirmed for so long are not believed: no free GPU is offered any more."""
+    read: float = 8
+    """The longest wait for the API server while a kubelet waits."""
+    reconcile: float = 5
+    """How often the kubelet's list is compared with the leases."""
+    release: float = 1
+    """How often that is done while a pod's end is awaited."""
+    unseen: float = 30
+    """How long an allocated GPU may be missing in the kubelet's list."""
+
+
+class Reconciler:
+    """Compares what the kubelet says of a resource with the leases, and writes what follows onto them."""
 
     def __init__(
         self,
         cluster: Cluster,
         leases: Leases,
-        socket: Path,
+        pod_resources: Path,
         resource: str,
-        *,
+        pace: Pace,
         clock: Clock,
-        every_seconds: float,
-        release_seconds: float,
-        unseen_seconds: float,
+        changed: Callable[[], None],
     ) -> None:
-        self._cluster = cluster
-        self._leases = leases
-        self._socket = socket
-        self._resource = resource
-        self._clock = clock
-        self._every_seconds = every_seconds
-        self._release_seconds = release_seconds
-        self._unseen_seconds = unseen_seconds
+        self._cluster, self._leases = cluster, leases
+        self._socket, self._resource = pod_resources, resource
+        self._pace, self._clock, self._changed = pace, clock, changed
         self._allocated: dict[str, _Allocated] = {}
         self._now = asyncio.Event()
         self.listed: Listed = {}
-        """What the kubelet said last."""
-        self.changed: Callable[[], None] = lambda: None
-        """Called when it says something else."""
+        """What the kubelet said last; `changed` is called when it says something else."""
 
     def look(self) -> None:
         """Something happened: look now."""
@@ -101,10 +96,10 @@ class Reconciler:
     async def run(self) -> None:
         """Compare every few seconds, and whenever there is a reason to, until cancelled."""
         async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
-            kubelet = PodResourcesStub(channel)
+            list_all = method(channel, "PodResourcesLister", "List")
             while True:
                 try:
-                    await self.compare(kubelet)
+                    await self._compare(list_all)
                 except grpc.aio.AioRpcError as error:
                     _log.warning("the kubelet does not list its devices: %s", error.details())
                 try:
@@ -114,7 +109,7 @@ class Reconciler:
                     continue
                 self._now.clear()
 
-    async def compare(self, kubelet: PodResourcesStub) -> None:
+    async def _compare(self, list_all: Callable[..., Any]) -> None:
         """Ask the kubelet, write what follows.
 
         Raises:
@@ -123,11 +118,11 @@ class Reconciler:
         # In this order: what the kubelet does not list after a lease was seen to end is really over.
         devices = self._leases.devices
         before = {device.device: self._leases.known(device) for device in devices}
-        answer = await kubelet.list_all(api.ListPodResourcesRequest(), timeout=_ASK_SECONDS)
+        answer = await list_all(api.ListPodResourcesRequest(), timeout=_ASK_SECONDS)
         listed = _devices(answer, self._resource)
         if listed != self.listed:
             self.listed = listed
-            self.changed()
+            self._changed()
         board = Board("", devices, (), listed)
         for finding in reconcile(board, self._unseen(devices, listed)):
             known = before[finding.device.device]
@@ -143,7 +138,7 @@ class Reconciler:
         ends = any(
             d.allocated and d.status and d.status.phase in CLEARABLE for d in self._leases.devices
         )
-        return self._release_seconds if ends else self._every_seconds
+        return self._pace.release if ends else self._pace.reconcile
 
     def _unseen(self, devices: Sequence[DeviceView], listed: Listed) -> frozenset[str]:
         """Devices that the kubelet may have been given without listing them yet.
@@ -163,7 +158,7 @@ class Reconciler:
         return frozenset(
             device
             for device, known in allocated.items()
-            if not known.seen and now - known.since <= self._unseen_seconds
+            if not known.seen and now - known.since <= self._pace.unseen
         )
 
     async def _act(self, finding: Finding, known: Mapping[str, Any]) -> None:
@@ -176,54 +171,26 @@ class Reconciler:
                 await self._leases.write(with_allocated(known, allocated=True))
                 _log.warning("the kubelet had %s without its lease saying so", device.device)
             case Agree():
-                await self._leases.write(_with_condition(known, None))
-                await self._event(
-                    known, "KubeletAgrees", "the kubelet's list is as the lease again"
-                )
+                await self._agreement(known, None)
             case Disagree(device, pod):
-                message = (
-                    f"the kubelet lists GPU {device.device} for pod {pod}, whose lease it is not"
-                )
-                if _marked(device):
-                    return
-                await self._leases.write(_with_condition(known, message))
-                await self._event(known, HELD_BY_ANOTHER, message, warning=True)
-                _log.error("%s: %s", name, message)
+                if not is_disputed(device.status):
+                    said = f"the kubelet lists GPU {device.device} for pod {pod}, whose lease it is not"
+                    await self._agreement(known, said)
+                    _log.error("%s: %s", name, said)
 
-    async def _event(
-        self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool = False
-    ) -> None:
-        metadata = about["metadata"]
-        body = {
-            "apiVersion": EVENT.api_version,
-            "kind": EVENT.kind,
-            # Of a cluster-scoped object; Kubernetes keeps such events here.
-            "metadata": {
-                "name": f"{metadata['name']}.{secrets.token_hex(8)}",
-                "namespace": "default",
-            },
-            "regarding": {
-                "apiVersion": GPU_LEASE.api_version,
-                "kind": GPU_LEASE.kind,
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-            },
-            "reason": reason,
-            "note": message,
-            "type": "Warning" if warning else "Normal",
-            "action": "Reconcile",
-            "eventTime": datetime.now(UTC)
-            .isoformat(timespec="microseconds")
-            .replace("+00:00", "Z"),
-            "reportingController": "gpu-clusters.dev/device-plugin",
-            "reportingInstance": about["spec"]["node"],
-        }
+    async def _agreement(self, known: Mapping[str, Any], fault: str | None) -> None:
+        """Set the condition of the lease, False with a fault, and tell of it."""
+        await self._leases.write(_with_condition(known, fault))
+        body = event(
+            known,
+            "gpu-clusters.dev/device-plugin",
+            known["spec"]["node"],
+            reason=KUBELET_AGREES if fault is None else HELD_BY_ANOTHER,
+            action="Reconcile",
+            note=fault or "the kubelet's list is as the lease again",
+            kind="Normal" if fault is None else "Warning",
+        )
         await self._cluster.create(EVENT, body)
-
-
-def _marked(device: DeviceView) -> bool:
-    conditions = device.status.conditions if device.status is not None else ()
-    return any(c.type == KUBELET_AGREES and c.status == "False" for c in conditions)
 
 
 def _devices(answer: api.ListPodResourcesResponse, resource: str) -> Listed:
@@ -244,12 +211,10 @@ def _with_condition(body: Mapping[str, Any], fault: str | None) -> dict[str, Any
         "status": "True" if fault is None else "False",
         "reason": "Agrees" if fault is None else HELD_BY_ANOTHER,
         "message": fault or "",
-        "lastTransitionTime": _timestamp(),
+        "lastTransitionTime": datetime.now(UTC)
+        .isoformat(timespec="seconds")
+        .replace("+00:00", "Z"),
     }
     status = body["status"]
     others = [c for c in status.get("conditions") or () if c["type"] != KUBELET_AGREES]
     return {**body, "status": {**status, "conditions": [*others, condition]}}
-
-
-def _timestamp() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

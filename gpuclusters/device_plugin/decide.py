@@ -22,6 +22,13 @@ KUBELET_AGREES = "KubeletAgrees"
 HELD_BY_ANOTHER = "HeldByAnotherPod"
 """Its reason."""
 
+
+def is_disputed(status: GPULeaseStatus | None) -> bool:
+    """Whether the condition says that the kubelet lists the GPU for another pod."""
+    conditions = () if status is None else status.conditions
+    return any(c.type == KUBELET_AGREES and c.status == "False" for c in conditions)
+
+
 OUTBOUND = frozenset({Phase.FREE, Phase.RESERVED, Phase.ACTIVATING, Phase.LEASED})
 """Phases on the way to a pod."""
 CLEARABLE = frozenset({Phase.RELEASING, Phase.QUARANTINED})
@@ -230,10 +237,7 @@ def reconcile(board: Board, unseen: Collection[str]) -> tuple[Finding, ...]:
         if device.status is None:
             continue
         pod = board.conflict(device)
-        marked = any(
-            condition.type == KUBELET_AGREES and condition.status == "False"
-            for condition in device.status.conditions
-        )
+        marked = is_disputed(device.status)
         if pod is not None:
             findings.append(Disagree(device, pod))
         elif marked and device.status.phase in CLEARABLE:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from caas.cluster import ClusterError, ConflictError
-from caas.device_plugin.leases import Leases
-from caas.device_plugin.marking import Marker, MarkError
-from caas.device_plugin.plugin import Kubelet, Pace, Plugin
+from caas.device_plugin.leases import Leases, MarkError
+from caas.device_plugin.plugin import Kubelet, Plugin
+from caas.device_plugin.reconciler import Pace
 from caas.settings import Gpu, Host
 from gpuclusters.device_plugin.decide import Grant, Refusal
 from gpuclusters.fabric.table import TABLES, Baseboard
@@ -127,14 +127,9 @@ def plugin(cluster: FakeCluster, clock: Any = lambda: 0.0, **pace: float) -> Plu
     )
 
 
-def marker(cluster: FakeCluster) -> tuple[Marker, Plugin]:
-    made = plugin(cluster)
-    return Marker(made.leases, 1), made
-
-
 async def ask(cluster: FakeCluster, *devices: str) -> Grant | Refusal:
-    mark, made = marker(cluster)
-    return await mark.mark(made.board(), devices)
+    made = plugin(cluster)
+    return await made.leases.mark(made.board(), devices)
 
 
 def test_a_group_is_given_and_marked_once() -> None:
@@ -206,8 +201,8 @@ def test_an_api_server_that_hangs_gives_nothing() -> None:
             raise AssertionError
 
     async def act() -> None:
-        leases = Leases(Hangs(), HOST, lambda: 0.0, lambda: None)  # type: ignore[arg-type]
-        await Marker(leases, 0.05).mark(plugin(FakeCluster()).board(), ["11"])
+        leases = Leases(Hangs(), HOST, 0.05, lambda: 0.0, lambda: None)  # type: ignore[arg-type]
+        await leases.mark(plugin(FakeCluster()).board(), ["11"])
 
     with pytest.raises(ClusterError, match="did not answer in"):
         asyncio.run(act())
@@ -227,9 +222,9 @@ def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int
     cluster.lease(11, "one")
     answers: list[tuple[str, ...]] = []
 
-    async def request(mark: Marker, made: Plugin, devices: tuple[str, ...]) -> None:
+    async def request(made: Plugin, devices: tuple[str, ...]) -> None:
         try:
-            answer = await mark.mark(made.board(), devices)
+            answer = await made.leases.mark(made.board(), devices)
         except (MarkError, ClusterError):
             return
         if isinstance(answer, Grant):
@@ -241,13 +236,13 @@ def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int
             cluster.touch(rng.randint(1, 8))
 
     async def act() -> None:
-        plugins = [marker(cluster), marker(cluster)]
+        plugins = [plugin(cluster), plugin(cluster)]
         tasks = []
         for _ in range(30):
             if rng.random() < 0.2:
-                plugins[rng.randrange(2)] = marker(cluster)
-            mark, made = plugins[rng.randrange(2)]
-            tasks.append(asyncio.create_task(request(mark, made, rng.choice(WANTED))))
+                plugins[rng.randrange(2)] = plugin(cluster)
+            made = plugins[rng.randrange(2)]
+            tasks.append(asyncio.create_task(request(made, rng.choice(WANTED))))
             if rng.random() < 0.3:
                 await asyncio.sleep(0)
                 rng.choice(tasks).cancel()
@@ -307,7 +302,7 @@ def test_free_gpus_become_unhealthy_when_the_leases_are_not_confirmed_for_too_lo
     made = plugin(cluster, clock=lambda: now, stale=30)
     assert made.board().stale
 
-    asyncio.run(made.leases.read(1))
+    asyncio.run(made.leases.read())
     assert not made.board().stale
     now = 30.0
     assert not made.board().stale
@@ -322,7 +317,7 @@ def test_an_older_answer_does_not_undo_a_newer_one() -> None:
     async def act() -> None:
         old = copy.deepcopy(list(cluster.objects.values()))
         cluster.lease(3, "p")
-        await made.leases.read(1)
+        await made.leases.read()
         made.leases._learn(old, complete=False)
 
     asyncio.run(act())

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from caas.device_plugin.plugin import Kubelet, Pace, Plugin
+from caas.device_plugin.plugin import Kubelet, Plugin
+from caas.device_plugin.reconciler import Pace
 from lab.kubelet.device_manager import AdmissionError, DeviceManager
 from lab.kubelet.folder import NodeFolder
 from lab.kubelet.pod_resources import PodResources

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from caas.device_plugin.plugin import Kubelet, Pace, Plugin
+from caas.device_plugin.plugin import Kubelet, Plugin
+from caas.device_plugin.reconciler import Pace
 from gpuclusters.container_api.container import POD
 from tests.caas.leasekit import PGPU, LeaseLab, lease_lab
 from tests.fixtures.control_plane import KubeCluster

@@ -17,7 +17,6 @@ import pytest
 import lab.hosts
 import lab.kubelet
 from caas.kubelet_api import podresources_pb2 as api
-from caas.kubelet_api.services import METHODS, POD_RESOURCES
 from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.kata.model import KATA_LABEL, Installation
 from lab.control_plane import NodeSpec
@@ -52,14 +51,13 @@ class RealKubelet:
 
     def start(self) -> None:
         self._socket.parent.mkdir(parents=True, exist_ok=True)
-        request, response = METHODS[POD_RESOURCES]["List"]
         handler = grpc.unary_unary_rpc_method_handler(
             self._list,
-            request_deserializer=request.FromString,
-            response_serializer=response.SerializeToString,
+            request_deserializer=api.ListPodResourcesRequest.FromString,
+            response_serializer=api.ListPodResourcesResponse.SerializeToString,
         )
         self._server = grpc.server(ThreadPoolExecutor(1))
-        service = grpc.method_handlers_generic_handler(POD_RESOURCES, {"List": handler})
+        service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler})
         self._server.add_generic_rpc_handlers((service,))
         self._server.add_insecure_port(f"unix:{self._socket}")
         self._server.start()
