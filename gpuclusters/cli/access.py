@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import lab_ends_tls
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.container_api.container import POD
-from lab import issuer, kubelet, lifecycle, nodes, real_nodes
 
 _LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
 _PORT = 8080
@@ -45,54 +45,53 @@ def open_access(project: Project, config: CaasConfig) -> Access:
     """Write a token for each tenant, good for a day, and find the API.
 
     Raises:
-        IssuerError: the lab's issuer was never started.
+        Lab.error: the lab's issuer was never started.
         AdapterError: the API server is not reached.
     """
-    folder = project.lab_folder / "tokens"
+    lab, folder = lab_of(project), project.lab_folder / "tokens"
     folder.mkdir(mode=0o700, exist_ok=True)
     tokens = {tenant.name: folder / tenant.name for tenant in config.tenants}
     for tenant, path in tokens.items():
-        text = issuer.token(project.lab_folder / "issuer", tenant, _HOURS * 3600)
+        text = lab.token(tenant, _HOURS * 3600)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
-    return Access(api_address(project.lab_folder, config), tokens)
+    return Access(api_address(project, config), tokens)
 
 
-def container_api(lab: Path, config: CaasConfig) -> ContainerApi | None:
-    """The API in the lab of a folder, to be called; None if no copy of it is ready.
+def container_api(project: Project, config: CaasConfig) -> ContainerApi | None:
+    """The API in the lab of a project, to be called; None if no copy of it is ready.
 
     Raises:
         AdapterError: the API server is not reached.
-        NodesError: the real nodes, in which it runs, do not answer.
+        Lab.error: the real nodes, in which it runs, do not answer.
     """
-    found = api_address(lab, config)
+    found = api_address(project, config)
     if found is None:
         return None
     authority = found.authority.read_text(encoding="utf-8") if found.authority else None
     return ContainerApi(found.url, ca_certificate=authority, address=found.address)
 
 
-def api_address(lab: Path, config: CaasConfig) -> ApiAddress | None:
-    """Where the API is in the lab of a folder; None if no copy of it is ready.
+def api_address(project: Project, config: CaasConfig) -> ApiAddress | None:
+    """Where the API is in the lab of a project; None if no copy of it is ready.
 
     Raises:
         AdapterError: the API server is not reached.
-        NodesError: the real nodes, in which it runs, do not answer.
+        Lab.error: the real nodes, in which it runs, do not answer.
     """
-    kubeconfig = (lab / "kubeconfig").read_text(encoding="utf-8")
+    lab = lab_of(project)
+    kubeconfig = (project.lab_folder / "kubeconfig").read_text(encoding="utf-8")
     address = _ready_pod(kubeconfig, config)
     if address is None:
         return None
     secure = lab_ends_tls(config)
-    authority = lab / lifecycle.AUTHORITY if secure else None
+    authority = lab.authority() if secure else None
     scheme = "https" if secure else "http"
-    if kubelet.is_process(address):
+    if process := lab.pod_address(address):
         # Each pod has an address of its own, for which no certificate could be.
-        return ApiAddress(f"{scheme}://localhost:{_PORT}", authority, kubelet.reachable(address))
-    service_port = 443 if secure else 80
-    folder = lab / real_nodes.FOLDER
-    port = nodes.entrance(folder, config.programs.namespace, _SERVICE, service_port)
+        return ApiAddress(f"{scheme}://localhost:{_PORT}", authority, process)
+    port = lab.entrance(config.programs.namespace, _SERVICE, 443 if secure else 80)
     return ApiAddress(f"{scheme}://localhost:{port}", authority)
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import yaml
 
-from engine.secrets import open_manager, read_passphrase
-from engine.usererror import UserError
 from gpuclusters.adapters import state_locks
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
@@ -151,15 +149,16 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
     salt = document.get("encryptionsalt")
     if not salt and not sealed:
         return StackSecrets(), [well(SECRETS, "none in the stack file")]
-    try:
-        values = _opened(salt, sealed, stack.env) if salt else _asked(stack)
-    except UserError as error:
+    folder = state_locks.folder_of(state_locks.backend_url(stack.project.folder, stack.env))
+    if folder is not None and not folder.exists():
+        return StackSecrets(readable=False), [well(SECRETS, "not tried: there is no state yet")]
+    values, said = _asked(stack)
+    if said:
         fix = (
             "set PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE"
             if salt
             else "log in to the service that holds the key"
         )
-        said = str(error).splitlines()[0]
         return StackSecrets(readable=False), [
             failure(SECRETS, f"the stack's secrets cannot be opened: {said}", fix)
         ]
@@ -167,20 +166,12 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
     return StackSecrets(values), [well(SECRETS, f"the passphrase fits, {names}" if salt else names)]
 
 
-def _opened(salt: str, sealed: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    manager = open_manager(salt, lambda: read_passphrase("", environ=env, interactive=False))
-    manager.verify()
-    return {key: manager.crypter.decrypt(text) for key, text in sealed.items()}
-
-
-def _asked(stack: Stack) -> dict[str, str]:
-    """Opened by the engine, which knows the service with the key."""
+def _asked(stack: Stack) -> tuple[dict[str, str], str]:
+    """The secrets as the engine opens them, and why it cannot."""
     known, said = stack.ask("config", "--show-secrets", "--json", "--stack", stack.name)
-    if known is None:
-        raise UserError(said)
     prefix = f"{NAMESPACE}:"
     return {
         key.removeprefix(prefix): str(entry["value"])
-        for key, entry in known.items()
+        for key, entry in (known or {}).items()
         if key.startswith(prefix) and entry.get("secret") and entry.get("value")
-    }
+    }, said

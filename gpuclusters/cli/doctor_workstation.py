@@ -7,17 +7,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 
 from gpuclusters.cli import engine as engines
-from gpuclusters.cli import lab_nodes
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.lab_entry import Lab, lab_of
+from gpuclusters.cli.lab_request import described
 from gpuclusters.cli.project import Project
+from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.stack import StackConfig
-from lab import lifecycle, parts, spec
-from lab.tools.cache import ToolCache
-from lab.tools.catalogue import TOOLS, host_platform
 
 AREA, LAB = "workstation", "lab"
 GIB = 2**30
@@ -26,7 +25,6 @@ NEEDED_BYTES = 2 * GIB
 _OLDEST_PYTHON = (3, 11)
 _PACKAGES = ("pulumi", "pulumi-kubernetes", "pulumi-command")
 _PLUGINS = ("kubernetes", "command")
-_LAB_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _PROGRAM_SECONDS = 60
 
 
@@ -116,9 +114,7 @@ def _run(engine: engines.Engine, *args: str) -> tuple[str, str]:
 
 
 def _helm() -> Iterator[Diagnosis]:
-    path = shutil.which("helm")
-    cached = ToolCache().find(TOOLS["helm"], host_platform()) if path is None else None
-    if path or cached:
+    if shutil.which("helm") or entry_points(group="gpu_clusters_engine.programs"):
         yield well(AREA, "helm")
     else:
         yield warning(AREA, "no helm, which the embedded engine calls for charts", "install Helm 3")
@@ -132,7 +128,8 @@ def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterat
         yield failure(
             LAB, f"{free // GIB} GiB free in {folder}", f"make room: {NEEDED_BYTES // GIB} GiB"
         )
-    missing = _missing_tools(env)
+    the_lab = lab_of(project)
+    missing = the_lab.missing_tools(env.get("PATH"))
     if missing:
         yield warning(
             LAB,
@@ -141,40 +138,30 @@ def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterat
         )
     else:
         yield well(LAB, "all tools are there")
-    yield from _nodes(project, config)
+    yield from _nodes(the_lab, config)
     try:
-        found = parts.status(folder)
-    except lifecycle.LabError as error:
+        found = the_lab.status()
+    except the_lab.error as error:
         yield failure(LAB, str(error), "`make down`, then `make up`")
         return
     if not found:
         yield warning(LAB, "it was not made yet", "run `make up`")
         return
-    down = [part.name for part in found if not part.running]
+    down = [part["name"] for part in found if not part["running"]]
     if down:
         yield failure(LAB, f"does not run: {', '.join(down)}", "run `gpu-clusters lab start`")
     else:
         yield well(LAB, f"{len(found)} parts run in {folder}, {free // GIB} GiB free")
 
 
-def _nodes(project: Project, config: StackConfig) -> Iterator[Diagnosis]:
-    choice = lab_nodes.decide(project, config)
+def _nodes(the_lab: Lab, config: StackConfig) -> Iterator[Diagnosis]:
+    choice = the_lab.choice(config.lab.nodes.value)
     if choice.refused:
         text = f"nodes are to be {config.lab.nodes.value}, and {choice.why}"
         yield failure(LAB, text, "what it says, or write `nodes: auto`")
         return
     # Why it is so is history once the lab is there.
-    there = spec.known(project.lab_folder) is not None
-    yield well(LAB, lab_nodes.described(config.section, choice, briefly=there))
-    if text := lab_nodes.kata(config.section, choice.kind):
-        yield well(LAB, text)
-
-
-def _missing_tools(env: Mapping[str, str]) -> list[str]:
-    cache, platform = ToolCache(), host_platform()
-    return [
-        tool.name
-        for tool in (TOOLS[name] for name in _LAB_TOOLS)
-        if shutil.which(tool.name, path=env.get("PATH")) is None
-        and cache.find(tool, platform) is None
-    ]
+    there = the_lab.kind() is not None
+    yield well(LAB, described(config.section, choice, briefly=there))
+    if isinstance(config.section, CaasConfig):
+        yield well(LAB, the_lab.kata(choice.kind))

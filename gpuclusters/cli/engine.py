@@ -16,7 +16,6 @@ from typing import Any
 
 from gpuclusters.cli import pulumi_release
 from gpuclusters.cli.errors import EngineChoiceError
-from lab.tools import ToolError
 
 CHOICE = "GPU_CLUSTERS_ENGINE"
 """Environment variable that takes the choice away from us: `pulumi` or `embedded`."""
@@ -97,7 +96,7 @@ def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> En
         return Engine(Kind.PULUMI, (installed,), f"found at {installed}")
     try:
         program = _release(env, may_fetch=may_fetch)
-    except ToolError as error:
+    except pulumi_release.NoReleaseError as error:
         if wanted == Kind.PULUMI:
             raise EngineChoiceError(
                 f"{CHOICE} asks for Pulumi, there is no 'pulumi' on PATH, and {error}; "
@@ -112,9 +111,11 @@ def _release(env: Mapping[str, str], *, may_fetch: bool) -> Path:
     if program is not None:
         return program
     if env.get("GPU_CLUSTERS_OFFLINE", "") not in ("", "0"):
-        raise ToolError("GPU_CLUSTERS_OFFLINE forbids to download it")
+        raise pulumi_release.NoReleaseError("GPU_CLUSTERS_OFFLINE forbids to download it")
     if not may_fetch:
-        raise ToolError("it is not in the cache; `gpu-clusters up` tries to download it")
+        raise pulumi_release.NoReleaseError(
+            "it is not in the cache; `gpu-clusters up` tries to download it"
+        )
     return pulumi_release.fetch(env)
 
 

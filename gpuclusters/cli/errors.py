@@ -87,10 +87,10 @@ class LabNotRunningError(UsageError):
     """
 
 
-class LabFolderError(RunError):
-    """The lab cannot work in its folder: no space, no permission, or something else in its place.
+class LabMissingError(UsageError):
+    """The stack lives in the lab, and the lab is not installed.
 
-    Do: make room, or set GPU_CLUSTERS_LAB to another folder.
+    Do: `pip install gpu-clusters-lab gpu-clusters-engine`, or name your own machines in the stack file.
     """
 
 

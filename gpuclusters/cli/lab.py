@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, JustifyMethod
@@ -15,31 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.cli import lab_nodes
-from gpuclusters.cli.errors import LabFolderError, RealNodesError, RunError
+from gpuclusters.cli.errors import RealNodesError, RunError
 from gpuclusters.cli.help import Commands
-from gpuclusters.cli.lab_spec import spec_of
+from gpuclusters.cli.lab_entry import Lab, lab_of
+from gpuclusters.cli.lab_request import afterwards, described, machine_count, requests
 from gpuclusters.cli.progress import steps
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
-from gpuclusters.config.cluster import ClusterConfig
+from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.lab import KEY, uses_lab
 from gpuclusters.config.stack import SECTIONS, StackConfig
 from gpuclusters.config.stack_file import other_sections
-from lab import (
-    control_plane,
-    gpu_operator,
-    hosts,
-    issuer,
-    kubelet,
-    lifecycle,
-    nodes,
-    parts,
-    tools,
-    usernetes,
-)
-from lab.hosts import remote
-from lab.spec import LabSpec
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, help="The lab: a whole cluster on this machine."
@@ -51,28 +37,12 @@ Stack = Annotated[
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
+def one_sentence(lab: Lab) -> Iterator[None]:
     """What goes wrong in the lab, as an error of this command."""
     try:
         yield
-    except (
-        lifecycle.LabError,
-        hosts.HostsError,
-        control_plane.ControlPlaneError,
-        issuer.IssuerError,
-        kubelet.KubeletError,
-        nodes.NodesError,
-        gpu_operator.OperatorError,
-        usernetes.UsernetesError,
-        tools.ToolError,
-        AdapterError,
-    ) as error:
+    except (lab.error, AdapterError) as error:
         raise RunError(str(error)) from error
-    except OSError as error:
-        raise LabFolderError(
-            f"the lab cannot work in its folder: {error.strerror or error}"
-            + (f" ({error.filename})" if error.filename else "")
-        ) from error
 
 
 def start_for(project: Project, stack: str, config: StackConfig, console: Console) -> str:
@@ -80,40 +50,30 @@ def start_for(project: Project, stack: str, config: StackConfig, console: Consol
 
     Gives what to say about its nodes when everything else is said; empty if there is nothing.
     """
+    lab, section = lab_of(project), config.section
     file = project.stack_file(stack)
     others = other_sections(file, config.cluster_type)
-    with one_sentence(), steps(console, keep=True) as say:
-        choice = lab_nodes.decide(project, config)
+    with one_sentence(lab), steps(console, keep=True) as say:
+        choice = lab.choice(config.lab.nodes.value)
         if choice.refused:
             raise RealNodesError(f"{KEY}.nodes is {config.lab.nodes.value}, and {choice.why}")
-        spec = spec_of(config.section, others, choice.kind)
-        for line in (
-            lab_nodes.described(config.section, choice),
-            lab_nodes.kata(config.section, choice.kind),
-            _of_others(spec, config, others, file.name),
-        ):
-            if line:
-                say(line)
-        lifecycle.start(project.lab_folder, spec, say)
-    return lab_nodes.afterwards(config.section, choice)
-
-
-def _of_others(
-    spec: LabSpec, config: StackConfig, others: Sequence[ClusterConfig], file: str
-) -> str:
-    """Why there are machines that the chosen cluster does not name; empty if there are none."""
-    theirs = len(spec.hosts) - len(spec_of(config.section).hosts)
-    types = " and ".join(
-        kind.value
-        for kind, section in SECTIONS.items()
-        if any(isinstance(other, section.model) and uses_lab(other) for other in others)
-    )
-    if not theirs:
-        return ""
-    return (
-        f"{theirs} of {len(spec.hosts)} machines are of {types}, which {file} has too: "
-        "a change of type finds them there"
-    )
+        wanted = requests(section, others)
+        say(described(section, choice))
+        if isinstance(section, CaasConfig):
+            say(lab.kata(choice.kind))
+        theirs = machine_count(wanted) - machine_count(wanted[:1])
+        if theirs:
+            types = " and ".join(
+                kind.value
+                for kind, known in SECTIONS.items()
+                if any(isinstance(other, known.model) and uses_lab(other) for other in others)
+            )
+            say(
+                f"{theirs} of {machine_count(wanted)} machines are of {types}, which {file.name} has too: "
+                "a change of type finds them there"
+            )
+        lab.start(choice.kind, wanted, say)
+    return afterwards(section, choice)
 
 
 @app.command()
@@ -132,8 +92,9 @@ def start(stack: Stack = "dev") -> None:
 def stop() -> None:
     """Stop every process of the lab; its data stays, the next start carries on."""
     project = Project.find()
-    with one_sentence():
-        lifecycle.stop(project.lab_folder, Console(highlight=False).print)
+    lab = lab_of(project)
+    with one_sentence(lab):
+        lab.stop(Console(highlight=False).print)
     Console(highlight=False).print(f"the lab in {project.lab_folder} is stopped")
 
 
@@ -143,30 +104,31 @@ def status(
 ) -> None:
     """Show what runs, on which ports, and where its logs are; exit code 1 if something does not run."""
     project = Project.find()
-    with one_sentence():
-        found = parts.status(project.lab_folder)
+    lab = lab_of(project)
+    with one_sentence(lab):
+        found = lab.status()
     if as_json:
-        sys.stdout.write(json.dumps([part.as_json() for part in found], indent=2) + "\n")
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
     elif not found:
         Console(highlight=False).print(
             f"there is no lab in {project.lab_folder}; `gpu-clusters lab start` or `make up` makes one"
         )
     else:
         show(project, found, Console(highlight=False))
-    raise typer.Exit(0 if parts and all(part.running for part in found) else 1)
+    raise typer.Exit(0 if all(part["running"] for part in found) else 1)
 
 
-def show(project: Project, found: Sequence[parts.Part], console: Console) -> None:
+def show(project: Project, found: Sequence[dict[str, Any]], console: Console) -> None:
     """Print the parts of a lab as a table, what stands in for what, and where logs are."""
     console.print(f"lab in {project.lab_folder}", soft_wrap=True)
     head = ("part", "state", "where", "pid", "memory")
     rows = [
         (
-            part.name,
-            "runs" if part.running else "down",
-            part.where,
-            str(part.pid or ""),
-            f"{part.rss_bytes // 2**20} MiB" if part.rss_bytes else "",
+            part["name"],
+            "runs" if part["running"] else "down",
+            part["where"],
+            str(part["pid"] or ""),
+            f"{part['rss-bytes'] // 2**20} MiB" if part["rss-bytes"] else "",
         )
         for part in found
     ]
@@ -186,8 +148,8 @@ def show(project: Project, found: Sequence[parts.Part], console: Console) -> Non
     console.width = max(console.width, least)
     console.print(table)
     for part in found:
-        if part.stand_in:
-            console.print(f"note: {part.name}: {part.stand_in}", soft_wrap=True)
+        if part["stand-in"]:
+            console.print(f"note: {part['name']}: {part['stand-in']}", soft_wrap=True)
     console.print(f"logs: {project.lab_folder / 'control_plane' / 'logs'}", soft_wrap=True)
 
 
@@ -197,8 +159,9 @@ def reinstall(
 ) -> None:
     """Install a machine's operating system anew: nothing of ours is on it, and its host key is another."""
     project = Project.find()
-    with one_sentence():
-        lifecycle.reinstall(project.lab_folder, host)
+    lab = lab_of(project)
+    with one_sentence(lab):
+        lab.reinstall(host)
     Console(highlight=False).print(
         f"{host} is installed anew and shows another host key; `gpu-clusters up` prepares it again"
     )
@@ -215,6 +178,7 @@ def execute(
     project = Project.find()
     # Everything after the host is the command, so a `--` before it arrives here too.
     line = shlex.join(command[1:] if command[0] == "--" else command)
-    with one_sentence():
-        code = remote.execute(project.lab_folder / "hosts", host, line)
+    lab = lab_of(project)
+    with one_sentence(lab):
+        code = lab.execute(host, line)
     raise typer.Exit(code)

@@ -15,13 +15,13 @@ from gpuclusters.cli import repair as repairing
 from gpuclusters.cli import report
 from gpuclusters.cli.access import open_access
 from gpuclusters.cli.errors import NoInitError
+from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.usernetes import UsernetesConfig
-from lab import lifecycle
 
 EMPTY = {"same", "read"}
 """Kinds of operation that leave everything as it was."""
@@ -102,8 +102,9 @@ def down(project: Project, stack: str) -> int:
         return session.call("destroy")
     # Hosts, cluster and state of a lab are one folder: what is declared there goes with it.
     console = Console(highlight=False)
-    with lab_command.one_sentence():
-        there_was_one = lifecycle.remove(project.lab_folder, console.print)
+    lab = lab_of(project)
+    with lab_command.one_sentence(lab):
+        there_was_one = lab.remove(console.print)
     console.print(
         f"removed the lab in {project.lab_folder}" if there_was_one else "there is no lab to remove"
     )
@@ -112,8 +113,9 @@ def down(project: Project, stack: str) -> int:
 
 def ensure_stack(session: Session) -> None:
     """Make the stack's place in the lab's backend, if there is none yet."""
-    with lab_command.one_sentence():
-        lifecycle.claim(session.project.lab_folder)
+    lab = lab_of(session.project)
+    with lab_command.one_sentence(lab):
+        lab.claim()
         (session.project.lab_folder / "state").mkdir(exist_ok=True)
     known = session.engine.read(
         "stack", "ls", "--json", folder=session.project.folder, env=session.env
@@ -138,7 +140,7 @@ def _summary(session: Session) -> report.Summary:
         return report.of_rke2(session.project, session.stack, outputs)
     if isinstance(section, UsernetesConfig):
         return report.of_usernetes(session.project, session.stack, outputs)
-    with lab_command.one_sentence():
+    with lab_command.one_sentence(lab_of(session.project)):
         access = open_access(session.project, section)
     return report.of_caas(session.project, session.stack, outputs, access)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.cli import lab_nodes
 from gpuclusters.cli.access import container_api
 from gpuclusters.cli.errors import RunError, UnreadableFileError, WrongOptionError
+from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
@@ -17,7 +17,6 @@ from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.proof.evidence import About
 from gpuclusters.proof.evidence_isolation import IsolationEvidence
 from gpuclusters.tenancy.intrusion import Target, attack
-from lab import issuer
 
 _TOKEN_SECONDS = 600
 _SIMULATED = (
@@ -74,18 +73,17 @@ def remarks(project: Project, config: CaasConfig) -> Sequence[str]:
     """What of the evidence is about stand-ins; nothing of a real cluster's."""
     if not uses_lab(config):
         return ()
-    kata = lab_nodes.kata_of(project, config)
-    return (_SIMULATED, f"{kata}.") if kata else (_SIMULATED,)
+    lab = lab_of(project)
+    kind = lab.kind()
+    return (_SIMULATED, f"{lab.kata(kind)}.") if kind else (_SIMULATED,)
 
 
 def _lab_target(project: Project, config: CaasConfig, api: str | None) -> Target:
     inventory = lab_inventory(project)
-    folder = project.lab_folder / "issuer"
-    tokens = {
-        tenant.name: issuer.token(folder, tenant.name, _TOKEN_SECONDS) for tenant in config.tenants
-    }
+    lab = lab_of(project)
+    tokens = {tenant.name: lab.token(tenant.name, _TOKEN_SECONDS) for tenant in config.tenants}
     text = inventory.kubeconfig.read_text(encoding="utf-8")
-    found = ContainerApi(api) if api else container_api(project.lab_folder, config)
+    found = ContainerApi(api) if api else container_api(project, config)
     return _target(config, text, found, tokens)
 
 

@@ -22,10 +22,9 @@ FAMILIES = (
     ("gpuclusters.review.plan", "PlanError"),
     ("gpuclusters.review.price_table", "PriceError"),
     ("engine.usererror", "UserError"),
+    ("lab.lifecycle", "LabError"),
 )
 """Classes whose text is written for the user; those of the lab and what is derived from any are found."""
-_LAB_COMMAND = "gpuclusters.cli.lab"
-"""Its `one_sentence` names what the parts of the lab raise."""
 _PACKAGES = ("gpuclusters", "engine", "lab")
 _DERIVED = r"^class \w+\(.*Error"
 _SPOKEN_BY_INSTANCE = (FABRIC, ("gpuclusters.core.finding", "Refused"))
@@ -56,16 +55,6 @@ def functions_that_call(home: source.Module, name: str) -> Iterator[tuple[str, a
 def families() -> Iterator[tuple[str, str]]:
     """Module and name of every class that is written for the user."""
     yield from FAMILIES
-    home = source.module(_LAB_COMMAND)
-    function = home.functions.get("one_sentence") if home else None
-    if home is None or function is None:
-        return
-    for handler in ast.walk(function):
-        kinds = handler.type if isinstance(handler, ast.ExceptHandler) else None
-        for kind in kinds.elts if isinstance(kinds, ast.Tuple) else ():
-            if isinstance(kind, ast.Attribute) and isinstance(kind.value, ast.Name):
-                package, part = home.imports[kind.value.id]
-                yield source.resolved(f"{package}.{part}", kind.attr)
 
 
 def classes() -> Iterator[Entry]:

@@ -99,7 +99,7 @@ class Tenants:
 
     def __init__(self, dev: Checkout) -> None:
         config = read_valid(Project(dev.folder, dev.lab), "dev").section
-        api = container_api(dev.lab, config)
+        api = container_api(Project(dev.folder, dev.lab), config)
         assert api is not None
         self._dev = dev
         self._api = api

@@ -60,7 +60,7 @@ class Tenants:
         """Those of a stack that is up."""
         config = read_valid(Project(dev.folder, dev.lab), "dev").section
         assert isinstance(config, CaasConfig)
-        api = container_api(dev.lab, config)
+        api = container_api(Project(dev.folder, dev.lab), config)
         assert api is not None
         return Tenants(dev, api, real=dev.nodes == "real")
 

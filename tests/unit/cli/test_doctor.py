@@ -150,23 +150,28 @@ def test_a_stack_that_was_never_run_is_well(project: Project) -> None:
     assert not project.lab_folder.exists(), "nothing was made by looking"
 
 
-def test_a_state_with_a_lock_and_an_interrupted_run_is_told(project: Project) -> None:
-    state = project.lab_folder / "state"
-    state.mkdir(parents=True)
+def engine(stack: doctor_stack.Stack, *args: str) -> str:
+    return subprocess.run(
+        [*EMBEDDED.command, *args],
+        cwd=stack.project.folder,
+        env=dict(stack.env),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+def made(project: Project) -> doctor_stack.Stack:
+    """A stack that is in its backend."""
+    (project.lab_folder / "state").mkdir(parents=True)
     stack = stack_of(project)
+    engine(stack, "stack", "init", "dev", "--non-interactive")
+    return stack
 
-    def engine(*args: str) -> str:
-        return subprocess.run(
-            [*EMBEDDED.command, *args],
-            cwd=project.folder,
-            env=dict(stack.env),
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
 
-    engine("stack", "init", "dev", "--non-interactive")
-    document = json.loads(engine("stack", "export", "--stack", "dev"))
+def test_a_state_with_a_lock_and_an_interrupted_run_is_told(project: Project) -> None:
+    stack, state = made(project), project.lab_folder / "state"
+    document = json.loads(engine(stack, "stack", "export", "--stack", "dev"))
     urn = "urn:pulumi:dev::gpu-clusters::gpu:HostFile::hgx-01-kubelet"
     document["deployment"]["pending_operations"] = [
         {"resource": {"urn": urn, "custom": True, "type": "gpu:HostFile"}, "type": "creating"}
@@ -196,7 +201,11 @@ def test_a_backend_that_cannot_be_had_is_a_failure(project: Project) -> None:
 
 
 def test_the_passphrase_is_tried_and_no_secret_is_shown(project: Project) -> None:
+    _, (found,) = doctor_stack.secrets(stack_of(project))
+    assert found.text == "not tried: there is no state yet"
+    engine(made(project), "config", "set", "--secret", "kubeconfig", "hunter2", "--stack", "dev")
     opened, (found,) = doctor_stack.secrets(stack_of(project))
+    assert opened.values == {"kubeconfig": "hunter2"}
     assert (opened.readable, found.level) == (True, Level.OK)
     wrong, (found,) = doctor_stack.secrets(stack_of(project, PULUMI_CONFIG_PASSPHRASE="no"))
     assert (wrong.readable, found.level) == (False, Level.FAILURE)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gpuclusters.cli import engine, pulumi_release
 from gpuclusters.cli.errors import UsageError
-from lab.tools import ToolError
 
 
 @pytest.fixture
@@ -78,16 +77,16 @@ def release() -> bytes:
     return buffer.getvalue()
 
 
-def serving(archive: bytes, digest: str) -> Callable[[str], io.BytesIO]:
-    def open_(url: str) -> io.BytesIO:
-        if url.endswith("-checksums.txt"):
+def serving(archive: bytes, digest: str) -> httpx.MockTransport:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("-checksums.txt"):
             names = (
                 f"pulumi-v{version('pulumi')}-{s}.tar.gz" for s in ("linux-x64", "linux-arm64")
             )
-            return io.BytesIO("".join(f"{digest}  {name}\n" for name in names).encode())
-        return io.BytesIO(archive)
+            return httpx.Response(200, text="".join(f"{digest}  {name}\n" for name in names))
+        return httpx.Response(200, content=archive)
 
-    return open_
+    return httpx.MockTransport(answer)
 
 
 def test_a_release_is_fetched_whole_and_then_found(env: dict[str, str]) -> None:
@@ -98,6 +97,19 @@ def test_a_release_is_fetched_whole_and_then_found(env: dict[str, str]) -> None:
 
 
 def test_a_release_that_is_not_what_its_checksum_says_is_not_used(env: dict[str, str]) -> None:
-    with pytest.raises(ToolError, match="not used"):
+    with pytest.raises(pulumi_release.NoReleaseError, match="not used"):
         pulumi_release.fetch(env, serving(release(), "0" * 64))
     assert pulumi_release.cached(env) is None
+
+
+def test_a_release_that_cannot_be_reached_is_named(env: dict[str, str]) -> None:
+    with pytest.raises(pulumi_release.NoReleaseError, match="404"):
+        pulumi_release.fetch(env, httpx.MockTransport(lambda _: httpx.Response(404)))
+
+
+def test_without_pulumi_and_without_the_embedded_engine_both_are_named(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "entry_points", lambda **_: ())
+    with pytest.raises(UsageError, match="pip install gpu-clusters-engine"):
+        engine.choose({**env, "GPU_CLUSTERS_OFFLINE": "1"})

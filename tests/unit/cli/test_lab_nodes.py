@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli import doctor_workstation, lab_nodes, verify_caas
+from gpuclusters.cli import doctor_workstation, verify_caas
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli.diagnosis import Diagnosis, Level
-from gpuclusters.cli.lab_spec import spec_of
+from gpuclusters.cli.lab_entry import lab_of
+from gpuclusters.cli.lab_request import machine_count, requests
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.stack import StackConfig
@@ -86,7 +87,7 @@ def test_a_start_and_the_doctor_say_once_what_stands_for_kata(
         assert sentence(other) not in texts
     assert any(text.startswith(f"nodes are {kind.value}: ") for text in before)
     assert f"nodes are {kind.value}" in after
-    assert lab_nodes.kata_of(project, config.section) == sentence(kind)
+    assert lab_of(project).kind() == kind.value
 
 
 @pytest.mark.parametrize("cluster_type", ["rke2", "usernetes"])
@@ -99,7 +100,6 @@ def test_nothing_is_said_of_kata_where_a_cluster_has_none(
     texts = [
         said,
         *(d.text for d in doctors(project, config)),
-        lab_nodes.kata_of(project, config.section),
     ]
     assert "kata" not in "\n".join(texts)
     kind = "real" if cluster_type == "rke2" else "simulated"
@@ -120,17 +120,17 @@ def test_machines_of_other_types_are_explained_and_only_where_there_are_some(
     machine(monkeypatch, GOOD)
     config = chosen(project, "caas")
     said, _ = start(config)
-    own, everything = len(config.caas.nodes), len(known_machines(project))
+    own, everything = len(config.caas.nodes), known_machines(project)
     assert f"{everything - own} of {everything} machines are of rke2 and usernetes" in said
     monkeypatch.setattr(lab_command, "other_sections", lambda _file, _chosen: ())
     alone, _ = start(config)
     assert "machines are of" not in alone
 
 
-def known_machines(project: Project) -> list[str]:
+def known_machines(project: Project) -> int:
     config = read_valid(project, "dev")
     others = lab_command.other_sections(project.stack_file("dev"), config.cluster_type)
-    return [host.name for host in spec_of(config.section, others).hosts]
+    return machine_count(requests(config.section, others))
 
 
 def test_where_a_passing_shortage_kept_real_nodes_away_the_end_says_how_to_get_them(
@@ -178,7 +178,7 @@ def test_addresses_of_the_lab_stay_whole_and_what_stands_in_is_beneath(
     ]
     out = io.StringIO()
     project = Project(tmp_path, tmp_path / "lab")
-    lab_command.show(project, found, Console(file=out, width=columns))
+    lab_command.show(project, [one.as_json() for one in found], Console(file=out, width=columns))
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     table = lines[1 : lines.index("note: kubelets: x!")]
     assert max(map(len, table)) <= 80

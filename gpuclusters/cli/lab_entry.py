@@ -1,0 +1,60 @@
+"""The lab, found by its entry point: a distribution of its own, which real clusters do without."""
+# ruff: noqa: D102  (what the methods do is said where they are, in lab/service.py)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from gpuclusters.cli.errors import LabMissingError
+from gpuclusters.cli.project import Project
+
+Report = Callable[[str], None]
+
+
+class Choice(Protocol):
+    """What the lab's nodes will be and why; `passing` keeps real ones away, `refused`: cannot be as asked."""
+
+    kind: str
+    why: str
+    refused: bool
+    passing: str
+
+
+class Lab(Protocol):
+    """What this command does with a lab; `error` is what its methods raise."""
+
+    error: type[Exception]
+
+    def choice(self, wanted: str) -> Choice: ...
+    def kind(self) -> str | None: ...
+    def kata(self, kind: str) -> str: ...
+    def start(self, kind: str, requests: Sequence[Mapping[str, Any]], report: Report) -> None: ...
+    def stop(self, report: Report) -> None: ...
+    def remove(self, report: Report) -> bool: ...
+    def claim(self) -> None: ...
+    def reinstall(self, host: str) -> None: ...
+    def execute(self, host: str, line: str) -> int: ...
+    def status(self) -> list[dict[str, Any]]: ...
+    def missing_tools(self, path: str | None) -> list[str]: ...
+    def token(self, tenant: str, seconds: float) -> str: ...
+    def authority(self) -> Path: ...
+    def pod_address(self, said: str) -> str | None: ...
+    def entrance(self, namespace: str, service: str, port: int) -> int: ...
+
+
+def lab_of(project: Project) -> Lab:
+    """The lab of a project; it need not run.
+
+    Raises:
+        LabMissingError: the lab is not installed.
+    """
+    for found in entry_points(group="gpu_clusters", name="lab"):
+        lab: Lab = found.load()(project.lab_folder)
+        return lab
+    raise LabMissingError(
+        "this stack lives in the lab (`source: lab`), which is not installed; "
+        "`pip install gpu-clusters-lab gpu-clusters-engine`, or name your own machines"
+    )
