@@ -19,10 +19,7 @@ from pathlib import Path
 
 from caas import logs, metrics
 from caas.api.app import create_app
-from caas.api.door import Door
-from caas.api.protocol import allow_connections
-from caas.api.server import Server
-from caas.api.tls import Certificate
+from caas.api.server import Certificate, Door, Server, allow_connections
 from caas.cluster import Cluster, ClusterError
 from caas.health import Health
 from caas.settings import Settings, SettingsError, load
@@ -61,7 +58,7 @@ def _listen(settings: Settings, *, over_tls: bool) -> Door:
 
 
 async def _serve(settings: Settings, listener: Door, certificate: Certificate | None) -> None:
-    async with Cluster.connect() as cluster:
+    async with Cluster() as cluster:
         program = create_app(settings, cluster)
         health = Health(
             *_address(HEALTH_LISTEN, HEALTH_PORT),

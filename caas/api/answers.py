@@ -1,60 +1,15 @@
-"""What the API answers, as it stands in the OpenAPI document."""
+"""What the API answers beside containers, as it stands in the OpenAPI document."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from gpuclusters.container_api.container import State
-
-
-class Answer(BaseModel):
-    """Camel case outside, built from the values inside."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
-
-
-class MountAnswer(Answer):
-    """One of the tenant's volumes in a container."""
-
-    name: Annotated[str, Field(examples=["data"])]
-    path: Annotated[str, Field(examples=["/data"])]
-    read_only: bool
-
-
-class ContainerAnswer(Answer):
-    """A container. Which machine has it is not told; nor are values of its environment."""
-
-    id: Annotated[str, Field(examples=["c-4f0a1b2c3d4e5f607182"])]
-    name: Annotated[str | None, Field(examples=["training"])]
-    image: Annotated[str, Field(examples=["registry.example.com/research/train:1.4"])]
-    gpus: Annotated[int, Field(examples=[2])]
-    command: tuple[str, ...]
-    args: tuple[str, ...]
-    env: Annotated[tuple[str, ...], Field(description="Names only.", examples=[["NCCL_DEBUG"]])]
-    cpu: Annotated[int | float | None, Field(description="Cores.", examples=[48])]
-    memory_gib: Annotated[int | float | None, Field(examples=[384])]
-    storage_gib: Annotated[int | float | None, Field(examples=[None])]
-    volumes: tuple[MountAnswer, ...]
-    user: int | None
-    labels: Mapping[str, str]
-    state: Annotated[
-        State,
-        Field(
-            description="queued: waits for its turn; reserving: its GPUs are being made ready; "
-            "starting: its machine boots and pulls the image; running; succeeded; failed; "
-            "deleting: it is being stopped, then it is gone."
-        ),
-    ]
-    reason: Annotated[str | None, Field(description="One word.", examples=["WaitingForGpus"])]
-    message: str | None
-    exit_code: int | None
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
+from gpuclusters.container_api.container import ContainerAnswer
+from gpuclusters.container_api.request import Answer
 
 
 class ContainersAnswer(Answer):
@@ -80,15 +35,18 @@ class EventsAnswer(Answer):
     items: list[EventAnswer]
 
 
+_Unschedulable = Annotated[
+    int, Field(description="Would be free, but their machine is out of service, or away.")
+]
+
+
 class SizeCapacityAnswer(Answer):
     """Partitions of one size; those of different sizes overlap."""
 
     gpus: Annotated[int, Field(examples=[2])]
     total: int
     free: Annotated[int, Field(description="Requests of this size that would start at once.")]
-    unschedulable: Annotated[
-        int, Field(description="Would be free, but their machine is out of service, or away.")
-    ]
+    unschedulable: _Unschedulable
     quarantined: Annotated[int, Field(description="Lost until their GPUs are repaired.")]
 
 
@@ -97,9 +55,7 @@ class GpuCapacityAnswer(Answer):
 
     total: int
     free: int
-    unschedulable: Annotated[
-        int, Field(description="Would be free, but their machine is out of service, or away.")
-    ]
+    unschedulable: _Unschedulable
     unschedulable_by: Annotated[
         Mapping[str, int],
         Field(

@@ -1,4 +1,4 @@
-"""What the API does with containers: make, find, list, end. One tenant at a time, never across."""
+"""What the API does with containers: make, find, list, end, tell. One tenant at a time, never across."""
 
 from __future__ import annotations
 
@@ -7,23 +7,30 @@ import logging
 import random
 import secrets
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from caas.api.kube import Kube, away, cluster_away
-from caas.api.problems import Problem, ProblemError
-from caas.api.refusals import refused
+from caas.api.answers import EventAnswer
+from caas.api.problems import (
+    Problem,
+    ProblemError,
+    cluster_away,
+    is_away,
+    not_found,
+    refused,
+)
 from caas.api.store import Store
 from caas.api.tenancies import Tenancies, Tenancy
-from caas.api.volumes import Volumes
-from caas.cluster import ClusterError
+from caas.cluster import Cluster, ClusterError
 from caas.settings import Settings
 from gpuclusters.container_api.container import (
     CONTAINER_LABEL,
+    EVENT,
     POD,
     REQUEST_ANNOTATION,
-    Container,
+    ContainerAnswer,
     State,
     identifier,
     pod,
@@ -35,6 +42,12 @@ from gpuclusters.domain.naming import is_dns_label
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 
 _TRIES = 5
+# About the image and the process, in words of the kubelet and ours that name neither node nor device. No
+# failures: why a registry did not answer would tell about the machine's network.
+_AS_IT_IS = frozenset({"Pulling", "Pulled", "Created", "Started", "Killing", "StartTimedOut"})
+# How full the cluster is, and with what, is the operator's business.
+_NOT_TOLD = frozenset({"FailedScheduling"})
+_LONGEST_MESSAGE = 1024
 _log = logging.getLogger(__name__)
 
 
@@ -42,26 +55,23 @@ _log = logging.getLogger(__name__)
 class Made:
     """The answer to a request for a container; `replayed` if it had been made before."""
 
-    container: Container
+    container: ContainerAnswer
     replayed: bool
 
 
 class Containers:
-    """Containers of all tenants; every method takes the one that it acts for."""
+    """Containers of all tenants; every method takes the one that it acts for.
+
+    All raise `ProblemError`: the tenant has no tenancy or no such container, or the cluster does not answer.
+    """
 
     def __init__(
-        self,
-        settings: Settings,
-        kube: Kube,
-        store: Store,
-        tenancies: Tenancies,
-        volumes: Volumes,
+        self, settings: Settings, cluster: Cluster, store: Store, tenancies: Tenancies
     ) -> None:
         self._settings = settings
-        self._kube = kube
+        self._cluster = cluster
         self._store = store
         self._tenancies = tenancies
-        self._volumes = volumes
         self._being_made: Counter[str] = Counter()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -69,8 +79,8 @@ class Containers:
         """Make a container, or give the one that was made with the same key.
 
         Raises:
-            ProblemError: the key belongs to another request; the tenancy is not ready, does not
-                allow it, has no more or no such volume; the cluster does not answer.
+            ProblemError: also if the key belongs to another request; the tenancy is not ready, does not
+                allow it, has no more or no such volume.
         """
         container = identifier(tenant, key) if key else f"c-{secrets.token_hex(10)}"
         # Duplicates wait for one another here; those that reach another copy of this program meet
@@ -92,35 +102,35 @@ class Containers:
                     del self._being_made[tenant]
 
     async def find(self, tenant: str, container: str) -> dict[str, Any]:
-        """The pod of one of the tenant's containers.
-
-        Raises:
-            ProblemError: not found, whatever the reason: ended, foreign, never there.
-        """
+        """The pod of one of the tenant's containers; not found is also what ended or is foreign."""
         namespace = self._tenancies.of(tenant).namespace
         found = self._store.pods.get(container, namespace)
         if found is None and is_dns_label(container):
             # It may have been made a moment ago through another copy of this program.
-            try:
-                found = await self._kube.get(POD, container, namespace)
-            except ClusterError as error:
-                raise self._failed(error) from error
+            found = await self._asked(container, namespace)
         if found is None or not _belongs(found, tenant):
-            raise ProblemError(Problem.NOT_FOUND, "the tenant has no such container")
+            raise not_found()
         return found
 
-    async def get(self, tenant: str, container: str) -> Container:
-        """One container.
-
-        Raises:
-            ProblemError: not found.
-        """
+    async def get(self, tenant: str, container: str) -> ContainerAnswer:
+        """One container."""
         return self._view(await self.find(tenant, container))
 
-    def list(self, tenant: str, state: State | None) -> list[Container]:
+    async def events(self, tenant: str, container: str) -> list[EventAnswer]:
+        """What happened to a container."""
+        metadata = (await self.find(tenant, container))["metadata"]
+        about = f"involvedObject.uid={metadata['uid']}"
+        call = self._cluster.list(EVENT, metadata["namespace"], fields=about)
+        try:
+            found = await self._store.bounded(call)
+        except ClusterError as error:
+            raise cluster_away() from error
+        return history(found, (host.name for host in self._settings.hosts))
+
+    def list(self, tenant: str, state: State | None) -> list[ContainerAnswer]:
         """All containers of the tenant, or those in one state, oldest first."""
         namespace = self._tenancies.of(tenant).namespace
-        pods = (p for p in self._store.pods.of(namespace).values() if _belongs(p, tenant))
+        pods = (p for p in self._store.pods.within(namespace).values() if _belongs(p, tenant))
         containers = (self._view(one) for one in pods)
         wanted = (one for one in containers if state is None or one.state is state)
         return sorted(wanted, key=lambda one: (one.created_at, one.id))
@@ -128,14 +138,10 @@ class Containers:
     def count(self, tenant: str) -> int:
         """How many containers the tenant has, those that are just being made included."""
         namespace = self._tenancies.of(tenant).namespace
-        return len(self._store.pods.of(namespace)) + self._being_made[tenant]
+        return len(self._store.pods.within(namespace)) + self._being_made[tenant]
 
-    async def delete(self, tenant: str, container: str) -> Container | None:
-        """Begin the end of a container; None if there is none such (any more).
-
-        Raises:
-            ProblemError: the cluster does not answer.
-        """
+    async def delete(self, tenant: str, container: str) -> ContainerAnswer | None:
+        """Begin the end of a container; None if there is none such (any more)."""
         try:
             found = await self.find(tenant, container)
         except ProblemError as error:
@@ -144,13 +150,14 @@ class Containers:
             raise
         metadata = found["metadata"]
         if not metadata.get("deletionTimestamp"):
+            namespace, uid = metadata["namespace"], metadata["uid"]
             try:
-                await self._kube.delete(POD, container, metadata["namespace"], metadata["uid"])
+                await self._store.bounded(self._cluster.delete(POD, container, namespace, uid=uid))
             except ClusterError as error:
                 # A conflict: that one is gone, and the name has been given anew.
-                raise self._failed(error) from error
+                raise _away(error) from error
         ending = {**found, "metadata": {**metadata, "deletionTimestamp": "now"}}
-        self._store.pods.changed(found, ending)
+        self._store.pods.assume(found, ending)
         return self._view(ending)
 
     def _check(self, tenancy: Tenancy, request: ContainerRequest) -> None:
@@ -187,48 +194,44 @@ class Containers:
             runtime_class=self._settings.runtime_class,
             gpu_resource=tenancy.gpu_resource,
             huge_pages=self._settings.huge_pages,
-            mounts=self._volumes.mounts(tenancy.tenant, tenancy.namespace, request.volumes),
+            mounts=self._tenancies.mounts(tenancy, request.volumes),
         )
         for attempt in range(1, _TRIES + 1):
             try:
-                made = await self._kube.create(POD, body)
-                self._store.pods.wrote(made)
-                return Made(self._view(made), replayed=False)
+                made = await self._store.bounded(self._cluster.create(POD, body))
             except ClusterError as error:
                 if error.reason == "AlreadyExists":
-                    before = await self._before(container, tenancy.namespace)
+                    before = await self._asked(container, tenancy.namespace)
                     if before is not None:
                         # A name by chance exists only if an answer to the creation was lost.
                         return Made(self._view(_same(before, request)), replayed=not mine)
                 elif error.reason not in ("Conflict", "Unreachable") or attempt == _TRIES:
-                    raise self._failed(error, tenancy, request) from error
+                    # Counters of the quota for which others compete again and again refuse nobody.
+                    if is_away(error) or error.reason == "Conflict":
+                        raise _away(error) from error
+                    raise refused(error, tenancy.tenant) from error
                 elif error.reason == "Unreachable" and attempt > 1:
                     raise cluster_away() from error
                 # Requests that come at once compete for the counters of the quota.
                 await asyncio.sleep(0.02 * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311
+            else:
+                self._store.pods.wrote(made)
+                return Made(self._view(made), replayed=False)
         raise cluster_away()
 
-    async def _before(self, container: str, namespace: str) -> dict[str, Any] | None:
+    async def _asked(self, container: str, namespace: str) -> dict[str, Any] | None:
         try:
-            return await self._kube.get(POD, container, namespace)
+            return await self._store.bounded(self._cluster.get(POD, container, namespace))
         except ClusterError as error:
-            raise self._failed(error) from error
+            raise _away(error) from error
 
-    def _failed(
-        self,
-        error: ClusterError,
-        tenancy: Tenancy | None = None,
-        request: ContainerRequest | None = None,
-    ) -> ProblemError:
-        # Counters of the quota for which others compete again and again refuse nobody.
-        undecided = away(error) or error.reason == "Conflict"
-        if undecided or tenancy is None or request is None:
-            _log.warning("the cluster: %s", error)
-            return cluster_away()
-        return refused(error, tenancy)
-
-    def _view(self, found: dict[str, Any]) -> Container:
+    def _view(self, found: dict[str, Any]) -> ContainerAnswer:
         return view(found, self._store.leases_of(found), gpu_resource=self._settings.gpu_resource)
+
+
+def _away(error: ClusterError) -> ProblemError:
+    _log.warning("the cluster: %s", error)
+    return cluster_away()
 
 
 def _belongs(found: dict[str, Any], tenant: str) -> bool:
@@ -247,3 +250,42 @@ def _same(before: dict[str, Any], request: ContainerRequest) -> dict[str, Any]:
             "use a new key for a new container",
         )
     return before
+
+
+def history(events: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[EventAnswer]:
+    """The events of one pod, oldest first, without what they say about machines.
+
+    A name of a host that slipped in becomes `a host`; of most events only the reason is the tenant's.
+    """
+    names = sorted(hosts, key=len, reverse=True)
+    told = [
+        EventAnswer(
+            time=_time(event),
+            type=event.get("type") or "Normal",
+            reason=event.get("reason") or "Unknown",
+            message=_message(event, names),
+            count=int((event.get("series") or event).get("count") or 1),
+        )
+        for event in events
+        if event.get("reason") not in _NOT_TOLD
+    ]
+    return sorted(told, key=lambda one: one.time)
+
+
+def _message(event: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
+    if event.get("reason") not in _AS_IT_IS:
+        return None
+    text = str(event.get("message") or "")[:_LONGEST_MESSAGE]
+    for host in hosts:
+        text = text.replace(host, "a host")
+    return text
+
+
+def _time(event: Mapping[str, Any]) -> str:
+    stated = (
+        (event.get("series") or {}).get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    )
+    return str(next(filter(None, stated), ""))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
 from caas import metrics
-from caas.api.callers import Caller, Callers
-from caas.api.door import client
-from caas.api.limits import RateLimit, StrangerLimit
-from caas.api.problems import CONTENT_TYPE, Problem, ProblemError
+from caas.api.problems import CONTENT_TYPE, Problem, ProblemError, internal, retry_after
+from caas.api.tokens import Caller, Callers
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -32,11 +33,97 @@ _ONCE = (b"authorization", b"content-type", b"idempotency-key", b"x-request-id")
 """Header fields that decide something: of two, a proxy before us might believe the other one."""
 _DRAIN_BYTES = 1_000_000
 _DRAIN_SECONDS = 1.0
+_MANY = 10_000
+"""Buckets that are remembered. The one that was used longest ago is forgotten first, and then full again."""
 _log = logging.getLogger("caas.api")
 
 
+def client(address: str) -> str:
+    """By what a client is counted: its IPv4 address, or the /64 of its IPv6 address.
+
+    What a proxy calls its client need not be an address; then it is counted by that name.
+    """
+    try:
+        known = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if not isinstance(known, IPv6Address):
+        return str(known)
+    if known.ipv4_mapped is not None:
+        return str(known.ipv4_mapped)
+    return str(ip_network((known, 64), strict=False).network_address)
+
+
+class RateLimit:
+    """A bucket of tokens per caller, filled at a steady rate. Each copy of this program counts for itself."""
+
+    def __init__(
+        self, per_second: float, burst: int, clock: Callable[[], float], *, of: str = "requests"
+    ) -> None:
+        self._rate = per_second
+        self._burst = float(burst)
+        self._clock = clock
+        self._of = of
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def spend(self, caller: str) -> None:
+        """Take one token.
+
+        Raises:
+            ProblemError: there is none; `Retry-After` says when there will be.
+        """
+        now = self._clock()
+        tokens, then = self._buckets.get(caller, (self._burst, now))
+        tokens = min(self._burst, tokens + max(0.0, now - then) * self._rate)
+        self._buckets[caller] = (tokens - 1 if tokens >= 1 else tokens, now)
+        self._buckets.move_to_end(caller)
+        if len(self._buckets) > _MANY:
+            self._buckets.popitem(last=False)
+        if tokens < 1:
+            seconds = math.ceil((1 - tokens) / self._rate)
+            raise retry_after(
+                Problem.RATE,
+                f"at most {self._rate:g} {self._of} per second, {self._burst:g} at once; "
+                f"try again in {seconds} s",
+                seconds,
+            )
+
+
+class StrangerLimit:
+    """Bounds what is asked without a valid token: by address, and by all together.
+
+    Somebody with a valid token is never held up by strangers, also where they share an address.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        per_second: float = 10.0,
+        burst: int = 50,
+        per_second_of_all: float = 200.0,
+        burst_of_all: int = 1000,
+    ) -> None:
+        what = "requests without a valid token"
+        self._each = RateLimit(per_second, burst, clock, of=f"{what} from one address")
+        self._all = RateLimit(per_second_of_all, burst_of_all, clock, of=what)
+
+    def spend(self, address: str) -> None:
+        """Take one token of the address, and one of all.
+
+        Raises:
+            ProblemError: there is none. The connection ends with that answer: the next costs a handshake.
+        """
+        try:
+            self._each.spend(address)
+            self._all.spend("")
+        except ProblemError as error:
+            headers = {**error.headers, "Connection": "close"}
+            raise ProblemError(error.problem, error.detail, headers=headers) from None
+
+
 class Gate:
-    """An ASGI application around another one."""
+    """An ASGI application around another one; `stop` ends answers that would go on for long."""
 
     def __init__(
         self,
@@ -56,7 +143,6 @@ class Gate:
         self._max_body_bytes = max_body_bytes
         self._body_seconds = body_seconds
         self.stop = stop
-        """Ends answers that would go on for long."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the life of the program."""
@@ -73,41 +159,21 @@ class Gate:
         except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer
             _log.exception("a request failed", extra={"fields": exchange.fields()})
             if exchange.status is None:
-                await exchange.refuse(
-                    ProblemError(
-                        Problem.INTERNAL,
-                        "this is our fault; tell the operator the request id",
-                    ),
-                    receive,
-                )
+                await exchange.refuse(internal(), receive)
         finally:
             exchange.account()
 
     async def _pass(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
-        _once(scope)
-        headers = dict(scope["headers"])
-        if not scope["path"].startswith(GUARDED):
-            self._count_stranger(exchange)
+        names = [name for name, _ in scope["headers"]]
+        if twice := next((name for name in _ONCE if names.count(name) > 1), None):
+            once = f"send the header `{twice.decode().title()}` once"
+            raise ProblemError(Problem.MALFORMED, once)
+        if scope["path"].startswith(GUARDED):
+            await self._admit(scope, exchange)
         else:
-            authorization = headers.get(b"authorization")
-            try:
-                caller = await self._callers.caller(
-                    None if authorization is None else authorization.decode("latin-1")
-                )
-            except ProblemError as error:
-                if error.problem in (Problem.UNAUTHENTICATED, Problem.NO_TENANCY):
-                    self._count_stranger(exchange)
-                raise
-            scope["state"]["caller"] = caller
-            exchange.caller = caller
-            self._rate.spend(caller.tenant)
-            if scope["method"] == "POST" and not _is_json(headers):
-                raise ProblemError(
-                    Problem.MEDIA_TYPE, "send the header `Content-Type: application/json`"
-                )
-        body = await self._body(headers, receive)
+            self._count_stranger(exchange)
+        body = await self._body(exchange, receive)
         exchange.body_read = True
-
         given = False
 
         async def replay() -> Message:
@@ -119,6 +185,24 @@ class Gate:
 
         await self.application(scope, replay, exchange.send)
 
+    async def _admit(self, scope: Scope, exchange: _Exchange) -> None:
+        """A caller with a token, at its rate."""
+        authorization = exchange.headers.get(b"authorization")
+        try:
+            exchange.caller = await self._callers.caller(
+                None if authorization is None else authorization.decode("latin-1")
+            )
+        except ProblemError as error:
+            if error.problem in (Problem.UNAUTHENTICATED, Problem.NO_TENANCY):
+                self._count_stranger(exchange)
+            raise
+        scope["state"]["caller"] = exchange.caller
+        self._rate.spend(exchange.caller.tenant)
+        kind = exchange.headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != b"application/json":
+            json_please = "send the header `Content-Type: application/json`"
+            raise ProblemError(Problem.MEDIA_TYPE, json_please)
+
     def _count_stranger(self, exchange: _Exchange) -> None:
         try:
             self._strangers.spend(exchange.address)
@@ -127,33 +211,30 @@ class Gate:
             exchange.is_logged = False
             raise
 
-    async def _body(self, headers: MutableMapping[bytes, bytes], receive: Receive) -> bytes:
+    async def _body(self, exchange: _Exchange, receive: Receive) -> bytes:
         """The whole body, which is small, or a refusal before it is here."""
-        stated = headers.get(b"content-length")
-        if stated is None and b"transfer-encoding" not in headers:
+        most = self._max_body_bytes
+        stated = exchange.headers.get(b"content-length")
+        if stated is None and b"transfer-encoding" not in exchange.headers:
             return b""
-        if stated is not None and stated.isdigit() and int(stated) > self._max_body_bytes:
-            raise self._too_large()
-        pieces, size = [], 0
+        body, more = b"", True
+        too_large = ProblemError(Problem.TOO_LARGE, f"a body has at most {most} bytes")
+        if stated is not None and stated.isdigit() and int(stated) > most:
+            raise too_large
         try:
             async with asyncio.timeout(self._body_seconds):
-                while True:
+                while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise _GoneError
-                    pieces.append(message.get("body", b""))
-                    size += len(pieces[-1])
-                    if size > self._max_body_bytes:
-                        raise self._too_large()
-                    if not message.get("more_body"):
-                        return b"".join(pieces)
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > most:
+                        raise too_large
         except TimeoutError:
-            raise ProblemError(
-                Problem.TIMEOUT, f"the body did not arrive within {self._body_seconds:g} s"
-            ) from None
-
-    def _too_large(self) -> ProblemError:
-        return ProblemError(Problem.TOO_LARGE, f"a body has at most {self._max_body_bytes} bytes")
+            late = f"the body did not arrive within {self._body_seconds:g} s"
+            raise ProblemError(Problem.TIMEOUT, late) from None
+        return body
 
 
 class _GoneError(Exception):
@@ -168,18 +249,19 @@ class _Exchange:
         self._send = send
         self._began = time.perf_counter()
         self._seconds: float | None = None
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.status: int | None = None
         self.caller: Caller | None = None
         self.body_read = False
         self.is_logged = True
         peer = scope.get("client")
         self.address = client(peer[0]) if peer else ""
-        asked = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        asked = self.headers.get(b"x-request-id", b"").decode("latin-1")
         self.id = asked if _REQUEST_ID.fullmatch(asked) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = self.id
 
     async def send(self, message: Message) -> None:
-        """Pass on the answer, with the request's id."""
+        """Pass on the answer, with the request's id and what browsers are told."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._seconds = time.perf_counter() - self._began
@@ -188,15 +270,12 @@ class _Exchange:
                 (b"x-request-id", self.id.encode()),
                 # Answers are the tenant's own; no cache between may keep them.
                 (b"cache-control", b"no-store"),
-                *self._for_browsers(),
+                (b"x-content-type-options", b"nosniff"),
             ]
+            if self._scope.get("scheme") == "https":
+                strict = f"max-age={HSTS_SECONDS}".encode()
+                message["headers"].append((b"strict-transport-security", strict))
         await self._send(message)
-
-    def _for_browsers(self) -> list[tuple[bytes, bytes]]:
-        said = [(b"x-content-type-options", b"nosniff")]
-        if self._scope.get("scheme") == "https":
-            said.append((b"strict-transport-security", f"max-age={HSTS_SECONDS}".encode()))
-        return said
 
     async def refuse(self, error: ProblemError, receive: Receive) -> None:
         """Answer with a problem; a body that is still coming is not waited for."""
@@ -206,7 +285,9 @@ class _Exchange:
             "content-length": str(len(body)),
             **error.headers,
         }
-        unread = not self.body_read and _has_body(self._scope)
+        stated = self.headers.get(b"content-length", b"0")
+        has_body = stated != b"0" or b"transfer-encoding" in self.headers
+        unread = has_body and not self.body_read
         if unread:
             headers["connection"] = "close"
         encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -244,31 +325,13 @@ class _Exchange:
         return method if method in _METHODS else "other"
 
 
-def _once(scope: Scope) -> None:
-    given = [name for name, _ in scope["headers"]]
-    for name in _ONCE:
-        if given.count(name) > 1:
-            raise ProblemError(Problem.MALFORMED, f"send the header `{name.decode().title()}` once")
-
-
-def _is_json(headers: MutableMapping[bytes, bytes]) -> bool:
-    kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-    return kind == b"application/json"
-
-
-def _has_body(scope: Scope) -> bool:
-    headers = dict(scope["headers"])
-    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
-
-
 async def _drain(receive: Receive) -> None:
-    size = 0
+    size, more = 0, True
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
-            while size < _DRAIN_BYTES:
+            while more and size < _DRAIN_BYTES:
                 message = await receive()
                 size += len(message.get("body", b""))
-                if not message.get("more_body"):
-                    return
+                more = message.get("more_body", False)
     except TimeoutError:
         return

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from caas.cluster import ClusterError
+
 CONTENT_TYPE = "application/problem+json"
 TYPES = "https://gpu-clusters.dev/problems/"
 """Before each type. They are names; nothing has to be behind the address."""
+_QUOTA = re.compile(r"exceeded quota: \S+, requested: (\S+), used: (\S+), limited: (\S+)")
+_LIMIT = re.compile(r"((?:maximum|minimum) \S+ usage per \S+ is [^,\]]+(?:, but \w+ is [^,.\]]+)?)")
+_POLICY = re.compile(r"denied request: (.*)$", re.S)
+_UNPROCESSABLE = 422
+_log = logging.getLogger(__name__)
 
 
 class Problem(Enum):
@@ -47,26 +60,19 @@ class Problem(Enum):
     LOGS_AWAY = ("logs-unavailable", 503, "The log cannot be read at present")
     BUSY = ("busy", 503, "Too many connections")
 
-    @property
-    def status(self) -> int:
-        """HTTP status."""
-        return self.value[1]
-
-    @property
-    def uri(self) -> str:
-        """The type."""
-        return TYPES + self.value[0]
+    def __init__(self, code: str, status: int, title: str) -> None:
+        self.code = code
+        self.status = status
+        self.title = title
+        self.uri = TYPES + code
 
 
 @dataclass
 class ProblemError(Exception):
     """Ends a request with a problem.
 
-    Attributes:
-        problem: which.
-        detail: one sentence with the values and the way out; never a secret, never another tenant's.
-        more: members beside those of the standard.
-        headers: header fields of the answer.
+    `detail` is one sentence with the values and the way out, never a secret, never another tenant's; `more`
+    are members beside those of the standard, `headers` those of the answer.
     """
 
     problem: Problem
@@ -79,11 +85,10 @@ class ProblemError(Exception):
 
     def body(self, request_id: str) -> bytes:
         """As it is sent."""
-        _, status, title = self.problem.value
         said = {
             "type": self.problem.uri,
-            "title": title,
-            "status": status,
+            "title": self.problem.title,
+            "status": self.problem.status,
             "detail": self.detail,
             "requestId": request_id,
             **self.more,
@@ -92,10 +97,10 @@ class ProblemError(Exception):
 
     def response(self) -> bytes:
         """As a whole answer of HTTP/1.1 to somebody who made no request; the connection ends with it."""
-        _, status, title = self.problem.value
         body = self.body(secrets.token_hex(8))
         head = (
-            f"HTTP/1.1 {status} {title}\r\ncontent-type: {CONTENT_TYPE}\r\n"
+            f"HTTP/1.1 {self.problem.status} {self.problem.title}\r\n"
+            f"content-type: {CONTENT_TYPE}\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         return head.encode() + body
@@ -110,3 +115,111 @@ def unauthenticated(detail: str, error: str | None = "invalid_token") -> Problem
     """401 with the challenge of RFC 6750; `error` is None where there was no token at all."""
     challenge = 'Bearer realm="gpu-clusters"' + (f', error="{error}"' if error else "")
     return ProblemError(Problem.UNAUTHENTICATED, detail, headers={"WWW-Authenticate": challenge})
+
+
+def internal() -> ProblemError:
+    """A fault of our own."""
+    return ProblemError(Problem.INTERNAL, "this is our fault; tell the operator the request id")
+
+
+def not_found() -> ProblemError:
+    """Of a container that ended, is another tenant's or never was: nobody can tell which."""
+    return ProblemError(Problem.NOT_FOUND, "the tenant has no such container")
+
+
+def invalid(faults: Iterable[tuple[str, str]], problem: Problem = Problem.INVALID) -> ProblemError:
+    """Every fault of a request as field and message, and never what was sent: that may be a secret."""
+    errors = [{"field": field, "message": message} for field, message in faults]
+    short = "; ".join(f"{one['field']}: {one['message']}" for one in errors[:5])
+    return ProblemError(problem, short or "the request is not valid", {"errors": errors})
+
+
+def is_away(error: ClusterError) -> bool:
+    """Whether the cluster did not decide, so that the same may go well later."""
+    return error.status in (0, 429) or error.status >= 500
+
+
+def cluster_away() -> ProblemError:
+    """The problem of a cluster that does not answer; what it is called is nobody's business."""
+    return retry_after(Problem.CLUSTER_AWAY, "the cluster does not answer; try again", 2)
+
+
+def just_started() -> ProblemError:
+    """The problem of an API that does not know the cluster yet."""
+    return retry_after(Problem.CLUSTER_AWAY, "the API has just started; try again", 2)
+
+
+def refused(error: ClusterError, tenant: str) -> ProblemError:
+    """The problem behind the API server's refusal to make a pod."""
+    said = str(error)
+    if found := _QUOTA.search(said):
+        requested, used, allowed = (_amounts(part) for part in found.groups())
+        short = ", ".join(
+            f"{name.removeprefix('requests.').removeprefix('limits.')}: {requested[name]} asked for, "
+            f"{used.get(name, '0')} of {allowed.get(name, '0')} used"
+            for name in requested
+        )
+        more = {"requested": requested, "used": used, "allowed": allowed}
+        return ProblemError(Problem.QUOTA, f"{short}; delete a container or ask for less", more)
+    if "is being terminated" in said:
+        return ProblemError(Problem.TENANCY_ENDING, "the tenancy is being removed")
+    if "status unknown for quota" in said or error.reason == "NotFound":
+        waits = "the tenancy's isolation is being set up; try again"
+        return retry_after(Problem.TENANCY_NOT_READY, waits, 5)
+    if found := _LIMIT.search(said):
+        return ProblemError(Problem.LIMIT, found[1])
+    _log.warning("the cluster refused a container of %s: %s", tenant, error)
+    if error.status == _UNPROCESSABLE:
+        return ProblemError(Problem.INVALID, "the cluster cannot make a container of this request")
+    if found := _POLICY.search(said):
+        return ProblemError(Problem.REFUSED, found[1].strip()[:500])
+    return ProblemError(
+        Problem.REFUSED, "the cluster's policies refuse this container; its operator sees why"
+    )
+
+
+def _amounts(text: str) -> dict[str, Any]:
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+
+
+def answer_all(app: FastAPI) -> None:
+    """Let the application answer every error with its problem."""
+
+    async def answered(request: Request, error: Exception) -> Response:
+        problem = _problem(error)
+        return Response(
+            problem.body(request.scope["state"]["request_id"]),
+            status_code=problem.problem.status,
+            media_type=CONTENT_TYPE,
+            headers=dict(problem.headers),
+        )
+
+    for kind in (ProblemError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answered)
+
+
+def _problem(error: Exception) -> ProblemError:
+    match error:
+        case ProblemError():
+            return error
+        case RequestValidationError():
+            faults = error.errors()
+            if any(fault["type"] == "json_invalid" for fault in faults):
+                return ProblemError(Problem.MALFORMED, "the body is not JSON")
+            return invalid((".".join(map(str, one["loc"])), _said(one)) for one in faults)
+        case HTTPException(status_code=404):
+            return ProblemError(Problem.NOT_FOUND, "there is no such address; see /docs")
+        case HTTPException(status_code=405):
+            detail = "see /docs for what can be done here"
+            return ProblemError(Problem.METHOD, detail, headers=error.headers or {})
+        case HTTPException():
+            return ProblemError(Problem.MALFORMED, "the body cannot be read")
+    return internal()
+
+
+def _said(fault: Mapping[str, Any]) -> str:
+    if fault["type"] == "string_pattern_mismatch" and fault["loc"][-1] == "image":
+        return "must be an image reference with a tag or a digest, like registry.example.com/x:1"
+    if fault["type"] == "extra_forbidden":
+        return "there is no such field"
+    return str(fault["msg"])

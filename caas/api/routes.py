@@ -9,20 +9,16 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
-from caas.api import answers, capacity
-from caas.api.callers import Caller
+from caas.api import answers
 from caas.api.containers import Containers
-from caas.api.history import EVENT, history
-from caas.api.kube import Kube, cluster_away
-from caas.api.openapi import problems
+from caas.api.docs import problems
 from caas.api.problems import Problem, retry_after
 from caas.api.store import Store
 from caas.api.streams import LogResponse, LogStreams
-from caas.api.tenancies import Tenancies
-from caas.api.volumes import Volumes
-from caas.cluster import ClusterError
+from caas.api.tenancies import Tenancies, capacity_by_size, capacity_of_gpus, phases_of
+from caas.api.tokens import Caller
 from caas.settings import Settings
-from gpuclusters.container_api.container import Container, State
+from gpuclusters.container_api.container import ContainerAnswer, State
 from gpuclusters.container_api.request import ContainerRequest
 
 _BEARER = HTTPBearer(
@@ -37,10 +33,8 @@ class Services:
     """What the routes work with."""
 
     settings: Settings
-    kube: Kube
     store: Store
     tenancies: Tenancies
-    volumes: Volumes
     containers: Containers
     streams: LogStreams
 
@@ -126,13 +120,13 @@ async def create(
             examples=["6f1c7d0e-5b1a-4f0f-9d6c-0d9a3c1e2b44"],
         ),
     ] = None,
-) -> answers.ContainerAnswer:
+) -> ContainerAnswer:
     """Ask for a container with GPUs. It waits in the queue until its turn comes."""
     made = await using.containers.create(caller.tenant, body, idempotency_key)
     response.headers["Location"] = f"/v1/containers/{made.container.id}"
     if made.replayed:
         response.headers["Idempotency-Replayed"] = "true"
-    return answers.ContainerAnswer.model_validate(made.container)
+    return made.container
 
 
 @router.get(
@@ -151,8 +145,8 @@ async def listing(
         found = [one for one in found if _place(one) > (created, container)]
     page = found[: query.limit]
     return answers.ContainersAnswer(
-        items=[answers.ContainerAnswer.model_validate(one) for one in page],
-        next=_cursor(page[-1]) if len(found) > len(page) else None,
+        items=page,
+        next="~".join(_place(page[-1])) if len(found) > len(page) else None,
     )
 
 
@@ -162,10 +156,9 @@ async def listing(
     summary="Look at a container",
     responses=problems(404, 422),
 )
-async def read(container: Id, caller: By, using: Using) -> answers.ContainerAnswer:
+async def read(container: Id, caller: By, using: Using) -> ContainerAnswer:
     """One container."""
-    found = await using.containers.get(caller.tenant, container)
-    return answers.ContainerAnswer.model_validate(found)
+    return await using.containers.get(caller.tenant, container)
 
 
 @router.delete(
@@ -173,15 +166,13 @@ async def read(container: Id, caller: By, using: Using) -> answers.ContainerAnsw
     status_code=202,
     tags=["containers"],
     summary="End a container",
-    response_model=answers.ContainerAnswer,
+    response_model=ContainerAnswer,
     responses={**problems(422), 204: {"description": "There is none such (any more)."}},
 )
 async def delete(container: Id, caller: By, using: Using) -> Any:
     """Stop it (SIGTERM, 30 s later SIGKILL) and forget it. May be repeated."""
     found = await using.containers.delete(caller.tenant, container)
-    if found is None:
-        return Response(status_code=204)
-    return answers.ContainerAnswer.model_validate(found)
+    return Response(status_code=204) if found is None else found
 
 
 @router.get(
@@ -226,30 +217,19 @@ async def logs(
 )
 async def events(container: Id, caller: By, using: Using) -> answers.EventsAnswer:
     """What happened to it, oldest first; kept for an hour."""
-    metadata = (await using.containers.find(caller.tenant, container))["metadata"]
-    try:
-        found = await using.kube.list(
-            EVENT, metadata["namespace"], f"involvedObject.uid={metadata['uid']}"
-        )
-    except ClusterError as error:
-        raise cluster_away() from error
-    told = history(found, (host.name for host in using.settings.hosts))
-    return answers.EventsAnswer(items=[answers.EventAnswer.model_validate(one) for one in told])
+    return answers.EventsAnswer(items=await using.containers.events(caller.tenant, container))
 
 
 @router.get("/capacity", tags=["tenancy"], summary="What the cluster has to give")
 async def capacity_now(caller: By, using: Using) -> answers.CapacityAnswer:
     """Partitions and GPUs that are free, and the tenant's own share. Nothing about other tenants."""
     tenancy = using.tenancies.of(caller.tenant)
-    phases = capacity.phases_of(using.store.leases.all())
+    phases = phases_of(using.store.leases.all())
     hosts = using.settings.hosts
     away = using.store.outages(host.name for host in hosts)
     return answers.CapacityAnswer(
-        gpus=answers.GpuCapacityAnswer.model_validate(capacity.of_gpus(hosts, phases, away)),
-        sizes=[
-            answers.SizeCapacityAnswer.model_validate(one)
-            for one in capacity.by_size(capacity.boards(hosts, phases), away)
-        ],
+        gpus=capacity_of_gpus(hosts, phases, away),
+        sizes=capacity_by_size(hosts, phases, away),
         tenant=answers.ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
     )
 
@@ -267,18 +247,11 @@ async def tenancy_now(caller: By, using: Using) -> answers.TenancyAnswer:
         images=list(tenancy.images),
         containers=using.containers.count(tenancy.tenant),
         max_containers=using.settings.api.max_containers,
-        volumes=[
-            answers.VolumeAnswer.model_validate(one)
-            for one in using.volumes.of(caller.tenant, tenancy.namespace)
-        ],
+        volumes=using.tenancies.volumes(tenancy),
         quota=tenancy.hard,
         used=tenancy.used,
     )
 
 
-def _place(container: Container) -> tuple[str, str]:
+def _place(container: ContainerAnswer) -> tuple[str, str]:
     return container.created_at, container.id
-
-
-def _cursor(container: Container) -> str:
-    return "~".join(_place(container))

@@ -10,8 +10,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from caas.api.kube import away
-from caas.api.problems import Problem, ProblemError, retry_after
+from caas.api.problems import Problem, ProblemError, is_away, not_found, retry_after
 from caas.cluster import Cluster, ClusterError
 from gpuclusters.container_api.container import MAIN
 
@@ -126,9 +125,8 @@ class LogStreams:
             ProblemError: there is none yet, it cannot be read, or the tenant reads too many.
         """
         if self._open[tenant] >= PER_TENANT:
-            raise retry_after(
-                Problem.TOO_MANY_STREAMS, f"at most {PER_TENANT} logs are read at once", 5
-            )
+            most = f"at most {PER_TENANT} logs are read at once"
+            raise retry_after(Problem.TOO_MANY_STREAMS, most, 5)
         source = self._cluster.pod_log(
             namespace,
             container,
@@ -142,11 +140,10 @@ class LogStreams:
         stream = LogStream(source, seconds, self._ending, lambda: self._left(tenant))
         try:
             await stream.begun()
-        except ClusterError as error:
+        except (ClusterError, asyncio.CancelledError) as error:
             await stream.close()
-            raise _problem(error) from error
-        except asyncio.CancelledError:
-            await stream.close()
+            if isinstance(error, ClusterError):
+                raise _problem(error) from error
             raise
         return stream
 
@@ -159,8 +156,7 @@ class LogStreams:
 def _problem(error: ClusterError) -> ProblemError:
     if error.status == _NOT_YET:
         return retry_after(Problem.NOT_STARTED, "the container writes no log yet; try again", 5)
-    if away(error):
-        return retry_after(
-            Problem.LOGS_AWAY, "the machine that has the log does not answer; try again", 5
-        )
-    return ProblemError(Problem.NOT_FOUND, "the tenant has no such container")
+    if is_away(error):
+        silent = "the machine that has the log does not answer; try again"
+        return retry_after(Problem.LOGS_AWAY, silent, 5)
+    return not_found()

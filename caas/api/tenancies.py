@@ -1,16 +1,26 @@
-"""A caller's tenancy: whether it may be used, what it allows and what is used of it."""
+"""A caller's tenancy: readiness, quota, volumes, and what the cluster has to give."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caas.api.problems import Problem, ProblemError, retry_after
+from caas.api.answers import GpuCapacityAnswer, SizeCapacityAnswer, VolumeAnswer
+from caas.api.problems import Problem, ProblemError, invalid, just_started, retry_after
 from caas.api.store import Store
-from caas.settings import Settings
-from gpuclusters.container_api.request import GPU_COUNTS
+from caas.settings import Host, Settings
+from gpuclusters.container_api.container import amount
+from gpuclusters.container_api.request import GPU_COUNTS, MountAnswer, VolumeMount, faults
 from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.lease.model import Phase, lease_name
+from gpuclusters.lease.nodes import Outage
+from gpuclusters.lease.placement import BoardView
+from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.volume import AccessMode
+
+_RECYCLING = frozenset({Phase.RELEASING, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,7 @@ class Tenancy:
 
 
 class Tenancies:
-    """Finds tenancies in the store."""
+    """Finds tenancies and their volumes in the store."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings
@@ -48,13 +58,11 @@ class Tenancies:
             ProblemError: it has none here, or nothing is known yet.
         """
         if not self._store.tenancies.synced.is_set():
-            raise retry_after(Problem.CLUSTER_AWAY, "the API has just started; try again", 2)
+            raise just_started()
         found = self._store.tenancies.get(tenant)
         if found is None:
-            raise ProblemError(
-                Problem.NO_TENANCY,
-                f"the tenant {tenant} has no tenancy in this cluster; ask its operator for one",
-            )
+            none = f"the tenant {tenant} has no tenancy in this cluster; ask its operator for one"
+            raise ProblemError(Problem.NO_TENANCY, none)
         spec = found["spec"]
         resource = str(spec.get("gpuResource") or self._settings.gpu_resource)
         quota = self._store.quotas.get(spec["quota"].get("name") or "tenant", spec["namespace"])
@@ -62,17 +70,18 @@ class Tenancies:
         hard = status.get("hard") or spec["quota"]["hard"]
         used = status.get("used") or {}
         key = f"requests.{resource}"
-        ready, reason = _readiness(found)
+        reason = _unready(found)
         return Tenancy(
             tenant=tenant,
             namespace=spec["namespace"],
             gpu_resource=resource,
-            ready=ready,
+            ready=reason is None,
             reason=reason,
             ending=bool(found["metadata"].get("deletionTimestamp")),
             gpus=int(parse_quantity(str(hard.get(key, "0")))),
             gpus_used=int(parse_quantity(str(used.get(key, "0")))),
-            sizes=self._sizes(spec),
+            # What the tenancy allows, of what the machines offer.
+            sizes=tuple(sorted(set(spec.get("sizes") or ()) & self._offered & set(GPU_COUNTS))),
             images=tuple(spec.get("images") or ()),
             hard=hard,
             used={name: used.get(name, "0") for name in hard},
@@ -86,9 +95,8 @@ class Tenancies:
         """
         tenancy = self.of(tenant)
         if tenancy.ending:
-            raise ProblemError(
-                Problem.TENANCY_ENDING, "the tenancy is being removed; nothing new starts in it"
-            )
+            ending = "the tenancy is being removed; nothing new starts in it"
+            raise ProblemError(Problem.TENANCY_ENDING, ending)
         if not tenancy.ready:
             raise retry_after(
                 Problem.TENANCY_NOT_READY,
@@ -98,14 +106,61 @@ class Tenancies:
             )
         return tenancy
 
-    def _sizes(self, spec: Mapping[str, Any]) -> tuple[int, ...]:
-        """What the tenancy allows, of what the machines offer."""
-        allowed = spec.get("sizes") or ()
-        return tuple(sorted(set(allowed) & self._offered & set(GPU_COUNTS)))
+    def volumes(self, tenancy: Tenancy) -> list[VolumeAnswer]:
+        """Its volumes by name. A claim without the tenant's label is not declared for it."""
+        claims = self._store.claims.within(tenancy.namespace)
+        return [
+            _volume(claim)
+            for _, claim in sorted(claims.items())
+            if claim["metadata"]["labels"].get(TENANT_LABEL) == tenancy.tenant
+        ]
+
+    def mounts(self, tenancy: Tenancy, asked: Sequence[VolumeMount]) -> tuple[MountAnswer, ...]:
+        """What a request asks for, checked against what the tenant has.
+
+        Raises:
+            ProblemError: it has no such volume, may not write to it or have it there, or it cannot be
+                mounted yet.
+        """
+        if not asked:
+            return ()
+        if wrong := [
+            (f"body.volumes.{place}.{field}", said) for place, field, said in faults(asked)
+        ]:
+            raise invalid(wrong)
+        if not self._store.claims.synced.is_set():
+            raise just_started()
+        mine = {volume.name: volume for volume in self.volumes(tenancy)}
+        for place, mount in enumerate(asked):
+            volume = mine.get(mount.name)
+            if volume is None:
+                there = ", ".join(mine) or "none"
+                said = f"the tenant has no volume {mount.name}; its volumes: {there}"
+                wrong.append((f"body.volumes.{place}.name", said))
+            elif volume.read_only and mount.read_only is False:
+                said = f"the volume {mount.name} can only be read; leave readOnly out"
+                wrong.append((f"body.volumes.{place}.readOnly", said))
+        if wrong:
+            raise invalid(wrong, Problem.VOLUME)
+        if waiting := [mount.name for mount in asked if not mine[mount.name].ready]:
+            raise retry_after(
+                Problem.VOLUME_NOT_READY,
+                f"volumes that are not bound yet: {', '.join(waiting)}; the container would wait with "
+                "its GPUs, so try again",
+                10,
+            )
+        return tuple(
+            MountAnswer(
+                name=one.name,
+                path=one.path,
+                read_only=bool(one.read_only) or mine[one.name].read_only,
+            )
+            for one in asked
+        )
 
 
-def _readiness(tenancy: Mapping[str, Any]) -> tuple[bool, str | None]:
-    """Ready counts only if it was said of the tenancy as it is now."""
+def _unready(tenancy: Mapping[str, Any]) -> str | None:
+    """One word why it is not ready; ready counts only if it was said of the tenancy as it is now."""
     status = tenancy.get("status") or {}
     generation = tenancy["metadata"].get("generation")
     for condition in status.get("conditions") or ():
@@ -113,8 +168,70 @@ def _readiness(tenancy: Mapping[str, Any]) -> tuple[bool, str | None]:
             continue
         seen = condition.get("observedGeneration", status.get("observedGeneration"))
         if seen != generation:
-            return False, "Changing"
-        if condition["status"] == "True":
-            return True, None
-        return False, condition.get("reason") or "NotReady"
-    return False, "NotSeen"
+            return "Changing"
+        return None if condition["status"] == "True" else condition.get("reason") or "NotReady"
+    return "NotSeen"
+
+
+def _volume(claim: Mapping[str, Any]) -> VolumeAnswer:
+    metadata, spec, status = claim["metadata"], claim["spec"], claim.get("status") or {}
+    return VolumeAnswer(
+        name=metadata["name"],
+        size_gib=amount((spec.get("resources") or {}).get("requests", {}).get("storage")),
+        read_only=spec.get("accessModes") == [AccessMode.READ_ONLY_MANY.kubernetes],
+        ready=status.get("phase") == "Bound" and not metadata.get("deletionTimestamp"),
+    )
+
+
+def capacity_by_size(
+    hosts: Sequence[Host], phases: Mapping[str, str], away: Mapping[str, Outage]
+) -> list[SizeCapacityAnswer]:
+    """Partitions of each size on offer, smallest first; on machines that are `away` nothing new is placed."""
+    counts: dict[int, Counter[str]] = {}
+    for host in hosts:
+        view = _board(host, phases)
+        free = "unschedulable" if host.name in away else "free"
+        for partition in host.offered:
+            count = counts.setdefault(partition.size, Counter(free=0, unschedulable=0))
+            count["total"] += 1
+            count[free] += view.has_free(partition)
+            count["quarantined"] += not view.lost.isdisjoint(partition.modules)
+    return [SizeCapacityAnswer(gpus=size, **counts[size]) for size in sorted(counts)]
+
+
+def _board(host: Host, phases: Mapping[str, str]) -> BoardView:
+    """A board as it is; a GPU whose lease is not there yet is neither free nor lost."""
+    of = {gpu.module: phases.get(lease_name(host.name, gpu.module)) for gpu in host.gpus}
+    return BoardView(
+        host=host.name,
+        offered=host.offered,
+        free=frozenset(module for module, phase in of.items() if phase == Phase.FREE),
+        lost=frozenset(module for module, phase in of.items() if phase == Phase.QUARANTINED),
+    )
+
+
+def capacity_of_gpus(
+    hosts: Sequence[Host], phases: Mapping[str, str], away: Mapping[str, Outage]
+) -> GpuCapacityAnswer:
+    """All GPUs of the cluster, by phases of their leases and why machines are away."""
+    stated = [
+        (away.get(host.name), phases.get(lease_name(host.name, gpu.module)))
+        for host in hosts
+        for gpu in host.gpus
+    ]
+    free = [outage for outage, phase in stated if phase == Phase.FREE]
+    why = Counter(outage.why.value for outage in free if outage is not None)
+    return GpuCapacityAnswer(
+        total=len(stated),
+        free=free.count(None),
+        unschedulable=why.total(),
+        unschedulable_by=dict(sorted(why.items())),
+        recycling=sum(phase in _RECYCLING for _, phase in stated),
+        quarantined=sum(phase == Phase.QUARANTINED for _, phase in stated),
+    )
+
+
+def phases_of(leases: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Phase by name of the lease; those that have none yet are left out."""
+    stated = ((x["metadata"]["name"], (x.get("status") or {}).get("phase")) for x in leases)
+    return {name: phase for name, phase in stated if phase}

@@ -51,7 +51,7 @@ async def _run(settings: Settings, private_key: str) -> int:
     identity = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}"
     address = os.environ.get("POD_IP", "127.0.0.1")
     async with (
-        Cluster.connect() as cluster,
+        Cluster() as cluster,
         # It leads or stands by from now on.
         Health(address, PORT, metrics.CONTROLLERS),
     ):

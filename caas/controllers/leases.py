@@ -21,7 +21,7 @@ from caas.controllers.lease_pods import PodEffects
 from caas.controllers.lease_queue import LeaseQueue
 from caas.controllers.lease_report import LeaseReport
 from caas.controllers.redfish import Redfish
-from caas.controllers.tenancy_mirror import Mirror
+from caas.mirror import Mirror
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import POD
 from gpuclusters.lease.firmware import Golden
@@ -71,9 +71,9 @@ class LeaseController:
         self._recorder = Recorder(cluster, identity or "controllers")
         self._leases: dict[str, dict[str, dict[str, Any]]] = {}
         self._hosts: dict[str, HostLeases] = {}
-        self._pods = Mirror(POD, self._pod_changed, labels=TENANT_LABEL)
-        self._tenancies = Mirror(TENANCY, lambda _body: self._queue.look())
-        self._nodes = Mirror(NODE, self._node_changed)
+        self._pods = Mirror(POD, changed=self._pod_changed, labels=TENANT_LABEL)
+        self._tenancies = Mirror(TENANCY, changed=lambda _body: self._queue.look())
+        self._nodes = Mirror(NODE, changed=self._node_changed)
         self._outages: dict[str, Outage] = {}
         self._queue = LeaseQueue(
             self._hosts,

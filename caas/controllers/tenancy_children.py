@@ -1,35 +1,55 @@
-"""Makes a tenant's objects and puts back what was changed or deleted."""
+"""Makes a tenant's objects, puts back what was changed or deleted, and in the end clears them up."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from caas.cluster import Cluster, ClusterError, ConflictError
-from caas.controllers.tenancy_mirror import Mirror, Object
+from caas.cluster import Cluster, ClusterError, ConflictError, Object
 from caas.controllers.tenancy_view import TenancyView
+from caas.mirror import Mirror
 from gpuclusters.core.finding import Finding
+from gpuclusters.lease.model import GPU_LEASE, awaited
 from gpuclusters.tenancy import objects as tenancy_objects
 from gpuclusters.tenancy.isolation import Network
-from gpuclusters.tenancy.model import TenancySpec
+from gpuclusters.tenancy.model import FINALIZER, TENANCY, TenancySpec
 from gpuclusters.tenancy.objects import (
     MANAGED_LABEL,
     NAMESPACE,
     NETWORK_POLICY,
+    POD,
     RESOURCE_QUOTA,
     ROLE_BINDING,
     SERVICE_ACCOUNT,
     Child,
+    is_ours,
+    remains,
 )
 from gpuclusters.tenancy.programs import Accounts
 
 GRANT_SECONDS = 10.0
 """How long API servers may take to learn of a role that was just bound."""
 GRANT_POLL_SECONDS = 0.05
+PODS_SECONDS = 1.0
+"""Pods of all tenants are not watched for the few that are to go."""
+NAMESPACE_SECONDS = 10.0
 
 _Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the deletion of a tenancy waits for."""
+
+    reason: str
+    message: str
+    leases: Sequence[str]
+    """GPUs that are not scrubbed yet."""
+    again: float | None
+    """After how many seconds to look; None if a watch will tell."""
 
 
 class Children:
@@ -54,12 +74,8 @@ class Children:
     async def ensure(self, spec: TenancySpec, uid: str | None) -> Finding | None:
         """Everything as it must be, or why nothing can be done.
 
-        Args:
-            spec: the tenancy.
-            uid: of the namespace that this tenancy made earlier, if it did.
-
-        Raises:
-            ClusterError: an object could not be applied.
+        `uid` is of the namespace that this tenancy made earlier, if it did. `ClusterError` if an object
+        could not be applied.
         """
         fault = await self._home(spec, uid)
         if fault is not None:
@@ -70,12 +86,64 @@ class Children:
         await _all(self._stale(spec, wanted))
         return None
 
-    async def close(self, spec: TenancySpec) -> None:
-        """Let no new pod in."""
+    async def remove(self, spec: TenancySpec, tenancy: Object) -> Waiting | None:
+        """One step further; None when the Tenancy is let go.
+
+        In this order: no new pod, no pod, no GPU that was not scrubbed, no namespace, no Tenancy.
+        """
+        finalizers = tenancy["metadata"].get("finalizers") or ()
+        if FINALIZER not in finalizers:
+            return None
+        phases = awaited(spec.tenant, await _leases(self._cluster, self._view))
+        leases = tuple(phases)
+        # A namespace of the same name that is not the tenant's is left alone.
+        home = await self._cluster.get(NAMESPACE, spec.namespace)
+        ours = home if home and is_ours(home, spec.tenant) else None
+        if ours and not ours["metadata"].get("deletionTimestamp"):
+            if not await self._closed(spec):
+                return Waiting("Closing", "new pods are not yet refused", leases, 0.2)
+            if pods := await self._end_pods(spec.namespace):
+                return Waiting("PodsEnding", f"{pods} pods are ending", leases, PODS_SECONDS)
+        if phases:
+            named = ", ".join(f"{name} ({phase})" for name, phase in phases.items())
+            unscrubbed = f"GPUs are not yet scrubbed: {named}"
+            return Waiting("LeasesNotScrubbed", unscrubbed, leases, None)
+        if ours:
+            again = NAMESPACE_SECONDS
+            if not ours["metadata"].get("deletionTimestamp"):
+                uid = ours["metadata"]["uid"]
+                await self._cluster.delete(NAMESPACE, spec.namespace, uid=uid)
+                again = 0.5
+            return Waiting("NamespaceEnding", remains(ours), (), again)
+        await self.finalized(tenancy, [name for name in finalizers if name != FINALIZER])
+        return None
+
+    async def finalized(self, tenancy: Object, finalizers: Sequence[str]) -> Object:
+        """Give the very Tenancy that was read these finalizers, whose list is replaced."""
+        metadata = tenancy["metadata"]
+        identity = {key: metadata[key] for key in ("uid", "resourceVersion")}
+        patch = {"metadata": {**identity, "finalizers": list(finalizers)}}
+        return await self._cluster.patch(TENANCY, metadata["name"], "", patch)
+
+    async def _closed(self, spec: TenancySpec) -> bool:
+        """Let no new pod in; whether that is enforced."""
         await self._grant(spec)
         for child in tenancy_objects.inside(spec, self._network, closing=True):
             if child.kind == RESOURCE_QUOTA:
                 await self._put_granted(child)
+        quota = await self._cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace)
+        enforced = ((quota or {}).get("status") or {}).get("hard") or {}
+        return bool(enforced.get("pods") == "0")
+
+    async def _end_pods(self, namespace: str) -> int:
+        """How many pods are still there; all of them have been told to end."""
+        pods = await self._cluster.list(POD, namespace)
+        for pod in pods:
+            metadata = pod["metadata"]
+            if not metadata.get("deletionTimestamp"):
+                uid = metadata["uid"]
+                await self._cluster.delete(POD, metadata["name"], namespace, uid=uid)
+        return len(pods)
 
     async def _grant(self, spec: TenancySpec) -> None:
         """Bind the roles of the API and of this program, without which neither may do anything here."""
@@ -108,14 +176,12 @@ class Children:
                 live = await self._cluster.get(NAMESPACE, child.name)
             if live is None:
                 return Finding("tenancy.terminating", f"namespace {child.name} is just going")
-            # One whose label was taken away is still ours.
-            if not tenancy_objects.is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
-                return tenancy_objects.foreign(spec)
-            self._view.namespaces.offer(live)
-        elif not tenancy_objects.is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
+            self._view.namespaces.wrote(live)
+        # One whose label was taken away is still ours.
+        if not is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
             return tenancy_objects.foreign(spec)
         if live["metadata"].get("deletionTimestamp"):
-            return Finding("tenancy.terminating", tenancy_objects.remains(live))
+            return Finding("tenancy.terminating", remains(live))
         await self._put(child, self._view.namespaces)
         return None
 
@@ -127,24 +193,23 @@ class Children:
         known = answered if before == child.body else None
         if live is not None and not tenancy_objects.drifted(child.body, live, known):
             return
-        found = await self._made(child) if live is None else await self._applied(child)
+        # A creation costs the server half of what an apply of something new does. Kubernetes, however, makes
+        # the account, as a rule before we come to it.
+        new = live is None and child.kind != SERVICE_ACCOUNT
+        found = await (self._made(child) if new else self._applied(child))
         if foreign := tenancy_objects.foreign_fields(child.body, found):
             found = await self._cluster.patch(child.kind, child.name, namespace, foreign)
         self._settled[key] = (dict(child.body), found)
-        mirror.offer(found)
+        mirror.wrote(found)
 
     async def _made(self, child: Child) -> Object:
-        # Costs the server half of what an apply of something new does. Kubernetes, however, makes
-        # the account, as a rule before we come to it.
-        if child.kind == SERVICE_ACCOUNT:
-            return await self._applied(child)
         try:
             return await self._cluster.create(child.kind, child.body, manager=self._manager)
         except ConflictError:
             return await self._applied(child)
 
     async def _applied(self, child: Child) -> Object:
-        return await self._cluster.apply(child.kind, child.body, manager=self._manager, force=True)
+        return await self._cluster.apply(child.kind, child.body, manager=self._manager)
 
     def _stale(self, spec: TenancySpec, wanted: Sequence[Child]) -> list[Awaitable[None]]:
         """Deletions of what an earlier spec wanted."""
@@ -163,3 +228,9 @@ async def _all(work: Sequence[Awaitable[Any]]) -> None:
     for result in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+
+
+async def _leases(cluster: Cluster, view: TenancyView) -> Sequence[Object]:
+    if view.leases.synced.is_set():
+        return list(view.leases.all())
+    return await cluster.list(GPU_LEASE)

@@ -44,7 +44,7 @@ async def serve() -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with Cluster.connect() as cluster:
+    async with Cluster() as cluster:
         plugin = Plugin(
             cluster,
             host,

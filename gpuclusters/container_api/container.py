@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from gpuclusters.container_api.request import ContainerRequest, Mount, mounts_of, pod_volumes
+from pydantic import Field
+
+from gpuclusters.container_api.request import (
+    Answer,
+    ContainerRequest,
+    MountAnswer,
+    mounts_of,
+    pod_volumes,
+)
 from gpuclusters.domain import image
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.quantity import parse_quantity
@@ -28,7 +35,6 @@ _MESSAGES = {
     SHUT_DOWN: "its machine was shut down; ask for a new container",
     NOT_ACCEPTED: "its machine did not take it in; ask for a new container",
 }
-_REJECTED = "UnexpectedAdmissionError"
 _BEFORE_THE_PLUGIN = (
     "cannot allocate unregistered device",
     "cannot allocate unhealthy devices",
@@ -45,12 +51,10 @@ def end_by_machine(
 ) -> tuple[str, str] | None:
     """Reason and message for the tenant; None if the container ended by itself.
 
-    Args:
-        status: of the pod, which has ended.
-        terminated: of its container; empty if the kubelet says nothing of it.
+    `status` is of the pod, which has ended; `terminated` of its container, empty if the kubelet says nothing.
     """
     reason, said = status.get("reason"), str(status.get("message") or "")
-    if reason == _REJECTED:
+    if reason == "UnexpectedAdmissionError":
         lost = any(words in said for words in _BEFORE_THE_PLUGIN)
         found = RESTARTED if lost else NOT_ACCEPTED
     elif reason == "NodeShutdown" or (
@@ -99,29 +103,32 @@ class State(StrEnum):
     DELETING = "deleting"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """What a tenant is told about one of its containers. Times are RFC 3339, amounts None if unknown."""
+class ContainerAnswer(Answer):
+    """A container. Which machine has it is not told; nor are values of its environment."""
 
-    id: str
-    name: str | None
-    image: str
-    gpus: int
+    id: Annotated[str, Field(examples=["c-4f0a1b2c3d4e5f607182"])]
+    name: Annotated[str | None, Field(examples=["training"])]
+    image: Annotated[str, Field(examples=["registry.example.com/research/train:1.4"])]
+    gpus: Annotated[int, Field(examples=[2])]
     command: tuple[str, ...]
     args: tuple[str, ...]
-    env: tuple[str, ...]
-    """Names; values are never told."""
-    cpu: float | None
-    memory_gib: float | None
-    storage_gib: float | None
-    volumes: tuple[Mount, ...]
+    env: Annotated[tuple[str, ...], Field(description="Names only.", examples=[["NCCL_DEBUG"]])]
+    cpu: Annotated[int | float | None, Field(description="Cores.", examples=[48])]
+    memory_gib: Annotated[int | float | None, Field(examples=[384])]
+    storage_gib: Annotated[int | float | None, Field(examples=[None])]
+    volumes: tuple[MountAnswer, ...]
     user: int | None
     labels: Mapping[str, str]
-    state: State
-    reason: str | None
-    """One word why it is in this state."""
+    state: Annotated[
+        State,
+        Field(
+            description="queued: waits for its turn; reserving: its GPUs are being made ready; "
+            "starting: its machine boots and pulls the image; running; succeeded; failed; "
+            "deleting: it is being stopped, then it is gone."
+        ),
+    ]
+    reason: Annotated[str | None, Field(description="One word.", examples=["WaitingForGpus"])]
     message: str | None
-    """One sentence, where there is one."""
     exit_code: int | None
     created_at: str
     started_at: str | None
@@ -143,19 +150,12 @@ def pod(
     runtime_class: str,
     gpu_resource: str,
     huge_pages: bool = False,
-    mounts: Sequence[Mount] = (),
+    mounts: Sequence[MountAnswer] = (),
 ) -> dict[str, Any]:
     """The pod of a request. It fits Pod Security's level `restricted` and the tenants' pod policy.
 
-    Args:
-        request: what is asked for.
-        container: its id.
-        tenant: whose it is.
-        namespace: the tenant's.
-        runtime_class: of its VM.
-        gpu_resource: name under which Kubernetes counts GPUs.
-        huge_pages: whether VMs are of huge pages.
-        mounts: the volumes of the request, as the tenant has them.
+    `gpu_resource` is the name under which Kubernetes counts GPUs; `mounts` are the volumes of the request, as
+    the tenant has them.
     """
     labels = {
         CONTAINER_LABEL: container,
@@ -218,14 +218,8 @@ def pod(
 
 def view(
     pod: Mapping[str, Any], leases: Iterable[Mapping[str, Any]] = (), *, gpu_resource: str
-) -> Container:
-    """What the tenant is told about the pod.
-
-    Args:
-        pod: as the API server has it.
-        leases: the GPULeases that are held for this pod.
-        gpu_resource: name under which Kubernetes counts GPUs.
-    """
+) -> ContainerAnswer:
+    """What the tenant is told about the pod, for which these GPULeases are held."""
     metadata, spec = pod["metadata"], pod["spec"]
     labels: Mapping[str, str] = metadata.get("labels") or {}
     main = next(c for c in spec["containers"] if c["name"] == MAIN)
@@ -233,7 +227,7 @@ def view(
     status = _main_status(pod)
     ended = status.get("terminated") or {}
     state, reason, message = _state(pod, status, reserved=any(True for _ in leases))
-    return Container(
+    return ContainerAnswer(
         id=metadata["name"],
         name=labels.get(NAME_LABEL),
         image=main["image"],
@@ -241,9 +235,9 @@ def view(
         command=tuple(_said(word) for word in main.get("command") or ()),
         args=tuple(_said(word) for word in main.get("args") or ()),
         env=tuple(variable["name"] for variable in main.get("env") or ()),
-        cpu=_amount(amounts.get("cpu"), 1),
-        memory_gib=_amount(amounts.get("memory"), _GIB),
-        storage_gib=_amount(amounts.get("ephemeral-storage"), _GIB),
+        cpu=amount(amounts.get("cpu"), 1),
+        memory_gib=amount(amounts.get("memory")),
+        storage_gib=amount(amounts.get("ephemeral-storage")),
         volumes=mounts_of(spec, main),
         user=(spec.get("securityContext") or {}).get("runAsUser"),
         labels={
@@ -323,7 +317,8 @@ def _said(text: str) -> str:
     return text.replace("$$", "$")
 
 
-def _amount(quantity: Any, unit: int) -> float | None:
+def amount(quantity: Any, unit: int = _GIB) -> float | None:
+    """A quantity in units, by default GiB; None if it is not known."""
     if quantity is None:
         return None
     number = float(parse_quantity(str(quantity)) / unit)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
@@ -27,7 +26,7 @@ CLOSED = (
 )  # fmt: skip
 """Nothing is mounted there, nor below, nor at the root itself."""
 
-_VOLUME_NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _PATH = r"^(/[^/:\x00-\x1f\x7f]{1,255})+$"
 
 
@@ -38,7 +37,7 @@ class VolumeMount(BaseModel):
 
     name: Annotated[
         str,
-        StringConstraints(max_length=63, pattern=_VOLUME_NAME),
+        StringConstraints(max_length=63, pattern=_NAME),
         Field(description="One of `volumes` in `GET /v1/tenancy`."),
     ]
     path: Annotated[
@@ -49,12 +48,17 @@ class VolumeMount(BaseModel):
     read_only: Annotated[bool | None, Field(description="By default as the volume is.")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A volume in a container, as its tenant is told."""
+class Answer(BaseModel):
+    """What the API says: camel case outside, built from the values inside."""
 
-    name: str
-    path: str
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class MountAnswer(Answer):
+    """One of the tenant's volumes in a container."""
+
+    name: Annotated[str, Field(examples=["data"])]
+    path: Annotated[str, Field(examples=["/data"])]
     read_only: bool
 
 
@@ -63,12 +67,9 @@ def faults(mounts: Sequence[VolumeMount]) -> Iterator[tuple[int, str, str]]:
     for place, mount in enumerate(mounts):
         if any(part in (".", "..") for part in mount.path.split("/")):
             yield place, "path", "must be written without . and .."
-        elif (closed := _closed(mount.path)) is not None:
-            yield (
-                place,
-                "path",
-                f"nothing can be mounted at {closed} or below: the system's own files are there",
-            )
+        elif closed := next((one for one in CLOSED if _within(mount.path, one)), None):
+            taken = f"nothing can be mounted at {closed} or below: the system's own files are there"
+            yield place, "path", taken
         for other in mounts[:place]:
             if other.name == mount.name:
                 yield place, "name", f"the volume {mount.name} is named twice"
@@ -76,7 +77,7 @@ def faults(mounts: Sequence[VolumeMount]) -> Iterator[tuple[int, str, str]]:
                 yield place, "path", f"lies over {other.path}, where another volume is"
 
 
-def pod_volumes(mounts: Iterable[Mount]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def pod_volumes(mounts: Iterable[MountAnswer]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """`volumes` of the pod's spec and `volumeMounts` of its container."""
     volumes, inside = [], []
     for mount in mounts:
@@ -87,7 +88,7 @@ def pod_volumes(mounts: Iterable[Mount]) -> tuple[list[dict[str, Any]], list[dic
     return volumes, inside
 
 
-def mounts_of(spec: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Mount, ...]:
+def mounts_of(spec: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[MountAnswer, ...]:
     """The mounts of claims in a pod as it stands in the cluster."""
     claims = {
         volume["name"]: volume["persistentVolumeClaim"]
@@ -95,25 +96,20 @@ def mounts_of(spec: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[Mo
         if "persistentVolumeClaim" in volume
     }
     return tuple(
-        Mount(
-            claims[one["name"]]["claimName"],
-            one["mountPath"],
-            bool(one.get("readOnly") or claims[one["name"]].get("readOnly")),
+        MountAnswer(
+            name=claims[one["name"]]["claimName"],
+            path=one["mountPath"],
+            read_only=bool(one.get("readOnly") or claims[one["name"]].get("readOnly")),
         )
         for one in container.get("volumeMounts") or ()
         if one["name"] in claims
     )
 
 
-def _closed(path: str) -> str | None:
-    return next((folder for folder in CLOSED if _within(path, folder)), None)
-
-
 def _within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
 
 
-_NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _LABEL_KEY = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 _NO_NUL = r"^[^\x00]*$"
@@ -145,6 +141,17 @@ _NO_OTHERS: dict[str, Any] = {"additionalProperties": False}
 """Names that do not fit their pattern are refused, which a schema does not say by itself."""
 
 
+_EXAMPLE: dict[str, Any] = {
+    "name": "training",
+    "image": "registry.example.com/research/train:1.4",
+    "gpus": 2,
+    "command": ["python", "train.py"],
+    "args": ["--epochs", "3"],
+    "env": {"NCCL_DEBUG": "INFO"},
+    "labels": {"project": "vision"},
+}
+
+
 class ContainerRequest(BaseModel):
     """One container with GPUs, in a virtual machine of its own."""
 
@@ -153,19 +160,7 @@ class ContainerRequest(BaseModel):
         extra="forbid",
         strict=True,
         alias_generator=to_camel,
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "training",
-                    "image": "registry.example.com/research/train:1.4",
-                    "gpus": 2,
-                    "command": ["python", "train.py"],
-                    "args": ["--epochs", "3"],
-                    "env": {"NCCL_DEBUG": "INFO"},
-                    "labels": {"project": "vision"},
-                }
-            ]
-        },
+        json_schema_extra={"examples": [_EXAMPLE]},
     )
 
     image: Annotated[
@@ -195,17 +190,14 @@ class ContainerRequest(BaseModel):
             json_schema_extra=_NO_OTHERS,
         ),
     ] = Field(default_factory=dict)
-    cpu: Annotated[
-        Cores | None,
-        Field(description="Cores; by default the tenancy's default."),
-    ] = None
+    cpu: Annotated[Cores | None, Field(description="Cores; by default the tenancy's default.")] = (
+        None
+    )
     memory_gib: Annotated[
-        Memory | None,
-        Field(description="GiB; by default the tenancy's default."),
+        Memory | None, Field(description="GiB; by default the tenancy's default.")
     ] = None
     storage_gib: Annotated[
-        Storage | None,
-        Field(description="GiB of disk that is gone with the container."),
+        Storage | None, Field(description="GiB of disk that is gone with the container.")
     ] = None
     volumes: Annotated[
         tuple[VolumeMount, ...],

@@ -63,7 +63,7 @@ async def _verdicts(cluster: Cluster) -> None:
 async def _tenancies(kubeconfig: Path, bodies: list[dict[str, Any]]) -> list[float]:
     missing = {body["metadata"]["name"] for body in bodies}
     took: list[float] = []
-    async with Cluster.connect(kubeconfig) as cluster:
+    async with Cluster(kubeconfig) as cluster:
         stream = cluster.watch(TENANCY)
         async with aclosing(stream):
             async for event in stream:
@@ -88,7 +88,7 @@ async def _tenancies(kubeconfig: Path, bodies: list[dict[str, Any]]) -> list[flo
 async def _writes(kubeconfig: Path, batches: list[Batch], at_once: int) -> list[float]:
     took: list[float] = []
     turn = asyncio.Semaphore(at_once)
-    async with Cluster.connect(kubeconfig) as cluster:
+    async with Cluster(kubeconfig) as cluster:
         began = time.monotonic()
 
         async def write(batch: Batch) -> None:

@@ -17,9 +17,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-
 from caas.connection import Connection
-from caas.controllers.tenancy_controller import WORKERS
+
+from caas.controllers.tenancy import WORKERS
 from gpuclusters.tenancy import objects as tenancy_objects
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from tests.bench import asking

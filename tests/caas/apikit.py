@@ -27,12 +27,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from caas.api.app import Condition, create_app
-from caas.api.door import MOST_CONNECTIONS, Door
 from caas.api.gate import Gate
-from caas.api.jwks import IssuerKeys
-from caas.api.protocol import Protocol
-from caas.api.server import Server
-from caas.api.tls import Certificate
+from caas.api.server import MOST_CONNECTIONS, Certificate, Door, Protocol, Server
+from caas.api.tokens import IssuerKeys
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.settings import Settings
 from gpuclusters.domain.ports import ObjectKind

@@ -479,7 +479,7 @@ async def lease_lab(
     settings = settings_of([(node or unique(host), host) for host in hosts], **options)
     key = hosts[0].client_key.read_text()
     effects = wrap(effects_over_ssh(key, lambda: hosts[0].endpoint.bmc.password))
-    async with Cluster.connect(kube_api.kubeconfig) as cluster:
+    async with Cluster(kube_api.kubeconfig) as cluster:
         await define(cluster)
         nodes = None if node else Nodes(host.name for host in settings.hosts)
         lab = LeaseLab(cluster, settings, namespace, effects, nodes)

@@ -40,7 +40,7 @@ def play(
         async with AsyncExitStack() as stack:
             apis = []
             for _ in range(copies):
-                connected = await stack.enter_async_context(Cluster.connect(cluster.kubeconfig))
+                connected = await stack.enter_async_context(Cluster(cluster.kubeconfig))
                 # A machine that pauses must not look like a cluster that is away.
                 patient = {"kube_seconds": PATIENCE_SECONDS}
                 one = await stack.enter_async_context(served(connected, issuer, patient, **api))

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from schemathesis import GenerationMode
 
 from caas.api.app import create_app
-from caas.api.limits import StrangerLimit
+from caas.api.gate import StrangerLimit
 from caas.api.problems import Problem
 from caas.cluster import Cluster
 from gpuclusters.container_api.request import CLOSED

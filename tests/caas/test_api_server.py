@@ -18,9 +18,8 @@ import pytest
 from cryptography import x509
 
 from caas import metrics
-from caas.api.limits import StrangerLimit
-from caas.api.protocol import MOST_HEADER_BYTES, Protocol, allow_connections
-from caas.api.tls import Certificate
+from caas.api.gate import StrangerLimit
+from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol, allow_connections
 from caas.health import Health
 from tests.caas.apikit import (
     IMAGE,

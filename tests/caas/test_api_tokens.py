@@ -13,8 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from caas.api.callers import LEEWAY_SECONDS
-from caas.api.jwks import AGAIN_SECONDS, RENEW_SECONDS, STALE_SECONDS
+from caas.api.tokens import AGAIN_SECONDS, LEEWAY_SECONDS, RENEW_SECONDS, STALE_SECONDS
 from tests.caas.apikit import ISSUER, Api, FakeIssuer, play
 from tests.caas.test_api_containers import kind
 
@@ -346,7 +345,7 @@ def test_a_short_rsa_key_signs_nothing() -> None:
 
 
 def test_an_address_without_tls_is_used_on_this_machine_only() -> None:
-    from caas.api.jwks import IssuerKeys
+    from caas.api.tokens import IssuerKeys
     from tests.caas.apikit import settings
 
     async def act(api: Api) -> None:

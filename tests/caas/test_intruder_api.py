@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any, cast
 
-from caas.api.limits import StrangerLimit
+from caas.api.gate import StrangerLimit
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.proof.evidence_isolation import Outcome
 from gpuclusters.tenancy.intrusion import Target, strangers

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from caas.controllers import leases, tenancy_controller, tenancy_deletion
+from caas.controllers import leases, tenancy_children
 from caas.controllers.lease_host import Effects
+from caas.controllers.tenancy import TenancyController
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import LEASE_GATE, POD
 from gpuclusters.domain.ports import ObjectKind
@@ -250,7 +251,7 @@ class TenancyWorld:
 
     async def controller(self) -> None:
         cluster: Any = FakeCluster(self.server)
-        controller = tenancy_controller.TenancyController(cluster, isolation.Network(), Accounts())
+        controller = TenancyController(cluster, isolation.Network(), Accounts())
 
         async def feed() -> None:
             async for kind, body in cluster.watch(TENANCY):
@@ -371,7 +372,7 @@ def test_a_deletion_that_waits_for_no_gpu_is_caught(monkeypatch: pytest.MonkeyPa
     async def none(*_: object) -> list[Body]:
         return []
 
-    monkeypatch.setattr(tenancy_deletion, "_leases", none)
+    monkeypatch.setattr(tenancy_children, "_leases", none)
     # Refused by the world, the controller tries for ever.
     with pytest.raises(TimeoutError):
         die_at_every_step(TenancyWorld)

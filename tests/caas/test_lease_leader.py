@@ -184,7 +184,7 @@ def test_released_leadership_is_taken_at_once() -> None:
 @pytest.mark.lab
 def test_of_many_that_begin_at_once_one_leads(kube_api: KubeCluster, namespace: str) -> None:
     async def work() -> None:
-        async with Cluster.connect(kube_api.kubeconfig) as cluster, asyncio.timeout(150):
+        async with Cluster(kube_api.kubeconfig) as cluster, asyncio.timeout(150):
             # Nobody's leadership ends because this machine pauses.
             name, clock = f"election-{secrets.token_hex(3)}", Clock()
             copies = [

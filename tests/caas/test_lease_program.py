@@ -132,7 +132,7 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
     settings = settings_of([(name, host)])
 
     async def empty() -> None:
-        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+        async with Cluster(kube_api.kubeconfig) as cluster:
             await define(cluster)
             assert await cluster.list(GPU_LEASE) == []
             await cluster.create(NAMESPACE, {"metadata": {"name": "gpu-clusters-controllers"}})
@@ -143,7 +143,7 @@ def test_one_copy_leads_and_frees_gpus_and_another_follows_when_it_ends(
             assert all(lease.startswith(f"{name}-gpu") for lease in leases)
             return phases == ["Free"] * 8
 
-        async with Cluster.connect(kube_api.kubeconfig) as cluster:
+        async with Cluster(kube_api.kubeconfig) as cluster:
             await come(cluster, GPU_LEASE, holds, seconds=PATIENCE_SECONDS)
 
     asyncio.run(empty())

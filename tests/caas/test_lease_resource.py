@@ -151,7 +151,7 @@ def test_the_server_refuses_what_the_machine_would_never_write(
     prepare, phase, changes, said = REFUSED[case]
 
     async def work() -> None:
-        async with Cluster.connect(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+        async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
             body = await prepare(cluster, body)
             with pytest.raises(ClusterError, match=said):
                 await to(cluster, body, phase, **changes)
@@ -161,7 +161,7 @@ def test_the_server_refuses_what_the_machine_would_never_write(
 
 def test_a_gpu_that_the_kubelet_still_lists_is_not_reset(kube_api: KubeCluster) -> None:
     async def work() -> None:
-        async with Cluster.connect(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+        async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
             body = await leased(cluster, body)
             held = HOLDER | {"admitted": True, "allocated": True}
             body = await to(cluster, body, "Leased", holder=held)
@@ -178,7 +178,7 @@ def test_a_gpu_that_the_kubelet_still_lists_is_not_reset(kube_api: KubeCluster) 
 
 def test_quarantine_keeps_a_holder_that_was_admitted_and_admits_none(kube_api: KubeCluster) -> None:
     async def work() -> None:
-        async with Cluster.connect(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+        async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
             body = await leased(cluster, body)
             held = HOLDER | {"admitted": True, "allocated": True}
             body = await to(cluster, body, "Leased", holder=held)
@@ -198,7 +198,7 @@ def test_quarantine_keeps_a_holder_that_was_admitted_and_admits_none(kube_api: K
 
 def test_which_gpu_a_lease_is_of_cannot_be_changed_or_misnamed(kube_api: KubeCluster) -> None:
     async def work() -> None:
-        async with Cluster.connect(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+        async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
             name = body["metadata"]["name"]
             with pytest.raises(ClusterError, match="cannot be changed"):
                 await cluster.patch(GPU_LEASE, name, "", {"spec": {"pci": "0000:10:00.0"}})

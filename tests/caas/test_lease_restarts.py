@@ -57,7 +57,7 @@ async def fake_lab(
     kube_api: KubeCluster, namespace: str, machines: FakeHosts, names: list[str]
 ) -> AsyncIterator[LeaseLab]:
     """A controller of machines in this process, on a real API server."""
-    async with Cluster.connect(kube_api.kubeconfig) as cluster:
+    async with Cluster(kube_api.kubeconfig) as cluster:
         await define(cluster)
         lab = LeaseLab(cluster, settings_of(names), namespace, machines, Nodes(names))
         try:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from caas.controllers import tenancy_controller, tenancy_view
-from caas.controllers.tenancy_controller import BEGUN_AT_ONCE
+from caas.controllers import tenancy, tenancy_view
+from caas.controllers.tenancy import BEGUN_AT_ONCE
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
 from tests.fixtures.accounts import ProgramAccounts
@@ -208,8 +208,8 @@ def test_each_part_that_is_not_enforced_keeps_it_unready_and_is_named(
 @pytest.fixture
 def patient_operator(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Operator:
     """One that speaks of nothing that comes by itself, however slow the machine is."""
-    monkeypatch.setattr(tenancy_controller, "WAITING_SECONDS", 1000.0)
-    monkeypatch.setattr(tenancy_controller, "SILENT_TRIALS", 1000)
+    monkeypatch.setattr(tenancy, "WAITING_SECONDS", 1000.0)
+    monkeypatch.setattr(tenancy, "SILENT_TRIALS", 1000)
     monkeypatch.setattr(tenancy_view, "SYNC_SECONDS", 1000.0)
     made: Operator = request.getfixturevalue("operator")
     return made

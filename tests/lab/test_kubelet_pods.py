@@ -389,7 +389,7 @@ def test_a_process_has_the_rights_of_its_service_account_and_no_more(
         "POD = ObjectKind('', 'v1', 'pods', 'Pod', namespaced=True)\n"
         "SECRET = ObjectKind('', 'v1', 'secrets', 'Secret', namespaced=True)\n"
         "async def main():\n"
-        "    async with Cluster.connect() as cluster:\n"
+        "    async with Cluster() as cluster:\n"
         f"        print(len(await cluster.list(POD, {namespace!r})))\n"
         "        try:\n"
         f"            await cluster.list(SECRET, {namespace!r})\n"

@@ -13,7 +13,7 @@ import pytest
 
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 from gpuclusters.container_api.container import pod as api_pod
-from gpuclusters.container_api.request import ContainerRequest, Mount
+from gpuclusters.container_api.request import ContainerRequest, MountAnswer
 from gpuclusters.tenancy import admission as admission_policy
 from gpuclusters.tenancy import intrusion, isolation
 from lab.control_plane.kube import tls
@@ -229,7 +229,7 @@ def test_the_pod_that_the_api_makes_is_let_in(admit: Admit) -> None:
         namespace=admit.namespace,
         runtime_class=RUNTIME,
         gpu_resource=GPU,
-        mounts=[Mount("data", "/data", read_only=True)],
+        mounts=[MountAnswer(name="data", path="/data", read_only=True)],
     )
     assert admit(made) == ""
 

@@ -1,4 +1,4 @@
-"""What the API remembers of the cluster, when its own writing and its watch overtake one another."""
+"""What is remembered of the cluster, when a program's own writing and its watch overtake one another."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caas.api.store import Cache
 from caas.cluster import Event
+from caas.mirror import Mirror
+from gpuclusters.tenancy.objects import POD
 
 
 def pod(version: int, name: str = "c-1", **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "n", "resourceVersion": str(version), **more}}
 
 
-def cache() -> Cache:
-    return Cache(lambda body: str(body["metadata"]["namespace"]))
+def cache() -> Mirror:
+    return Mirror(POD)
 
 
-def names(found: Cache) -> set[str]:
-    assert {key[1] for key in found.of("n")} == {body["metadata"]["name"] for body in found.all()}
-    return {key[1] for key in found.of("n")}
+def names(found: Mirror) -> set[str]:
+    assert set(found.within("n")) == {body["metadata"]["name"] for body in found.all()}
+    return set(found.within("n"))
 
 
 def test_what_was_written_is_there_before_the_watch_tells_of_it() -> None:
@@ -61,12 +62,12 @@ def test_an_end_that_was_asked_for_is_seen_unless_more_is_known() -> None:
     found = cache()
     found.take(Event("ADDED", pod(5)))
     before = pod(5)  # the same, told of twice
-    found.changed(before, pod(5, deletionTimestamp="now"))
+    found.assume(before, pod(5, deletionTimestamp="now"))
     assert found.get("c-1", "n") == pod(5, deletionTimestamp="now")
     found.take(Event("ADDED", pod(5)))
     assert found.get("c-1", "n") == pod(5, deletionTimestamp="now")
     found.take(Event("DELETED", pod(6)))
-    found.changed(before, pod(5, deletionTimestamp="now"))
+    found.assume(before, pod(5, deletionTimestamp="now"))
     assert names(found) == set()
 
 

@@ -1,0 +1,138 @@
+"""What the cluster holds of one kind, kept up to date by a watch: reading it costs the server nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from caas.cluster import Cluster, Event
+from gpuclusters.domain.ports import ObjectKind
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+
+
+def namespace_of(body: Object) -> str:
+    """Empty for what is in none."""
+    return str(body["metadata"].get("namespace") or "")
+
+
+class Mirror:
+    """The objects of one kind that a selector chooses.
+
+    Args:
+        kind: of the objects.
+        labels: selector by labels.
+        fields: selector by fields.
+        changed: told of each object that was made, changed or deleted, but not of what `wrote` took in.
+        group: by what `within` finds objects; by default their namespace. None: by nothing.
+    """
+
+    def __init__(
+        self,
+        kind: ObjectKind,
+        *,
+        labels: str = "",
+        fields: str = "",
+        changed: Callable[[Object], None] = lambda _: None,
+        group: Callable[[Object], str | None] = namespace_of,
+    ) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()
+        self._labels = labels
+        self._fields = fields
+        self._changed = changed
+        self._group = group
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._objects: dict[Key, Object] = {}
+        self._groups: dict[str, dict[str, Object]] = {}
+        self._latest = 0
+        self._unseen: set[Key] = set()
+
+    async def follow(self, cluster: Cluster) -> None:
+        """Keep up to date until cancelled; what was known before is forgotten."""
+        self._forget_all()
+        async for event in cluster.watch(self.kind, labels=self._labels, fields=self._fields):
+            self.take(event)
+
+    def get(self, name: str, namespace: str = "") -> Object | None:
+        """The object as last seen."""
+        return self._objects.get((namespace, name))
+
+    def all(self) -> Iterator[Object]:
+        """Every object."""
+        return iter(self._objects.values())
+
+    def within(self, group: str = "") -> Mapping[str, Object]:
+        """The objects of one group by name."""
+        return self._groups.get(group, {})
+
+    def take(self, event: Event) -> None:
+        """Bring it up to date."""
+        if event.kind == "SYNC":
+            self._latest = max(self._latest, int(event.object.get("resourceVersion") or 0))
+            for key in [k for k in self._unseen if _version(self._objects[k]) <= self._latest]:
+                # Made and gone again while nobody watched.
+                self._changed(self._remove(key))
+            self.synced.set()
+            return
+        body, key = event.object, _key(event.object)
+        self._latest = max(self._latest, _version(body))
+        known = self._objects.get(key)
+        if known and _version(known) == _version(body) and event.kind != "DELETED":
+            # Our own writing, told back; what is known of it beyond that stays.
+            self._unseen.discard(key)
+            return
+        if known and key in self._unseen and _version(known) > _version(body):
+            return  # of what was there before our own writing
+        if known:
+            self._remove(key)
+        if event.kind != "DELETED":
+            self._put(body)
+        self._changed(body)
+
+    def wrote(self, body: Object) -> None:
+        """Take in what this program has written itself, so that it reads what it wrote.
+
+        The watch may have been faster: then this is old, and may even be gone again.
+        """
+        if _version(body) > self._latest:
+            if _key(body) in self._objects:
+                self._remove(_key(body))
+            self._put(body)
+            self._unseen.add(_key(body))
+
+    def assume(self, before: Object, after: Object) -> None:
+        """Take in what will be heard of in a moment, unless more is known already."""
+        known = self._objects.get(_key(before))
+        if known is not None and _version(known) == _version(before):
+            self._remove(_key(before))
+            self._put(after)
+
+    def _put(self, body: Object) -> None:
+        body["metadata"].pop("managedFields", None)
+        self._objects[_key(body)] = body
+        group = self._group(body)
+        if group is not None:
+            self._groups.setdefault(group, {})[body["metadata"]["name"]] = body
+
+    def _remove(self, key: Key) -> Object:
+        self._unseen.discard(key)
+        before = self._objects.pop(key)
+        group = self._group(before)
+        if group is not None:
+            del self._groups[group][key[1]]
+            if not self._groups[group]:
+                del self._groups[group]
+        return before
+
+
+def _key(body: Object) -> Key:
+    return namespace_of(body), body["metadata"]["name"]
+
+
+def _version(body: Object) -> int:
+    return int(body["metadata"].get("resourceVersion") or 0)
