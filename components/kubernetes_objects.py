@@ -12,7 +12,9 @@ and its manager. What nobody else has set is added to the object.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -23,6 +25,28 @@ PATCH_MANAGER = "gpu-clusters-patch"
 """Of fields in objects that are not the program's. A manager of its own: what one apply leaves out, the
 manager gives up, and the program's providers apply to nodes as `gpu-clusters` too."""
 ANNOTATION = "pulumi.com/patchFieldManager"
+DASHBOARDS = Path(__file__).with_name("dashboards")
+PART_OF = {"app.kubernetes.io/part-of": "gpu-clusters"}
+"""Label of what belongs to the clusters' own programs and dashboards."""
+
+
+def after(
+    *resources: pulumi.Resource | None, opts: pulumi.ResourceOptions | None = None
+) -> pulumi.ResourceOptions:
+    """Options of what waits for others; a component stands for all its children, on both sides."""
+    there = [one for one in resources if one is not None]
+    return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=there))
+
+
+def dashboard(file: str) -> str:
+    """A dashboard in one line: a ConfigMap has a limit, and nobody reads it there."""
+    document = json.loads((DASHBOARDS / file).read_text(encoding="utf-8"))
+    return json.dumps(document, separators=(",", ":"), sort_keys=True)
+
+
+def pod_security(level: str) -> dict[str, str]:
+    """Labels of a namespace; under the CIS profile it is restricted unless it says otherwise."""
+    return {f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "audit", "warn")}
 
 
 def inside(

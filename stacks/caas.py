@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -12,13 +12,12 @@ import yaml
 
 from components import kubernetes_objects
 from components.caas.gpu_host import GpuHost
-from components.caas.kata_runtime import KataRuntime
-from components.caas.monitoring import Monitoring, MonitoringArgs
-from components.caas.program_network import ProgramNetwork, ProgramNetworkArgs
-from components.caas.programs import Programs, ProgramsArgs
+from components.caas.kata import runtime_class
+from components.caas.monitoring import Monitoring
+from components.caas.programs import ProgramNetwork, ProgramNetworkArgs, Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
-from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
-from components.caas.tenant import Tenant, TenantArgs
+from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
+from components.kubernetes_objects import after
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
@@ -27,8 +26,10 @@ from gpuclusters.lease import model as lease_resource
 from gpuclusters.maintenance.resource import NodeMaintenance
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import model as tenancy_resource
+from gpuclusters.tenancy.model import TenancySpec
 from gpuclusters.tenancy.programs import Place, Program, Reach
-from stacks import caas_api, caas_rke2, kata, machines, reach
+from stacks import caas_api, caas_machines, kata
+from stacks.hosts import connection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +46,9 @@ class Outputs:
 def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     """Declare the cluster."""
     cluster = plan(config)
-    declared = machines.declare(config, cluster, secrets)
-    hosts = declared.hosts
-    prepared = {name: host.ready for name, host in hosts.items()}
-    kubeconfig, ready = caas_rke2.kubernetes(config, secrets, prepared, fit=declared.fit)
+    machines = caas_machines.declare(config, cluster, secrets)
+    hosts = machines.hosts
+    kubeconfig, nodes = caas_machines.kubernetes(config, secrets, machines)
     in_cluster = kubernetes_objects.inside(
         kubeconfig,
         # Made here, its certificates are renewed now and then, and it stays the same cluster.
@@ -57,15 +57,12 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         mutable_settings=True,
     )
 
-    runtime = KataRuntime("kata", kata.runtime(config), in_cluster)
+    runtime = runtime_class("kata", kata.runtime(config), in_cluster)
     installed = kata.deploy(
         config,
-        {
-            node.name: reach.connection(node.name, secrets.hosts[node.name])
-            for node in cluster.nodes
-        },
+        {node.name: connection(node.name, secrets.hosts[node.name]) for node in cluster.nodes},
         secrets.ssh_private_key,
-        requires=ready,
+        requires=nodes,
         opts=in_cluster,
     )
     network = isolation.Network(
@@ -97,7 +94,6 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     )
     home = system.homes[Program.API].namespace
     certificate = caas_api.certificate(config, secrets, home, in_cluster)
-    shown = [certificate] if certificate is not None else []
     programs = Programs(
         "programs",
         ProgramsArgs(
@@ -112,21 +108,17 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
             ),
             balanced=caas_api.balanced(config),
             image_pull_secret=config.programs.image_pull_secret,
-            # Programs go before Kata: its VMs hold what they lease.
-            requires=[
-                api,
-                closed,
-                *shown,
-                *chain.from_iterable(ready.values()),
-                runtime,
-                *installed,
-            ],
         ),
-        in_cluster,
+        # Programs go before Kata: its VMs hold what they lease.
+        after(
+            *(api, closed, certificate, runtime, installed),
+            *chain.from_iterable(nodes.values()),
+            opts=in_cluster,
+        ),
     )
     caas_api.expose(config, certificate, programs, home, in_cluster)
     if config.programs.monitoring:
-        Monitoring("monitoring", MonitoringArgs(system=system), in_cluster)
+        Monitoring("monitoring", system, in_cluster)
     for node in cluster.nodes:
         if node.maintenance is not None:
             NodeMaintenance(
@@ -136,17 +128,16 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
                 node=node.name,
                 drain=node.maintenance.value,
                 # The controllers take back what the containers had.
-                opts=pulumi.ResourceOptions(depends_on=[programs]),
+                opts=after(programs),
             )
+    ready = after(api, programs, opts=in_cluster)
     tenants = {
-        tenant.name: Tenant(
-            tenant.name, _tenant(config, secrets, tenant, kubeconfig, [api, programs]), in_cluster
-        )
+        tenant.name: Tenant(tenant.name, _tenant(config, secrets, tenant, kubeconfig), ready)
         for tenant in cluster.tenants
     }
-    mounted = kata.csi_driver(config, requires=installed, opts=in_cluster)
+    mounted = kata.csi_driver(config, after(installed, opts=in_cluster))
     for one in config.tenants:
-        kata.tenant_storage(config, one, requires=[tenants[one.name], *mounted], opts=in_cluster)
+        kata.tenant_storage(config, one, after(tenants[one.name], mounted, opts=in_cluster))
     return Outputs(
         kubeconfig=kubeconfig,
         capacity_by_partition_size={str(n): count for n, count in cluster.capacity.items()},
@@ -156,7 +147,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         },
         tenants={
             tenant.name: {
-                "namespace": tenants[tenant.name].namespace,
+                "namespace": tenant.namespace,
                 "gpus": tenant.share.gpus,
                 "ready": tenants[tenant.name].ready,
             }
@@ -216,38 +207,36 @@ def _reach(config: CaasConfig, secrets: Secrets) -> pulumi.Output[Reach]:
 
 
 def _tenant(
-    config: CaasConfig,
-    secrets: Secrets,
-    tenant: TenantPlan,
-    kubeconfig: pulumi.Output[str],
-    requires: Sequence[pulumi.Resource],
+    config: CaasConfig, secrets: Secrets, tenant: TenantPlan, kubeconfig: pulumi.Output[str]
 ) -> TenantArgs:
-    level, version = config.kubernetes.pod_security.value, _minor(config.kubernetes.version)
+    level = config.kubernetes.pod_security.value
+    # As Pod Security Admission writes versions: `v1.34` of `1.34.2`.
+    version = "v" + ".".join(config.kubernetes.version.removeprefix("v").split(".")[:2])
+    spec: Mapping[str, Any] = {
+        "tenant": tenant.name,
+        "namespace": tenant.namespace,
+        "gpus": tenant.share.gpus,
+        "gpu_resource": config.device_access.resource_name,
+        "sizes": tenant.sizes,
+        "pod_security": {"enforce": level, "audit": level, "warn": level, "version": version},
+        "quota": {"hard": tenant.quota},
+        "limits": tenant.share.limits(huge_pages=config.kata.huge_pages),
+        "egress": {
+            "internet": tenant.egress.internet,
+            "fqdns": tenant.egress.fqdns,
+            "nfs_cidrs": tenant.nfs_cidrs,
+            "api_server": tenant.egress.api_server,
+        },
+        "runtime_classes": [config.kata.runtime_class],
+        "images": tenant.images,
+        "pull_secret": bool(tenant.registry_auth),
+    }
     return TenantArgs(
         cluster=config.name,
         kubeconfig=kubeconfig,
-        tenant=tenant.name,
-        namespace=tenant.namespace,
-        tenancy={
-            "gpus": tenant.share.gpus,
-            "gpuResource": config.device_access.resource_name,
-            "sizes": list(tenant.sizes),
-            "podSecurity": {"enforce": level, "audit": level, "warn": level, "version": version},
-            "quota": {"hard": dict(tenant.quota)},
-            "limits": tenant.share.limits(huge_pages=config.kata.huge_pages),
-            "egress": {
-                "internet": tenant.egress.internet,
-                "fqdns": list(tenant.egress.fqdns),
-                "nfsCidrs": list(tenant.nfs_cidrs),
-                "apiServer": tenant.egress.api_server,
-            },
-            "runtimeClasses": [config.kata.runtime_class],
-            "images": list(tenant.images),
-            "pullSecret": bool(tenant.registry_auth),
-        },
+        tenancy=TenancySpec.model_validate(spec),
         registry_credentials=_registry_credentials(secrets, tenant),
         adopt=tenant.name in config.adopt.tenants,
-        requires=requires,
     )
 
 
@@ -268,8 +257,3 @@ def _registry_credentials(secrets: Secrets, tenant: TenantPlan) -> pulumi.Output
 
     # It is made of a secret, and is one.
     return secrets.tenant_registry_credentials.apply(document)
-
-
-def _minor(version: str) -> str:
-    """`v1.34` of `1.34.2`, as Pod Security Admission writes versions."""
-    return "v" + ".".join(version.removeprefix("v").split(".")[:2])

@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from components.caas.api_certificate import ApiCertificate, ApiCertificateArgs, Issuer, Pair
-from components.caas.api_exposure import ApiExposure, ApiExposureArgs
+from components.caas.api import (
+    ApiCertificate,
+    ApiCertificateArgs,
+    ApiExposure,
+    ApiExposureArgs,
+    Issuer,
+    Pair,
+)
 from components.caas.programs import Programs
+from components.kubernetes_objects import after
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.exposure import (
@@ -95,5 +102,5 @@ def expose(
             certificate=shown.secret,
             annotations=exposure.annotations,
         ),
-        pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[shown])),
+        after(shown, opts=opts),
     )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from components.chart import Chart
-from gpuclusters.config.charts import Chart as ChartSource
-from gpuclusters.config.charts import FileChart, LabChart, NoChart, RegistryChart
+from components.helm import Chart
+from gpuclusters.config.charts import FileChart, LabChart, RegistryChart
 
 LAB_CHARTS = "lab/charts"
 
 
 def chart(
-    source: ChartSource | None, *, lab: bool, repository: str, name: str, version: str
-) -> Chart | None:
-    """The chart; None if somebody else installs it.
+    source: RegistryChart | FileChart | LabChart | None,
+    *,
+    lab: bool,
+    repository: str,
+    name: str,
+    version: str,
+) -> Chart:
+    """The chart.
 
     Args:
         source: what the configuration says.
@@ -22,8 +26,6 @@ def chart(
         version: that is wanted; a chart on this machine has its own.
     """
     match source:
-        case NoChart():
-            return None
         case FileChart():
             return Chart(reference=source.path)
         case LabChart():

@@ -7,12 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from components.caas import csi_nfs
-from components.caas.csi_nfs import CsiNfs, CsiNfsArgs
-from components.caas.kata_deploy import KataDeploy, KataDeployArgs
-from components.caas.kata_runtime import KataRuntimeArgs
-from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
-from components.chart import Chart
+from components.caas import storage
+from components.caas.kata import KataDeploy, KataDeployArgs, KataRuntimeArgs
+from components.caas.storage import TenantStorage, TenantStorageArgs
 from components.host_connection import HostConnection
 from gpuclusters.boot.guest_profile import (
     GUEST_BASE_MIB,
@@ -21,7 +18,7 @@ from gpuclusters.boot.guest_profile import (
 )
 from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.charts import Chart as ChartSource
+from gpuclusters.config.charts import NoChart
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import namespace
@@ -29,11 +26,7 @@ from gpuclusters.config.tenants import Tenant
 from gpuclusters.domain import quantity
 from gpuclusters.domain.versions import KATA_RELEASES
 from gpuclusters.kata import chart as kata_chart
-from gpuclusters.kata.chart import (
-    KUBELET_ROOT,
-    KUBELET_ROOTS,
-    ShimConfiguration,
-)
+from gpuclusters.kata.chart import KUBELET_ROOT, KUBELET_ROOTS, ShimConfiguration
 from gpuclusters.kata.model import PASSTHROUGH, WORKLOAD_LABEL
 from gpuclusters.tenancy.volume import Mounter, TenantVolume
 from stacks import charts
@@ -68,19 +61,15 @@ def deploy(
     private_key: pulumi.Input[str] | None,
     *,
     requires: Mapping[str, Sequence[pulumi.Resource]],
-    registers_with_labels: bool = False,
     opts: pulumi.ResourceOptions,
-) -> Sequence[pulumi.Resource]:
-    """Kata on all machines; what to depend on, nothing if somebody else installs it.
+) -> KataDeploy | None:
+    """Kata on all machines; None if somebody else installs it.
 
     `requires`: what must be there first, by machine.
     """
     kata = config.kata
-    chart = _chart(
-        config, kata.chart, kata_chart.REPOSITORY, kata_chart.RELEASE, config.versions.kata
-    )
-    if chart is None:
-        return ()
+    if isinstance(kata.chart, NoChart):
+        return None
     shim = _shim(config)
     drop_in = shim.toml()
     values = kata_chart.chart_values(
@@ -93,14 +82,20 @@ def deploy(
         at_once=install_at_once(len(hosts)),
         node_feature_discovery=kata.node_feature_discovery,
     )
-    made = KataDeploy(
+    return KataDeploy(
         "kata-deploy",
         KataDeployArgs(
-            chart=chart,
+            chart=charts.chart(
+                kata.chart,
+                lab=isinstance(config.hosts, LabHosts),
+                repository=kata_chart.REPOSITORY,
+                name=kata_chart.RELEASE,
+                version=config.versions.kata,
+            ),
             values=kata_chart.merged(values, kata.values),
             hosts=hosts,
             private_key=private_key,
-            node_labels={} if registers_with_labels else node_labels(config),
+            node_labels=node_labels(config),
             verification=[
                 kata.runtime_class,
                 kata.installation.prefix,
@@ -115,45 +110,31 @@ def deploy(
         ),
         opts,
     )
-    return made.ready
 
 
-def csi_driver(
-    config: CaasConfig, *, requires: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions
-) -> Sequence[pulumi.Resource]:
-    """csi-driver-nfs, where it mounts; what volumes depend on."""
-    storage = config.storage
-    if storage.mounter is not Mounter.CSI:
-        return ()
-    chart = _chart(
-        config,
-        storage.csi_driver_chart,
-        csi_nfs.REPOSITORY,
-        csi_nfs.CHART,
-        storage.csi_driver_version,
-    )
-    if chart is None:
-        return ()
-    made = CsiNfs(
+def csi_driver(config: CaasConfig, opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
+    """csi-driver-nfs, where it mounts and is not there already."""
+    stated = config.storage
+    if stated.mounter is not Mounter.CSI or isinstance(stated.csi_driver_chart, NoChart):
+        return None
+    return storage.csi_nfs(
         "csi-nfs",
-        CsiNfsArgs(
-            chart=chart,
-            node_selector={WORKLOAD_LABEL: PASSTHROUGH},
-            kubelet_root=_kubelet_root(config),
-            timeout_seconds=install_timeout_seconds(len(config.nodes)),
-            requires=requires,
+        charts.chart(
+            stated.csi_driver_chart,
+            lab=isinstance(config.hosts, LabHosts),
+            repository=storage.REPOSITORY,
+            name=storage.CHART,
+            version=stated.csi_driver_version,
         ),
         opts,
+        node_selector={WORKLOAD_LABEL: PASSTHROUGH},
+        kubelet_root=_kubelet_root(config),
+        timeout_seconds=install_timeout_seconds(len(config.nodes)),
     )
-    return (made.release,)
 
 
 def tenant_storage(
-    config: CaasConfig,
-    tenant: Tenant,
-    *,
-    requires: Sequence[pulumi.Resource],
-    opts: pulumi.ResourceOptions,
+    config: CaasConfig, tenant: Tenant, opts: pulumi.ResourceOptions
 ) -> TenantStorage | None:
     """The tenant's folders; None if it has none."""
     volumes = [
@@ -170,7 +151,7 @@ def tenant_storage(
     ]
     if not volumes:
         return None
-    args = TenantStorageArgs(volumes=volumes, mounter=config.storage.mounter, requires=requires)
+    args = TenantStorageArgs(volumes=volumes, mounter=config.storage.mounter)
     return TenantStorage(f"{tenant.name}-storage", args, opts)
 
 
@@ -195,10 +176,3 @@ def _guest_driver(config: CaasConfig) -> str:
     if config.kata.guest_image is GuestImage.CUSTOM or release is None:
         return "-"
     return config.versions.guest_driver or release.guest_driver
-
-
-def _chart(
-    config: CaasConfig, source: ChartSource | None, repository: str, name: str, version: str
-) -> Chart | None:
-    lab = isinstance(config.hosts, LabHosts)
-    return charts.chart(source, lab=lab, repository=repository, name=name, version=version)

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pulumi
+import yaml
 
 from components import kubernetes_objects
-from components.rke2.cluster import Rke2Cluster
-from components.rke2.driver_host import DriverHost
-from components.rke2.gpu_operator import GpuOperator, GpuOperatorArgs
-from components.rke2.gpu_ready import GpuReady, GpuReadyArgs
-from components.rke2.gpu_sharing import GpuSharing, GpuSharingArgs, MigNode
+from components.kubernetes_objects import after
+from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
+from components.rke2.gpu_operator import (
+    GpuOperator,
+    GpuOperatorArgs,
+    GpuSharing,
+    GpuSharingArgs,
+    MigNode,
+)
 from components.rke2.metrics import Metrics, MetricsArgs
-from components.rke2.proof import Proof, ProofArgs
-from gpuclusters.config import rke2_cluster_gpus, rke2_cluster_plan
+from gpuclusters.boot.model import RebootPolicy
+from gpuclusters.config import rke2_cluster_gpus, rke2_cluster_plan, rke2_settings
 from gpuclusters.config.charts import FileChart
+from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_machines import machines
+from gpuclusters.config.rke2_cluster_machines import MachinePlan, machines
 from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
 from gpuclusters.config.rke2_cluster_sharing import Mig
 from gpuclusters.config.rke2_secrets import Secrets
-from gpuclusters.domain import monitoring_stack
+from gpuclusters.core import scripts
+from gpuclusters.domain import gcp_ports, monitoring_stack, rke2, rke2_config
 from gpuclusters.domain.monitoring_stack import NAMES
+from gpuclusters.domain.rke2 import Role
+from gpuclusters.driver.resource import GpuDriver
 from gpuclusters.gpu_operator import objects
-from stacks import charts, rke2_hosts, rke2_machines
+from gpuclusters.gpu_operator.resource import GpuReadiness
+from gpuclusters.proof.jobs import PROGRAMS
+from gpuclusters.proof.resource import ProofRun
+from stacks import charts, hosts
+from stacks.hosts import Hosts
+
+_THIS_COMPUTER = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,116 +60,202 @@ class Outputs:
 
 def build(config: Rke2Config, secrets: Secrets) -> Outputs:
     """Declare the cluster."""
-    hosts = rke2_hosts.declare(config, secrets)
-    drivers = rke2_machines.drivers(config, hosts.connections, requires=hosts.ready)
-    ready = {
-        **hosts.ready,
-        **{name: driver.ready for name, driver in drivers.items()},
-    }
-    made = rke2_machines.cluster(
-        config, secrets, hosts.connections, ready, address=hosts.registration_address
+    metrics = None if isinstance(config.metrics, NoMetrics) else config.metrics
+    there = hosts.declare(
+        config.hosts,
+        secrets.hosts,
+        cluster=config.name,
+        between_nodes=gcp_ports.rke2(config.cni.kind, metrics=metrics is not None),
     )
+    drivers = _drivers(config, there)
+    made = _cluster(config, secrets, there, drivers)
     in_cluster = kubernetes_objects.inside(
         made.kubeconfig,
         # Its certificates are renewed now and then, and it stays the same cluster.
         identifier=config.name,
         mutable_settings=True,
     )
-    joined = list(made.nodes.values())
-    metrics = Metrics("metrics", _metrics(config, joined), in_cluster)
-    operator = GpuOperator(
-        "gpu-operator", _operator(config, made, [*joined, *metrics.ready]), in_cluster
+    joined = after(*made.nodes.values(), opts=in_cluster)
+    # Before the operator, which leaves its ServiceMonitor out while the kind is unknown.
+    monitoring = Metrics("metrics", _metrics(config), joined) if metrics is not None else None
+    operator = GpuOperator("gpu-operator", _operator(config, made), after(monitoring, opts=joined))
+    sharing = GpuSharing("gpu-sharing", _sharing(config, made), after(operator, opts=in_cluster))
+    gpus = GpuReadiness(
+        "gpus-gate",
+        cluster=config.name,
+        kubeconfig=made.kubeconfig,
+        expected=rke2_cluster_gpus.expected(config),
+        timeout_seconds=config.timeouts.ready_seconds,
+        namespace=config.operator.namespace,
+        triggers=operator.triggers,
+        opts=after(operator, sharing),
     )
-    sharing = GpuSharing("gpu-sharing", _sharing(config, made, operator.ready), in_cluster)
-    gpus = GpuReady(
-        "gpus",
-        GpuReadyArgs(
-            cluster=config.name,
-            kubeconfig=made.kubeconfig,
-            expected=rke2_cluster_gpus.expected(config),
-            timeout_seconds=config.timeouts.ready_seconds,
-            namespace=config.operator.namespace,
-            triggers=operator.triggers,
-            requires=[*operator.ready, *sharing.ready],
-        ),
-        in_cluster,
-    )
-    proof = Proof("proof", _proof(config, made, gpus.ready), in_cluster)
+    proof = _proof(config, made, gpus)
     return Outputs(
         kubeconfig=made.kubeconfig,
-        nodes=_nodes(config, made, drivers, gpus),
+        nodes={
+            plan.name: {
+                "role": plan.role.value,
+                "pool": plan.pool.name if plan.pool is not None else "",
+                "driver": drivers[plan.name].driver_version if plan.name in drivers else "",
+                "allocatable": gpus.allocatable.apply(partial(_of_node, plan.name)),
+                "certificate_expires": made.nodes[plan.name].certificate_expires,
+            }
+            for plan in machines(config)
+        },
         proof={
             "level": config.proof.level,
-            "verdict": proof.run.proven.apply(_verdict),
-            "at": proof.run.at,
-            "evidence_sha256": proof.run.evidence_sha256,
+            "verdict": proof.proven.apply(_verdict),
+            "at": proof.at,
+            "evidence_sha256": proof.evidence_sha256,
         },
     )
 
 
-def _metrics(config: Rke2Config, requires: Sequence[pulumi.Resource]) -> MetricsArgs:
-    kind = rke2_cluster_plan.monitoring(config)
-    metrics = config.metrics
-    if isinstance(metrics, NoMetrics):
-        return MetricsArgs(kind=kind)
-    lab = uses_lab(config)
-    repository = monitoring_stack.REPOSITORIES[kind]
+def _drivers(config: Rke2Config, there: Hosts) -> Mapping[str, GpuDriver]:
+    """The driver of every machine with GPUs."""
+    plans = [one for one in machines(config) if one.gpus]
+    made: dict[str, GpuDriver] = {}
+    for turn, plan in enumerate(plans):
+        # As many at a time as join: a new driver takes its node out of service.
+        earlier = plans[turn - config.agents_at_once].name if turn >= config.agents_at_once else ""
+        made[plan.name] = GpuDriver(
+            f"{plan.name}-driver",
+            connection=there.connections[plan.name].as_input(),
+            gpus=plan.gpus,
+            # A node is drained before its driver changes.
+            control=[there.connections[n].as_input() for n in config.servers if n != plan.name],
+            node_name=plan.name,
+            drain_timeout_seconds=config.drain_timeout_seconds,
+            reboot_timeout_seconds=config.timeouts.driver_seconds,
+            adopt=plan.name in config.adopt.machines,
+            opts=after(there.made.get(plan.name), made.get(earlier)),
+            **_driver(plan),
+        )
+    return made
+
+
+def _driver(plan: MachinePlan) -> Mapping[str, Any]:
+    if plan.driver is None:
+        return {"source": "operator", "reboot": RebootPolicy.ALLOW.value}
+    return {
+        "source": "host",
+        "version": plan.driver.version,
+        "modules": plan.driver.modules.value,
+        "packages": plan.driver.packages.value,
+        "nvswitch": plan.driver.nvswitch,
+        "reboot": plan.driver.reboot.value,
+    }
+
+
+def _cluster(
+    config: Rke2Config, secrets: Secrets, there: Hosts, drivers: Mapping[str, GpuDriver]
+) -> Rke2Cluster:
+    registries = _registries(config, secrets)
+    plans = machines(config)
+    nodes = {
+        plan.name: Rke2Host(
+            connection=there.connections[plan.name],
+            labels=plan.labels,
+            taints=plan.taints,
+            files=registries,
+            after=drivers.get(plan.name) or there.made.get(plan.name),
+        )
+        for plan in plans
+    }
+    address = config.registration_address or _only_address(config)
+    return Rke2Cluster(
+        config.name,
+        Rke2ClusterArgs(
+            version=config.version,
+            artifacts=rke2_settings.artifacts(config),
+            settings=rke2_cluster_plan.settings(config, registration_address=address),
+            servers=[nodes[plan.name] for plan in plans if plan.role is Role.SERVER],
+            agents=[nodes[plan.name] for plan in plans if plan.role is Role.AGENT],
+            agents_at_once=config.agents_at_once,
+            server_token=secrets.server_token,
+            agent_token=secrets.agent_token,
+            join_timeout_seconds=config.join_timeout_seconds,
+            drain_timeout_seconds=config.drain_timeout_seconds,
+            adopt=config.adopt.machines,
+        ),
+    )
+
+
+def _only_address(config: Rke2Config) -> str:
+    """The address of the only server; that of the lab is this computer."""
+    if not isinstance(config.hosts, ExistingHosts):
+        return _THIS_COMPUTER
+    (server,) = config.servers
+    return next(one.address for one in config.hosts.machines if one.name == server)
+
+
+def _registries(config: Rke2Config, secrets: Secrets) -> Mapping[str, pulumi.Input[str]]:
+    """`registries.yaml` with passwords, where registries want them."""
+    if secrets.registry_credentials is None:
+        return {}
+
+    def document(text: str) -> str:
+        try:
+            found = rke2_cluster_plan.registries(config, yaml.safe_load(text))
+        except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+            # Nothing of what could not be read: it may be the password.
+            said = (
+                str(error)
+                if type(error) is ValueError
+                else "it is not username and password by name"
+            )
+            raise pulumi.RunError(f"the secret registry-credentials: {said}") from None
+        return rke2_config.document(found)
+
+    # It is made of a secret, and is one.
+    return {rke2.REGISTRIES: secrets.registry_credentials.apply(document)}
+
+
+def _metrics(config: Rke2Config) -> MetricsArgs:
+    kind, metrics = rke2_cluster_plan.monitoring(config), config.metrics
+    assert not isinstance(metrics, NoMetrics)  # noqa: S101 (asked before)
     names = NAMES[kind]
+    chart = partial(
+        charts.chart,
+        lab=uses_lab(config),
+        repository=monitoring_stack.REPOSITORIES[kind],
+        version=metrics.version,
+    )
     crds = None
     if isinstance(metrics, RancherMonitoring):
-        crds = charts.chart(
-            metrics.crd_chart or metrics.chart,
-            lab=lab,
-            repository=repository,
-            name=names.crd_release,
-            version=metrics.version,
-        )
+        crds = chart(metrics.crd_chart or metrics.chart, name=names.crd_release)
     return MetricsArgs(
         kind=kind,
-        chart=charts.chart(
-            metrics.chart,
-            lab=lab,
-            repository=repository,
-            name=names.release,
-            version=metrics.version,
-        ),
+        chart=chart(metrics.chart, name=names.release),
         crd_chart=crds,
         values=rke2_cluster_plan.monitoring_values(config),
         expected=rke2_cluster_gpus.expected(config),
-        requires=requires,
     )
 
 
-def _operator(
-    config: Rke2Config, made: Rke2Cluster, requires: Sequence[pulumi.Resource]
-) -> GpuOperatorArgs:
+def _operator(config: Rke2Config, made: Rke2Cluster) -> GpuOperatorArgs:
     stated = config.operator
-    chart = charts.chart(
-        stated.chart,
-        lab=uses_lab(config),
-        repository=objects.REPOSITORY,
-        name=objects.RELEASE,
-        version=stated.version,
-    )
-    if chart is None:
-        raise RuntimeError("the GPU Operator has no chart, which the configuration cannot say")
     return GpuOperatorArgs(
         cluster=config.name,
         kubeconfig=made.kubeconfig,
-        chart=chart,
+        chart=charts.chart(
+            stated.chart,
+            lab=uses_lab(config),
+            repository=objects.REPOSITORY,
+            name=objects.RELEASE,
+            version=stated.version,
+        ),
         chart_sha256=stated.chart.sha256 if isinstance(stated.chart, FileChart) else "",
         values=rke2_cluster_plan.operator_values(config),
         configs=rke2_cluster_plan.operator_configs(config),
         nodes=sorted(rke2_cluster_gpus.expected(config)),
         namespace=stated.namespace,
         timeout_seconds=config.timeouts.operator_seconds,
-        requires=requires,
     )
 
 
-def _sharing(
-    config: Rke2Config, made: Rke2Cluster, requires: Sequence[pulumi.Resource]
-) -> GpuSharingArgs:
+def _sharing(config: Rke2Config, made: Rke2Cluster) -> GpuSharingArgs:
     return GpuSharingArgs(
         cluster=config.name,
         kubeconfig=made.kubeconfig,
@@ -167,42 +268,28 @@ def _sharing(
         mig_timeout_seconds=config.timeouts.mig_seconds,
         adopt=config.adopt.machines,
         namespace=config.operator.namespace,
-        requires=requires,
     )
 
 
-def _proof(config: Rke2Config, made: Rke2Cluster, requires: Sequence[pulumi.Resource]) -> ProofArgs:
-    return ProofArgs(
+def _proof(config: Rke2Config, made: Rke2Cluster, gpus: GpuReadiness) -> ProofRun:
+    return ProofRun(
+        "proof",
         cluster=config.name,
         kubeconfig=made.kubeconfig,
         level=config.proof.level,
         nodes=[node.model_dump(mode="json") for node in rke2_cluster_plan.proof_nodes(config)],
-        tests=rke2_cluster_plan.proof_tests(config),
         namespace=config.proof.namespace,
         operator_namespace=config.operator.namespace,
         prometheus=monitoring_stack.prometheus(rke2_cluster_plan.monitoring(config)),
-        tolerations=rke2_cluster_plan.proof_tolerations(config),
+        tolerations=list(rke2_cluster_plan.proof_tolerations(config)),
         driver=rke2_cluster_plan.driver_of_all(config),
         operator=config.operator.version,
+        programs=scripts.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
         timeout_seconds=config.timeouts.proof_seconds,
         simulated=uses_lab(config),
-        requires=requires,
+        opts=after(gpus),
+        **rke2_cluster_plan.proof_tests(config),
     )
-
-
-def _nodes(
-    config: Rke2Config, made: Rke2Cluster, drivers: Mapping[str, DriverHost], gpus: GpuReady
-) -> Mapping[str, Mapping[str, Any]]:
-    return {
-        plan.name: {
-            "role": plan.role.value,
-            "pool": plan.pool.name if plan.pool is not None else "",
-            "driver": drivers[plan.name].driver_version if plan.name in drivers else "",
-            "allocatable": gpus.allocatable.apply(partial(_of_node, plan.name)),
-            "certificate_expires": made.certificate_expires[plan.name],
-        }
-        for plan in machines(config)
-    }
 
 
 def _of_node(name: str, found: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,23 +11,20 @@ import pulumi
 
 from components import kubernetes_objects
 from components.host_connection import HostConnection
+from components.kubernetes_objects import after
 from components.usernetes import api_way
-from components.usernetes.cluster import (
-    UsernetesCluster,
-    UsernetesClusterArgs,
-    UsernetesHost,
-    UsernetesTimeouts,
-)
+from components.usernetes.cluster import UsernetesCluster, UsernetesClusterArgs, UsernetesHost
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
-from components.usernetes.proof import TrainingProof, TrainingProofArgs
 from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
 from gpuclusters.config import ladder_plan, usernetes_plan
-from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_proof import NoExporter
 from gpuclusters.config.usernetes_secrets import Secrets
-from gpuclusters.proof.ladder import CheckLevel
-from stacks import reach
+from gpuclusters.core import scripts
+from gpuclusters.proof.ladder import CLUSTER_RUNGS, CheckLevel
+from gpuclusters.proof.ladder_run import PROGRAMS
+from gpuclusters.proof.resource import TrainingProof
+from stacks import hosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,27 +39,23 @@ class Outputs:
     """`rung`, `verdict`, `at`, and the digest of the evidence."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hosts:
-    """The machines of a cluster."""
-
-    connections: Mapping[str, HostConnection]
-    """By name."""
-    ready: Mapping[str, Sequence[pulumi.Resource]] = field(default_factory=dict)
-    """By name: what must be there before it is used."""
-
-
 def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
     """Declare the cluster."""
-    hosts = _hosts(config, secrets)
+    there = hosts.declare(
+        config.hosts,
+        secrets.hosts,
+        cluster=config.name,
+        between_nodes=usernetes_plan.firewall(config),
+    )
     prepared = {
-        name: RootlessHost(name, _prepared(config, hosts, name)) for name in hosts.connections
+        name: RootlessHost(name, _prepared(config, connection), after(there.made.get(name)))
+        for name, connection in there.connections.items()
     }
-    made = UsernetesCluster(config.name, _cluster(config, hosts, prepared))
+    made = UsernetesCluster(config.name, _cluster(config, there.connections, prepared))
     kubeconfig = api_way.open_api_tunnel(
         made.kubeconfig,
         access=usernetes_plan.api(config),
-        host=hosts.connections[config.control_plane.host],
+        host=there.connections[config.control_plane.host],
         private_key=secrets.ssh_private_key,
         remote_port=usernetes_plan.ports(config).kube_apiserver,
     )
@@ -85,18 +78,8 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
             triggers=list(gpus.values()),
             metrics=not isinstance(config.metrics, NoExporter),
             timeout_seconds=config.timeouts.gpus_seconds,
-            requires=list(made.nodes.values()),
         ),
-        in_cluster,
-    )
-    asked = ladder_plan.arguments(config, CheckLevel(config.proof.rung))
-    proof = TrainingProof(
-        "proof",
-        TrainingProofArgs(
-            **{**asked, "versions": {**asked["versions"], **gpus}},
-            kubeconfig=kubeconfig,
-            requires=plugin.ready,
-        ),
+        after(*made.nodes.values(), opts=in_cluster),
     )
     return Outputs(
         kubeconfig=made.kubeconfig,
@@ -106,33 +89,17 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
                 "number": plan.number,
                 "driver": prepared[plan.name].facts.apply(_driver_version),
                 "allocatable": plugin.allocatable.apply(partial(_of_node, plan.name)),
-                "certificate_expires": made.certificate_expires[plan.name],
+                "certificate_expires": made.nodes[plan.name].certificate_expires,
             }
             for plan in usernetes_plan.nodes(config)
         },
-        proof=_shown(config, proof),
+        proof=_proof(config, kubeconfig, gpus, plugin),
     )
 
 
-def _hosts(config: UsernetesConfig, secrets: Secrets) -> Hosts:
-    if not isinstance(config.hosts, GcpHosts):
-        return Hosts(
-            connections={
-                name: reach.connection(name, machine) for name, machine in secrets.hosts.items()
-            }
-        )
-    # Its packages are large, and nobody else needs them.
-    from stacks import google_cloud
-
-    made = google_cloud.declare(
-        config.hosts, cluster=config.name, between_nodes=usernetes_plan.firewall(config)
-    )
-    return Hosts(connections=made.connections, ready=made.ready)
-
-
-def _prepared(config: UsernetesConfig, hosts: Hosts, name: str) -> RootlessHostArgs:
+def _prepared(config: UsernetesConfig, connection: HostConnection) -> RootlessHostArgs:
     return RootlessHostArgs(
-        connection=hosts.connections[name],
+        connection=connection,
         account=config.account,
         gpus=config.gpus.count,
         driver=usernetes_plan.driver(config),
@@ -140,21 +107,22 @@ def _prepared(config: UsernetesConfig, hosts: Hosts, name: str) -> RootlessHostA
         sudo=usernetes_plan.uses_sudo(config),
         ports=usernetes_plan.tcp_ports(config),
         remove_data=config.preparation.remove_data,
-        requires=hosts.ready.get(name, ()),
     )
 
 
 def _cluster(
-    config: UsernetesConfig, hosts: Hosts, prepared: Mapping[str, RootlessHost]
+    config: UsernetesConfig,
+    connections: Mapping[str, HostConnection],
+    prepared: Mapping[str, RootlessHost],
 ) -> UsernetesClusterArgs:
     first, *others = (
         UsernetesHost(
-            connection=hosts.connections[plan.name],
+            connection=connections[plan.name],
             account=config.account,
             number=plan.number,
             gpus=plan.gpus,
             host_ip=plan.host_ip,
-            requires=prepared[plan.name].ready,
+            after=prepared[plan.name],
         )
         for plan in usernetes_plan.nodes(config)
     )
@@ -166,23 +134,34 @@ def _cluster(
         api=usernetes_plan.api(config),
         join_token_hours=config.join_token_hours,
         schedule_on_control_plane=config.schedule_on_control_plane,
-        timeouts=UsernetesTimeouts(
-            join=config.timeouts.join_seconds,
-            build=config.timeouts.build_seconds,
-            drain=config.timeouts.drain_seconds,
-        ),
+        join_timeout_seconds=config.timeouts.join_seconds,
+        build_timeout_seconds=config.timeouts.build_seconds,
+        drain_timeout_seconds=config.timeouts.drain_seconds,
     )
 
 
-def _shown(config: UsernetesConfig, proof: TrainingProof) -> Mapping[str, Any]:
-    if proof.run is None:
+def _proof(
+    config: UsernetesConfig,
+    kubeconfig: pulumi.Output[str],
+    gpus: Mapping[str, pulumi.Output[str]],
+    plugin: GpuPlugin,
+) -> Mapping[str, Any]:
+    if config.proof.rung < CLUSTER_RUNGS[0]:
         # Rungs 1 to 4 are gates of the hosts: without them nothing of this would be there.
         return {"rung": config.proof.rung, "verdict": "passed"}
+    asked = ladder_plan.arguments(config, CheckLevel(config.proof.rung))
+    proof = TrainingProof(
+        "proof",
+        **{**asked, "versions": {**asked["versions"], **gpus}},
+        kubeconfig=kubeconfig,
+        programs=scripts.digest(*(f"proof/{program}" for program in PROGRAMS)),
+        opts=after(plugin),
+    )
     return {
         "rung": config.proof.rung,
-        "verdict": proof.run.proven.apply(_verdict),
-        "at": proof.run.at,
-        "evidence_sha256": proof.run.evidence_sha256,
+        "verdict": proof.proven.apply(_verdict),
+        "at": proof.at,
+        "evidence_sha256": proof.evidence_sha256,
     }
 
 

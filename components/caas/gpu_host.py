@@ -1,31 +1,97 @@
 """One HGX machine of a `caas` cluster, from a Linux with SSH to one that hands GPUs to virtual machines.
 
-Owns: what the machine boots with, its service VM, the CDI spec of its GPUs, the active NVSwitch partitions
-of its board, the drop-ins of kubelet and containerd. Deliberately does not own: the operating system,
-Kubernetes itself.
+Owns: packages, what the machine boots with, functions on vfio-pci, its service VM, the CDI spec of its GPUs,
+the active NVSwitch partitions of its board, the drop-ins of kubelet and containerd. Deliberately does not
+own: the operating system, Kubernetes itself.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 from pulumi_command import remote
 
-from components.caas.host_preparation import HostPreparation, HostPreparationArgs
-from components.caas.service_vm import ServiceVmArgs, service_vm
 from components.host_connection import HostConnection
+from components.kubernetes_objects import after
+from gpuclusters.boot.resource import HostBoot
 from gpuclusters.cdi.model import VfioBackend, spec_path
 from gpuclusters.cdi.resource import CdiSpec
 from gpuclusters.core import scripts
+from gpuclusters.domain.preflight_expects import Expects
 from gpuclusters.fabric.resource import FabricPartitions
-from gpuclusters.fabric.table import BOARDS, Baseboard
+from gpuclusters.fabric.table import BOARDS, Baseboard, Board
 from gpuclusters.host import drop_ins
 from gpuclusters.host.resource import HostFile
 from gpuclusters.providers.preflight import Preflight
+from gpuclusters.service_vm.resource import ServiceVm
+from gpuclusters.vfio.model import VfioFunction
+from gpuclusters.vfio.resource import VfioBinding
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPreparationArgs:
+    """What a machine must boot with, and which functions it passes through."""
+
+    connection: HostConnection
+    private_key: pulumi.Input[str] | None
+    kernel_arguments: Sequence[str]
+    """All that must be on the kernel's command line (`boot.model.kernel_arguments`)."""
+    files: Mapping[str, str]
+    """Files of modprobe, sysctl and limits by path (`boot.model.host_files`)."""
+    functions: Sequence[VfioFunction]
+    """What belongs to vfio-pci."""
+    huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
+    """By NUMA node."""
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+    """Version by name of the package; None for any."""
+    may_reboot: bool = False
+    """Whether the machine may be rebooted when its kernel lacks an argument."""
+    reboot_timeout_seconds: int = 1200
+    adopt: bool = False
+    """Whether what is on the machine already is taken over, if it is as declared."""
+
+
+class HostPreparation(pulumi.ComponentResource):
+    """Three resources for each machine, however many GPUs it has."""
+
+    def __init__(
+        self, name: str, args: HostPreparationArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:HostPreparation", name, None, opts)
+        child, connection = pulumi.ResourceOptions(parent=self), args.connection.as_input()
+        wanted = shlex.join(f"{p}={v}" if v else p for p, v in sorted(args.packages.items()))
+        packages = remote.Command(
+            f"{name}-packages",
+            connection=args.connection.command_connection(args.private_key),
+            create=f"sudo -n sh -s -- {wanted}",
+            update=f"sudo -n sh -s -- {wanted}",
+            stdin=scripts.read("host/install_packages.sh"),
+            add_previous_output_in_env=False,
+            opts=child,
+        )
+        boot = HostBoot(
+            f"{name}-boot",
+            connection=connection,
+            kernel_arguments=list(args.kernel_arguments),
+            files=dict(args.files),
+            huge_pages_1g={str(n): c for n, c in sorted(args.huge_pages_1g.items())},
+            reboot="allow" if args.may_reboot else "refuse",
+            reboot_timeout_seconds=args.reboot_timeout_seconds,
+            adopt=args.adopt,
+            opts=after(packages, opts=child),
+        )
+        VfioBinding(
+            f"{name}-vfio",
+            connection=connection,
+            functions=[function.model_dump(mode="json") for function in args.functions],
+            adopt=args.adopt,
+            opts=after(boot, opts=child),
+        )
+        self.register_outputs({"boot_id": boot.boot_id})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +110,12 @@ class GpuHostArgs:
 
     preparation: HostPreparationArgs
     """How it is reached, and what it must boot with."""
-    expects: Mapping[str, Any]
-    """What it must be once prepared, as inputs of `Preflight`."""
-    service_vm: ServiceVmArgs
+    expects: Expects
+    """What it must be once prepared."""
+    board: Board
+    """Switches and extra functions enter the service VM; who holds a GPU is asked before it restarts."""
+    service_vm: Mapping[str, Any]
+    """The rest of the inputs of `ServiceVm`, most of them the same for every machine."""
     baseboard: str
     table: Mapping[str, Sequence[int]] | None
     """The board's own table of partitions, where it is not the baseboard's."""
@@ -66,15 +135,8 @@ class GpuHostArgs:
     """Through which device nodes VMs get GPUs: `legacy`, `iommufd` or `auto`."""
     protect_partitions: bool = False
     """Whether Pulumi refuses to delete the active partitions."""
-    adopt: bool = False
-    """Whether what is on the machine already is taken over, if it is as declared."""
     drop_ins: RuntimeDropIns | None
     """None where somebody else configures kubelet and containerd, as RKE2 does."""
-
-    @property
-    def connection(self) -> HostConnection:
-        """How the machine is reached."""
-        return self.preparation.connection
 
 
 class GpuHost(pulumi.ComponentResource):
@@ -90,44 +152,47 @@ class GpuHost(pulumi.ComponentResource):
     cdi_devices: pulumi.Output[Sequence[str]]
     """Qualified CDI names, for example `nvidia.com/pgpu=1`."""
 
-    ready: Sequence[pulumi.Resource]
-    """What must be there before Kubernetes, or anything in it, uses the machine's GPUs."""
-
     def __init__(
         self, name: str, args: GpuHostArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:caas:GpuHost", name, None, opts)
-        connection = args.connection.as_input()
-        gpus = args.service_vm.board.gpus
+        child, adopt = pulumi.ResourceOptions(parent=self), args.preparation.adopt
+        connection = args.preparation.connection.as_input()
+        gpus = {str(module): address for module, address in sorted(args.board.gpus.items())}
         module_map = BOARDS[Baseboard(args.baseboard)].module_map.value
 
-        preparation = HostPreparation(name, args.preparation, pulumi.ResourceOptions(parent=self))
         prepared = Preflight(
             f"{name}-ready",
             connection=connection,
             stage="prepared",
-            expects=args.expects,
-            opts=self._after(preparation.ready),
+            expects=args.expects.model_dump(mode="json"),
+            opts=after(HostPreparation(name, args.preparation, child), opts=child),
         )
         cdi_spec = CdiSpec(
             f"{name}-cdi",
             connection=connection,
             path=spec_path(args.cdi_kind, VfioBackend(args.vfio)),
             kind=args.cdi_kind,
-            devices=[
-                {"name": str(module), "pci_address": address}
-                for module, address in sorted(gpus.items())
-            ],
+            devices=[{"name": module, "pci_address": pci} for module, pci in gpus.items()],
             vfio=args.vfio,
             module_map=module_map,
-            adopt=args.adopt,
-            opts=self._after(prepared),
+            adopt=adopt,
+            opts=after(prepared, opts=child),
         )
-        vm = service_vm(name, args.service_vm, self._after(prepared))
+        vm = ServiceVm(
+            f"{name}-service-vm",
+            connection=connection,
+            switches=args.board.switches,
+            extra_functions=args.board.extra_functions,
+            gpus=gpus,
+            opts=after(prepared, opts=child),
+            **args.service_vm,
+        )
         ready: pulumi.Resource = vm
         self.active_partitions = self.cut = pulumi.Output.from_input([])
         if args.partitions is not None or args.layout is not None:
-            fabric = FabricPartitions(
+            protect = pulumi.ResourceOptions(parent=self, protect=args.protect_partitions or None)
+            ready = fabric = FabricPartitions(
                 f"{name}-fabric",
                 connection=connection,
                 board="board-0",
@@ -135,23 +200,18 @@ class GpuHost(pulumi.ComponentResource):
                 partitions=None if args.partitions is None else list(args.partitions),
                 layout=None if args.layout is None else list(args.layout),
                 table=args.table,
-                gpus={str(module): address for module, address in sorted(gpus.items())},
+                gpus=gpus,
                 fabric_manager_host=args.fabric_manager_host,
                 fabric_manager_version=vm.fabric_manager_version,
                 fabric_manager_run=vm.run,
                 guest_driver=args.guest_driver,
                 module_map=module_map,
-                adopt=args.adopt or None,
-                opts=pulumi.ResourceOptions(
-                    parent=self, depends_on=[vm], protect=args.protect_partitions or None
-                ),
+                adopt=adopt,
+                opts=after(vm, opts=protect),
             )
             self.active_partitions, self.cut = fabric.active, fabric.applied
-            ready = fabric
-        self.ready = [cdi_spec, ready]
         if args.drop_ins is not None:
-            self.ready = [self._reload(name, args, args.drop_ins, prepared)]
-
+            self._reload(name, args.preparation, args.drop_ins, prepared, [cdi_spec, ready])
         self.cdi_devices = cdi_spec.qualified_names
         self.register_outputs(
             {"active_partitions": self.active_partitions, "cdi_devices": self.cdi_devices}
@@ -160,37 +220,38 @@ class GpuHost(pulumi.ComponentResource):
     def _reload(
         self,
         name: str,
-        args: GpuHostArgs,
+        args: HostPreparationArgs,
         texts: RuntimeDropIns,
         prepared: pulumi.Resource,
-    ) -> pulumi.Resource:
-        files = [
+        ready: Sequence[pulumi.Resource],
+    ) -> None:
+        child = pulumi.ResourceOptions(parent=self)
+        written = [
             HostFile(
                 f"{name}-{role}",
                 connection=args.connection.as_input(),
                 path=path,
                 content=text,
-                adopt=args.adopt,
-                opts=self._after(prepared),
+                adopt=args.adopt or None,
+                opts=after(prepared, opts=child),
             )
             for role, path, text in (
                 ("kubelet", drop_ins.KUBELET_DROP_IN, texts.kubelet),
                 ("containerd", drop_ins.CONTAINERD_DROP_IN, texts.containerd),
             )
         ]
-        return remote.Command(
+        remote.Command(
             f"{name}-reload-runtime",
-            connection=args.connection.command_connection(args.preparation.private_key),
+            connection=args.connection.command_connection(args.private_key),
             create=f"sudo -n sh -s -- {shlex.join(texts.units)}",
             stdin=scripts.read("cdi/reload-runtime.sh"),
             # What the files should hold, which a preview knows, not what was found: a file that is put
             # back is again what the units have read.
             triggers=[texts.containerd, texts.kubelet],
             add_previous_output_in_env=False,
-            opts=pulumi.ResourceOptions(
-                parent=self, depends_on=[*files, *self.ready], delete_before_replace=True
+            opts=after(
+                *written,
+                *ready,
+                opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
             ),
         )
-
-    def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions(parent=self, depends_on=list(resources))

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 import pulumi
 import yaml
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.core.v1 import ConfigMap, Service
 
-from components.caas.program import METRICS, PART_OF
+from components.caas.programs import METRICS
 from components.caas.system import System
+from components.kubernetes_objects import DASHBOARDS, PART_OF, after, dashboard
 from gpuclusters.tenancy.programs import Program
-
-DASHBOARDS = Path(__file__).resolve().parents[1] / "dashboards"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MonitoringArgs:
-    """Where the programs are."""
-
-    system: System
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -33,11 +20,11 @@ class Monitoring(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
+        self, name: str, system: System, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:caas:Monitoring", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        namespaces = {program: home.namespace for program, home in args.system.homes.items()}
+        namespaces = {program: home.namespace for program, home in system.homes.items()}
         home = namespaces[Program.API]
         services = [
             Service(
@@ -63,9 +50,9 @@ class Monitoring(pulumi.ComponentResource):
                 "namespaceSelector": {"matchNames": list(namespaces.values())},
                 "endpoints": [{"port": METRICS, "path": "/metrics", "interval": "15s"}],
             },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=services),
+            opts=after(*services, opts=child),
         )
-        rules = _rules()
+        rules = yaml.safe_load((DASHBOARDS / "alerts.yaml").read_text(encoding="utf-8"))
         CustomResource(
             f"{name}-alerts",
             api_version=rules["apiVersion"],
@@ -81,17 +68,7 @@ class Monitoring(pulumi.ComponentResource):
                 "namespace": home,
                 "labels": {**PART_OF, "grafana_dashboard": "1"},
             },
-            data={"gpu-clusters-caas.json": _dashboard()},
+            data={"gpu-clusters-caas.json": dashboard("caas.json")},
             opts=child,
         )
         self.register_outputs({})
-
-
-def _rules() -> Any:
-    return yaml.safe_load((DASHBOARDS / "alerts.yaml").read_text(encoding="utf-8"))
-
-
-def _dashboard() -> str:
-    """In one line: a ConfigMap has a limit, and nobody reads it there."""
-    document = json.loads((DASHBOARDS / "caas.json").read_text(encoding="utf-8"))
-    return json.dumps(document, separators=(",", ":"), sort_keys=True)

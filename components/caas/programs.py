@@ -1,25 +1,193 @@
-"""What runs inside a `caas` cluster: the controllers, the API for tenants, a device plugin on each host."""
+"""What runs inside a `caas` cluster: the controllers, the API for tenants, a device plugin on each host.
+
+Each is a pod with a network policy of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pulumi
+from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.apps.v1 import DaemonSet, Deployment
 from pulumi_kubernetes.core.v1 import Service
 from pulumi_kubernetes.policy.v1 import PodDisruptionBudget
 
-from components.caas.program import SERVES, HostFolder, ProgramArgs, granted, labels, pod_template
-from components.caas.system import System
-from gpuclusters.tenancy.programs import Program
+from components.caas.system import SETTINGS_KEY, System
+from components.kubernetes_objects import PART_OF, after
+from gpuclusters.tenancy.programs import POLICY, Ports, Program, Reach, network_policies
 
 API_PORT = 8080
 """For tenants; nothing else is served there."""
 CONTROLLERS_PORT = 8081
 DEVICE_PLUGIN_PORT = 8082
 API_METRICS_PORT = 8083
+
+PORTS = {
+    Program.CONTROLLERS: Ports(metrics=CONTROLLERS_PORT),
+    Program.API: Ports(serves=API_PORT, metrics=API_METRICS_PORT),
+    Program.DEVICE_PLUGIN: Ports(metrics=DEVICE_PLUGIN_PORT),
+}
+
+
+_SETTINGS_FOLDER = "/etc/gpu-clusters"
+_SECRETS_FOLDER = "/etc/gpu-clusters-secrets"
+_TLS_FOLDER = "/etc/gpu-clusters-tls"
+_SCRATCH_FOLDER = "/tmp"  # noqa: S108 - an emptyDir of the pod
+_START_SECONDS = 120
+"""How long a program may take until it answers for the first time."""
+
+METRICS = "metrics"
+"""Name of the port for probes and metrics."""
+SERVES = "serves"
+"""Name of the port for callers."""
+LABEL = "app.kubernetes.io/name"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFolder:
+    """A folder of the host that a program has to reach."""
+
+    name: str
+    path: str
+    variable: str
+    """Environment variable by which the program is told where it is."""
+    socket: str = ""
+    """The file in it that the variable names; by default the folder itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramArgs:
+    """One program."""
+
+    program: Program
+    """Its module is `caas.<program>` with `_` for `-`."""
+    image: str
+    port: int
+    """Where it answers kubelets and monitoring: probes and metrics."""
+    serves: int | None = None
+    """Where it answers those it is there for, if it is a server."""
+    system: System
+    certificate: pulumi.Input[str] | None = None
+    """Name of a Secret with the certificate that it shows; None: it serves plain HTTP."""
+    image_pull_secret: str | None = None
+    reads_secrets: bool = False
+    host_folders: Sequence[HostFolder] = ()
+    """Mounted at the same path; a program that needs one runs as root."""
+    cpu: str = "100m"
+    memory: str = "256Mi"
+    """Request and limit."""
+    disk: str = "256Mi"
+    """Request and limit of what it writes, its log included."""
+
+
+def labels(program: Program) -> dict[str, str]:
+    """By which the program's pods are found."""
+    return {LABEL: f"gpu-clusters-{program}"}
+
+
+def pod_template(args: ProgramArgs) -> dict[str, Any]:
+    """The pod template of a Deployment or DaemonSet."""
+    home = args.system.homes[args.program]
+    environment = {
+        "GPU_CLUSTERS_SETTINGS": {"value": f"{_SETTINGS_FOLDER}/{SETTINGS_KEY}"},
+        **_field("POD_IP", "status.podIP"),
+        **_field("POD_NAME", "metadata.name"),
+        **_field("NODE_NAME", "spec.nodeName"),
+    }
+    mounts = [
+        {"name": "settings", "mount_path": _SETTINGS_FOLDER, "read_only": True},
+        {"name": "scratch", "mount_path": _SCRATCH_FOLDER},
+    ]
+    volumes: list[dict[str, Any]] = [
+        {"name": "settings", "config_map": {"name": home.settings}},
+        {"name": "scratch", "empty_dir": {"size_limit": args.disk}},
+    ]
+    if args.reads_secrets:
+        environment["GPU_CLUSTERS_SECRETS"] = {"value": _SECRETS_FOLDER}
+        mounts.append({"name": "secrets", "mount_path": _SECRETS_FOLDER, "read_only": True})
+        # Readable for the pod's group: the program is not root.
+        secret = {"secret_name": args.system.secrets, "default_mode": 0o440}
+        volumes.append({"name": "secrets", "secret": secret})
+    if args.certificate is not None:
+        environment["GPU_CLUSTERS_API_TLS"] = {"value": _TLS_FOLDER}
+        mounts.append({"name": "tls", "mount_path": _TLS_FOLDER, "read_only": True})
+        # The whole folder and no single files: only so it changes when the certificate is renewed.
+        secret = {"secret_name": args.certificate, "default_mode": 0o440}
+        volumes.append({"name": "tls", "secret": secret})
+    for folder in args.host_folders:
+        where = f"{folder.path}/{folder.socket}" if folder.socket else folder.path
+        environment[folder.variable] = {"value": where}
+        mounts.append({"name": folder.name, "mount_path": folder.path})
+        volumes.append(
+            {"name": folder.name, "host_path": {"path": folder.path, "type": "Directory"}}
+        )
+    container = {
+        "name": args.program.value,
+        "image": args.image,
+        "command": ["python", "-m", f"caas.{args.program.replace('-', '_')}"],
+        "env": [{"name": name, **source} for name, source in environment.items()],
+        "ports": [
+            {"name": METRICS, "container_port": args.port},
+            *([{"name": SERVES, "container_port": args.serves}] if args.serves else []),
+        ],
+        "volume_mounts": mounts,
+        "resources": {
+            "requests": {"cpu": args.cpu, "memory": args.memory, "ephemeral-storage": args.disk},
+            "limits": {"memory": args.memory, "ephemeral-storage": args.disk},
+        },
+        # On a busy machine a start takes longer than liveness waits, which would kill it again and again.
+        "startup_probe": _probe("/healthz", period=2, failures=_START_SECONDS // 2),
+        "readiness_probe": _probe("/readyz", period=2),
+        "liveness_probe": _probe("/healthz", period=10),
+        "security_context": {
+            "allow_privilege_escalation": False,
+            "read_only_root_filesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    return {
+        "metadata": {
+            "labels": {**labels(args.program), **PART_OF},
+            "annotations": {"gpu-clusters.dev/settings": args.system.settings_digest},
+        },
+        "spec": {
+            "service_account_name": home.account,
+            "containers": [container],
+            "volumes": volumes,
+            "security_context": _user(root=bool(args.host_folders)),
+            "priority_class_name": "system-cluster-critical",
+            **(
+                {"image_pull_secrets": [{"name": args.image_pull_secret}]}
+                if args.image_pull_secret
+                else {}
+            ),
+        },
+    }
+
+
+def _field(name: str, path: str) -> Mapping[str, Any]:
+    return {name: {"value_from": {"field_ref": {"field_path": path}}}}
+
+
+def _probe(path: str, *, period: int, failures: int = 3) -> Mapping[str, Any]:
+    return {
+        "http_get": {"path": path, "port": METRICS},
+        "period_seconds": period,
+        "timeout_seconds": 2,
+        "failure_threshold": failures,
+    }
+
+
+def _user(*, root: bool) -> Mapping[str, Any]:
+    seccomp = {"seccomp_profile": {"type": "RuntimeDefault"}}
+    if root:
+        return {"run_as_user": 0, **seccomp}
+    return {"run_as_non_root": True, "run_as_user": 65532, "fs_group": 65532, **seccomp}
+
 
 KUBELET_FOLDERS = (
     HostFolder(
@@ -50,14 +218,11 @@ class ProgramsArgs:
     balanced: Mapping[str, str] | None = None
     """Annotations of the API's Service where that is of type LoadBalancer; None: it is not."""
     image_pull_secret: str | None = None
-    requires: Sequence[pulumi.Resource] = ()
-    """What must exist before the programs start: the kinds they watch, the rules they rely on."""
 
 
 class Programs(pulumi.ComponentResource):
     """Owns two Deployments, their disruption budgets, the API's Service and the plugin's DaemonSet."""
 
-    controllers: Deployment
     api_service: pulumi.Output[str]
     """Name of the API's Service."""
     api_port: int
@@ -66,10 +231,11 @@ class Programs(pulumi.ComponentResource):
     def __init__(
         self, name: str, args: ProgramsArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__("gpu-clusters:caas:Programs", name, None, opts)
-        self._name = name
-        self._args = args
-        self.controllers = self._deployment(
+        # A program starts after it may do what it has to.
+        super().__init__("gpu-clusters:caas:Programs", name, None, after(args.system, opts=opts))
+        self._name, self._args = name, args
+        self._child = pulumi.ResourceOptions(parent=self)
+        self._deployment(
             self._program(Program.CONTROLLERS, CONTROLLERS_PORT, reads_secrets=True, memory="512Mi")
         )
         api = self._deployment(
@@ -99,7 +265,7 @@ class Programs(pulumi.ComponentResource):
             spec=spec,
             # A Service is waited for until it has endpoints. Without the Deployment, which may have failed,
             # or not have been begun because something else had, that would be ten minutes for nothing.
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[api]),
+            opts=after(api, opts=self._child),
         )
         self.api_service = service.metadata.name
         self.register_outputs({"api_service": self.api_service})
@@ -112,11 +278,6 @@ class Programs(pulumi.ComponentResource):
             system=self._args.system,
             image_pull_secret=self._args.image_pull_secret,
             **more,
-        )
-
-    def _options(self, args: ProgramArgs) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions.merge(
-            granted(args, self), pulumi.ResourceOptions(depends_on=list(self._args.requires))
         )
 
     def _metadata(self, program: Program) -> Any:
@@ -145,7 +306,7 @@ class Programs(pulumi.ComponentResource):
             f"{self._name}-{args.program}",
             metadata=self._metadata(args.program),
             spec=spec,
-            opts=self._options(args),
+            opts=self._child,
         )
         if self._args.replicas > 1:
             budget: Any = {"max_unavailable": 1, "selector": {"match_labels": labels(args.program)}}
@@ -153,32 +314,24 @@ class Programs(pulumi.ComponentResource):
                 f"{self._name}-{args.program}-budget",
                 metadata=self._metadata(args.program),
                 spec=budget,
-                opts=pulumi.ResourceOptions(parent=self),
+                opts=self._child,
             )
         return deployment
 
     def _daemon_set(self, args: ProgramArgs) -> None:
         template = pod_template(args)
+        hosts = {
+            "key": "kubernetes.io/hostname",
+            "operator": "In",
+            "values": sorted(self._args.nodes),
+        }
+        required = {"node_selector_terms": [{"match_expressions": [hosts]}]}
         template["spec"] |= {
             "priority_class_name": "system-node-critical",
             # A host that is being drained still has GPUs to take back.
             "tolerations": [{"operator": "Exists"}],
             "affinity": {
-                "node_affinity": {
-                    "required_during_scheduling_ignored_during_execution": {
-                        "node_selector_terms": [
-                            {
-                                "match_expressions": [
-                                    {
-                                        "key": "kubernetes.io/hostname",
-                                        "operator": "In",
-                                        "values": sorted(self._args.nodes),
-                                    }
-                                ]
-                            }
-                        ]
-                    }
-                }
+                "node_affinity": {"required_during_scheduling_ignored_during_execution": required}
             },
         }
         spec: Any = {"selector": {"match_labels": labels(args.program)}, "template": template}
@@ -186,5 +339,42 @@ class Programs(pulumi.ComponentResource):
             f"{self._name}-{args.program}",
             metadata=self._metadata(args.program),
             spec=spec,
-            opts=self._options(args),
+            opts=self._child,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramNetworkArgs:
+    """Where the programs are, and whom they connect to."""
+
+    system: System
+    reach: pulumi.Input[Reach]
+    monitored: bool
+    """Whether the Prometheus Operator collects their metrics."""
+    callers: Sequence[str] = ()
+    """Networks outside of the cluster from which the API is called."""
+
+
+class ProgramNetwork(pulumi.ComponentResource):
+    """Owns a CiliumNetworkPolicy in the namespace of each program."""
+
+    def __init__(
+        self, name: str, args: ProgramNetworkArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:ProgramNetwork", name, None, opts)
+        reach = pulumi.Output.from_input(args.reach)
+        made = reach.apply(
+            lambda known: network_policies(
+                known, PORTS, monitored=args.monitored, callers=list(args.callers)
+            )
+        )
+        for program, home in args.system.homes.items():
+            CustomResource(
+                f"{name}-{program}",
+                api_version="cilium.io/v2",
+                kind="CiliumNetworkPolicy",
+                metadata={"name": POLICY, "namespace": home.namespace},
+                spec=made.apply(itemgetter(program)),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        self.register_outputs({})

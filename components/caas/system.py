@@ -12,12 +12,12 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, Secret, ServiceAccou
 from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
 from components.caas import permissions
-from components.caas.admission import bound
+from components.caas.tenancy import bound
+from components.kubernetes_objects import PART_OF, after, pod_security
 from gpuclusters.tenancy import program_admission
 from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, Accounts, Program, tenant_role
 
 SETTINGS_KEY = "settings.yaml"
-PART = {"app.kubernetes.io/part-of": "gpu-clusters"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,6 @@ class System(pulumi.ComponentResource):
     """Changes with the settings and the secrets; pods carry it, so that they are replaced when it does."""
     secrets: pulumi.Output[str]
     """Name of the Secret, in the controllers' namespace."""
-    permissions: list[pulumi.Resource]
-    """What must be granted before a program starts."""
 
     def __init__(
         self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None
@@ -59,6 +57,7 @@ class System(pulumi.ComponentResource):
         super().__init__("gpu-clusters:caas:System", name, None, opts)
         self._name = name
         self._args = args
+        child = pulumi.ResourceOptions(parent=self)
         self.homes = {program: self._home(program) for program in Program}
         secrets = Secret(
             f"{name}-secrets",
@@ -67,7 +66,7 @@ class System(pulumi.ComponentResource):
                 "namespace": self.homes[Program.CONTROLLERS].namespace,
             },
             string_data=dict(args.secrets),
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=child,
         )
         self.secrets = secrets.metadata.name
         # A digest of a secret is no secret: it only says that the secret is another one.
@@ -78,21 +77,16 @@ class System(pulumi.ComponentResource):
             bound(f"{name}-{policy}", policy, spec, program_admission.binding(policy), self)
             for policy, spec in program_admission.policies(args.accounts).items()
         ]
-        in_tenants = [
+        for program in TENANTS_PROGRAMS:
             ClusterRole(
                 f"{name}-{program}-tenant-role",
                 metadata={"name": tenant_role(program)},
                 rules=permissions.TENANT[program],
-                opts=pulumi.ResourceOptions(parent=self),
+                opts=child,
             )
-            for program in TENANTS_PROGRAMS
-        ]
         # No account may do anything before it is bounded.
-        self.permissions = [
-            *bounds,
-            *in_tenants,
-            *(granted for program in Program for granted in self._grant(program, bounds)),
-        ]
+        for program in Program:
+            self._grant(program, bounds)
         self.register_outputs({"namespace": self.homes[Program.API].namespace})
 
     def _home(self, program: Program) -> Home:
@@ -103,10 +97,7 @@ class System(pulumi.ComponentResource):
             f"{self._name}-{program}-namespace",
             metadata={
                 "name": self._args.accounts.namespace(program),
-                "labels": {
-                    f"pod-security.kubernetes.io/{mode}": level
-                    for mode in ("enforce", "audit", "warn")
-                },
+                "labels": pod_security(level),
             },
             opts=child,
         ).metadata.name
@@ -119,12 +110,12 @@ class System(pulumi.ComponentResource):
         account = ServiceAccount(
             f"{self._name}-{program}-account",
             # Labels also because what has a name alone has no field that says whose it is.
-            metadata={"name": program.value, "namespace": namespace, "labels": PART},
+            metadata={"name": program.value, "namespace": namespace, "labels": PART_OF},
             opts=child,
         )
         return Home(namespace, settings.metadata.name, account.metadata.name)
 
-    def _grant(self, program: Program, bounds: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
+    def _grant(self, program: Program, bounds: Sequence[pulumi.Resource]) -> None:
         child = pulumi.ResourceOptions(parent=self)
         name = f"{self._name}-{program}"
         namespace = self._args.accounts.namespace(program)
@@ -136,28 +127,23 @@ class System(pulumi.ComponentResource):
             rules=permissions.CLUSTER[program],
             opts=child,
         )
-        granted: list[pulumi.Resource] = [
-            ClusterRoleBinding(
-                f"{name}-binding",
-                metadata={"name": full_name},
-                role_ref=_reference("ClusterRole", role.metadata.name),
-                subjects=[account],
-                opts=pulumi.ResourceOptions(parent=self, depends_on=bounds),
-            )
-        ]
+        ClusterRoleBinding(
+            f"{name}-binding",
+            metadata={"name": full_name},
+            role_ref=_reference("ClusterRole", role.metadata.name),
+            subjects=[account],
+            opts=after(*bounds, opts=child),
+        )
         if own := permissions.OWN_NAMESPACE.get(program):
             metadata: Any = {"name": program.value, "namespace": self.homes[program].namespace}
             local = Role(f"{name}-local-role", metadata=metadata, rules=own, opts=child)
-            granted.append(
-                RoleBinding(
-                    f"{name}-local-binding",
-                    metadata=metadata,
-                    role_ref=_reference("Role", local.metadata.name),
-                    subjects=[account],
-                    opts=child,
-                )
+            RoleBinding(
+                f"{name}-local-binding",
+                metadata=metadata,
+                role_ref=_reference("Role", local.metadata.name),
+                subjects=[account],
+                opts=child,
             )
-        return granted
 
 
 def _reference(kind: str, name: pulumi.Input[str]) -> Any:

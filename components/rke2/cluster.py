@@ -14,6 +14,7 @@ from typing import Any
 import pulumi
 
 from components.host_connection import HostConnection
+from components.kubernetes_objects import after
 from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_config import Settings
@@ -33,7 +34,7 @@ class Rke2Host:
     """At the first registration only."""
     files: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """More files of this host, by path, which RKE2 reads when it starts; one may be a secret."""
-    requires: Sequence[pulumi.Resource] = ()
+    after: pulumi.Resource | None = None
     """What must be done on the host before RKE2 starts on it."""
 
 
@@ -66,12 +67,8 @@ class Rke2Cluster(pulumi.ComponentResource):
 
     kubeconfig: pulumi.Output[str]
     """Admin kubeconfig with the registration address; known when all servers have joined. Secret."""
-    joined: Mapping[str, pulumi.Output[bool]]
-    """By host."""
-    certificate_expires: Mapping[str, pulumi.Output[str]]
-    """By host, as UTC. RKE2 renews them when it starts within 90 days of the end."""
     nodes: Mapping[str, Rke2Node]
-    """By host, to depend on."""
+    """By host."""
 
     def __init__(
         self, name: str, args: Rke2ClusterArgs, opts: pulumi.ResourceOptions | None = None
@@ -88,14 +85,12 @@ class Rke2Cluster(pulumi.ComponentResource):
         for join in order:
             made[join.host] = self._node(name, args, join, hosts[join.host], made, tokens)
         self.nodes = made
-        self.joined = {host: node.joined for host, node in made.items()}
-        self.certificate_expires = {host: node.certificate_expires for host, node in made.items()}
         servers = [made[host.connection.host] for host in args.servers]
         # Known when the last server is there, so that nobody builds on a cluster that still changes shape.
         self.kubeconfig = pulumi.Output.secret(
             pulumi.Output.all(servers[0].kubeconfig, *(one.joined for one in servers)).apply(_first)
         )
-        self.register_outputs({"kubeconfig": self.kubeconfig, "joined": self.joined})
+        self.register_outputs({"kubeconfig": self.kubeconfig})
 
     def _tokens(
         self, name: str, args: Rke2ClusterArgs
@@ -122,9 +117,7 @@ class Rke2Cluster(pulumi.ComponentResource):
         settings, is_server = args.settings, join.role is Role.SERVER
         files: dict[str, pulumi.Input[str]] = {**rke2_config.files(settings, join.role)}
         files |= host.files
-        requires: list[pulumi.Resource] = [*host.requires]
-        if join.after is not None:
-            requires.append(made[join.after])
+        earlier = made[join.after] if join.after is not None else None
         return Rke2Node(
             f"{join.host}-rke2",
             connection=host.connection.as_input(),
@@ -158,7 +151,7 @@ class Rke2Cluster(pulumi.ComponentResource):
             join_timeout_seconds=args.join_timeout_seconds,
             drain_timeout_seconds=args.drain_timeout_seconds,
             adopt=join.host in args.adopt,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=requires),
+            opts=after(host.after, earlier, opts=pulumi.ResourceOptions(parent=self)),
         )
 
 

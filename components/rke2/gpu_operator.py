@@ -1,32 +1,33 @@
-"""The NVIDIA GPU Operator in a cluster: looked at first, definitions before the release, release by Helm.
+"""The NVIDIA GPU Operator in a cluster, and how it shares the GPUs of each node.
 
 Owns: the namespace with its Pod Security label, the chart's CustomResourceDefinitions, the ConfigMaps
-that operands read, the Helm release. Deliberately does not own: the RuntimeClass `nvidia`, which RKE2's own
-chart and the operator both write (a third would be refused as existing, and goes with the operator anyway);
-what makes GPUs ready (`GpuReadiness`); how they are shared (`GpuSharing`).
+that operands read, the Helm release; the MIG layout of each node, the label by which the device plugin
+chooses its configuration. Deliberately does not own: the RuntimeClass `nvidia`, which RKE2's own chart and
+the operator both write (a third would be refused as existing, and goes with the operator anyway); what makes
+GPUs ready (`GpuReadiness`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-from pulumi_kubernetes.core.v1 import ConfigMap, Namespace
-from pulumi_kubernetes.helm.v3 import Release
-from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, NodePatch
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs, ObjectMetaPatchArgs
 
-from components.chart import Chart
-from gpuclusters.gpu_operator import objects
+from components import helm
+from components.helm import Chart
+from components.kubernetes_objects import after, pod_security
+from gpuclusters.gpu_operator import mig_node, objects
 from gpuclusters.gpu_operator import preflight as gpu_operator_preflight
-from gpuclusters.gpu_operator.resource import GpuOperatorCrds, GpuOperatorPreflight
+from gpuclusters.gpu_operator.resource import GpuOperatorCrds, GpuOperatorPreflight, MigLayout
 
 TIMEOUT_SECONDS = 900
 """Helm waits for the operator and for node feature discovery; not for operands, whose driver takes longer."""
-_POD_SECURITY = "pod-security.kubernetes.io"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +48,11 @@ class GpuOperatorArgs:
     """What an archive must be."""
     namespace: str = objects.NAMESPACE
     timeout_seconds: int = TIMEOUT_SECONDS
-    retain: bool = False
-    """Leave the release in the cluster when it leaves the stack, as before the cluster itself goes."""
-    requires: Sequence[pulumi.Resource] = ()
-    """What must be there first: nodes with their drivers, definitions of monitoring."""
 
 
 class GpuOperator(pulumi.ComponentResource):
     """Owns the release. That GPUs work is another resource's word."""
 
-    ready: Sequence[pulumi.Resource]
-    """What to depend on: the operator runs, with its policy."""
-    release: Release
     triggers: Sequence[str]
     """Changes whenever something else is installed: for what has to look again then."""
 
@@ -70,22 +64,32 @@ class GpuOperator(pulumi.ComponentResource):
             raise ValueError(
                 f"{', '.join(empty)}: null is no value here; leave the key out to have the default"
             )
+        child = pulumi.ResourceOptions(parent=self)
         values = objects.with_configs(args.values, args.configs)
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
         content = args.chart.content
+        with_nfd = bool((values.get("nfd") or {}).get("enabled", True))
+        operands, workers = gpu_operator_preflight.tolerations(values)
         self.triggers = [args.chart.version or content, digest]
-        preflight = self._preflight(name, args, values, digest)
+        preflight = GpuOperatorPreflight(
+            f"{name}-preflight",
+            cluster=args.cluster,
+            kubeconfig=args.kubeconfig,
+            version=args.chart.release,
+            nodes=sorted(args.nodes),
+            namespace=args.namespace,
+            with_nfd=with_nfd,
+            cdi=bool((values.get("cdi") or {}).get("enabled", True)),
+            tolerations=operands,
+            nfd_tolerations=workers,
+            values_digest=digest,
+            opts=child,
+        )
         namespace = Namespace(
             f"{name}-namespace",
-            metadata=ObjectMetaArgs(
-                name=args.namespace,
-                # Under the CIS profile every namespace is restricted unless it says otherwise.
-                labels={
-                    f"{_POD_SECURITY}/{mode}": "privileged" for mode in ("enforce", "audit", "warn")
-                },
-            ),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
-        )
+            metadata=ObjectMetaArgs(name=args.namespace, labels=pod_security("privileged")),
+            opts=after(preflight, opts=child),
+        ).metadata.name
         definitions = GpuOperatorCrds(
             f"{name}-crds",
             cluster=args.cluster,
@@ -95,85 +99,95 @@ class GpuOperator(pulumi.ComponentResource):
             repository=args.chart.repository or "",
             content=content,
             sha256=args.chart_sha256,
-            with_nfd=_with_nfd(values),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[preflight]),
+            with_nfd=with_nfd,
+            opts=after(preflight, opts=child),
         )
         configs = [
-            self._config(name, config, data, namespace) for config, data in args.configs.items()
+            ConfigMap(
+                f"{name}-{config}",
+                metadata={"name": objects.config_map_name(config, data), "namespace": namespace},
+                data=dict(data),
+                # Pods that still mount the old one go on; it goes when the release names the new one.
+                opts=child,
+            )
+            for config, data in args.configs.items()
         ]
-        self.release = self._release(name, args, values, namespace, [definitions, *configs])
-        self.ready = [self.release]
+        helm.install(
+            f"{name}-release",
+            args.chart,
+            after(definitions, *configs, opts=child),
+            release=objects.RELEASE,
+            namespace=namespace,
+            values=values,
+            timeout_seconds=args.timeout_seconds,
+            skip_crds=True,
+        )
         self.register_outputs({})
 
-    def _preflight(
-        self, name: str, args: GpuOperatorArgs, values: Mapping[str, Any], digest: str
-    ) -> GpuOperatorPreflight:
-        operands, workers = gpu_operator_preflight.tolerations(values)
-        return GpuOperatorPreflight(
-            f"{name}-preflight",
-            cluster=args.cluster,
-            kubeconfig=args.kubeconfig,
-            version=args.chart.release,
-            nodes=sorted(args.nodes),
-            namespace=args.namespace,
-            with_nfd=_with_nfd(values),
-            cdi=bool((values.get("cdi") or {}).get("enabled", True)),
-            tolerations=operands,
-            nfd_tolerations=workers,
-            values_digest=digest,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
-        )
 
-    def _config(
-        self, name: str, config: str, data: Mapping[str, str], namespace: Namespace
-    ) -> ConfigMap:
-        return ConfigMap(
-            f"{name}-{config}",
-            metadata=ObjectMetaArgs(
-                name=objects.config_map_name(config, data),
-                namespace=namespace.metadata.name,
-            ),
-            data=dict(data),
-            # Pods that still mount the old one go on; it goes when the release names the new one.
-            opts=pulumi.ResourceOptions(parent=self),
-        )
+@dataclass(frozen=True, kw_only=True)
+class MigNode:
+    """The layout of one node."""
 
-    def _release(
-        self,
-        name: str,
-        args: GpuOperatorArgs,
-        values: Mapping[str, Any],
-        namespace: Namespace,
-        after: Sequence[pulumi.Resource],
-    ) -> Release:
-        seconds = f"{args.timeout_seconds}s"
-        return Release(
-            f"{name}-release",
-            # A generated name would be another one after each replacement.
-            name=objects.RELEASE,
-            chart=args.chart.reference,
-            version=args.chart.version,
-            repository_opts=args.chart.repository_options,
-            namespace=namespace.metadata.name,
-            values=dict(values),
-            timeout=args.timeout_seconds,
-            skip_crds=True,
-            # Purging a failed installation would take its logs along, and drivers that are being built.
-            atomic=False,
-            cleanup_on_fail=False,
-            max_history=5,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=list(after),
-                # Two of them collide on what is cluster-scoped.
-                delete_before_replace=True,
-                retain_on_delete=args.retain,
-                custom_timeouts=pulumi.CustomTimeouts(
-                    create=seconds, update=seconds, delete=seconds
+    layout: str
+    """As the MIG manager's configuration calls it, such as `all-1g.10gb`."""
+    expected: Mapping[str, int]
+    """By resource, what the node offers then: `nvidia.com/mig-1g.10gb: 56`, or with strategy single
+    `nvidia.com/gpu: 56`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSharingArgs:
+    """What is done to which node; a node that is in neither map is left alone."""
+
+    cluster: str
+    kubeconfig: pulumi.Input[str]
+    mig: Mapping[str, MigNode] = field(default_factory=dict)
+    """By node."""
+    plugin_configs: Mapping[str, str] = field(default_factory=dict)
+    """By node, the key in the device plugin's ConfigMap: time-slicing or MPS."""
+    adopt: Collection[str] = ()
+    """Nodes whose GPUs may be divided already: their layout is taken over, if it is this one."""
+    evict: bool = False
+    """Whether a change of layout may end the pods that use the node's GPUs."""
+    mig_timeout_seconds: float = mig_node.DEFAULT_TIMEOUT_SECONDS
+    namespace: str = objects.NAMESPACE
+
+
+class GpuSharing(pulumi.ComponentResource):
+    """Each node by itself: another layout of one pool touches no other node."""
+
+    def __init__(
+        self, name: str, args: GpuSharingArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:rke2:GpuSharing", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        labels = {
+            node: NodePatch(
+                f"{node}-device-plugin",
+                metadata=ObjectMetaPatchArgs(
+                    name=node,
+                    labels={objects.PLUGIN_CONFIG_LABEL: config},
+                    # The label is the operator's as well: it is ours while this resource exists.
+                    annotations={"pulumi.com/patchForce": "true"},
                 ),
-            ),
-        )
-
-
-def _with_nfd(values: Mapping[str, Any]) -> bool:
-    return bool((values.get("nfd") or {}).get("enabled", True))
+                opts=child,
+            )
+            for node, config in args.plugin_configs.items()
+        }
+        for node, one in args.mig.items():
+            MigLayout(
+                f"{node}-mig",
+                cluster=args.cluster,
+                kubeconfig=args.kubeconfig,
+                node=node,
+                layout=one.layout,
+                expected=dict(one.expected),
+                evict=args.evict,
+                adopt=node in args.adopt or None,
+                namespace=args.namespace,
+                timeout_seconds=args.mig_timeout_seconds,
+                # The plugin's configuration decides what the slices are called.
+                opts=after(*([labels[node]] if node in labels else []), opts=child),
+            )
+        self.register_outputs({})

@@ -13,13 +13,14 @@ from typing import Any
 import pulumi
 
 from components.host_connection import HostConnection
+from components.kubernetes_objects import after
 from gpuclusters.core import scripts
 from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan
 from gpuclusters.domain.usernetes_versions import VersionSet
 from gpuclusters.usernetes.resource import UsernetesNode
 
 OVERLAY = ("Dockerfile.gpu", "compose.yaml", "node-gpus.sh", "usernetes-gpus.service")
-"""Files of `gpuclusters/usernetes/overlay`, which lie beside upstream's on every host."""
+"""Files of `scripts/usernetes/overlay`, which lie beside upstream's on every host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +35,8 @@ class UsernetesHost:
     gpus: int
     host_ip: pulumi.Input[str] | None = None
     """At which the other hosts reach it; found on the host, as upstream does, if it is None."""
-    requires: Sequence[pulumi.Resource] = ()
+    after: pulumi.Resource | None = None
     """What must be done on the host before its node starts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class UsernetesTimeouts:
-    """Seconds."""
-
-    join: float = 900
-    """From the start of kubeadm until the node is Ready."""
-    build: float = 3600
-    """For the node image, which every host builds for itself."""
-    drain: float = 600
-    """For pods to leave a node that is removed or disturbed; 0 leaves them where they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +52,12 @@ class UsernetesClusterArgs:
     join_token_hours: float = 1
     """Longest life of a join token; each is deleted when its worker has joined."""
     schedule_on_control_plane: bool = True
-    timeouts: UsernetesTimeouts = field(default_factory=UsernetesTimeouts)
+    join_timeout_seconds: float = 900
+    """From the start of kubeadm until the node is Ready."""
+    build_timeout_seconds: float = 3600
+    """For the node image, which every host builds for itself."""
+    drain_timeout_seconds: float = 600
+    """For pods to leave a node that is removed or disturbed; 0 leaves them where they are."""
 
 
 class UsernetesCluster(pulumi.ComponentResource):
@@ -72,11 +66,7 @@ class UsernetesCluster(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     """Admin kubeconfig, known when the control plane is there. Secret."""
     nodes: Mapping[str, UsernetesNode]
-    """By host, to depend on."""
-    ready: pulumi.Output[bool]
-    """True when every node is in the cluster."""
-    certificate_expires: Mapping[str, pulumi.Output[str]]
-    """By host, as UTC."""
+    """By host."""
 
     def __init__(
         self, name: str, args: UsernetesClusterArgs, opts: pulumi.ResourceOptions | None = None
@@ -88,13 +78,10 @@ class UsernetesCluster(pulumi.ComponentResource):
         for worker in args.workers:
             made[worker.connection.host] = self._node(name, args, worker, control)
         self.nodes = made
-        joined = [node.joined for node in made.values()]
-        self.ready = pulumi.Output.all(*joined).apply(all)
-        self.certificate_expires = {host: node.certificate_expires for host, node in made.items()}
         # The control plane's alone: were it that of all nodes, whatever is in the cluster would seem to
         # change with every worker. Who needs them all depends on `nodes`.
         self.kubeconfig = pulumi.Output.secret(control.kubeconfig)
-        self.register_outputs({"kubeconfig": self.kubeconfig, "ready": self.ready})
+        self.register_outputs({"kubeconfig": self.kubeconfig})
 
     def _node(
         self,
@@ -103,10 +90,9 @@ class UsernetesCluster(pulumi.ComponentResource):
         host: UsernetesHost,
         control: UsernetesNode | None,
     ) -> UsernetesNode:
-        first, requires = args.control_plane, list(host.requires)
+        first = args.control_plane
         more: dict[str, Any] = {}
         if control is not None:
-            requires.append(control)
             more = {
                 "control": {
                     "connection": first.connection.as_input(),
@@ -134,10 +120,10 @@ class UsernetesCluster(pulumi.ComponentResource):
             schedule_on_control_plane=args.schedule_on_control_plane,
             api=args.api.model_dump(mode="json", exclude_none=True),
             join_token_hours=args.join_token_hours,
-            join_timeout_seconds=args.timeouts.join,
-            build_timeout_seconds=args.timeouts.build,
-            drain_timeout_seconds=args.timeouts.drain,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=requires),
+            join_timeout_seconds=args.join_timeout_seconds,
+            build_timeout_seconds=args.build_timeout_seconds,
+            drain_timeout_seconds=args.drain_timeout_seconds,
+            opts=after(host.after, control, opts=pulumi.ResourceOptions(parent=self)),
             **more,
         )
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 from pulumi_kubernetes.apps.v1 import DaemonSet
 from pulumi_kubernetes.core.v1 import Service
 from pulumi_kubernetes.node.v1 import RuntimeClass
 
+from components.kubernetes_objects import after
 from gpuclusters.domain import device_plugin_manifest as manifest
 from gpuclusters.domain.usernetes_versions import VersionSet
 from gpuclusters.proof.plugin_gate import DEFAULT_TIMEOUT_SECONDS
@@ -38,15 +40,11 @@ class GpuPluginArgs:
     """Whether a plugin that finds no GPUs ends; one that does not looks healthy and offers nothing."""
     timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
     """For the GPUs of all nodes together."""
-    requires: Sequence[pulumi.Resource] = ()
-    """The nodes, joined."""
 
 
 class GpuPlugin(pulumi.ComponentResource):
     """There when every node offers its GPUs. The provider for the cluster comes with the options."""
 
-    ready: Sequence[pulumi.Resource]
-    """What to depend on: the gate."""
     allocatable: pulumi.Output[Mapping[str, int]]
     """GPUs by node."""
 
@@ -54,7 +52,7 @@ class GpuPlugin(pulumi.ComponentResource):
         self, name: str, args: GpuPluginArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:usernetes:GpuPlugin", name, None, opts)
-        inside = pulumi.ResourceOptions(parent=self, depends_on=list(args.requires))
+        child = pulumi.ResourceOptions(parent=self)
         image = args.versions.device_plugin_image
         plugin = manifest.device_plugin(image, fail_on_init_error=args.fail_on_init_error)
         made: list[pulumi.Resource] = [
@@ -62,17 +60,17 @@ class GpuPlugin(pulumi.ComponentResource):
                 f"{name}-runtime-class",
                 metadata=manifest.runtime_class()["metadata"],
                 handler=manifest.RUNTIME_CLASS,
-                opts=inside,
+                opts=child,
             ),
-            DaemonSet(
-                f"{name}-device-plugin",
-                metadata=plugin["metadata"],
-                spec=plugin["spec"],
-                opts=inside,
-            ),
+            DaemonSet(f"{name}-device-plugin", **_parts(plugin), opts=child),
         ]
         if args.metrics:
-            made += self._exporter(name, args, inside)
+            exporter = manifest.dcgm_exporter(args.versions.dcgm_exporter_image)
+            service = _parts(manifest.exporter_service())
+            made += [
+                DaemonSet(f"{name}-exporter", **_parts(exporter), opts=child),
+                Service(f"{name}-exporter-service", **service, opts=child),
+            ]
         gate = PluginGate(
             f"{name}-gate",
             cluster=args.cluster,
@@ -80,28 +78,11 @@ class GpuPlugin(pulumi.ComponentResource):
             expected=dict(args.nodes),
             timeout_seconds=args.timeout_seconds,
             triggers=[image, args.versions.container_toolkit, *args.triggers],
-            opts=pulumi.ResourceOptions(parent=self, depends_on=made),
+            opts=after(*made, opts=child),
         )
-        self.ready = (gate,)
         self.allocatable = gate.allocatable
         self.register_outputs({"allocatable": gate.allocatable})
 
-    def _exporter(
-        self, name: str, args: GpuPluginArgs, inside: pulumi.ResourceOptions
-    ) -> Sequence[pulumi.Resource]:
-        exporter = manifest.dcgm_exporter(args.versions.dcgm_exporter_image)
-        service = manifest.exporter_service()
-        return [
-            DaemonSet(
-                f"{name}-exporter",
-                metadata=exporter["metadata"],
-                spec=exporter["spec"],
-                opts=inside,
-            ),
-            Service(
-                f"{name}-exporter-service",
-                metadata=service["metadata"],
-                spec=service["spec"],
-                opts=inside,
-            ),
-        ]
+
+def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {part: document[part] for part in ("metadata", "spec")}

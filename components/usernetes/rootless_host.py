@@ -13,6 +13,7 @@ from typing import Any
 import pulumi
 
 from components.host_connection import HostConnection
+from components.kubernetes_objects import after
 from gpuclusters.domain.usernetes_versions import VersionSet
 from gpuclusters.driver.model import WantedDriver
 from gpuclusters.driver.resource import GpuDriver
@@ -36,7 +37,6 @@ class RootlessHostArgs:
     """TCP ports that its node publishes."""
     remove_data: bool = False
     """Whether a removal deletes the account's images and volumes too."""
-    requires: Sequence[pulumi.Resource] = ()
 
 
 class RootlessHost(pulumi.ComponentResource):
@@ -44,9 +44,6 @@ class RootlessHost(pulumi.ComponentResource):
 
     facts: pulumi.Output[Mapping[str, Any]]
     """`uid`, `home`, `runtime_directory`, `docker_host`, and the versions that run."""
-    gpu_uuids: pulumi.Output[Sequence[str]]
-    ready: Sequence[pulumi.Resource]
-    """What a node on this host depends on."""
 
     def __init__(
         self, name: str, args: RootlessHostArgs, opts: pulumi.ResourceOptions | None = None
@@ -57,15 +54,26 @@ class RootlessHost(pulumi.ComponentResource):
             RunError: a driver is to be installed on a host that an administrator prepares.
         """
         super().__init__("gpu-clusters:usernetes:RootlessHost", name, None, opts)
-        host = args.connection.host
-        before = list(args.requires)
-        if args.driver is not None:
+        host, child = args.connection.host, pulumi.ResourceOptions(parent=self)
+        wanted, driver = args.driver, None
+        if wanted is not None:
             if not args.sudo:
                 raise pulumi.RunError(
                     f"{host}: an administrator prepares it, so that its driver is installed already; write "
                     "driver.source: installed"
                 )
-            before = [self._driver(args, args.driver)]
+            driver = GpuDriver(
+                f"{host}-driver",
+                connection=args.connection.as_input(),
+                source="host",
+                version=wanted.version,
+                modules=wanted.modules,
+                packages=wanted.packages,
+                gpus=args.gpus,
+                reboot="allow" if wanted.may_reboot else "refuse",
+                reboot_timeout_seconds=wanted.reboot_timeout_seconds,
+                opts=child,
+            )
         prepared = PreparedHost(
             f"{host}-rootless",
             connection=args.connection.as_input(),
@@ -78,23 +86,7 @@ class RootlessHost(pulumi.ComponentResource):
             # The node is built from it, so that it is pulled anyway, and it is pinned.
             probe_image=args.versions.node_image,
             remove_data=args.remove_data,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=before),
+            opts=after(driver, opts=child),
         )
         self.facts = prepared.facts
-        self.gpu_uuids = prepared.gpu_uuids
-        self.ready = (prepared,)
-        self.register_outputs({"facts": self.facts, "gpu_uuids": self.gpu_uuids})
-
-    def _driver(self, args: RootlessHostArgs, driver: WantedDriver) -> GpuDriver:
-        return GpuDriver(
-            f"{args.connection.host}-driver",
-            connection=args.connection.as_input(),
-            source="host",
-            version=driver.version,
-            modules=driver.modules,
-            packages=driver.packages,
-            gpus=args.gpus,
-            reboot="allow" if driver.may_reboot else "refuse",
-            reboot_timeout_seconds=driver.reboot_timeout_seconds,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=list(args.requires)),
-        )
+        self.register_outputs({"facts": self.facts, "gpu_uuids": prepared.gpu_uuids})

@@ -18,11 +18,6 @@ from typing import Any
 DASHBOARD_LABEL = "grafana_dashboard"
 DASHBOARD_VALUE = "1"
 """Must be exactly this since kube-prometheus-stack 32.2."""
-PRIVILEGED = {
-    f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")
-}
-"""Labels of the namespace: the node exporter mounts the host's file system, which a CIS profile forbids
-elsewhere."""
 
 
 class Monitoring(StrEnum):

@@ -76,8 +76,7 @@ def _image(path: str, image: str, *, digests: bool) -> Iterator[str]:
 
 
 def _driver(subject: Subject) -> Iterator[str]:
-    kind = subject.type.removeprefix(DYNAMIC)
-    if subject.type.startswith(DYNAMIC) and kind in ("GpuDriver", "DriverHost", "HostDriver"):
+    if subject.type == f"{DYNAMIC}GpuDriver":
         version = subject.props.get("version") or subject.props.get("driver_version")
         if subject.props.get("source") != "operator" and version in (None, "", "latest"):
             yield "the NVIDIA driver has no exact version: machines get whatever is newest on that day"

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from components.caas.program import LABEL
 from prometheus_client.parser import text_string_to_metric_families
 
-from components.caas.program import LABEL
 from components.caas.programs import API_METRICS_PORT, CONTROLLERS_PORT, DEVICE_PLUGIN_PORT
 from gpuclusters.cli.access import container_api
 from gpuclusters.cli.project import Project

@@ -7,15 +7,14 @@ from typing import Any
 import pulumi
 import pytest
 
-from components.caas.kata_runtime import KataRuntime, KataRuntimeArgs
-from components.caas.program_network import ProgramNetwork, ProgramNetworkArgs
-from components.caas.programs import Programs, ProgramsArgs
+from components.caas.kata import KataRuntimeArgs, runtime_class
+from components.caas.programs import ProgramNetwork, ProgramNetworkArgs, Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
-from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
-from components.caas.tenant import Tenant, TenantArgs
+from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
 from gpuclusters.tenancy import admission as admission_policy
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import model as tenancy_resource
+from gpuclusters.tenancy.model import Quota, TenancySpec
 from gpuclusters.tenancy.programs import Accounts, Place, Reach
 from tests.components.recorder import record
 
@@ -24,10 +23,12 @@ def tenant_args(**changes: Any) -> TenantArgs:
     values: dict[str, Any] = {
         "cluster": "test",
         "kubeconfig": "kubeconfig",
-        "tenant": "acme",
-        "namespace": "tenant-acme",
-        "tenancy": {"gpus": 4, "quota": {"hard": {"requests.nvidia.com/pgpu": "4"}}},
-        "requires": [],
+        "tenancy": TenancySpec(
+            tenant="acme",
+            namespace="tenant-acme",
+            gpus=4,
+            quota=Quota(hard={"requests.nvidia.com/pgpu": "4"}),
+        ),
     }
     return TenantArgs(**{**values, **changes})
 
@@ -44,7 +45,7 @@ def test_a_runtime_class_states_what_a_vm_costs(preview: bool) -> None:
         overhead_memory="10240Mi",
         node_selector={"nvidia.com/cc.ready.state": "false"},
     )
-    engine = record(lambda: KataRuntime("kata", args), preview=preview)
+    engine = record(lambda: runtime_class("kata", args), preview=preview)
     (made,) = engine.of(":RuntimeClass").values()
     assert made["handler"] == made["metadata"]["name"] == "kata-qemu-nvidia-gpu"
     assert made["overhead"]["podFixed"] == {"cpu": "1000m", "memory": "10240Mi"}
@@ -80,7 +81,8 @@ def test_a_tenant_is_its_tenancy_and_the_proof_that_it_holds(preview: bool) -> N
     engine = record(lambda: Tenant("acme", tenant_args()), preview=preview)
     assert [t.rsplit(":", 1)[-1] for t in engine.types()] == ["Tenant", "TenancyPolicy"]
     (proof,) = engine.of("TenancyPolicy").values()
-    assert proof["namespace"] == "tenant-acme"
+    assert (proof["tenant"], proof["namespace"]) == ("acme", "tenant-acme")
+    assert not {"tenant", "namespace"} & set(proof["spec"]), "they are inputs of their own"
     assert proof["spec"]["quota"]["hard"] == {"requests.nvidia.com/pgpu": "4"}
 
 
@@ -101,9 +103,7 @@ def test_the_kubeconfig_is_a_secret_wherever_it_goes() -> None:
 
     def declare() -> object:
         tenant = Tenant("acme", tenant_args(kubeconfig=pulumi.Output.secret("kubeconfig")))
-        return pulumi.Output.all(tenant.ready, tenant.namespace).apply(
-            lambda _: secret.append(True)
-        )
+        return tenant.ready.apply(lambda _: secret.append(True))
 
     engine = record(declare)
     assert secret == [True]

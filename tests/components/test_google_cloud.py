@@ -9,7 +9,7 @@ import pulumi
 import pytest
 import yaml
 
-from components.gcp.firewall import GcpFirewallArgs
+from components.gcp import GcpPoolArgs
 from gpuclusters.config import gcp_plan
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.domain import gcp_cloud_init, gcp_ports
@@ -80,9 +80,6 @@ def test_what_a_cluster_on_google_cloud_is_made_of(lab: Recorder) -> None:
         "gcp:projects/iAMMember:IAMMember",
         "gcp:projects/iAMMember:IAMMember",
         "gcp:serviceaccount/account:Account",
-        "gpu-clusters:gcp:GcpFirewall",
-        "gpu-clusters:gcp:GcpIdentity",
-        "gpu-clusters:gcp:GcpNetwork",
         "gpu-clusters:gcp:GcpPool",
         *["gpu-clusters:gcp:GpuMachine"] * 3,
         *["gpu-clusters:gpu:FirstLogin"] * 3,
@@ -114,8 +111,23 @@ def test_only_iap_may_open_ssh_and_nodes_reach_each_other_on_the_needed_ports(
 
 def test_a_rule_for_the_whole_internet_is_refused() -> None:
     with pytest.raises(pulumi.RunError, match="is the whole internet"):
-        GcpFirewallArgs(
-            project="p", network="n", cluster="c", ssh_sources=["0.0.0.0/0"], between_nodes=()
+        GcpPoolArgs(
+            project="p",
+            region="r",
+            cluster="c",
+            owner="o",
+            network=None,
+            network_project="p",
+            network_path="n",
+            ssh_sources=["0.0.0.0/0"],
+            between_nodes=(),
+            account_id="a",
+            roles=(),
+            machines={},
+            needs={},
+            user="ops",
+            authorized_keys=(),
+            through_iap=False,
         )
 
 
@@ -200,7 +212,7 @@ def test_a_machine_is_reached_as_the_configuration_says(
 ) -> None:
     seen: list[Any] = []
     recorder = declared(seen, access=access)
-    connection = seen[0].connections["gpu-1"]
+    connection = seen[0]["gpu-1"].connection
     assert ("iap" in connection.as_input()) is tunnel
     assert connection.host == "gpu-1"
     assert recorder.of(":GcpMachine")["gpu-1-machine"]["public_address"] is not tunnel

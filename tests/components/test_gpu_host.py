@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
-from components.caas.gpu_host import GpuHost, GpuHostArgs, RuntimeDropIns
-from components.caas.host_preparation import HostPreparationArgs
-from components.caas.service_vm import ServiceVmArgs
+from components.caas.gpu_host import (
+    GpuHost,
+    GpuHostArgs,
+    HostPreparation,
+    HostPreparationArgs,
+    RuntimeDropIns,
+)
 from components.host_connection import HostConnection
 from gpuclusters.boot import model as host_boot
+from gpuclusters.domain.preflight_expects import Expects
 from gpuclusters.fabric.table import Board
 from gpuclusters.host import drop_ins
 from gpuclusters.service_vm.model import LAB_IMAGE
@@ -56,14 +61,11 @@ def host_args(
             private_key=private_key,
             kernel_arguments=["intel_iommu=on", "iommu=pt"],
             files=host_boot.host_files(),
-            vfio_functions=[function.model_dump() for function in functions],
+            functions=functions,
         ),
-        "expects": {"gpus": {str(n): address for n, address in board.gpus.items()}},
-        "service_vm": ServiceVmArgs(
-            connection=connection,
-            board=board,
-            settings=VM,
-        ),
+        "expects": Expects(gpus={str(n): address for n, address in board.gpus.items()}),
+        "board": board,
+        "service_vm": VM,
         "baseboard": "hgx-h100",
         "table": None,
         "partitions": [1, 2],
@@ -145,3 +147,42 @@ def test_units_are_restarted_when_what_they_read_should_change() -> None:
     command = engine.of("remote:Command")["hgx-01-reload-runtime"]
     assert command["triggers"] == ["for containerd", "for the kubelet"]
     assert command["create"].endswith("containerd.service kubelet.service")
+
+
+def prepared(**changes: Any) -> Recorder:
+    functions = vfio.board_functions(
+        gpus={n: f"0000:0{n}:00.0" for n in range(1, 9)},
+        gpu_pci_id="10de:2330",
+        switches=["0000:0a:00.0"],
+    )
+    values: dict[str, Any] = {
+        "connection": CONNECTION,
+        "private_key": None,
+        "kernel_arguments": ["intel_iommu=on", "iommu=pt"],
+        "files": host_boot.host_files(),
+        "functions": functions,
+        "huge_pages_1g": {0: 8, 1: 8},
+        "packages": {"psmisc": None, "ovmf": "2024.02-2"},
+    }
+    args = HostPreparationArgs(**{**values, **changes})
+    return record(lambda: HostPreparation("hgx-01", args))
+
+
+def test_what_a_machine_boots_with_is_told_in_full_and_it_is_rebooted_only_if_that_is_allowed() -> (
+    None
+):
+    engine = prepared()
+    (binding,) = engine.of("VfioBinding").values()
+    assert len(binding["functions"]) == 9
+    (boot,) = engine.of("HostBoot").values()
+    assert boot["huge_pages_1g"] == {"0": 8, "1": 8}
+    assert boot["reboot"] == "refuse", "nobody is rebooted who did not ask for it"
+    (allowed,) = prepared(may_reboot=True).of("HostBoot").values()
+    assert allowed["reboot"] == "allow"
+
+
+def test_packages_are_named_in_the_command_and_pinned_where_that_is_asked_for() -> None:
+    (command,) = prepared().of("remote:Command").values()
+    assert command["create"] == "sudo -n sh -s -- ovmf=2024.02-2 psmisc"
+    assert command["connection"]["hostKey"] == "ssh-ed25519 AAAA"
+    assert command["stdin"].startswith("#!/bin/sh")

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from components.chart import Chart
-from components.rke2.gpu_operator import GpuOperator, GpuOperatorArgs
-from components.rke2.gpu_ready import GpuReady, GpuReadyArgs
-from components.rke2.gpu_sharing import GpuSharing, GpuSharingArgs, MigNode
+from components.helm import Chart
+from components.rke2.gpu_operator import (
+    GpuOperator,
+    GpuOperatorArgs,
+    GpuSharing,
+    GpuSharingArgs,
+    MigNode,
+)
 from gpuclusters.gpu_operator import objects
 from tests.components.recorder import Recorder, record
 
@@ -145,17 +149,3 @@ def test_time_slicing_is_chosen_by_a_label_that_is_taken() -> None:
     assert patch["metadata"]["name"] == "gpu-01"
     assert patch["metadata"]["labels"] == {"nvidia.com/device-plugin.config": "sliced"}
     assert patch["metadata"]["annotations"]["pulumi.com/patchForce"] == "true"
-
-
-def test_the_gate_expects_what_was_declared(preview: bool) -> None:
-    wanted = GpuReadyArgs(
-        cluster="gpus",
-        kubeconfig="k",
-        expected={"gpu-01": {"nvidia.com/gpu": 8}},
-        triggers=["v26.7.0"],
-    )
-    engine = record(lambda: GpuReady("gpus", wanted), preview=preview)
-    (gate,) = engine.of("GpuReadiness").values()
-    assert gate["expected"] == {"gpu-01": {"nvidia.com/gpu": 8}}
-    assert gate["triggers"] == ["v26.7.0"]
-    assert gate["timeout_seconds"] == 2400

@@ -7,9 +7,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from components.caas.kata_deploy import KataDeploy, KataDeployArgs
-from components.caas.tenant_storage import TenantStorage, TenantStorageArgs
-from components.chart import Chart
+from components.caas.kata import KataDeploy, KataDeployArgs
+from components.caas.storage import TenantStorage, TenantStorageArgs
+from components.helm import Chart
 from components.host_connection import HostConnection
 from gpuclusters.tenancy.volume import AccessMode, Mounter, TenantVolume
 from tests.components.recorder import record

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-
-import pulumi
 
 from components.host_connection import HostConnection
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
@@ -15,9 +12,9 @@ from tests.components.recorder import Recorder, record
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 
 
-def host(name: str, requires: Sequence[pulumi.Resource] = ()) -> Rke2Host:
+def host(name: str) -> Rke2Host:
     connection = HostConnection(host=name, address=name, port=22, user="ops", host_key=KEY)
-    return Rke2Host(connection=connection, requires=requires)
+    return Rke2Host(connection=connection)
 
 
 def cluster(**changes: Any) -> Recorder:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from components.chart import Chart
+from components.helm import Chart
 from components.rke2.metrics import Metrics, MetricsArgs
 from gpuclusters.domain.monitoring_stack import Monitoring
 from tests.components.recorder import Recorder, record
@@ -23,16 +21,15 @@ RANCHER = {
 ORIGIN = {"kind": Monitoring.KUBE_PROMETHEUS_STACK, "chart": CHART}
 
 
-def metrics(**changes: Any) -> tuple[Recorder, list[Metrics]]:
-    made: list[Metrics] = []
+def metrics(**changes: Any) -> Recorder:
     args: dict[str, Any] = {**ORIGIN, "expected": {"n0": {"nvidia.com/gpu": 8}}, **changes}
-    return record(lambda: made.append(Metrics("metrics", MetricsArgs(**args)))), made
+    return record(lambda: Metrics("metrics", MetricsArgs(**args)))
 
 
 def test_the_namespace_is_privileged_before_the_chart_and_dashboards_lie_where_grafana_looks() -> (
     None
 ):
-    recorder, (made,) = metrics()
+    recorder = metrics()
     (space,) = recorder.of("v1:Namespace").values()
     assert space["metadata"]["name"] == "monitoring"
     labels = space["metadata"]["labels"]
@@ -49,12 +46,10 @@ def test_the_namespace_is_privileged_before_the_chart_and_dashboards_lie_where_g
         assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
         (text,) = dashboard["data"].values()
         assert json.loads(text)["uid"].startswith("gpu-clusters-rke2-")
-    assert [type(one).__name__ for one in made.ready] == ["Release"]
-    assert made.namespace == "monitoring"
 
 
 def test_rules_say_what_each_node_must_offer_and_carry_the_charts_label() -> None:
-    recorder, _ = metrics()
+    recorder = metrics()
     (rule,) = recorder.of(":PrometheusRule").values()
     assert rule["metadata"]["labels"]["release"] == "kube-prometheus-stack"
     (expected,) = rule["spec"]["groups"][0]["rules"]
@@ -62,7 +57,7 @@ def test_rules_say_what_each_node_must_offer_and_carry_the_charts_label() -> Non
 
 
 def test_rancher_has_its_kinds_in_a_release_of_their_own_and_its_own_place_for_dashboards() -> None:
-    recorder, (made,) = metrics(**RANCHER)
+    recorder = metrics(**RANCHER)
     releases = {r["name"]: r for r in recorder.of("helm.sh/v3:Release").values()}
     assert set(releases) == {"rancher-monitoring-crd", "rancher-monitoring"}
     assert {r["namespace"] for r in releases.values()} == {"cattle-monitoring-system"}
@@ -70,12 +65,3 @@ def test_rancher_has_its_kinds_in_a_release_of_their_own_and_its_own_place_for_d
     assert {m["metadata"]["namespace"] for m in recorder.of("v1:ConfigMap").values()} == {
         "cattle-dashboards"
     }
-    assert made.namespace == "cattle-monitoring-system"
-
-
-def test_no_monitoring_owns_nothing_and_one_without_chart_is_refused() -> None:
-    recorder, (made,) = metrics(kind=Monitoring.NONE, chart=None)
-    assert recorder.types() == ["gpu-clusters:rke2:Metrics"]
-    assert made.ready == ()
-    with pytest.raises(ValueError, match="monitoring by rancher needs its chart"):
-        metrics(kind=Monitoring.RANCHER, chart=None)

@@ -1,4 +1,4 @@
-"""The proof of an rke2 cluster as a component, and as the provider sees its inputs."""
+"""The proof of an rke2 cluster as it is declared, and as the provider sees its inputs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from components.rke2.proof import Proof, ProofArgs
-from gpuclusters.proof.resource import ProofRunProvider
+from gpuclusters.proof.resource import ProofRun, ProofRunProvider
 from tests.components.recorder import record
 
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
@@ -20,21 +19,20 @@ def declared(**changes: Any) -> dict[str, Any]:
         "kubeconfig": "clusters: []",
         "level": "L1",
         "nodes": [NODE],
-        "tests": {"matmul": {"image": IMAGE, "cuda_major": 12}},
+        "matmul": {"image": IMAGE, "cuda_major": 12},
+        "programs": "a" * 64,
         "driver": "580.178.04",
         "operator": "v26.7.0",
     }
-    recorder = record(lambda: Proof("proof", ProofArgs(**(args | changes))))
-    assert recorder.types() == ["gpu-clusters:gpu:ProofRun", "gpu-clusters:rke2:Proof"]
+    recorder = record(lambda: ProofRun("proof", **(args | changes)))
     (inputs,) = recorder.of(":ProofRun").values()
     return {k: v for k, v in inputs.items() if v is not None}
 
 
-def test_what_a_component_declares_the_provider_takes() -> None:
+def test_what_is_declared_the_provider_takes() -> None:
     inputs = declared()
     provider = ProofRunProvider()
     assert provider.check({}, inputs).failures == []
-    assert len(inputs["programs"]) == 64
     assert not provider.diff("prod/proof", inputs, inputs).changes
 
 
@@ -60,8 +58,8 @@ def test_a_proof_that_went_stale_is_a_difference() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"tests": {"matmul": {"image": "pytorch:latest", "cuda_major": 12}}}, "by its digest"),
-        ({"tests": {}}, "level L1 needs it"),
+        ({"matmul": {"image": "pytorch:latest", "cuda_major": 12}}, "by its digest"),
+        ({"matmul": None}, "level L1 needs it"),
         ({"level": "L9"}, "L9"),
     ],
 )

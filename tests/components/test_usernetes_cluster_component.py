@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -24,11 +23,9 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZG
 NODE = ":UsernetesNode"
 
 
-def host(name: str, number: int, requires: Sequence[pulumi.Resource] = ()) -> UsernetesHost:
+def host(name: str, number: int) -> UsernetesHost:
     connection = HostConnection(host=name, address="192.0.2.1", port=22, user="ops", host_key=KEY)
-    return UsernetesHost(
-        connection=connection, account="ubuntu", number=number, gpus=4, requires=requires
-    )
+    return UsernetesHost(connection=connection, account="ubuntu", number=number, gpus=4)
 
 
 def cluster(*workers: UsernetesHost, **changes: Any) -> Recorder:

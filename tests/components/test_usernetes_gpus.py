@@ -1,4 +1,4 @@
-"""The device plugin and the proof of a rootless cluster as components, and as their providers see them."""
+"""The device plugin and the proof of a rootless cluster as declared, and as their providers see them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
-from components.usernetes.proof import TrainingProof, TrainingProofArgs
 from gpuclusters.domain.usernetes_versions import version_set
 from gpuclusters.proof.ladder_inputs import LadderInputs
-from gpuclusters.proof.resource import PluginGateProvider, TrainingProofProvider
+from gpuclusters.proof.resource import PluginGateProvider, TrainingProof, TrainingProofProvider
 from tests.components.recorder import Recorder, record
 
 NODES = {"a": 2, "b": 2}
@@ -36,8 +35,9 @@ def proof(**changes: Any) -> Recorder:
         "nodes": [{"name": name, "gpus": gpus} for name, gpus in NODES.items()],
         "training": {"image": IMAGE},
         "versions": {"driver": "580.159.04"},
+        "programs": "a" * 64,
     }
-    return record(lambda: TrainingProof("proof", TrainingProofArgs(**(args | changes))))
+    return record(lambda: TrainingProof("proof", **(args | changes)))
 
 
 def of(recorder: Recorder, kind: str) -> dict[str, Any]:
@@ -98,18 +98,11 @@ def test_the_gate_takes_what_the_component_declares_and_tells_of_drift() -> None
     assert of(plugin(), ":RuntimeClass")["handler"] == "nvidia"
 
 
-def test_the_proof_is_one_resource_whose_inputs_are_the_ladders() -> None:
-    recorder = proof(vector_add={"timeout_seconds": 60})
-    assert recorder.types() == [
-        "gpu-clusters:gpu:TrainingProof",
-        "gpu-clusters:usernetes:TrainingProof",
-    ]
-    inputs = of(recorder, "gpu-clusters:gpu:TrainingProof")
+def test_the_inputs_of_the_proof_are_the_ladders() -> None:
+    inputs = of(proof(vector_add={"timeout_seconds": 60}), "gpu-clusters:gpu:TrainingProof")
     assert TrainingProofProvider().check({}, inputs).failures == []
     wanted = LadderInputs.model_validate(inputs)
     assert wanted.vector_add.timeout_seconds == 60
-    assert wanted.programs is not None
-    assert len(wanted.programs) == 64
     assert not TrainingProofProvider().diff("v100/ladder", inputs, inputs).changes
 
 
@@ -126,11 +119,6 @@ def test_other_versions_nodes_or_training_climb_again_in_place(changes: dict[str
     difference = TrainingProofProvider().diff("v100/ladder", before, after)
     assert difference.changes
     assert difference.replaces == []
-
-
-def test_below_the_clusters_rungs_nothing_is_left_to_show() -> None:
-    recorder = proof(rung=4, training=None)
-    assert recorder.types() == ["gpu-clusters:usernetes:TrainingProof"]
 
 
 def test_a_refresh_that_finds_another_node_is_a_difference() -> None:

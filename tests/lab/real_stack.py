@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from components.caas.kata_runtime import KataRuntime
+from components.caas.kata import runtime_class
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
-from components.caas.tenancy_api import TenancyApi, TenancyApiArgs
+from components.caas.tenancy import TenancyApi, TenancyApiArgs
 from gpuclusters.cdi import model as cdi
 from gpuclusters.cdi.resource import CdiSpecProvider
 from gpuclusters.config.caas import CaasConfig
@@ -241,7 +241,7 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
             accounts=_CONFIG.programs.accounts, settings=configured(inventory), secrets=secrets
         )
         system = System("system", args)
-        KataRuntime("kata", kata.runtime(_CONFIG))
+        runtime_class("kata", kata.runtime(_CONFIG))
         TenancyApi(
             "tenancy",
             TenancyApiArgs(

@@ -73,3 +73,10 @@ def test_a_machine_that_is_made_anew_is_prepared_anew() -> None:
     for kind in (":GpuDriver", ":Rke2Node"):
         for inputs in made.of(kind).values():
             assert "machine" in inputs["connection"], "else nobody notices that it is another one"
+
+
+def test_without_monitoring_nothing_of_it_is_declared() -> None:
+    made = stack(hosts=GOOGLE, metrics={"kind": "none"})
+    assert not made.of(":Metrics")
+    assert not made.of(":PrometheusRule")
+    assert list(made.of(":Release")) == ["gpu-operator-release"]

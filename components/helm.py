@@ -1,14 +1,17 @@
-"""Where a Helm chart comes from: every component that installs one says it the same way."""
+"""Helm charts: where one comes from, and how it is installed."""
 
 from __future__ import annotations
 
 import hashlib
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pulumi
 import yaml
-from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
+from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +24,6 @@ class Chart:
     """None for a path, whose version stands in the chart."""
     repository: str | None = None
     """Address of a repository that is not OCI."""
-
-    @property
-    def repository_options(self) -> RepositoryOptsArgs | None:
-        """What a Helm release takes as its repository; None where the reference says it all."""
-        return RepositoryOptsArgs(repo=self.repository) if self.repository else None
 
     @property
     def release(self) -> str:
@@ -60,3 +58,41 @@ class Chart:
             inner = hashlib.sha256(file.read_bytes()).hexdigest()
             digest.update(f"{file.relative_to(path).as_posix()}\0{inner}\n".encode())
         return digest.hexdigest() if path.is_dir() else ""
+
+
+def install(
+    name: str,
+    chart: Chart,
+    opts: pulumi.ResourceOptions,
+    *,
+    release: str,
+    namespace: pulumi.Input[str],
+    values: Mapping[str, Any],
+    timeout_seconds: int,
+    skip_crds: bool | None = None,
+) -> Release:
+    """A release under a fixed name: a generated one would be another after each replacement.
+
+    A failed installation is left to be looked at, and what runs is not removed because one node was slow.
+    Two releases collide on what is cluster-scoped, so that the old one goes first.
+    """
+    seconds = f"{timeout_seconds}s"
+    own = pulumi.ResourceOptions(
+        delete_before_replace=True,
+        custom_timeouts=pulumi.CustomTimeouts(create=seconds, update=seconds, delete=seconds),
+    )
+    return Release(
+        name,
+        name=release,
+        chart=chart.reference,
+        version=chart.version,
+        repository_opts=RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
+        namespace=namespace,
+        values=dict(values),
+        timeout=timeout_seconds,
+        skip_crds=skip_crds,
+        atomic=False,
+        cleanup_on_fail=False,
+        max_history=5,
+        opts=pulumi.ResourceOptions.merge(own, opts),
+    )

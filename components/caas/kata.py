@@ -1,0 +1,140 @@
+"""Kata Containers: the runtime class by which a pod becomes a VM with GPUs, and Kata on the machines.
+
+The runtime class is not the chart's: it must be known at preview and outlive the chart.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import pulumi
+from pulumi_command import remote
+from pulumi_kubernetes.core.v1 import Namespace, NodePatch
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs, ObjectMetaPatchArgs
+from pulumi_kubernetes.node.v1 import OverheadArgs, RuntimeClass, SchedulingArgs
+
+from components import helm
+from components.helm import Chart
+from components.host_connection import HostConnection
+from components.kubernetes_objects import after, pod_security
+from gpuclusters.core import scripts
+from gpuclusters.kata import chart as kata_chart
+from gpuclusters.tenancy.model import HUGE_PAGES
+
+WAIT_SECONDS = 600
+"""Helm has waited for all nodes; a machine that is installed anew later gets its installer by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KataRuntimeArgs:
+    """Which runtime, and what a VM costs beside its containers."""
+
+    runtime_class: str
+    """Name of the RuntimeClass and of containerd's handler."""
+    overhead_cpu: str
+    overhead_memory: str
+    """Counted by the scheduler and by quotas for every pod, beside what its containers ask for."""
+    overhead_huge_pages: str | None = None
+    """Huge pages of 1 GiB that a VM has beside those of its containers; None if its memory is of none."""
+    node_selector: Mapping[str, str]
+
+
+def runtime_class(
+    name: str, args: KataRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+) -> RuntimeClass:
+    """The RuntimeClass. The handler behind it is installed by `KataDeploy`."""
+    pages = {HUGE_PAGES: args.overhead_huge_pages} if args.overhead_huge_pages else {}
+    fixed = {"cpu": args.overhead_cpu, "memory": args.overhead_memory, **pages}
+    selector = dict(args.node_selector)
+    return RuntimeClass(
+        f"{name}-runtime-class",
+        metadata=ObjectMetaArgs(name=args.runtime_class),
+        handler=args.runtime_class,
+        overhead=OverheadArgs(pod_fixed=fixed),
+        scheduling=SchedulingArgs(node_selector=selector) if selector else None,
+        opts=opts,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KataDeployArgs:
+    """What is installed where, and how long it may take."""
+
+    chart: Chart
+    values: Mapping[str, Any]
+    """As `kata_chart.chart_values` gives them."""
+    hosts: Mapping[str, HostConnection]
+    """The machines that get Kata, by name of their node."""
+    private_key: pulumi.Input[str] | None
+    node_labels: Mapping[str, str]
+    """Labels that this program sets on each node, among them those that `values` select by; none if the
+    nodes register with them."""
+    verification: Sequence[str]
+    """Arguments of scripts/kata/verify-kata.sh: what is looked for on every machine afterwards."""
+    timeout_seconds: int
+    """How long Helm waits until Kata is on all nodes; of the boot profile."""
+    namespace: str = kata_chart.NAMESPACE
+    requires: Mapping[str, Sequence[pulumi.Resource]] = field(default_factory=dict)
+    """What must be there first, by machine: its containerd drop-ins, its node. Kata waits for all of it, the
+    labels of a node for its own part only: a hundred machines times a hundred would be a large graph."""
+
+
+class KataDeploy(pulumi.ComponentResource):
+    """Kata is on all nodes, as declared.
+
+    Owns: the namespace, the labels by which machines are chosen, the Helm release, the look at every machine
+    afterwards.
+    """
+
+    def __init__(
+        self, name: str, args: KataDeployArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:KataDeploy", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        namespace = Namespace(
+            f"{name}-namespace",
+            # The installer mounts the machine's file system; nothing else belongs here.
+            metadata=ObjectMetaArgs(name=args.namespace, labels=pod_security("privileged")),
+            opts=child,
+        )
+        labels = [
+            NodePatch(
+                f"{node}-labels",
+                metadata=ObjectMetaPatchArgs(name=node, labels=dict(args.node_labels)),
+                opts=after(*args.requires.get(node, ()), opts=child),
+            )
+            for node in args.hosts
+            if args.node_labels
+        ]
+        immutable = [f"values.{path}" for path in kata_chart.IMMUTABLE]
+        release = helm.install(
+            f"{name}-release",
+            args.chart,
+            after(
+                *labels,
+                *chain.from_iterable(args.requires.values()),
+                opts=pulumi.ResourceOptions(parent=self, replace_on_changes=immutable),
+            ),
+            release=kata_chart.RELEASE,
+            namespace=namespace.metadata.name,
+            values=args.values,
+            timeout_seconds=args.timeout_seconds,
+        )
+        for node, connection in args.hosts.items():
+            remote.Command(
+                f"{node}-kata",
+                connection=connection.command_connection(args.private_key),
+                create=f"sudo -n sh -s -- --wait {WAIT_SECONDS} {shlex.join(args.verification)}",
+                stdin=scripts.read("kata/verify-kata.sh"),
+                # Again whenever something else is installed.
+                triggers=[list(args.verification), args.chart.version or "", dict(args.values)],
+                add_previous_output_in_env=False,
+                opts=after(
+                    release, opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True)
+                ),
+            )
+        self.register_outputs({})

@@ -1,0 +1,161 @@
+"""The Tenancy API with the rules for every tenant, and each tenant: what it may hold and reach.
+
+What must be there before the first tenant, and goes after the last: definitions, rules, the closed network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.admissionregistration.v1 import (
+    ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding,
+)
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.apiextensions.v1 import CustomResourceDefinition
+from pulumi_kubernetes.core.v1 import Secret
+
+from components.kubernetes_objects import after
+from gpuclusters.tenancy import admission as admission_policy
+from gpuclusters.tenancy import isolation
+from gpuclusters.tenancy.isolation import PULL_SECRET, TENANT_LABEL
+from gpuclusters.tenancy.model import TenancySpec
+from gpuclusters.tenancy.resource import TenancyPolicy
+
+
+# Rendered in Kubernetes' own spelling, which the SDK takes as it is but has no type for.
+def bound(
+    name: str, policy: str, spec: Any, binding: Any, parent: pulumi.Resource
+) -> ValidatingAdmissionPolicyBinding:
+    """A policy and its binding, which is what must be there for the policy to hold.
+
+    Args:
+        name: of the resource; the binding's ends with `-binding`.
+        policy: name of both objects.
+        spec: of the policy.
+        binding: spec of the binding.
+        parent: of both resources.
+    """
+    declared = ValidatingAdmissionPolicy(
+        name,
+        metadata={"name": policy},
+        spec=spec,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    return ValidatingAdmissionPolicyBinding(
+        f"{name}-binding",
+        metadata={"name": policy},
+        spec=binding,
+        opts=after(declared, opts=pulumi.ResourceOptions(parent=parent)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenancyApiArgs:
+    """What holds for all tenants of a cluster."""
+
+    custom_resource_definitions: Sequence[Mapping[str, Any]]
+    runtime_classes: Sequence[str]
+    runtime_selector: Sequence[str]
+    gpu_resource: str
+    network: isolation.Network
+    huge_pages: bool
+    """Whether VMs are of huge pages."""
+    controllers: str
+    """User name of the account that grants leases: it alone lets pods go that ask for GPUs."""
+
+
+class TenancyApi(pulumi.ComponentResource):
+    """Owns the definitions, the rules for pods and services, and the closed network of all tenants."""
+
+    def __init__(
+        self, name: str, args: TenancyApiArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:TenancyApi", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        for definition in args.custom_resource_definitions:
+            CustomResourceDefinition(
+                f"{name}-{definition['metadata']['name']}",
+                metadata=definition["metadata"],
+                spec=definition["spec"],
+                opts=child,
+            )
+        pods = admission_policy.pod_policy(
+            runtime_classes=args.runtime_classes,
+            runtime_selector=args.runtime_selector,
+            gpu_resource=args.gpu_resource,
+            huge_pages=args.huge_pages,
+            controllers=args.controllers,
+        )
+        services = admission_policy.service_policy()
+        for rule, policy, spec in (
+            ("pods", admission_policy.POD_POLICY, pods),
+            ("services", admission_policy.SERVICE_POLICY, services),
+        ):
+            bound(f"{name}-{rule}", policy, spec, admission_policy.policy_binding(policy), self)
+        CustomResource(
+            f"{name}-network",
+            api_version="cilium.io/v2",
+            kind="CiliumClusterwideNetworkPolicy",
+            metadata={"name": isolation.BASELINE},
+            spec=isolation.baseline(args.network),
+            opts=child,
+        )
+        self.register_outputs({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantArgs:
+    """What one tenant gets and what it is kept in."""
+
+    cluster: str
+    kubeconfig: pulumi.Input[str]
+    tenancy: TenancySpec
+    registry_credentials: pulumi.Input[str] | None = None
+    """What its pods pull with, as a `.dockerconfigjson`; a secret."""
+    adopt: bool = False
+    """Whether a Tenancy that is there already is taken over, if it says this."""
+
+
+class Tenant(pulumi.ComponentResource):
+    """A Tenancy, from which the controller in the cluster makes the namespace and all that is in it.
+
+    A tenant is ready when every part of its isolation is enforced, not merely created.
+    """
+
+    ready: pulumi.Output[bool]
+
+    def __init__(
+        self, name: str, args: TenantArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:caas:Tenant", name, None, opts)
+        child, spec = pulumi.ResourceOptions(parent=self), args.tenancy.document()
+        tenant, namespace = spec.pop("tenant"), spec.pop("namespace")
+        proof = TenancyPolicy(
+            f"{name}-policy",
+            cluster=args.cluster,
+            kubeconfig=args.kubeconfig,
+            tenant=tenant,
+            namespace=namespace,
+            spec=spec,
+            adopt=args.adopt,
+            opts=child,
+        )
+        if args.registry_credentials is not None:
+            Secret(
+                f"{name}-registry-credentials",
+                metadata={
+                    "name": PULL_SECRET,
+                    "namespace": namespace,
+                    "labels": {TENANT_LABEL: tenant},
+                },
+                type="kubernetes.io/dockerconfigjson",
+                string_data={".dockerconfigjson": args.registry_credentials},
+                # The controller makes the namespace.
+                opts=after(proof, opts=child),
+            )
+        self.ready = proof.ready
+        self.register_outputs({"ready": self.ready, "namespace": namespace})

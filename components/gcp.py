@@ -1,0 +1,287 @@
+"""The machines of one cluster on Google Cloud and what they stand in: network, firewall, account.
+
+Owns: the network where it is ours (subnet, router, NAT), the firewall's rules, the account with its roles,
+the machines with boot disk and host key. Deliberately does not own: rules that others put into the network,
+keys of the account, which nobody needs, what is installed on a machine later. Where a machine is, decides
+`GcpMachine`: the first zone that has room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
+
+import pulumi
+from pulumi_gcp import compute, projects, serviceaccount
+
+from components.host_connection import HostConnection
+from components.kubernetes_objects import after
+from gpuclusters.core import scripts
+from gpuclusters.domain import gcp_cloud_init
+from gpuclusters.domain.gcp_cloud_init import Boot
+from gpuclusters.domain.gcp_ports import Allowed
+from gpuclusters.providers.first_login import FirstLogin
+from gpuclusters.providers.gcp_machine import GcpMachine
+from gpuclusters.providers.gcp_quota import GcpQuota
+from gpuclusters.providers.ssh_host_key import SshHostKey
+
+SSH_PORT = 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuMachineArgs:
+    """What a machine needs to know."""
+
+    host: str
+    """Its name in the configuration, and of its node."""
+    inputs: Mapping[str, Any]
+    """What it is made of, but for account and boot data."""
+    service_account: pulumi.Input[str]
+    """Address of the account that it acts as."""
+    user: str
+    authorized_keys: Sequence[str]
+    through_iap: bool
+    """Whether SSH goes through Identity-Aware Proxy, and not to its address."""
+
+
+class GpuMachine(pulumi.ComponentResource):
+    """Machine `<name>-machine`, its key `<name>-host-key`, and that it lets us in: `<name>-login`.
+
+    Its first SSH connection is verified already.
+    """
+
+    connection: HostConnection
+    """How it is reached; its key is the one that it was given."""
+
+    def __init__(
+        self, name: str, args: GpuMachineArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:gcp:GpuMachine", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        key = SshHostKey(f"{name}-host-key", machine=args.inputs["name"], opts=child)
+        boot = Boot(
+            user=args.user,
+            authorized_keys=args.authorized_keys,
+            files={file: scripts.read(f"gcp/{file}") for file in gcp_cloud_init.PLACES},
+        )
+        user_data = pulumi.Output.all(key.private_key, key.public_key).apply(
+            lambda pair: gcp_cloud_init.user_data(boot, private_key=pair[0], public_key=pair[1])
+        )
+        machine = GcpMachine(
+            f"{name}-machine",
+            inputs={
+                **args.inputs,
+                "service_account": args.service_account,
+                "user_data": pulumi.Output.secret(user_data),
+            },
+            opts=child,
+        )
+        tunnel: dict[str, pulumi.Input[Any]] = {
+            "project": args.inputs["project"],
+            "zone": machine.zone,
+            "instance": args.inputs["name"],
+        }
+        self.connection = HostConnection(
+            host=args.host,
+            address=machine.address,
+            port=SSH_PORT,
+            user=args.user,
+            host_key=key.public_key,
+            iap=tunnel if args.through_iap else None,
+            machine=machine.instance_id,
+        )
+        FirstLogin(
+            f"{name}-login",
+            connection=self.connection.as_input(),
+            instance=machine.instance_id,
+            opts=child,
+        )
+        self.register_outputs({"zone": machine.zone, "address": machine.address})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnNetwork:
+    """A network of the cluster's own."""
+
+    cidr: str
+    mtu: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GcpPoolArgs:
+    """What the machines of a cluster have in common."""
+
+    project: str
+    region: str
+    cluster: str
+    """Begins the names of network, rules and account; the machines carry it as their network tag."""
+    owner: str
+    """The stack, as the machines' label says it."""
+    network: OwnNetwork | None
+    """None: somebody else's."""
+    network_project: str
+    network_path: str
+    """From `projects/` on."""
+    ssh_sources: Sequence[str]
+    """Ranges that may open SSH."""
+    between_nodes: Sequence[Allowed]
+    """What the cluster type needs from node to node. Google lets nothing in that no rule names."""
+    account_id: str
+    """The account's name before the @: 6 to 30 characters."""
+    roles: Sequence[str]
+    """Of the account in the project."""
+    machines: Mapping[str, Mapping[str, Any]]
+    """What each is made of, by host."""
+    needs: dict[str, dict[str, float]]
+    """What each counts for in quotas, by its name on Google Cloud and metric."""
+    user: str
+    authorized_keys: Sequence[str]
+    through_iap: bool
+
+    def __post_init__(self) -> None:
+        """Refuse a door that is open to everybody; the configuration should have done so before."""
+        for source in self.ssh_sources:
+            if IPv4Network(source).prefixlen == 0:
+                raise pulumi.RunError(
+                    f"SSH from {source} is the whole internet; name ranges or IAP"
+                )
+
+
+class GcpPool(pulumi.ComponentResource):
+    """Machines, made side by side once the quota `<name>-quota` is known to suffice."""
+
+    machines: Mapping[str, GpuMachine]
+    """By host."""
+
+    def __init__(
+        self, name: str, args: GcpPoolArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:gcp:GcpPool", name, None, opts)
+        self._name, self._args = name, args
+        self._child = pulumi.ResourceOptions(parent=self)
+        # Names are set, so the old one has to be gone before a new one can have its name.
+        self._named = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
+        network = self._network(args.network) if args.network is not None else []
+        before = [*network, *self._firewall(network)]
+        account = serviceaccount.Account(
+            f"{name}-account",
+            project=args.project,
+            account_id=args.account_id,
+            display_name=f"Machines of the cluster {args.cluster}",
+            opts=self._child,
+        )
+        before += [
+            projects.IAMMember(
+                f"{name}-{role.removeprefix('roles/').replace('.', '-')}",
+                project=args.project,
+                role=role,
+                member=account.member,
+                opts=self._child,
+            )
+            for role in args.roles
+        ]
+        quota = GcpQuota(
+            f"{name}-quota",
+            project=args.project,
+            region=args.region,
+            owner=args.owner,
+            machines=args.needs,
+            opts=self._child,
+        )
+        self.machines = {
+            host: GpuMachine(
+                host,
+                GpuMachineArgs(
+                    host=host,
+                    inputs=inputs,
+                    service_account=account.email,
+                    user=args.user,
+                    authorized_keys=args.authorized_keys,
+                    through_iap=args.through_iap,
+                ),
+                after(*before, quota, opts=self._child),
+            )
+            for host, inputs in args.machines.items()
+        }
+        self.register_outputs({})
+
+    def _network(self, own: OwnNetwork) -> list[pulumi.Resource]:
+        """One subnet, and a way out that is no way in."""
+        name, args = self._name, self._args
+        common: dict[str, Any] = {"project": args.project, "name": args.cluster}
+        network = compute.Network(
+            f"{name}-network",
+            auto_create_subnetworks=False,
+            routing_mode="REGIONAL",
+            mtu=own.mtu,
+            opts=self._named,
+            **common,
+        )
+        subnet = compute.Subnetwork(
+            f"{name}-subnet",
+            region=args.region,
+            network=network.id,
+            ip_cidr_range=own.cidr,
+            private_ip_google_access=True,
+            opts=self._named,
+            **common,
+        )
+        router = compute.Router(
+            f"{name}-router",
+            region=args.region,
+            network=network.id,
+            opts=self._named,
+            **common,
+        )
+        nat = compute.RouterNat(
+            f"{name}-nat",
+            region=args.region,
+            router=router.name,
+            nat_ip_allocate_option="AUTO_ONLY",
+            source_subnetwork_ip_ranges_to_nat="LIST_OF_SUBNETWORKS",
+            subnetworks=[{"name": subnet.id, "source_ip_ranges_to_nats": ["ALL_IP_RANGES"]}],
+            # Pulls of images by many pods open more connections than the default of 64 ports lets through.
+            enable_dynamic_port_allocation=True,
+            enable_endpoint_independent_mapping=False,
+            min_ports_per_vm=128,
+            max_ports_per_vm=4096,
+            log_config={"enable": True, "filter": "ERRORS_ONLY"},
+            opts=self._named,
+            **common,
+        )
+        return [subnet, nat]
+
+    def _firewall(self, network: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
+        """SSH from few, and each other on exactly the needed ports."""
+        args, opts = self._args, after(*network, opts=self._named)
+        common: dict[str, Any] = {
+            "project": args.network_project,
+            "network": args.network_path,
+            "direction": "INGRESS",
+            "target_tags": [args.cluster],
+        }
+        ssh = compute.Firewall(
+            f"{self._name}-ssh",
+            name=f"{args.cluster}-ssh",
+            description="SSH for those who look after the machines",
+            source_ranges=list(args.ssh_sources),
+            allows=[{"protocol": "tcp", "ports": [str(SSH_PORT)]}],
+            log_config={"metadata": "INCLUDE_ALL_METADATA"},
+            opts=opts,
+            **common,
+        )
+        nodes = compute.Firewall(
+            f"{self._name}-nodes",
+            name=f"{args.cluster}-nodes",
+            description="What nodes of the cluster send to each other",
+            source_tags=[args.cluster],
+            allows=[
+                compute.FirewallAllowArgs(protocol=one.protocol, ports=list(one.ports) or None)
+                for one in args.between_nodes
+            ],
+            opts=opts,
+            **common,
+        )
+        return [ssh, nodes]

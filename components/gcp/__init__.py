@@ -1,1 +1,0 @@
-"""Machines on Google Cloud and what they stand in: network, firewall, account."""

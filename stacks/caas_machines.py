@@ -1,0 +1,210 @@
+"""The HGX machines of a `caas` cluster, and its Kubernetes where it is made with RKE2.
+
+All machines are looked at first, then each is prepared on its own. RKE2 has servers of its own, and machines
+as agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.caas.gpu_host import GpuHost, GpuHostArgs, HostPreparationArgs, RuntimeDropIns
+from components.host_connection import HostConnection
+from components.kubernetes_objects import after
+from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
+from gpuclusters.config import rke2_settings, service_vm
+from gpuclusters.config.boot import boot_profile
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.caas_secrets import Secrets
+from gpuclusters.config.expectations import expects
+from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.config.machine_preparation import machine_preparation
+from gpuclusters.config.nodes import Node
+from gpuclusters.config.plan import CaasPlan, NodePlan
+from gpuclusters.domain.rke2_config import Settings
+from gpuclusters.host import drop_ins
+from gpuclusters.providers.fleet_preflight import FleetPreflight
+from stacks import hosts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """The machines of a cluster."""
+
+    fit: pulumi.Resource
+    """All of them were found fit: what changes a machine of the cluster waits for this."""
+    hosts: Mapping[str, GpuHost]
+    """By name."""
+
+
+def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines:
+    """The machines. None is changed before all of them were found fit."""
+    connections = {
+        node.name: hosts.connection(node.name, secrets.hosts[node.name]) for node in cluster.nodes
+    }
+    fit = FleetPreflight(
+        "preflight",
+        cluster=config.name,
+        machines=[
+            {
+                "connection": connections[node.name].as_input(),
+                "expects": expects(config, node).model_dump(mode="json"),
+            }
+            for node in config.nodes
+        ],
+    )
+    made = {
+        node.name: GpuHost(
+            node.name,
+            _host(config, cluster, node, stated, connections[node.name], secrets),
+            after(fit),
+        )
+        for node, stated in zip(cluster.nodes, config.nodes, strict=True)
+    }
+    return Machines(fit=fit, hosts=made)
+
+
+def _host(
+    config: CaasConfig,
+    cluster: CaasPlan,
+    node: NodePlan,
+    stated: Node,
+    reached: HostConnection,
+    secrets: Secrets,
+) -> GpuHostArgs:
+    own = config.own_table
+    return GpuHostArgs(
+        preparation=_preparation(config, stated, reached, secrets),
+        expects=expects(config, stated),
+        board=node.board,
+        service_vm=_service_vm(config, stated),
+        baseboard=cluster.preset.baseboard,
+        table={str(number): list(modules) for number, modules in own.items()} if own else None,
+        partitions=(
+            [cut.id for cut in node.partitions] if node.declared and node.layout is None else None
+        ),
+        layout=node.layout,
+        fabric_manager_host=cluster.fabric_manager_host,
+        # Not stated, it is that of Kata's image, which the rules hold equal to the fabric manager's.
+        guest_driver=config.versions.guest_driver or config.versions.fabric_manager,
+        cdi_kind=config.device_access.cdi_kind,
+        vfio=config.device_access.vfio.value,
+        drop_ins=_drop_ins(config),
+        protect_partitions=config.protect_partitions,
+    )
+
+
+def _service_vm(config: CaasConfig, node: Node) -> Mapping[str, Any]:
+    stated = service_vm.settings(config)
+    return {**stated, "adopt": stated["adopt"] or node.name in config.adopt.machines}
+
+
+def _preparation(
+    config: CaasConfig, node: Node, reached: HostConnection, secrets: Secrets
+) -> HostPreparationArgs:
+    wanted = machine_preparation(config, node)
+    return HostPreparationArgs(
+        connection=reached,
+        private_key=secrets.ssh_private_key,
+        kernel_arguments=wanted.kernel_arguments,
+        files=wanted.files,
+        functions=wanted.functions,
+        huge_pages_1g=wanted.huge_pages_1g,
+        packages=wanted.packages,
+        may_reboot=wanted.may_reboot,
+        reboot_timeout_seconds=wanted.reboot_timeout_seconds,
+        adopt=node.name in config.adopt.machines,
+    )
+
+
+def _drop_ins(config: CaasConfig) -> RuntimeDropIns | None:
+    if isinstance(config.kubernetes, Rke2Kubernetes):
+        return None  # it reads others, and only when it starts
+    return RuntimeDropIns(kubelet=_kubelet(config), containerd=_containerd(config))
+
+
+def _kubelet(config: CaasConfig) -> str:
+    return drop_ins.kubelet(
+        runtime_request_timeout_seconds=boot_profile(config).kubelet_request_timeout
+    )
+
+
+def _containerd(config: CaasConfig) -> str:
+    containerd = config.kubernetes.containerd
+    return drop_ins.containerd(
+        schema=drop_ins.ContainerdSchema(containerd.config_version.value),
+        enable_cdi=containerd.enable_cdi,
+        image_pull_progress_timeout_seconds=containerd.image_pull_progress_timeout_seconds,
+    )
+
+
+def kubernetes(
+    config: CaasConfig, secrets: Secrets, machines: Machines
+) -> tuple[pulumi.Output[str], Mapping[str, Sequence[pulumi.Resource]]]:
+    """The admin kubeconfig, and by machine what must be there before it can be used as a node."""
+    if isinstance(config.kubernetes, Rke2Kubernetes):
+        made = _rke2(config, config.kubernetes, secrets, machines)
+        joined = {
+            name: [*([machines.hosts[name]] if name in machines.hosts else []), node]
+            for name, node in made.nodes.items()
+        }
+        return made.kubeconfig, joined
+    if secrets.kubeconfig is None:
+        raise RuntimeError(f"no kubeconfig for kubernetes.source {config.kubernetes.source}")
+    return secrets.kubeconfig, {name: [host] for name, host in machines.hosts.items()}
+
+
+def _rke2(
+    config: CaasConfig, cluster: Rke2Kubernetes, secrets: Secrets, machines: Machines
+) -> Rke2Cluster:
+    servers = [server.name for server in cluster.servers]
+    address = cluster.registration_address or _only_address(config, cluster)
+    endpoints = {**secrets.hosts, **secrets.servers}
+
+    def host(name: str) -> Rke2Host:
+        # Servers too wait for all machines, so that none is changed in vain.
+        before = machines.hosts.get(name, machines.fit)
+        return Rke2Host(connection=hosts.connection(name, endpoints[name]), after=before)
+
+    return Rke2Cluster(
+        config.name,
+        Rke2ClusterArgs(
+            version=cluster.version,
+            artifacts=rke2_settings.artifacts(cluster),
+            settings=_settings(config, cluster, address),
+            servers=[host(name) for name in servers],
+            agents=[host(node.name) for node in config.nodes if node.name not in servers],
+            agents_at_once=cluster.agents_at_once,
+            server_token=secrets.server_token,
+            agent_token=secrets.agent_token,
+            join_timeout_seconds=cluster.join_timeout_seconds,
+            drain_timeout_seconds=cluster.drain_timeout_seconds,
+            adopt=config.adopt.machines,
+        ),
+    )
+
+
+def _settings(config: CaasConfig, cluster: Rke2Kubernetes, address: str) -> Settings:
+    return rke2_settings.settings(
+        cluster,
+        registration_address=address,
+        kube_proxy_replacement=config.network.kube_proxy_replacement,
+        socket_lb_host_namespace_only=config.network.socket_lb_host_namespace_only,
+        dns_proxy=config.network.dns_proxy,
+        ingress_controller=getattr(config.api.exposure, "ingress_class", None) == "cilium",
+        kubelet_drop_in=_kubelet(config),
+        containerd_drop_in=_containerd(config),
+    )
+
+
+def _only_address(config: CaasConfig, cluster: Rke2Kubernetes) -> str:
+    """The address of the only server; that of the lab is this computer."""
+    (server,) = cluster.servers
+    if server.address is not None:
+        return server.address
+    machines = config.hosts.machines if config.hosts.source == "existing" else ()
+    return next((one.address for one in machines if one.name == server.name), "127.0.0.1")

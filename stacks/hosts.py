@@ -1,0 +1,59 @@
+"""The machines of a cluster: they exist, are simulated, or are made on Google Cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pulumi
+
+from components.host_connection import HostConnection
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.secrets import HostEndpoint
+from gpuclusters.domain.gcp_ports import Allowed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """By name."""
+
+    connections: Mapping[str, HostConnection]
+    made: Mapping[str, pulumi.Resource] = field(default_factory=dict)
+    """Those that are made here: to depend on before they are used."""
+
+
+def declare(
+    hosts: object,
+    endpoints: Mapping[str, HostEndpoint],
+    *,
+    cluster: str,
+    between_nodes: Sequence[Allowed],
+) -> Hosts:
+    """The machines of a cluster.
+
+    Args:
+        hosts: the section `hosts`.
+        endpoints: of machines that are not made here.
+        cluster: name of the cluster, with which names on Google Cloud begin.
+        between_nodes: what the cluster type needs from node to node.
+    """
+    if not isinstance(hosts, GcpHosts):
+        return Hosts(connections={name: connection(name, endpoints[name]) for name in endpoints})
+    # Its packages are large, and nobody else needs them.
+    from stacks import google_cloud
+
+    machines = google_cloud.declare(hosts, cluster=cluster, between_nodes=between_nodes)
+    return Hosts(
+        connections={name: one.connection for name, one in machines.items()}, made=machines
+    )
+
+
+def connection(name: str, machine: HostEndpoint) -> HostConnection:
+    """One machine of the configuration or of the lab."""
+    return HostConnection(
+        host=name,
+        address=machine.address,
+        port=machine.port,
+        user=machine.user,
+        host_key=machine.host_key,
+    )
