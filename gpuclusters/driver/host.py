@@ -13,8 +13,8 @@ from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.finding import Finding, Refused
 from gpuclusters.driver import decide, model
 from gpuclusters.driver.model import GpuDriverInputs, LiveDriver
+from gpuclusters.host.kubectl import KubectlHost, answering
 from gpuclusters.host.remote import SshNodeFiles
-from gpuclusters.rke2.control import Control, answering
 
 # A gigabyte over a slow mirror, and modules that are built for several kernels.
 INSTALL_SECONDS = 2400.0
@@ -30,7 +30,7 @@ class DriverCapability:
         self,
         inputs: GpuDriverInputs,
         host: SshHost,
-        servers: Sequence[Control],
+        servers: Sequence[KubectlHost],
         clock: Clock,
         reporter: Reporter,
     ) -> None:

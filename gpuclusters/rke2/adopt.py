@@ -99,7 +99,7 @@ def _differences(
     yield from _config(inputs, found)
     yield from _tokens(inputs, found, server_token)
     for path, content in sorted(inputs.files.items()):
-        digest = live.digests.get(path)
+        digest = live.file.get(path)
         if digest is not None and digest != sha256_of(content.encode()):
             yield f"{path} has other content (sha256 {digest[:12]})"
         elif digest is None and path not in _HARMLESS:

@@ -10,16 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
-
-import yaml
 
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import known_errors, rke2
 from gpuclusters.domain.rke2 import API_PORT, SUPERVISOR_PORT, Role, Version, parse_version
+from gpuclusters.host import node as nodes
 from gpuclusters.host.model import sha256_of
+from gpuclusters.host.node import ClusterNode
 from gpuclusters.rke2.model import (
-    ClusterNode,
     LiveCluster,
     LiveHost,
     LiveNode,
@@ -30,8 +28,6 @@ from gpuclusters.rke2.model import (
 
 CERTIFICATE_DAYS = 90
 """A start of RKE2 renews certificates that end within so many days, and nothing else does."""
-LONGEST_CLOCK_DIFFERENCE_SECONDS = 30
-"""More, and certificates that a server has just made are not valid yet on the host."""
 LEAST_FREE_MIB = 15 * 1024
 """The images of a release unpacked take some 8 GiB; the kubelet evicts pods from 85 % on."""
 LEAST_INOTIFY_INSTANCES = 8192
@@ -69,7 +65,7 @@ def machine(live: LiveHost, *, selinux: bool) -> Iterator[Finding]:
         problem = "it has no default route, without which RKE2 does not start"
         remedy = "add one; in a closed network that of a dummy interface is enough"
         yield Finding("rke2.default-route", problem, remedy)
-    if live.firewalld:
+    if live.firewalld == "active":
         problem = "firewalld runs, which drops the traffic of pods"
         remedy = "`systemctl disable --now firewalld`; close ports with Cilium's host firewall or nftables"
         yield Finding("rke2.firewalld", problem, remedy)
@@ -84,20 +80,20 @@ def machine(live: LiveHost, *, selinux: bool) -> Iterator[Finding]:
         problem = "SELinux enforces and the policy of RKE2 is not installed"
         remedy = "install the package rke2-selinux from rpm.rancher.io"
         yield Finding("rke2.selinux-policy", problem, remedy)
-    if live.stubs:
+    if live.stub:
         problem = (
-            f"{', '.join(live.stubs)} takes the place of all that RKE2 writes for containerd, which then "
+            f"{', '.join(live.stub)} takes the place of all that RKE2 writes for containerd, which then "
             "does not start"
         )
         remedy = (
             'remove it, or begin it with {{ template "base" . }}; a container toolkit left it there'
         )
-        yield Finding("rke2.containerd-template", problem, remedy, live.stubs)
+        yield Finding("rke2.containerd-template", problem, remedy, live.stub)
 
 
 def bare_machine(role: Role, live: LiveHost) -> Iterator[Finding]:
     """What keeps RKE2 from a host on which there is none yet."""
-    others = [unit for unit in live.running if unit in _OTHER_CLUSTERS]
+    others = [unit for unit in live.runs if unit in _OTHER_CLUSTERS]
     if others:
         problem = f"{', '.join(others)} runs there: the host is a node of another cluster"
         remedy = (
@@ -113,7 +109,7 @@ def bare_machine(role: Role, live: LiveHost) -> Iterator[Finding]:
         ports = ", ".join(map(str, taken))
         problem = f"something listens on port {ports} already, which RKE2 needs"
         yield Finding("rke2.port-in-use", problem, "find it with `ss -ltnp` and stop it")
-    if "docker.service" in live.running:
+    if "docker.service" in live.runs:
         problem = (
             "docker runs there, and its FORWARD policy is DROP: no packet of a pod gets through"
         )
@@ -183,7 +179,7 @@ def differing(inputs: Rke2NodeInputs, live: LiveHost) -> dict[str, str]:
     return {
         path: content
         for path, content in wanted.items()
-        if live.digests.get(path) != sha256_of(content.encode())
+        if live.file.get(path) != sha256_of(content.encode())
     }
 
 
@@ -236,27 +232,6 @@ def majority(inputs: Rke2NodeInputs, servers: Mapping[str, ClusterNode]) -> Iter
         yield Finding("rke2.majority-lost", problem, remedy)
 
 
-def readdressed(kubeconfig: str, inputs: Rke2NodeInputs) -> str:
-    """The kubeconfig that a server writes, with the fixed address and the cluster's name in it.
-
-    Raises:
-        ValueError: not a kubeconfig with exactly one cluster.
-    """
-    body, name, address = yaml.safe_load(kubeconfig), inputs.cluster, inputs.registration_address
-    try:
-        (cluster,), (user,), (context,) = body["clusters"], body["users"], body["contexts"]
-        parts = urlsplit(cluster["cluster"]["server"])
-        host = f"[{address}]" if ":" in address else address
-        netloc = f"{host}:{parts.port or 443}"
-        cluster["cluster"]["server"] = urlunsplit(parts._replace(netloc=netloc))
-        cluster["name"] = user["name"] = context["name"] = name
-        context["context"] = {**context["context"], "cluster": name, "user": name}
-        body["current-context"] = name
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("it is not a kubeconfig with one cluster") from error
-    return yaml.safe_dump(body, sort_keys=False)
-
-
 def _installed(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
     other = Role.AGENT if inputs.role is Role.SERVER else Role.SERVER
     if live.method == "rpm":
@@ -292,21 +267,9 @@ def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> It
         remedy = "name that server first in servers; this host then joins it"
         yield Finding("rke2.second-cluster", problem, remedy)
     if node is not None and not live.owner and not inputs.adopt:
-        state = "Ready" if node.ready else "not Ready"
-        problem = f"{inputs.cluster} has a node {inputs.node_name} already ({state}), and this host is not it"
-        remedy = (
-            "give the host another name; if it was reinstalled, `kubectl delete node "
-            f"{inputs.node_name}` first"
-        )
-        yield Finding("rke2.node-exists", problem, remedy)
-    difference = abs((live.clock if cluster.clock is None else cluster.clock) - live.clock)
-    if difference > LONGEST_CLOCK_DIFFERENCE_SECONDS:
-        problem = (
-            f"its clock and that of the servers are {difference} s apart, so that certificates are not valid "
-            "yet or any more"
-        )
-        remedy = "let chrony or systemd-timesyncd set both clocks (`timedatectl`)"
-        yield Finding("rke2.clock", problem, remedy)
+        yield nodes.name_taken("rke2.node-exists", inputs.cluster, inputs.node_name, node)
+    if cluster.clock is not None:
+        yield from nodes.clocks("rke2", live.clock, cluster.clock)
     for name, server in sorted(cluster.servers.items()):
         try:
             problem_ = rke2.skew_problem(parse_version(server.version), inputs.wanted)
@@ -322,7 +285,7 @@ def _host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
     for path in sorted(differing(inputs, live)):
         yield _join("rke2.file-changed", f"{path} differs", path)
     yield from unit(inputs.role, live)
-    if rke2.CONTAINERD_DROP_IN in inputs.contents() and live.imports_drop_ins is False:
+    if rke2.CONTAINERD_DROP_IN in inputs.contents() and live.drop_ins is False:
         problem = (
             f"{rke2.CONTAINERD_CONFIG} does not import {rke2.CONTAINERD_DROP_INS}/*.toml: Kata's handler and "
             f"{rke2.CONTAINERD_DROP_IN} are ignored"

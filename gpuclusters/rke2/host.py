@@ -11,19 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.kubectl_host import KubectlHost
-from gpuclusters.adapters.scripts import run_script
-from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.adapters.scripts import read_facts, run_script
+from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.core.converge import Clock, Reporter, Step, poll
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.domain import rke2
 from gpuclusters.domain.rke2 import Role
+from gpuclusters.host.kubectl import POLL_SECONDS, KubectlHost, answering
+from gpuclusters.host.node import ClusterNode, parse_node
 from gpuclusters.host.remote import SshNodeFiles
-from gpuclusters.rke2 import adopt, decide, model
-from gpuclusters.rke2.control import POLL_SECONDS, answering
+from gpuclusters.rke2 import adopt, decide
 from gpuclusters.rke2.model import (
     Artifacts,
-    ClusterNode,
     LiveCluster,
     LiveHost,
     LiveNode,
@@ -209,8 +208,9 @@ class SshRke2Host:
 
     def inspect(self, paths: Sequence[str]) -> LiveHost:
         """What is there."""
-        done = self._run("inspect", paths, "look at RKE2", repeatable=True)
-        return model.parse_live(done.stdout.decode(errors="replace"))
+        tried = "look at RKE2"
+        text = self._run("inspect", paths, tried, repeatable=True)
+        return read_facts(LiveHost, self._host, text, tried=tried)
 
     def configuration(self) -> tuple[Mapping[str, bytes], str]:
         """The files that RKE2 is configured by, and the token that a server keeps; all of it is secret."""
@@ -225,8 +225,8 @@ class SshRke2Host:
 
     def unreachable(self, address: str) -> str:
         """Why the servers cannot be reached from it; empty if they can."""
-        done = self._run("reach", [address], f"reach {address} from there", repeatable=True)
-        return "; ".join(done.stdout.decode(errors="replace").split("\n")).strip("; ")
+        said = self._run("reach", [address], f"reach {address} from there", repeatable=True)
+        return "; ".join(said.split("\n")).strip("; ")
 
     def claim(self, owner: str) -> None:
         """Mark the host as one of ours."""
@@ -234,18 +234,10 @@ class SshRke2Host:
 
     def fetch(self, version: str, artifacts: Artifacts) -> None:
         """Bring the artifacts, compared with their digests."""
-        self._run(
-            "fetch",
-            [
-                version,
-                artifacts.source.value,
-                artifacts.location,
-                artifacts.checksum,
-                *artifacts.images,
-            ],
-            f"get RKE2 {version} from {artifacts.location}",
-            timeout_seconds=FETCH_TIMEOUT_SECONDS,
-        )
+        where = [artifacts.source.value, artifacts.location, artifacts.checksum]
+        tried = f"get RKE2 {version} from {artifacts.location}"
+        arguments = [version, *where, *artifacts.images]
+        self._run("fetch", arguments, tried, timeout_seconds=FETCH_TIMEOUT_SECONDS)
 
     def prepare(self, *, cis: bool) -> None:
         """User, group, kernel parameters."""
@@ -261,24 +253,19 @@ class SshRke2Host:
 
     def install(self, version: str, artifacts: Artifacts, *, cis: bool) -> None:
         """Unpack what was fetched."""
-        self._run(
-            "install",
-            [version, "cis" if cis else "none", *artifacts.images],
-            f"install RKE2 {version}",
-            timeout_seconds=INSTALL_TIMEOUT_SECONDS,
-        )
+        arguments = [version, "cis" if cis else "none", *artifacts.images]
+        tried = f"install RKE2 {version}"
+        self._run("install", arguments, tried, timeout_seconds=INSTALL_TIMEOUT_SECONDS)
 
     def start(self, role: Role) -> str:
         """Enable and restart without waiting."""
-        done = self._run("start", [role.unit], f"start {role.unit}")
-        return done.stdout.decode(errors="replace").strip()
+        return self._run("start", [role.unit], f"start {role.unit}").strip()
 
     def progress(self, role: Role, since: str) -> Progress:
         """How far the unit is."""
-        done = self._run(
-            "progress", [role.unit, since], f"look how far {role.unit} is", repeatable=True
-        )
-        head, _, journal = done.stdout.decode(errors="replace").partition("\n")
+        tried = f"look how far {role.unit} is"
+        said = self._run("progress", [role.unit, since], tried, repeatable=True)
+        head, _, journal = said.partition("\n")
         active, _, restarts = head.strip().partition(" ")
         return Progress(active, int(restarts) if restarts.isdecimal() else 0, journal)
 
@@ -302,23 +289,9 @@ class SshRke2Host:
         """Remove RKE2 and all it left."""
         self._run("uninstall", [], "uninstall RKE2", timeout_seconds=INSTALL_TIMEOUT_SECONDS)
 
-    def _run(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        tried: str,
-        *,
-        repeatable: bool = False,
-        timeout_seconds: float | None = None,
-    ) -> Completed:
-        return run_script(
-            self._host,
-            f"rke2/{name}",
-            arguments,
-            tried=tried,
-            repeatable=repeatable,
-            timeout_seconds=timeout_seconds,
-        )
+    def _run(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> str:
+        done = run_script(self._host, f"rke2/{name}", arguments, tried=tried, **how)
+        return done.stdout.decode(errors="replace")
 
 
 class SshRke2Control(KubectlHost):
@@ -326,58 +299,18 @@ class SshRke2Control(KubectlHost):
 
     sought = "RKE2"
     drain_timeout = "drain-timeout-seconds"
-    drained = model.DRAINED
-
-    def node(self, name: str) -> ClusterNode | None:
-        """A node, or None."""
-        text = self._ask(["node", name], f"look at node {name}")
-        try:
-            return model.parse_node(text)
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._unreadable(f"look at node {name}") from error
+    script = "rke2/cluster"
 
     def servers(self) -> Mapping[str, ClusterNode]:
         """The servers, by node name."""
-        text = self._ask(["servers"], "list the servers")
+        tried = "list the servers"
         try:
-            items = json.loads(text)["items"]
-            nodes = {one["metadata"]["name"]: model.parse_node(json.dumps(one)) for one in items}
+            items = json.loads(self.ask(["servers"], tried))["items"]
+            return {one["metadata"]["name"]: parse_node(one) for one in items}
         except (ValueError, KeyError, TypeError) as error:
-            raise self._unreadable("list the servers") from error
-        return {name: node for name, node in nodes.items() if node is not None}
+            raise self.unreadable(tried) from error
 
     def label(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Set labels; None takes one away."""
         words = [f"{k}-" if v is None else f"{k}={v}" for k, v in sorted(labels.items())]
-        self._change(["label", name, *words], f"label node {name}")
-
-    def taint(self, name: str, changes: Sequence[str]) -> None:
-        """Set taints; one that ends with `-` is taken away."""
-        self._change(["taint", name, *changes], f"taint node {name}")
-
-    def delete(self, name: str) -> None:
-        """Delete the node and the password that its name is bound to."""
-        self._change(["delete", name], f"delete node {name}", timeout_seconds=300.0)
-
-    def _ask(self, arguments: Sequence[str], tried: str) -> str:
-        done = run_script(self._host, "rke2/cluster", arguments, tried=tried, repeatable=True)
-        return done.stdout.decode(errors="replace")
-
-    def _change(
-        self, arguments: Sequence[str], tried: str, timeout_seconds: float | None = None
-    ) -> Completed:
-        return run_script(
-            self._host,
-            "rke2/cluster",
-            arguments,
-            tried=tried,
-            timeout_seconds=timeout_seconds,
-        )
-
-    def _unreadable(self, tried: str) -> InvalidAnswerError:
-        return InvalidAnswerError(
-            self.place,
-            tried,
-            "kubectl answered something else than an object",
-            "run it by hand there",
-        )
+        self.change(["label", name, *words], f"label node {name}")

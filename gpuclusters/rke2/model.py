@@ -9,17 +9,24 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
+from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.domain import rke2, rke2_config
 from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.rke2 import Role, Version, parse_version
 from gpuclusters.domain.text import matches
 from gpuclusters.host.model import check_path
+from gpuclusters.host.node import ClusterNode
 
 SHORTEST_TOKEN = 16
-DRAINED = "gpu-clusters.dev/drained-for"
-"""Annotation of a node that was closed for an upgrade, so that a later run opens it again."""
 
 
 class Source(StrEnum):
@@ -136,49 +143,53 @@ class Rke2NodeInputs(BaseModel):
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class LiveHost:
-    """What is on the host now."""
+Number = Annotated[int, BeforeValidator(lambda said: said or 0)]
+"""0 where it cannot be told."""
+
+
+class LiveHost(Facts):
+    """What is on the host now: what `inspect.sh` prints."""
 
     version: str = ""
     """Of the program that is installed; empty if there is none."""
     method: str = ""
     """How it was installed: `tar` or `rpm`."""
-    active: Mapping[Role, str] = field(default_factory=dict)
-    """systemd's ActiveState of each unit."""
+    active: Mapping[str, str] = {}
+    """systemd's state by role."""
     applied: str = ""
     """Digest of what it last joined with; empty if that was never finished."""
     owner: str = ""
     """`cluster/host` that wrote the digest, or began to write."""
-    digests: Mapping[str, str] = field(default_factory=dict)
+    file: Mapping[str, str] = {}
     """sha256 of our files that are there, by path."""
-    clock: int = 0
+    clock: Number = 0
     """Seconds since 1970."""
     architecture: str = ""
-    default_route: bool = True
+    default_route: Yes = True
     selinux: str = ""
-    selinux_policy: bool = False
-    firewalld: bool = False
-    nm_cloud_setup: bool = False
+    selinux_policy: Yes = False
+    firewalld: str = ""
+    """systemd's state of it."""
+    nm_cloud_setup: Yes = False
     system: str = ""
     """ID of /etc/os-release."""
     cgroup: str = ""
     """`v1` or `v2`; empty where it cannot be told."""
-    free_mib: int = 1_000_000
+    free_mib: Number = 1_000_000
     """Space where RKE2 keeps images and etcd its data."""
-    apparmor_parser: bool = True
+    apparmor_parser: Yes = True
     """False where the kernel has AppArmor and nothing loads profiles."""
-    kernel_modules_extra: bool = True
+    kernel_modules_extra: Yes = True
     """False where the modules of iptables are in a package that is missing."""
-    running: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
     """Units of other clusters, container engines and network managers that run."""
     ports: frozenset[int] = frozenset()
     """TCP ports on which something listens."""
-    inotify: int = 0
-    """Instances that one user may have; 0 where it cannot be told."""
-    stubs: tuple[str, ...] = ()
+    inotify: Number = 0
+    """Instances that one user may have."""
+    stub: tuple[str, ...] = ()
     """Templates of containerd's configuration that leave out what RKE2 would write."""
-    imports_drop_ins: bool | None = None
+    drop_ins: Yes | None = None
     """Whether what RKE2 wrote for containerd imports drop-ins; None before its first start."""
     expires: str = ""
     """When the first of its certificates ends; empty if it has none."""
@@ -189,20 +200,6 @@ class LiveHost:
             return parse_version(self.version)
         except ValueError:
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterNode:
-    """The node as the API knows it."""
-
-    ready: bool
-    version: str
-    labels: Mapping[str, str]
-    unschedulable: bool
-    drained_for: str
-    """The release for which we drained it; empty if we did not."""
-    taints: frozenset[str] = frozenset()
-    """As `key=value:effect`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,72 +235,6 @@ class LiveNode:
     host: LiveHost
     cluster: LiveCluster | None = None
     kubeconfig: str = ""
-
-
-def parse_live(text: str) -> LiveHost:
-    """What `gpuclusters/rke2/scripts/inspect.sh` printed: `key value` lines."""
-    single: dict[str, str] = {}
-    digests: dict[str, str] = {}
-    running: list[str] = []
-    stubs: list[str] = []
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == "file":
-            digest, _, path = value.partition(" ")
-            digests[path] = digest
-        elif key == "runs":
-            running.append(value.strip())
-        elif key == "stub":
-            stubs.append(value.strip())
-        else:
-            single[key] = value.strip()
-    clock = single.get("clock", "")
-    return LiveHost(
-        version=single.get("version", ""),
-        method=single.get("method", ""),
-        active={role: single.get(f"active-{role}", "") for role in Role},
-        applied=single.get("applied", ""),
-        owner=single.get("owner", ""),
-        digests=digests,
-        clock=int(clock) if clock.isdecimal() else 0,
-        architecture=single.get("architecture", ""),
-        default_route=single.get("default-route", "yes") == "yes",
-        selinux=single.get("selinux", ""),
-        selinux_policy=single.get("selinux-policy") == "yes",
-        firewalld=single.get("firewalld") == "active",
-        nm_cloud_setup=single.get("nm-cloud-setup") == "enabled",
-        system=single.get("system", ""),
-        cgroup=single.get("cgroup", ""),
-        free_mib=int(single.get("free-mib") or 1_000_000),
-        apparmor_parser=single.get("apparmor-parser") != "no",
-        kernel_modules_extra=single.get("kernel-modules-extra") != "no",
-        running=tuple(running),
-        ports=frozenset(int(word) for word in single.get("ports", "").split() if word.isdecimal()),
-        inotify=int(single.get("inotify") or 0),
-        stubs=tuple(stubs),
-        imports_drop_ins={"yes": True, "no": False}.get(single.get("drop-ins", "")),
-        expires=single.get("expires", ""),
-    )
-
-
-def parse_node(text: str) -> ClusterNode | None:
-    """What `kubectl get node NAME --ignore-not-found -o json` printed; None if there is no such node."""
-    if not text.strip():
-        return None
-    body = json.loads(text)
-    metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
-    conditions = {one["type"]: one["status"] for one in status.get("conditions", ())}
-    return ClusterNode(
-        ready=conditions.get("Ready") == "True",
-        version=status.get("nodeInfo", {}).get("kubeletVersion", ""),
-        labels=metadata.get("labels") or {},
-        unschedulable=bool(spec.get("unschedulable")),
-        drained_for=(metadata.get("annotations") or {}).get(DRAINED, ""),
-        taints=frozenset(
-            f"{one['key']}={one.get('value', '')}:{one['effect']}"
-            for one in spec.get("taints") or ()
-        ),
-    )
 
 
 def taint_changes(

@@ -10,6 +10,7 @@ from pulumi.dynamic import CheckFailure, CheckResult, CreateResult, DiffResult
 
 from gpuclusters.core.converge import converge
 from gpuclusters.domain import rke2
+from gpuclusters.host import node
 from gpuclusters.providers import edge
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.generated_secret import GeneratedSecret
@@ -75,8 +76,15 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
             "joined": bool(host.applied) and decide.is_active(host, inputs.role),
             "installed_version": host.version,
             "certificate_expires": host.expires,
-            "kubeconfig": decide.readdressed(live.kubeconfig, inputs) if live.kubeconfig else "",
+            "kubeconfig": self._kubeconfig(inputs, live),
         }
+
+    def _kubeconfig(self, inputs: Rke2NodeInputs, live: LiveNode) -> str:
+        if not live.kubeconfig:
+            return ""
+        return node.readdressed(
+            live.kubeconfig, name=inputs.cluster, host=inputs.registration_address
+        )
 
     def is_absent(self, inputs: Rke2NodeInputs, live: LiveNode) -> bool:  # noqa: ARG002
         """Whether RKE2 is not on it."""

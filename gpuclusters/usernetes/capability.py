@@ -13,8 +13,9 @@ from gpuclusters.core.converge import Clock, Reporter, Step, poll
 from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.known_errors import last_words
+from gpuclusters.host.node import ClusterNode
 from gpuclusters.usernetes import cluster, decide
-from gpuclusters.usernetes.cluster import CONTROL_PLANE, ClusterNode, sync_faults
+from gpuclusters.usernetes.cluster import CONTROL_PLANE, sync_faults
 from gpuclusters.usernetes.control import SshNodeControl
 from gpuclusters.usernetes.decide import LivePlace, Meeting, Plan
 from gpuclusters.usernetes.host import MakeFailedError, SshNodeHost
@@ -138,7 +139,7 @@ class NodeCapability:
             host_ip = decide.address(inputs, live.host)
             variables = words(inputs.environment(host_ip))
             machine = inputs.connection.machine
-            host.claim(inputs.natural_id, machine, inputs.release, host_ip, variables)
+            host.claim(inputs.natural_id, machine, inputs.release, host_ip, *variables)
             if steps.fetch:
                 host.fetch(inputs.source)
             for name in steps.overlay:
@@ -256,10 +257,8 @@ class NodeCapability:
         """The taint of a control plane as it must be, and the node open again if we closed it."""
         inputs, control = self._inputs, self._control
         if inputs.is_control_plane and decide.taint_differs(inputs, node):
-            if inputs.schedule_on_control_plane:
-                control.untaint(inputs.node_name, CONTROL_PLANE)
-            else:
-                control.taint(inputs.node_name, f"{CONTROL_PLANE}:NoSchedule")
+            wanted = "-" if inputs.schedule_on_control_plane else ":NoSchedule"
+            control.taint(inputs.node_name, [f"{CONTROL_PLANE}{wanted}"])
         if node.drained_for:
             control.uncordon(inputs.node_name)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.driver.decide import gpu_count
+from gpuclusters.host import node as nodes
 from gpuclusters.host.model import sha256_of
-from gpuclusters.usernetes.cluster import CONTROL_PLANE, ClusterNode, flannel_fault, sync_faults
+from gpuclusters.host.node import ClusterNode
+from gpuclusters.usernetes.cluster import CONTROL_PLANE, flannel_fault, sync_faults
 from gpuclusters.usernetes.model import ABSENT, LiveNode, UsernetesNodeInputs
 
-LONGEST_CLOCK_DIFFERENCE_SECONDS = 30
-"""More, and a certificate that the control plane has just made is not valid yet on the host."""
 DEFAULT_RUNTIME, RUNTIME_MODE = "nvidia", "cdi"
 ALL = "all"
 """Name in the node's CDI specification that means every GPU."""
@@ -212,13 +212,7 @@ def _ownership(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> 
         yield Finding("usernetes.foreign", problem, remedy)
     if inputs.is_control_plane or node is None or host.owner == inputs.natural_id or known:
         return
-    state = "Ready" if node.ready else "not Ready"
-    yield Finding(
-        "usernetes.name-taken",
-        f"{inputs.cluster} has a node {inputs.node_name} already ({state}), and this host is not it",
-        "give the host another name; if its host is gone, `kubectl delete node "
-        f"{inputs.node_name}` first",
-    )
+    yield nodes.name_taken("usernetes.name-taken", inputs.cluster, inputs.node_name, node)
 
 
 def _volumes(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
@@ -244,14 +238,7 @@ def _volumes(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
 
 def _meeting(inputs: UsernetesNodeInputs, live: LiveNode, meeting: Meeting) -> Iterator[Finding]:
     """What would end a join badly, before a token is made; kubeadm would try for minutes."""
-    difference = abs(meeting.clock - live.clock)
-    if difference > LONGEST_CLOCK_DIFFERENCE_SECONDS:
-        yield Finding(
-            "usernetes.clock",
-            f"its clock and that of the control plane are {difference} s apart, so that certificates are "
-            "not valid yet or any more",
-            "let chrony or systemd-timesyncd set both clocks (`timedatectl`)",
-        )
+    yield from nodes.clocks("usernetes", live.clock, meeting.clock)
     if meeting.version and meeting.version != inputs.source.kubernetes:
         yield Finding(
             "usernetes.version-skew",
@@ -347,7 +334,7 @@ def _membership(inputs: UsernetesNodeInputs, live: LivePlace) -> Iterator[Findin
 
 def taint_differs(inputs: UsernetesNodeInputs, node: ClusterNode) -> bool:
     """Whether pods may run on a control plane that should have none, or the other way round."""
-    return (CONTROL_PLANE in node.taints) == inputs.schedule_on_control_plane
+    return node.has_taint(CONTROL_PLANE) == inputs.schedule_on_control_plane
 
 
 def node_faults(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from cryptography import x509
 
@@ -31,7 +32,7 @@ class MakeFailedError(Exception):
 
 
 class SshNodeHost:
-    """`NodeHost` of the domain: one round trip for each call."""
+    """One round trip for each call."""
 
     def __init__(self, host: SshHost, account: str) -> None:
         self._host = host
@@ -45,14 +46,12 @@ class SshNodeHost:
     def inspect(self) -> LiveNode:
         """What is there."""
         tried = "look at Usernetes"
-        done = self._run("inspect", (), tried, repeatable=True)
-        return read_facts(LiveNode, self._host, done.stdout.decode(errors="replace"), tried=tried)
+        text = self._run("inspect", (), tried, repeatable=True)
+        return read_facts(LiveNode, self._host, text, tried=tried)
 
-    def claim(
-        self, owner: str, machine: str, release: str, host_ip: str, variables: Sequence[str]
-    ) -> None:
-        """Mark the node as ours."""
-        self._run("claim", [owner, machine, release, host_ip, *variables], "mark the host")
+    def claim(self, *words: str) -> None:
+        """Mark the node as ours: owner, machine, release, address, variables."""
+        self._run("claim", words, "mark the host")
 
     def mark(self, name: str, text: str | None) -> None:
         """Remember or forget."""
@@ -60,12 +59,8 @@ class SshNodeHost:
 
     def fetch(self, source: SourceArchive) -> None:
         """Bring upstream's files."""
-        self._run(
-            "fetch",
-            [source.location, source.sha256],
-            f"get Usernetes {source.tag}",
-            timeout_seconds=FETCH_TIMEOUT_SECONDS,
-        )
+        arguments, tried = [source.location, source.sha256], f"get Usernetes {source.tag}"
+        self._run("fetch", arguments, tried, timeout_seconds=FETCH_TIMEOUT_SECONDS)
 
     def write_overlay(self, name: str, content: str) -> None:
         """Write one of our files."""
@@ -74,70 +69,34 @@ class SshNodeHost:
     def make(self, targets: Sequence[str], timeout_seconds: float) -> None:
         """Run targets of upstream's Makefile."""
         called = " ".join(targets)
-        tried = f"run `make {called}`"
-        self._foreign("make", targets, called, tried, timeout_seconds=timeout_seconds)
+        self._foreign("make", targets, called, f"run `make {called}`", timeout_seconds)
 
     def set_up_gpus(self) -> None:
         """Restart the unit in the node."""
-        self._foreign(
-            "gpus",
-            (),
-            "usernetes-gpus.service",
-            "set up the GPUs in the node",
-            timeout_seconds=STEP_TIMEOUT_SECONDS,
-        )
+        tried = "set up the GPUs in the node"
+        self._foreign("gpus", (), "usernetes-gpus.service", tried, STEP_TIMEOUT_SECONDS)
 
     def join(self, content: str, timeout_seconds: float) -> None:
         """Run upstream's `kubeadm-join`; the token travels on standard input."""
-        self._foreign(
-            "join",
-            (),
-            "kubeadm-join",
-            "join the cluster",
-            content=content.encode(),
-            timeout_seconds=timeout_seconds,
-        )
+        told = content.encode()
+        self._foreign("join", (), "kubeadm-join", "join the cluster", timeout_seconds, content=told)
 
     def unreachable(self, address: str, port: int) -> str:
         """Why the API server cannot be reached from there."""
         tried = f"reach {address}:{port} from there"
-        done = self._run("reach", [address, str(port)], tried, repeatable=True)
-        return done.stdout.decode(errors="replace").strip()
+        return self._run("reach", [address, str(port)], tried, repeatable=True).strip()
 
     def kubeconfig(self) -> str:
         """The admin kubeconfig."""
-        done = self._run("kubeconfig", (), "read the kubeconfig in the node", repeatable=True)
-        return done.stdout.decode(errors="replace")
+        return self._run("kubeconfig", (), "read the kubeconfig in the node", repeatable=True)
 
     def remove(self) -> None:
         """Take everything away."""
-        self._run(
-            "remove", (), "remove the node (`make down-v`)", timeout_seconds=STEP_TIMEOUT_SECONDS
-        )
+        tried = "remove the node (`make down-v`)"
+        self._run("remove", (), tried, timeout_seconds=STEP_TIMEOUT_SECONDS)
 
-    def _run(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        tried: str,
-        *,
-        content: bytes | None = None,
-        repeatable: bool = False,
-        accept: Sequence[int] = (0,),
-        timeout_seconds: float | None = None,
-    ) -> Completed:
-        return run_script(
-            self._host,
-            f"usernetes/{name}",
-            arguments,
-            tried=tried,
-            after=ENVIRONMENT,
-            content=content,
-            repeatable=repeatable,
-            accept=accept,
-            timeout_seconds=timeout_seconds,
-            account=self._account,
-        )
+    def _run(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> str:
+        return self._done(name, arguments, tried, **how).stdout.decode(errors="replace")
 
     def _foreign(
         self,
@@ -145,21 +104,26 @@ class SshNodeHost:
         arguments: Sequence[str],
         called: str,
         tried: str,
-        *,
-        timeout_seconds: float,
-        content: bytes | None = None,
+        seconds: float,
+        **how: Any,
     ) -> None:
-        """A script that runs programs of others: what they say is for the domain to explain."""
-        done = self._run(
-            name,
-            arguments,
-            tried,
-            content=content,
-            accept=(0, FAILED),
-            timeout_seconds=timeout_seconds,
+        """A script that runs programs of others: what they say is explained by who called."""
+        done = self._done(
+            name, arguments, tried, accept=(0, FAILED), timeout_seconds=seconds, **how
         )
         if done.status == FAILED:
             raise MakeFailedError(called, without_tokens(done.stderr))
+
+    def _done(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> Completed:
+        return run_script(
+            self._host,
+            f"usernetes/{name}",
+            arguments,
+            tried=tried,
+            after=ENVIRONMENT,
+            account=self._account,
+            **how,
+        )
 
 
 def without_tokens(text: str) -> str:

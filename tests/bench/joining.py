@@ -9,10 +9,10 @@ from gpuclusters.core.converge import Clock, converge
 from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.host.model import sha256_of
+from gpuclusters.host.node import ClusterNode
 from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
 from gpuclusters.rke2.model import (
     Artifacts,
-    ClusterNode,
     Join,
     LiveHost,
     Progress,
@@ -68,7 +68,7 @@ class Machine(SshRke2Host):
             architecture="x86_64",
             version=self._version,
             active={role: "active" for role in [self._role] if role and self.is_up},
-            digests=self._digests,
+            file=self._digests,
         )
 
     def unreachable(self, address: str) -> str:
@@ -139,9 +139,7 @@ class Servers(SshRke2Control):
         self._machine.call()
         if not self._machine.is_up:
             return None
-        return ClusterNode(
-            ready=True, version=VERSION, labels={}, unschedulable=False, drained_for=""
-        )
+        return ClusterNode(ready=True, version=VERSION)
 
     def servers(self) -> Mapping[str, ClusterNode]:
         self._machine.call()

@@ -88,7 +88,7 @@ def test_an_agent_that_is_as_declared_has_no_difference() -> None:
             ],
         ),
         (
-            running(digests={"/etc/rancher/rke2/registries.yaml": "0" * 64}),
+            running(file={"/etc/rancher/rke2/registries.yaml": "0" * 64}),
             AGENT,
             ["/etc/rancher/rke2/registries.yaml has other content (sha256 000000000000)"],
         ),

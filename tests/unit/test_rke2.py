@@ -19,9 +19,9 @@ from gpuclusters.domain import (
 )
 from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.domain.rke2_cilium import Cilium, Encryption
+from gpuclusters.host.node import ClusterNode, readdressed
 from gpuclusters.rke2 import decide
 from gpuclusters.rke2.model import (
-    ClusterNode,
     LiveCluster,
     LiveHost,
     LiveNode,
@@ -202,16 +202,15 @@ def test_the_kubeconfig_leads_to_the_servers_address() -> None:
         "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
         "current-context": "default",
     }
-    inputs = node(registration_address="api.example.com")
-    made = yaml.safe_load(decide.readdressed(yaml.safe_dump(body), inputs))
+    text = yaml.safe_dump(body)
+    made = yaml.safe_load(readdressed(text, name="c", host="api.example.com"))
     assert made["clusters"] == [
         {"name": "c", "cluster": {"server": "https://api.example.com:6443"}}
     ]
     assert made["contexts"] == [{"name": "c", "context": {"cluster": "c", "user": "c"}}]
-    other = node(registration_address="fd00::1")
-    assert "https://[fd00::1]:6443" in decide.readdressed(yaml.safe_dump(body), other)
+    assert "https://[fd00::1]:6443" in readdressed(text, name="c", host="fd00::1")
     with pytest.raises(ValueError, match="not a kubeconfig"):
-        decide.readdressed("{}", node())
+        readdressed("{}", name="c", host="api.example.com")
 
 
 def node(**changes: Any) -> Rke2NodeInputs:
@@ -252,9 +251,7 @@ def test_inputs_that_cannot_be_right(changes: dict[str, Any], said: str) -> None
         node(**changes)
 
 
-READY = ClusterNode(
-    ready=True, version="v1.35.7+rke2r1", labels={}, unschedulable=False, drained_for=""
-)
+READY = ClusterNode(ready=True, version="v1.35.7+rke2r1", labels={})
 
 
 def blocks(
@@ -273,16 +270,16 @@ AGENTS = [
     ("other-role", LiveHost(active={Role.SERVER: "active"}), "runs as server"),
     ("selinux-policy", LiveHost(selinux="Enforcing"), "rke2-selinux"),
     ("architecture", LiveHost(architecture="aarch64"), "x86_64"),
-    ("other-cluster", LiveHost(running=("kubelet.service",)), "kubeadm reset"),
-    ("docker", LiveHost(running=("docker.service",)), "its FORWARD policy is DROP"),
+    ("other-cluster", LiveHost(runs=("kubelet.service",)), "kubeadm reset"),
+    ("docker", LiveHost(runs=("docker.service",)), "its FORWARD policy is DROP"),
     ("port-in-use", LiveHost(ports=frozenset({22, 10250})), "port 10250 already"),
     ("cgroup-v1", LiveHost(cgroup="v1"), "unified_cgroup_hierarchy"),
     ("disk-space", LiveHost(free_mib=900), "900 MiB are free"),
     ("apparmor-parser", LiveHost(apparmor_parser=False), "apparmor_parser"),
     ("kernel-modules-extra", LiveHost(kernel_modules_extra=False), "kernel-modules-extra"),
-    ("firewalld", LiveHost(firewalld=True), "firewalld"),
+    ("firewalld", LiveHost(firewalld="active"), "firewalld"),
     ("nm-cloud-setup", LiveHost(nm_cloud_setup=True), "nm-cloud-setup.timer"),
-    ("containerd-template", LiveHost(stubs=("/x/config-v3.toml.tmpl",)), '{{ template "base" . }}'),
+    ("containerd-template", LiveHost(stub=("/x/config-v3.toml.tmpl",)), '{{ template "base" . }}'),
     ("upgrade-path", LiveHost(owner="c/hgx-01", version="v1.36.0+rke2r1"), "no downgrade"),
 ]
 

@@ -13,15 +13,10 @@ from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.host.model import sha256_of
+from gpuclusters.host.node import DRAINED, ClusterNode
 from gpuclusters.usernetes import cluster as clusters
 from gpuclusters.usernetes import decide
-from gpuclusters.usernetes.cluster import (
-    ClusterNode,
-    flannel_fault,
-    kubeconfig,
-    parse_node,
-    sync_faults,
-)
+from gpuclusters.usernetes.cluster import flannel_fault, kubeconfig, sync_faults
 from gpuclusters.usernetes.decide import LivePlace, Meeting, Plan, plan
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 
@@ -102,7 +97,6 @@ def node(**changes: Any) -> ClusterNode:
         "annotations": {"flannel.alpha.coreos.com/public-ip-overwrite": IP},
         "taints": frozenset[str](),
         "external_ips": (IP,),
-        "unschedulable": False,
     }
     return ClusterNode(**{**values, **changes})
 
@@ -263,7 +257,7 @@ def test_what_differs_on_a_host_is_drift(changes: dict[str, Any], code: str) -> 
         (None, "node-unknown"),
         (node(ready=False), "node-not-ready"),
         (node(external_ips=()), "node-unreached"),
-        (node(annotations={**node().annotations, clusters.DRAINED: "x"}), "node-closed"),
+        (node(annotations={**node().annotations, DRAINED: "x"}), "node-closed"),
     ],
 )
 def test_what_the_cluster_lost_of_a_node_is_drift(there: ClusterNode | None, code: str) -> None:
@@ -292,7 +286,8 @@ def test_gpus_that_pods_could_not_use_are_found(changes: dict[str, Any], words: 
 def test_what_a_sync_puts_right_is_found() -> None:
     assert sync_faults(node(), IP) == []
     assert flannel_fault(node(), IP) is None
-    tainted = node(taints=frozenset({"node.cloudprovider.kubernetes.io/uninitialized"}))
+    taint = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
+    tainted = node(taints=frozenset({taint}))
     found = sync_faults(dataclasses.replace(tainted, external_ips=(), annotations={}), IP)
     assert len(found) == 3
     for words in ("ExternalIP", "flannel", "taint"):
@@ -392,4 +387,3 @@ def test_what_inspect_prints_is_read() -> None:
     assert (live.clock, live.volumes, live.is_running) == (17, 3, True)
     assert live.host_gpu == GPUS
     assert live.cdi == ("GPU-aa", "all")
-    assert parse_node("") is None

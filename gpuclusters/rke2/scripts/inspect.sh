@@ -1,6 +1,6 @@
 #!/bin/sh
 # Print what is known of RKE2 on this host, one "key value" per line; changes nothing.
-# Usage: sh -s -- PATH...     prints "file SHA256 PATH" for each of these files that is there.
+# Usage: sh -s -- PATH...     prints "file PATH SHA256" for each of these files that is there.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -24,8 +24,8 @@ if [ -n "$rke2" ]; then
 fi
 # One line for each unit, in this order. Kubelets of others: one host cannot be a node twice.
 set_states() {
-    say active-server "${1:-unknown}"
-    say active-agent "${2:-unknown}"
+    say active "server ${1:-unknown}"
+    say active "agent ${2:-unknown}"
     say firewalld "${3:-unknown}"
     [ $# -ge 3 ] || return 0
     shift 3
@@ -46,7 +46,7 @@ done
 for path; do
     if [ -f "$path" ]; then
         sum=$(sha256sum <"$path")
-        say file "${sum%% *} $path"
+        say file "$path ${sum%% *}"
     fi
 done
 say clock "$(date +%s)"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Ask or change the cluster from the control plane's host, with the kubectl and kubeadm of its node.
 # Usage: sh -s -- installed | ready | clock | version | node NAME | events NAME
-#                 | token HOURS | revoke ID | sync | flannel NAME | untaint NAME KEY | taint NAME TAINT
+#                 | token HOURS | revoke ID | sync | flannel NAME | taint NAME KEY:EFFECT... KEY-...
 #                 | drain NAME ANNOTATION REASON SECONDS | uncordon NAME ANNOTATION | delete NAME
 # shellcheck disable=SC2154 # environment.sh is sent before it and sets them
 set -eu
@@ -42,8 +42,11 @@ sync)
     }
     ;;
 flannel) k delete pod --namespace kube-flannel --field-selector "spec.nodeName=$1" --wait=false >/dev/null ;;
-untaint) k taint node "$1" "$2-" >/dev/null ;;
-taint) k taint node "$1" --overwrite "$2" >/dev/null ;;
+taint)
+    node=$1
+    shift
+    k taint node "$node" --overwrite "$@" >/dev/null
+    ;;
 drain)
     # Noted first: a run that is killed in between must know that the node is closed by us.
     k annotate node "$1" --overwrite "$2=$3" >/dev/null
