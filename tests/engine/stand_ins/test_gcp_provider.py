@@ -158,7 +158,7 @@ from gpuclusters.domain import gcp_ports
 from stacks import google_cloud
 hosts = GcpHosts.model_validate(yaml.safe_load(open("hosts.yaml")))
 made = google_cloud.declare(hosts, cluster="v100", between_nodes=gcp_ports.USERNETES)
-pulumi.export("addresses", {name: one.connection.address for name, one in made.items()})
+pulumi.export("machines", sorted(made))
 """
 HOSTS = {
     "source": "gcp",
