@@ -94,12 +94,9 @@ async def _writes(kubeconfig: Path, batches: list[Batch], at_once: int) -> list[
         async def write(batch: Batch) -> None:
             async with turn:
                 (kind, body), *others = batch
-                await cluster.apply(kind, body, manager=MANAGER, force=True)
+                await cluster.apply(kind, body, manager=MANAGER)
                 await asyncio.gather(
-                    *(
-                        cluster.apply(kind, body, manager=MANAGER, force=True)
-                        for kind, body in others
-                    )
+                    *(cluster.apply(kind, body, manager=MANAGER) for kind, body in others)
                 )
             took.append(time.monotonic() - began)
 

@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from caas.connection import Connection
 
+from caas.cluster import Cluster
 from caas.controllers.tenancy import WORKERS
 from gpuclusters.tenancy import objects as tenancy_objects
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
@@ -91,15 +91,15 @@ def asker() -> Iterator[Executor]:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every write of the controller that the server stores."""
     seen: list[str] = []
-    ask = Connection.ask
+    ask = Cluster._ask
 
-    async def counted(self: Connection, method: str, path: str, *args: Any, **kw: Any) -> Any:
+    async def counted(self: Cluster, method: str, path: str, *args: Any, **kw: Any) -> Any:
         query = args[0] if args else kw.get("query", ())
         if method != "GET" and ("dryRun", "All") not in query:
             seen.append(path)
         return await ask(self, method, path, *args, **kw)
 
-    monkeypatch.setattr(Connection, "ask", counted)
+    monkeypatch.setattr(Cluster, "_ask", counted)
     return seen
 
 

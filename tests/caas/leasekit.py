@@ -125,7 +125,7 @@ def _has(lease: dict[str, Any], uid: str) -> bool:
 async def define(cluster: Cluster) -> None:
     """The kinds of our own exist and answer."""
     for crd in (lease_resource.crd(), tenancy_resource.crd()):
-        await cluster.apply(CRD, crd, manager="tests", force=True)
+        await cluster.apply(CRD, crd, manager="tests")
     for kind in (GPU_LEASE, TENANCY):
         async for event in cluster.watch(kind):
             if event.kind == "SYNC":
