@@ -22,7 +22,7 @@ from gpuclusters.core import scripts
 from gpuclusters.domain import gcp_cloud_init
 from gpuclusters.domain.gcp_cloud_init import Boot
 from gpuclusters.domain.gcp_ports import Allowed
-from gpuclusters.providers.first_login import FirstLogin
+from gpuclusters.gcp.first_login import FirstLogin
 from gpuclusters.providers.gcp_machine import GcpMachine
 from gpuclusters.providers.gcp_quota import GcpQuota
 from gpuclusters.providers.ssh_host_key import SshHostKey

@@ -37,8 +37,8 @@ from gpuclusters.container_api.container import (
     view,
 )
 from gpuclusters.container_api.request import ContainerRequest
+from gpuclusters.core.naming import is_dns_label
 from gpuclusters.domain import image
-from gpuclusters.domain.naming import is_dns_label
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 
 _TRIES = 5

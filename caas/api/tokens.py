@@ -18,7 +18,7 @@ import jwt
 
 from caas.api.problems import Problem, ProblemError, retry_after, unauthenticated
 from caas.settings import Api
-from gpuclusters.domain.naming import is_dns_label
+from gpuclusters.core.naming import is_dns_label
 
 ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}

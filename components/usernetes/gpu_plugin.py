@@ -16,10 +16,10 @@ from pulumi_kubernetes.core.v1 import Service
 from pulumi_kubernetes.node.v1 import RuntimeClass
 
 from components.kubernetes_objects import after
-from gpuclusters.domain import device_plugin_manifest as manifest
 from gpuclusters.domain.usernetes_versions import VersionSet
 from gpuclusters.proof.plugin_gate import DEFAULT_TIMEOUT_SECONDS
 from gpuclusters.proof.resource import PluginGate
+from gpuclusters.usernetes import device_plugin as manifest
 
 
 @dataclass(frozen=True, kw_only=True)

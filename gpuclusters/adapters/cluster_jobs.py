@@ -10,20 +10,20 @@ from urllib.parse import quote
 import urllib3
 from kubernetes import dynamic
 
-from gpuclusters.adapters.errors import (
+from gpuclusters.core.errors import (
     BusyError,
     CommandFailedError,
     CommandTimeoutError,
     UnreachableError,
 )
-from gpuclusters.adapters.kubernetes_objects import (
+from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.kube.objects import (
     DELETE_POLL_SECONDS,
     FIELD_MANAGER,
     REQUEST_TIMEOUT_SECONDS,
     KubernetesObjects,
     path_of,
 )
-from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.proof.jobs import JOB
 from gpuclusters.proof.wait import owner_of
 from gpuclusters.tenancy.objects import POD

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from gpuclusters.adapters.errors import CommandFailedError
 from gpuclusters.adapters.google_rest import ApiError, GoogleRest, is_absent
+from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.domain.gcp_compute import Instance, Quota, refusal
 from gpuclusters.domain.gcp_machine import OWNER_LABEL
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import urllib3
 
-from gpuclusters.adapters.errors import NoCredentialsError
+from gpuclusters.core.errors import NoCredentialsError
 
 TOKEN_VARIABLE = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (the name of a variable)
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"

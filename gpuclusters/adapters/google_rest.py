@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
-from gpuclusters.adapters.errors import (
+from gpuclusters.core.errors import (
     CommandTimeoutError,
     DeniedError,
     InvalidAnswerError,

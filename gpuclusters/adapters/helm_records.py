@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects, path_of
 from gpuclusters.domain.helm_release import Revision, revisions
 from gpuclusters.gpu_operator.objects import SECRET
+from gpuclusters.kube.objects import KubernetesObjects, path_of
 
 
 class HelmRecords(KubernetesObjects):

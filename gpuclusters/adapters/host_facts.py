@@ -10,10 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from gpuclusters.adapters.errors import DeniedError, InvalidAnswerError
-from gpuclusters.adapters.scripts import command_error
-from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.core import scripts
+from gpuclusters.core.errors import DeniedError, InvalidAnswerError
 from gpuclusters.domain.preflight_facts import (
     Bar,
     FabricFact,
@@ -22,6 +20,8 @@ from gpuclusters.domain.preflight_facts import (
     NumaFact,
     PciFact,
 )
+from gpuclusters.host.script import command_error
+from gpuclusters.host.ssh import Completed, SshHost
 
 FORMAT = "1"
 _NOT_ASKED = "-"

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 
 import psutil
 
-from gpuclusters.adapters.state_locks import BACKEND_VARIABLE
+from gpuclusters.cli.state_locks import BACKEND_VARIABLE
 from gpuclusters.domain.unfinished import Orphan
 
 _MODULES = ("gpuclusters.providers.", "engine.stand_ins.")

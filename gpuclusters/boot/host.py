@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 
-from gpuclusters.adapters.errors import (
+from gpuclusters.boot import decide, model
+from gpuclusters.boot.command_line import split
+from gpuclusters.boot.decide import MODE, OWNER, BootMethod, BootState, FoundFile
+from gpuclusters.boot.model import HostBootInputs, RebootPolicy
+from gpuclusters.core.converge import Clock, Reporter, Step
+from gpuclusters.core.errors import (
     AdapterError,
     BusyError,
     CommandFailedError,
@@ -15,15 +20,10 @@ from gpuclusters.adapters.errors import (
     InvalidAnswerError,
     UnreachableError,
 )
-from gpuclusters.adapters.scripts import facts, run_script
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.boot import decide, model
-from gpuclusters.boot.command_line import split
-from gpuclusters.boot.decide import MODE, OWNER, BootMethod, BootState, FoundFile
-from gpuclusters.boot.model import HostBootInputs, RebootPolicy
-from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.finding import Finding, refused
 from gpuclusters.host.remote import SshNodeFiles
+from gpuclusters.host.script import facts, run_script
+from gpuclusters.host.ssh import SshHost
 
 # An initramfs for every installed kernel, on a machine with slow disks.
 UPDATE_SECONDS = 900.0

@@ -21,8 +21,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuclusters.boot import command_line
-from gpuclusters.domain.connection import HostConnection
-from gpuclusters.host.model import check_content, check_path, sha256_of
+from gpuclusters.host.model import HostConnection, check_content, check_path, sha256_of
 
 MARK = "# Written by gpu-clusters; changes are put back."
 

@@ -11,9 +11,9 @@ from gpuclusters.providers.converging import ConvergingProvider, ConvergingResou
 from gpuclusters.providers.reconciling import Properties
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
     from gpuclusters.boot.decide import BootState
     from gpuclusters.boot.host import BootCapability
+    from gpuclusters.host.ssh import SshHost
 
 
 class HostBootProvider(ConvergingProvider[HostBootInputs, "BootState"]):
@@ -26,8 +26,8 @@ class HostBootProvider(ConvergingProvider[HostBootInputs, "BootState"]):
         self, inputs: HostBootInputs, before: Properties, host: SshHost
     ) -> BootCapability:
         """The boot of one host."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
         from gpuclusters.boot.host import BootCapability
+        from gpuclusters.core.converge import StderrReporter, SystemClock
 
         old = before.get("files") or {}
         return BootCapability(inputs, host, old, SystemClock(), StderrReporter())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cdi import decide
 from gpuclusters.cdi.decide import LiveCdi
 from gpuclusters.cdi.model import CdiSpecInputs
@@ -14,6 +13,7 @@ from gpuclusters.fabric.decide import require_map
 from gpuclusters.fabric.manager import SshModuleMap
 from gpuclusters.fabric.table import MapSource
 from gpuclusters.host.remote import SshNodeFiles, SshPciDevices
+from gpuclusters.host.ssh import SshHost
 
 
 class CdiCapability:

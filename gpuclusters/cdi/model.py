@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gpuclusters.cdi.rules import check_device_name, check_kind, check_spec_path
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 from gpuclusters.fabric.table import MapSource
+from gpuclusters.host.model import HostConnection
 
 # Cleared at boot, which is when the kernel numbers VFIO devices anew.
 BOOT_FOLDER = "/var/run/cdi/"

@@ -13,9 +13,9 @@ from gpuclusters.providers.converging import ConvergingProvider, ConvergingResou
 from gpuclusters.providers.reconciling import Properties
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
     from gpuclusters.cdi.decide import LiveCdi
     from gpuclusters.cdi.host import CdiCapability
+    from gpuclusters.host.ssh import SshHost
 
 
 class CdiSpecProvider(ConvergingProvider[CdiSpecInputs, "LiveCdi"]):

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import lab_ends_tls
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.container_api.container import POD
+from gpuclusters.kube.objects import KubernetesObjects
 
 _LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
 _PORT = 8080

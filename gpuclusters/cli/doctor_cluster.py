@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, warning, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import namespace, table
 from gpuclusters.container_api.container import EVENT, POD
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.known_errors import KnownError
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import NAMESPACE, NODE
 
 AREA = "cluster"

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gpuclusters.adapters.credentials import SshCredentials, find_credentials
-from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.adapters.host_facts import SshHostFacts
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.expectations import expects
 from gpuclusters.config.inventory import ResolvedHost
 from gpuclusters.config.plan import fabric_manager_host
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.domain.preflight import judge, stage_of
 from gpuclusters.domain.preflight_expects import Expects, Stage
 from gpuclusters.domain.preflight_facts import HostFacts
+from gpuclusters.host.connect import SshCredentials, find_credentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 
 CREDENTIALS = "credentials"
 _AT_ONCE = 64

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuclusters.adapters.credentials import SshCredentials, find_credentials
-from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli.diagnosis import Diagnosis, failure, well
 from gpuclusters.cli.doctor_hosts import CREDENTIALS
@@ -14,7 +12,9 @@ from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.inventory import Inventory, InventoryError, ResolvedHost, resolve_machines
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.errors import AdapterError
+from gpuclusters.host.connect import SshCredentials, find_credentials
+from gpuclusters.host.model import HostConnection
 
 _AT_ONCE = 16
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cli import doctor_machines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.cli.doctor_hosts import error_name
@@ -15,11 +12,14 @@ from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_cluster_driver import HostDriver
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Finding
 from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.driver import decide as driver
 from gpuclusters.driver.host import inspect
 from gpuclusters.driver.model import LiveDriver
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.rke2 import decide
 from gpuclusters.rke2.host import SshRke2Host
 from gpuclusters.rke2.model import LiveHost

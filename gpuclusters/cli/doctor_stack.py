@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from gpuclusters.adapters import state_locks
 from gpuclusters.cli import engine as engines
+from gpuclusters.cli import state_locks
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project

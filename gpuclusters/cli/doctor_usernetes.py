@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.adapters.system import StderrReporter
 from gpuclusters.cli import doctor_machines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.cli.doctor_hosts import error_name
@@ -15,7 +11,11 @@ from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.core.converge import StderrReporter
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Level
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.rootless import decide
 from gpuclusters.rootless.host import RootlessCapability
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli import stack as stacks
 from gpuclusters.cli.errors import (
     NoOutputsError,
@@ -21,8 +19,10 @@ from gpuclusters.cli.errors import (
 )
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.drawing.from_configuration import declared, with_state
 from gpuclusters.drawing.svg import svg
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
 
 app = typer.Typer(add_completion=False)

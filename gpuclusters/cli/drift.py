@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gpuclusters.adapters.forge import Forge, ForgeError, Place
-from gpuclusters.adapters.forge_issues import Issues, issue_place
 from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.forge import Forge, ForgeError, Issues, Target, issue_target
 from gpuclusters.cli.project import Project
 from gpuclusters.drift import terminal
 from gpuclusters.drift.document import DocumentError, document, report_of
@@ -92,7 +91,7 @@ def run(
         UsageError: an option or the configuration is wrong.
         RunError: the issue cannot be made.
     """
-    where = _place(issue)
+    where = _target(issue)
     began = time.monotonic()
     if earlier is not None:
         found = _read(earlier, ignore)
@@ -135,17 +134,17 @@ def _patterns(stated: list[str]) -> list[str]:
     return stated
 
 
-def _place(issue: Forge | None) -> Place | None:
+def _target(issue: Forge | None) -> Target | None:
     if issue is None:
         return None
 
     try:
-        return issue_place(issue, os.environ)
+        return issue_target(issue, os.environ)
     except ForgeError as error:
         raise UsageError(str(error)) from error
 
 
-def _keep_issue(found: Report, where: Place) -> None:
+def _keep_issue(found: Report, where: Target) -> None:
     most = limits.GITHUB if where.forge is Forge.GITHUB else limits.GITLAB
     title = f"Drift: stack {found.stack}"
     try:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpuclusters.adapters.cluster_look import ClusterLook
-from gpuclusters.adapters.errors import AdapterError, DeniedError
 from gpuclusters.cli.drift_found import Found
+from gpuclusters.core.errors import AdapterError, DeniedError
 from gpuclusters.drift import cluster_resources, helm, leases, nodes, tenancies
+from gpuclusters.drift.cluster_look import ClusterLook
 from gpuclusters.drift.engine import Seen, View
 from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Finding, Unseen

@@ -8,24 +8,23 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from caas.controllers.redfish import Redfish, RedfishError
-from gpuclusters.adapters import host_look
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import (
+from gpuclusters.cli.drift_found import Found
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.inventory import Inventory
+from gpuclusters.config.plan import board
+from gpuclusters.core.errors import (
     AdapterError,
     DeniedError,
     HostKeyMismatchError,
     UnreachableError,
 )
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.cli.drift_found import Found
-from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.inventory import Inventory
-from gpuclusters.config.plan import board
-from gpuclusters.domain.connection import HostConnection
-from gpuclusters.drift import hosts
+from gpuclusters.drift import host_look, hosts
 from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Finding, Unseen
 from gpuclusters.drift.report import Looked
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.review.text import plural
 
 _AT_ONCE = 64

@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpuclusters.adapters.credentials import find_credentials
-from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.cli import doctor_stack, drift_cluster, drift_engine, drift_hosts
 from gpuclusters.cli import stack as stacks
 from gpuclusters.cli.drift_found import Found
@@ -21,12 +19,14 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.drift_expectations import expected
 from gpuclusters.config.inventory import Inventory, InventoryError, read_inventory
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.drift import resources
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Unseen
 from gpuclusters.drift.hosts import connections
 from gpuclusters.drift.report import Looked, Report, report
+from gpuclusters.host.connect import find_credentials
 
 _ENGINE = "the resources of the stack"
 

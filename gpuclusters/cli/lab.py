@@ -14,7 +14,6 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from gpuclusters.adapters.errors import AdapterError
 from gpuclusters.cli.errors import RealNodesError, RunError
 from gpuclusters.cli.help import Commands
 from gpuclusters.cli.lab_entry import Lab, lab_of
@@ -26,6 +25,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.lab import KEY, uses_lab
 from gpuclusters.config.stack import SECTIONS, StackConfig
 from gpuclusters.config.stack_file import other_sections
+from gpuclusters.core.errors import AdapterError
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, help="The lab: a whole cluster on this machine."

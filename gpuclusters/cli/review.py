@@ -14,7 +14,6 @@ from typing import Annotated
 
 import typer
 
-from gpuclusters.adapters.forge import Comments, Forge, ForgeError, Place, TooLongError, place
 from gpuclusters.cli.errors import (
     NotWrittenError,
     RunError,
@@ -22,6 +21,7 @@ from gpuclusters.cli.errors import (
     UsageError,
     WrongOptionError,
 )
+from gpuclusters.cli.forge import Comments, Forge, ForgeError, Target, TooLongError, target
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.review_policy import PolicyOptions, prices, rules
 from gpuclusters.domain.error_id import of_class, with_id
@@ -173,7 +173,7 @@ def run(
     closing = _gates(options.fail_on)
     checked = rules(options.policy)
     table = prices(options.policy, checked)
-    where = _place(options, env)
+    where = _target(options, env)
 
     def judged(source: str, name: str, text: str | None) -> Outcome:
         if text is None:
@@ -289,11 +289,11 @@ def _write(outcomes: Sequence[Outcome], options: Options) -> None:
     )
 
 
-def _place(options: Options, env: Mapping[str, str]) -> Place | None:
+def _target(options: Options, env: Mapping[str, str]) -> Target | None:
     if options.comment is None:
         return None
     try:
-        return place(options.comment, env, options.pull_request)
+        return target(options.comment, env, options.pull_request)
     except ForgeError as error:
         raise UsageError(str(error)) from error
 

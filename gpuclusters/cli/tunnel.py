@@ -11,16 +11,16 @@ from typing import Annotated
 
 import typer
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.ssh_forward import LOOPBACK, forward
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.cli.verify_hosts import reach
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.errors import AdapterError
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.forward import LOOPBACK, forward
+from gpuclusters.host.model import HostConnection
 
 app = typer.Typer(add_completion=False)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.system import time_of_day
 from gpuclusters.cli import verify_bundle, verify_caas, verify_rke2, verify_usernetes
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.progress import steps
@@ -18,6 +16,8 @@ from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.core.converge import time_of_day
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.proof.evidence import About, Evidence
 
 check = verify_bundle.check

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.cli.access import container_api
 from gpuclusters.cli.errors import RunError, UnreadableFileError, WrongOptionError
 from gpuclusters.cli.lab_entry import lab_of
@@ -14,6 +13,7 @@ from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.container_api.client import ContainerApi
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.proof.evidence import About
 from gpuclusters.proof.evidence_isolation import IsolationEvidence
 from gpuclusters.tenancy.intrusion import Target, attack

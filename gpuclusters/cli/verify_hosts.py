@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuclusters.adapters.credentials import SshCredentials, find_credentials
 from gpuclusters.cli import doctor_stack
 from gpuclusters.cli import stack as stacks
 from gpuclusters.cli.errors import RunError, UsageError
@@ -16,7 +15,8 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.inventory import InventoryError, ResolvedHost, resolve_machines
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host.connect import SshCredentials, find_credentials
+from gpuclusters.host.model import HostConnection
 
 
 def reach(

@@ -9,13 +9,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.system import StderrReporter, SystemClock
 from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config import rke2_cluster_plan
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.domain import monitoring_stack
 from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
 from gpuclusters.proof import host, load

@@ -10,10 +10,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.adapters.system import StderrReporter, SystemClock
 from gpuclusters.cli import verify_hosts
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project
@@ -21,7 +17,11 @@ from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config import ladder_plan
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.converge import StderrReporter, SystemClock
+from gpuclusters.core.errors import AdapterError
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import host as ladder_hosts
 from gpuclusters.proof import host as proof_programs

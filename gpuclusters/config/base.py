@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticCustomError
 
-from gpuclusters.domain import naming
+from gpuclusters.core import naming
 from gpuclusters.domain.versions import parse_release
 from gpuclusters.fabric.table import is_pci_address
 

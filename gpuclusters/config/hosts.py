@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gpuclusters.config.base import DnsLabel, Port, Section, Text, refusal
-from gpuclusters.domain import naming
+from gpuclusters.core import naming
 
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
 

@@ -10,7 +10,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.core.finding import Path
-from gpuclusters.domain.network import Range, around, literal
+from gpuclusters.tenancy.ranges import Range, around, literal
 
 
 def machines(config: CaasConfig) -> Iterator[tuple[Path, str]]:

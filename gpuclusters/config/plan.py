@@ -12,8 +12,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.nodes import BY_LEASE, Node
 from gpuclusters.config.places import closed_to_tenants
 from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
-from gpuclusters.domain import naming
-from gpuclusters.domain.network import joined
+from gpuclusters.core import naming
 from gpuclusters.domain.platforms import PRESETS, Preset
 from gpuclusters.domain.versions import KATA_RELEASES
 from gpuclusters.fabric.table import (
@@ -36,6 +35,7 @@ from gpuclusters.tenancy.model import (
     Share,
     Size,
 )
+from gpuclusters.tenancy.ranges import joined
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from gpuclusters.config.base import (
     refusal,
 )
 from gpuclusters.config.exposure import Exposure
-from gpuclusters.domain import naming
+from gpuclusters.core import naming
 from gpuclusters.tenancy import programs
 from gpuclusters.tenancy.programs import Accounts
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import urllib3
 
-from gpuclusters.adapters.errors import UnreachableError
+from gpuclusters.core.errors import UnreachableError
 
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=30.0)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpuclusters.core.finding import Finding, Level, Refused
@@ -28,6 +31,32 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
+
+
+class SystemClock:
+    """`Clock` of this machine."""
+
+    def now(self) -> float:
+        """Seconds of a clock that only goes forward."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in this thread."""
+        time.sleep(seconds)
+
+
+class StderrReporter:
+    """`Reporter` on standard error: the engine shows it, though not beside the resource."""
+
+    def note(self, line: str) -> None:
+        """One line, in one write, so that lines of several threads stay whole."""
+        sys.stderr.write(f"gpu-clusters: {line}\n")
+        sys.stderr.flush()
+
+
+def time_of_day() -> str:
+    """Now, RFC 3339 in UTC, in whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)

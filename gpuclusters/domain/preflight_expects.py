@@ -9,11 +9,11 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gpuclusters.cdi.model import VfioBackend as VfioBackend
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.platforms import Preset
 from gpuclusters.domain.text import matches
 from gpuclusters.domain.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
 from gpuclusters.fabric.table import TABLES, Baseboard, Board, is_pci_address, repeated
+from gpuclusters.host.model import HostConnection
 
 GPU_BARS_MIB: Mapping[Baseboard, Mapping[int, int]] = {
     # BAR0 16 MiB, BAR2 128 GiB, BAR4 32 MiB on H100 80 GB; 64 MiB, 256 GiB, 32 MiB on B200

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.preflight_expects import Expects
 from gpuclusters.fabric.table import repeated
+from gpuclusters.host.model import HostConnection
 
 
 class FleetMachine(BaseModel):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.finding import Finding
+from gpuclusters.host.model import HostConnection
 from gpuclusters.lease.firmware import Golden, firmware_findings
 
 _UNREACHED = {

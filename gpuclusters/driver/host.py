@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gpuclusters.adapters.scripts import read_facts, run_script
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.boot.decide import BootMethod
 from gpuclusters.boot.host import reboot, update
 from gpuclusters.core.converge import Clock, Reporter, Step
@@ -15,6 +13,8 @@ from gpuclusters.driver import decide, model
 from gpuclusters.driver.model import GpuDriverInputs, LiveDriver
 from gpuclusters.host.kubectl import KubectlHost, answering
 from gpuclusters.host.remote import SshNodeFiles
+from gpuclusters.host.script import read_facts, run_script
+from gpuclusters.host.ssh import SshHost
 
 # A gigabyte over a slow mirror, and modules that are built for several kernels.
 INSTALL_SECONDS = 2400.0

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
+from gpuclusters.host.model import HostConnection
 
 STATE = "/var/lib/gpu-clusters/driver"
 MARK = "# Written by gpu-clusters; changes are put back."

@@ -14,8 +14,8 @@ from gpuclusters.providers.hosts import host as reach
 from gpuclusters.providers.reconciling import Properties
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
     from gpuclusters.driver.host import DriverCapability
+    from gpuclusters.host.ssh import SshHost
 
 
 class GpuDriverProvider(ConvergingProvider[GpuDriverInputs, LiveDriver]):
@@ -35,7 +35,7 @@ class GpuDriverProvider(ConvergingProvider[GpuDriverInputs, LiveDriver]):
         host: SshHost,
     ) -> DriverCapability:
         """The driver of one host."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.driver.host import DriverCapability
         from gpuclusters.rke2.host import SshRke2Control
 

@@ -16,7 +16,7 @@ FAMILIES = (
     *((kind.__module__, kind.__qualname__) for kind in FOR_THE_USER),
     ("gpuclusters.cli.errors", "UsageError"),
     ("gpuclusters.cli.errors", "RunError"),
-    ("gpuclusters.adapters.forge", "ForgeError"),
+    ("gpuclusters.cli.forge", "ForgeError"),
     ("gpuclusters.config.inventory", "InventoryError"),
     ("gpuclusters.review.gates", "GateError"),
     ("gpuclusters.review.plan", "PlanError"),
@@ -105,6 +105,6 @@ def _class(name: str, kind: str) -> ast.ClassDef | None:
 def _category(module: str) -> Category:
     if module.startswith("lab."):
         return Category.LAB
-    if module.startswith(("gpuclusters.cli", "gpuclusters.review", "gpuclusters.adapters.forge")):
+    if module.startswith(("gpuclusters.cli", "gpuclusters.review")):
         return Category.COMMAND
     return Category.LAB if module == "gpuclusters.config.inventory" else Category.STEP

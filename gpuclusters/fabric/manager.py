@@ -11,9 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuclusters.adapters.errors import BusyError, CommandFailedError, InvalidAnswerError
-from gpuclusters.adapters.scripts import command_error, last_lines, run_script
-from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.core.errors import BusyError, CommandFailedError, InvalidAnswerError
 from gpuclusters.fabric.answers import FabricError, code_of_exit
 from gpuclusters.fabric.decide import TOOL
 from gpuclusters.fabric.model import (
@@ -24,6 +22,8 @@ from gpuclusters.fabric.model import (
     LiveTable,
     ModuleReading,
 )
+from gpuclusters.host.script import command_error, last_lines, run_script
+from gpuclusters.host.ssh import Completed, SshHost
 
 # fmReturn codes are small negative numbers; 126 and 127 are the shell's, 255 sshd's own too.
 _LOWEST_CODE = -29

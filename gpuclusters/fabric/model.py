@@ -8,7 +8,6 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.table import (
@@ -20,6 +19,7 @@ from gpuclusters.fabric.table import (
     plan_layout,
     table_for,
 )
+from gpuclusters.host.model import HostConnection
 
 _PCI_ADDRESS = matches(
     r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",

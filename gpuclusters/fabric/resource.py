@@ -17,7 +17,7 @@ from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvi
 from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
 
 
 class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
@@ -68,7 +68,7 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
 
 
 def _board(inputs: FabricInputs, reached: SshHost) -> FabricBoard:
-    from gpuclusters.adapters.system import StderrReporter, SystemClock
+    from gpuclusters.core.converge import StderrReporter, SystemClock
     from gpuclusters.fabric.manager import SshFabricManager, SshModuleMap
     from gpuclusters.host.remote import SshPciDevices
 

@@ -13,7 +13,7 @@ from urllib.parse import urljoin, urlsplit
 import urllib3
 import yaml
 
-from gpuclusters.adapters.errors import CommandFailedError, InvalidAnswerError, UnreachableError
+from gpuclusters.core.errors import CommandFailedError, InvalidAnswerError, UnreachableError
 
 _TIMEOUT = urllib3.Timeout(connect=10.0, read=60.0)
 _RETRIES = urllib3.Retry(connect=2, read=1, redirect=5, status=2, status_forcelist=(502, 503, 504))

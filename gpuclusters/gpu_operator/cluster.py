@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuclusters.adapters.errors import CommandFailedError, UnreachableError
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.core.errors import CommandFailedError, UnreachableError
 from gpuclusters.gpu_operator.readiness import Snapshot, read
+from gpuclusters.kube.objects import KubernetesObjects
 
 _STARTING = ("status 500", "status 502", "status 503", "status 504", "status 429")
 

@@ -24,7 +24,7 @@ class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
 
     def ensure(self, inputs: CrdInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Get the chart, apply its definitions, wait until they are served."""
-        from gpuclusters.adapters.system import SystemClock
+        from gpuclusters.core.converge import SystemClock
         from gpuclusters.gpu_operator.chart import crd_documents
 
         documents = crd_documents(
@@ -103,7 +103,7 @@ class GpuReadinessProvider(ClusterProvider[ReadinessInputs]):
 
     def ensure(self, inputs: ReadinessInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Wait."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.gpu_operator.cluster import PatientCluster
 
         cluster = PatientCluster(inputs.kubeconfig)
@@ -140,7 +140,7 @@ class MigLayoutProvider(ClusterProvider[MigInputs]):
 
     def ensure(self, inputs: MigInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Label the node and wait."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
 
         cluster = self.cluster(inputs)
         return mig_node.ensure(inputs, cluster, SystemClock(), StderrReporter()).outputs()
@@ -162,7 +162,7 @@ class MigLayoutProvider(ClusterProvider[MigInputs]):
 
     def remove(self, inputs: MigInputs, before: Properties) -> None:  # noqa: ARG002
         """Give the label up."""
-        from gpuclusters.adapters.system import StderrReporter
+        from gpuclusters.core.converge import StderrReporter
 
         mig_node.release(inputs, self.cluster(inputs), StderrReporter())
 

@@ -10,7 +10,7 @@ from gpuclusters.core.finding import Finding, Level, refused
 from gpuclusters.host.model import HostFileSpec, LiveFile
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
 
 WRITE = "write"
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
-from gpuclusters.adapters.errors import CommandFailedError, InvalidAnswerError, UnreachableError
-from gpuclusters.adapters.scripts import run_script
-from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.errors import CommandFailedError, InvalidAnswerError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused
 from gpuclusters.host.node import DRAINED, ClusterNode, parse_node
+from gpuclusters.host.script import run_script
+from gpuclusters.host.ssh import Completed, SshHost
 
 POLL_SECONDS = 2.0
 API_TIMEOUT_SECONDS = 60.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 
-from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.scripts import run_script
-from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.host.model import LiveFile, PciFunction, UnitState, sha256_of
+from gpuclusters.host.script import run_script
+from gpuclusters.host.ssh import SshHost
 
 _ABSENT = 3
 START_SECONDS = 330.0

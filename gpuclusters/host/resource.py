@@ -12,7 +12,7 @@ from gpuclusters.providers.converging import ConvergingProvider, ConvergingResou
 from gpuclusters.providers.reconciling import Properties
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
 
 
 class HostFileProvider(ConvergingProvider[HostFileSpec, "LiveFile | None"]):

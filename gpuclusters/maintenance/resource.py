@@ -21,7 +21,7 @@ class NodeMaintenanceProvider(ClusterProvider[MaintenanceInputs]):
 
     def ensure(self, inputs: MaintenanceInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Cordon the node and wait until its GPUs are nobody's."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
 
         duty = decide.begin(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
         return duty.outputs()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gpuclusters.adapters.scripts import command_error
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.core import scripts
+from gpuclusters.host.script import command_error
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import ladder_hosts
 from gpuclusters.proof.jobs import PROGRAMS
 from gpuclusters.proof.ladder import HOST_RUNGS, CheckLevel

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuclusters.domain import known_errors
-from gpuclusters.domain.device_plugin_manifest import NAMESPACE, PLUGIN_CONTAINER, PLUGIN_LABELS
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.proof.checks import Check
@@ -17,6 +16,7 @@ from gpuclusters.proof.ladder_inputs import WHOLE
 from gpuclusters.proof.namespace import JobCluster
 from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.usernetes.cluster import HOST_IP
+from gpuclusters.usernetes.device_plugin import NAMESPACE, PLUGIN_CONTAINER, PLUGIN_LABELS
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 Object = Mapping[str, Any]

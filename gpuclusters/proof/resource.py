@@ -41,7 +41,7 @@ class ProofProvider(ClusterProvider[Inputs]):
 
     def ensure(self, inputs: Inputs, before: Properties) -> Properties:
         """Show it, unless the same was shown before."""
-        from gpuclusters.adapters.system import time_of_day
+        from gpuclusters.core.converge import time_of_day
         from gpuclusters.proof import state
 
         cluster = self.cluster(inputs)
@@ -97,7 +97,7 @@ class ProofRunProvider(ProofProvider[ProofInputs]):
 
     def show(self, inputs: ProofInputs, cluster: ClusterJobs) -> ProofResult:
         """Run all checks up to the level."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.proof import host, run
 
         return run.run(inputs, cluster, SystemClock(), StderrReporter(), host.texts())
@@ -126,7 +126,7 @@ class TrainingProofProvider(ProofProvider[LadderInputs]):
 
     def show(self, inputs: LadderInputs, cluster: ClusterJobs) -> ProofResult:
         """Climb."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.proof import host, ladder_run
 
         texts = host.texts(ladder_run.PROGRAMS)
@@ -152,7 +152,7 @@ class PluginGateProvider(ClusterProvider[GateInputs]):
 
     def ensure(self, inputs: GateInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Wait."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
 
         return dict(plugin_gate.wait(inputs, self.cluster(inputs), SystemClock(), StderrReporter()))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host.model import HostConnection
 
 _OPEN = ExitStack()
 """Tunnels of this program; they end with its process."""
@@ -33,9 +33,9 @@ def hold(
         remote_port: of the API, on the host.
     """
     # Imported late: what reaches hosts takes half a second to load, and few programs need it.
-    from gpuclusters.adapters import ssh_forward
-    from gpuclusters.adapters.credentials import find_credentials
-    from gpuclusters.adapters.errors import AdapterError, BusyError
+    from gpuclusters.core.errors import AdapterError, BusyError
+    from gpuclusters.host import forward as ssh_forward
+    from gpuclusters.host.connect import find_credentials
 
     stated = {key: value for key, value in connection.items() if value is not None}
     stated["port"] = int(stated["port"])  # the engine's numbers are floats

@@ -14,7 +14,7 @@ from gpuclusters.providers.reconciling import I, Live, Properties, ReconcilingPr
 from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
 
 L = TypeVar("L")
 L_contra = TypeVar("L_contra", contravariant=True)
@@ -62,7 +62,7 @@ class ConvergingProvider(ReconcilingProvider[I], Generic[I, L]):
 
     def ensure(self, inputs: I, before: Properties) -> Properties:
         """Converge."""
-        from gpuclusters.adapters.system import StderrReporter
+        from gpuclusters.core.converge import StderrReporter
 
         capability = self._capability(inputs, before)
         live = converge(capability, StderrReporter(), made_before=self.is_made(inputs, before))

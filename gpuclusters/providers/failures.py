@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.error_id import labelled
 from gpuclusters.fabric.answers import FabricError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pulumi
 
-from gpuclusters.adapters.errors import AdapterError
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Finding
 from gpuclusters.domain import preflight
 from gpuclusters.domain.preflight_expects import Stage
@@ -33,7 +33,7 @@ class FleetPreflightProvider(ReconcilingProvider[FleetInputs]):
 
     def ensure(self, inputs: FleetInputs, before: Properties) -> Properties:
         """Look at machines that are new, and stop if anything is in the way on any of them."""
-        from gpuclusters.adapters.system import StderrReporter
+        from gpuclusters.core.converge import StderrReporter
 
         machines = to_look_at(inputs, before)
         verdicts = self._verdicts(machines)

@@ -56,7 +56,7 @@ class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
 
     def ensure(self, inputs: GcpMachineInputs, before: Properties) -> Properties:  # noqa: ARG002
         """The machine, running."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
 
         live = gcp_placement.ensure(inputs, compute(inputs.google), SystemClock(), StderrReporter())
         return _outputs(inputs, live)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host.model import HostConnection
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
 
 
 def host(connection: HostConnection, ssh_key: object) -> SshHost:
@@ -18,7 +18,7 @@ def host(connection: HostConnection, ssh_key: object) -> SshHost:
     """
     # Imported late: a program that only declares resources does not need what reaches hosts, and
     # half a second per run is a lot for `pulumi preview`.
-    from gpuclusters.adapters.credentials import find_credentials
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.connect import find_credentials
+    from gpuclusters.host.ssh import SshHost
 
     return SshHost(connection, find_credentials(ssh_key))

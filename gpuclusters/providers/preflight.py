@@ -23,7 +23,7 @@ class PreflightProvider(ReconcilingProvider[PreflightInputs]):
 
     def ensure(self, inputs: PreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Look, and stop if anything is in the way; warnings are said and kept."""
-        from gpuclusters.adapters.system import StderrReporter
+        from gpuclusters.core.converge import StderrReporter
 
         facts = self._facts(inputs)
         verdict = preflight.judge(facts, inputs.expects, inputs.stage)

@@ -23,7 +23,7 @@ from pulumi.dynamic import (
 )
 from pydantic import BaseModel, ValidationError
 
-from gpuclusters.adapters.errors import UnreachableError
+from gpuclusters.core.errors import UnreachableError
 from gpuclusters.domain import adoption
 from gpuclusters.providers import edge
 from gpuclusters.providers.failures import InvalidStateError, explained

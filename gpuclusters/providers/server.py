@@ -35,7 +35,7 @@ CONFIGURATION = frozenset({"ssh-private-key"})
 PROVIDERS: Mapping[str, str] = {
     "CdiSpec": "gpuclusters.cdi.resource:CdiSpecProvider",
     "FabricPartitions": "gpuclusters.fabric.resource:FabricPartitionsProvider",
-    "FirstLogin": "gpuclusters.providers.first_login:FirstLoginProvider",
+    "FirstLogin": "gpuclusters.gcp.first_login:FirstLoginProvider",
     "FleetPreflight": "gpuclusters.providers.fleet_preflight:FleetPreflightProvider",
     "GcpMachine": "gpuclusters.providers.gcp_machine:GcpMachineProvider",
     "GcpQuota": "gpuclusters.providers.gcp_quota:GcpQuotaProvider",

@@ -10,16 +10,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.scripts import read_facts, run_script
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.core.converge import Clock, Reporter, Step, poll
+from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.domain import rke2
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.host.kubectl import POLL_SECONDS, KubectlHost, answering
 from gpuclusters.host.node import ClusterNode, parse_node
 from gpuclusters.host.remote import SshNodeFiles
+from gpuclusters.host.script import read_facts, run_script
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.rke2 import adopt, decide
 from gpuclusters.rke2.model import (
     Artifacts,

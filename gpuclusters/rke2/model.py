@@ -20,10 +20,9 @@ from pydantic import (
 
 from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.domain import rke2, rke2_config
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.rke2 import Role, Version, parse_version
 from gpuclusters.domain.text import matches
-from gpuclusters.host.model import check_path
+from gpuclusters.host.model import HostConnection, check_path
 from gpuclusters.host.node import ClusterNode
 
 SHORTEST_TOKEN = 16

@@ -21,7 +21,7 @@ from gpuclusters.rke2 import decide
 from gpuclusters.rke2.model import LiveNode, Rke2NodeInputs
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
     from gpuclusters.rke2.host import Rke2Capability
 
 TOKEN_BYTES = 32
@@ -53,7 +53,7 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
 
     def ensure(self, inputs: Rke2NodeInputs, before: Properties) -> Properties:
         """Install, configure, join; or only what of it is missing."""
-        from gpuclusters.adapters.system import StderrReporter
+        from gpuclusters.core.converge import StderrReporter
 
         capability = self._made(inputs, reach(inputs.connection, self.ssh_key), before)
         same = bool(before) and self._parsed(before) == inputs
@@ -97,7 +97,7 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
     def _made(
         self, inputs: Rke2NodeInputs, host: SshHost, before: Properties | None
     ) -> Rke2Capability:
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
 
         others = [SshRke2Control(reach(one, self.ssh_key)) for one in inputs.control]

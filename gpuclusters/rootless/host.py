@@ -6,10 +6,10 @@ import base64
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gpuclusters.adapters.scripts import read_facts, run_script
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.core.converge import Reporter, Step
 from gpuclusters.core.finding import Finding, refused
+from gpuclusters.host.script import read_facts, run_script
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.rootless import decide, files, packages
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 from gpuclusters.domain.usernetes_versions import limit, table
+from gpuclusters.host.model import HostConnection
 
 DEFAULT_PROBE_IMAGE = "docker.io/library/ubuntu:24.04"
 """What `nvidia-smi` is tried in: an image without anything of NVIDIA's, so that all of it is injected."""

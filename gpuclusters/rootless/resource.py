@@ -13,7 +13,7 @@ from gpuclusters.rootless import decide, packages
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
     from gpuclusters.rootless.host import RootlessCapability
 
 
@@ -30,7 +30,7 @@ class RootlessHostProvider(ConvergingProvider[RootlessHostInputs, LiveRootless])
         host: SshHost,
     ) -> RootlessCapability:
         """One account on one host."""
-        from gpuclusters.adapters.system import StderrReporter
+        from gpuclusters.core.converge import StderrReporter
         from gpuclusters.rootless.host import RootlessCapability
 
         return RootlessCapability(inputs, host, StderrReporter())

@@ -12,10 +12,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 from gpuclusters.fabric.manager_config import FabricManagerSettings
-from gpuclusters.host.model import check_path
+from gpuclusters.host.model import HostConnection, check_path
 
 NAME = "fabric-manager"
 NETWORK = "fabric-manager"

@@ -11,13 +11,13 @@ import io
 import tarfile
 from collections.abc import Mapping, Sequence
 
-from gpuclusters.adapters.errors import (
+from gpuclusters.core import scripts
+from gpuclusters.core.errors import (
     CommandFailedError,
     InvalidAnswerError,
 )
-from gpuclusters.adapters.scripts import command_error, explained, facts, last_lines, run_script
-from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.core import scripts
+from gpuclusters.host.script import command_error, explained, facts, last_lines, run_script
+from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.service_vm.cloud_init import Seed
 from gpuclusters.service_vm.decide import UNITS, LiveVm, wanted
 from gpuclusters.service_vm.health import COMMAND, Guest, parsed_guest

@@ -15,7 +15,7 @@ from gpuclusters.service_vm.health import said
 from gpuclusters.service_vm.model import ServiceVmInputs
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
     from gpuclusters.service_vm.decide import LiveVm
     from gpuclusters.service_vm.host import ServiceVmCapability
 
@@ -30,7 +30,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
         self, inputs: ServiceVmInputs, before: Properties, host: SshHost
     ) -> ServiceVmCapability:
         """The VM of one host."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.fabric.manager import SshFabricManager
         from gpuclusters.host.remote import SshPciDevices
         from gpuclusters.service_vm.host import ServiceVmCapability
@@ -49,7 +49,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
 
     def ensure(self, inputs: ServiceVmInputs, before: Properties) -> Properties:
         """Define, start and wait for the fabric manager."""
-        from gpuclusters.adapters.system import StderrReporter
+        from gpuclusters.core.converge import StderrReporter
 
         reached = host_of(inputs.connection, self.ssh_key)
         with reached.exclusive:

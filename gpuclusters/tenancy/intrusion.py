@@ -18,13 +18,13 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.container_api import container
 from gpuclusters.container_api.client import Answer, ContainerApi
 from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.container_api.request import ContainerRequest
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.domain import image
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.proof.evidence_isolation import Finding, Outcome
 from gpuclusters.tenancy.isolation import POLICY, PULL_SECRET

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuclusters.domain.network import NEVER_FOR_TENANTS
 from gpuclusters.tenancy.model import Egress
+from gpuclusters.tenancy.ranges import NEVER_FOR_TENANTS
 
 TENANT_LABEL = "gpu-clusters.dev/tenant"
 """Label of a tenant's namespaces. Policies select by it; tenants may not edit namespaces."""

@@ -18,8 +18,8 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpuclusters.domain.network import joined, literal
 from gpuclusters.tenancy.isolation import TENANT_LABEL, ports, to_dns
+from gpuclusters.tenancy.ranges import joined, literal
 
 BASE = "gpu-clusters-system"
 """The namespaces' base name, where the configuration says nothing."""

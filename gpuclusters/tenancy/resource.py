@@ -13,7 +13,7 @@ from gpuclusters.tenancy import cluster as reconcile_tenancy
 from gpuclusters.tenancy.cluster import DEFAULT_TIMEOUT_SECONDS, TenancyInputs
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+    from gpuclusters.kube.objects import KubernetesObjects
 
 
 class TenancyPolicyProvider(ReconcilingProvider[TenancyInputs]):
@@ -25,7 +25,7 @@ class TenancyPolicyProvider(ReconcilingProvider[TenancyInputs]):
 
     def ensure(self, inputs: TenancyInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Apply the Tenancy and wait for the controller and the proofs."""
-        from gpuclusters.adapters.system import SystemClock
+        from gpuclusters.core.converge import SystemClock
 
         return _outputs(
             reconcile_tenancy.ensure_tenancy(
@@ -56,7 +56,7 @@ class TenancyPolicyProvider(ReconcilingProvider[TenancyInputs]):
 
 def _cluster(inputs: TenancyInputs) -> KubernetesObjects:
     # Imported late: the client takes half a second to load, and a program only declares.
-    from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+    from gpuclusters.kube.objects import KubernetesObjects
 
     return KubernetesObjects(inputs.kubeconfig)
 

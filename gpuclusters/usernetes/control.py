@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
-from gpuclusters.adapters.errors import InvalidAnswerError
+from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.host.kubectl import KubectlHost
 from gpuclusters.usernetes import cluster
 from gpuclusters.usernetes.cluster import Invitation

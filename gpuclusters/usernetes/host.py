@@ -9,8 +9,8 @@ from typing import Any
 
 from cryptography import x509
 
-from gpuclusters.adapters.scripts import read_facts, run_script
-from gpuclusters.adapters.ssh import Completed, SshHost
+from gpuclusters.host.script import read_facts, run_script
+from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.usernetes.model import LiveNode, SourceArchive
 
 FETCH_TIMEOUT_SECONDS = 600.0

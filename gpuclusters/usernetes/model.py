@@ -15,7 +15,6 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 from gpuclusters.domain.usernetes_network import (
     FIRST_NUMBER,
@@ -24,6 +23,7 @@ from gpuclusters.domain.usernetes_network import (
     ApiAccess,
     NetworkPlan,
 )
+from gpuclusters.host.model import HostConnection
 
 PROJECT = "usernetes"
 """Name of the compose project: without one it would follow the folder, and with it the volumes' names."""

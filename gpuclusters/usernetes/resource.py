@@ -18,7 +18,7 @@ from gpuclusters.usernetes.decide import LivePlace, release_problem
 from gpuclusters.usernetes.model import UsernetesNodeInputs
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
     from gpuclusters.usernetes.capability import NodeCapability
     from gpuclusters.usernetes.host import SshNodeHost
 
@@ -53,7 +53,7 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         self, inputs: UsernetesNodeInputs, before: Properties, host: SshHost
     ) -> NodeCapability:
         """The node, and the control plane that knows of it."""
-        from gpuclusters.adapters.system import StderrReporter, SystemClock
+        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.usernetes.capability import NodeCapability
         from gpuclusters.usernetes.control import SshNodeControl
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.scripts import run_script
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.core import scripts
 from gpuclusters.core.converge import Step
+from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Refused
 from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
+from gpuclusters.host.script import run_script
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.vfio import decide
 from gpuclusters.vfio.decide import UNIT, LiveBinding
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.text import matches
 from gpuclusters.fabric.table import is_pci_address
+from gpuclusters.host.model import HostConnection
 
 GPU_CLASS, SWITCH_CLASS = "0302", "0680"
 """3D controller and bridge of no kind that PCI names: what an HGX board's GPUs and NVSwitches are."""

@@ -12,7 +12,7 @@ from gpuclusters.providers.reconciling import Properties
 from gpuclusters.vfio.model import VfioBindingInputs, VfioFunction
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.ssh import SshHost
+    from gpuclusters.host.ssh import SshHost
     from gpuclusters.vfio.decide import LiveBinding
     from gpuclusters.vfio.host import VfioCapability
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from gpuclusters.adapters.system import SystemClock
+from gpuclusters.core.converge import SystemClock
 from gpuclusters.rke2.model import Join, join_order, rounds
 from tests.bench import joining
 

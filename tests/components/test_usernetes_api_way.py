@@ -11,9 +11,9 @@ import pytest
 
 from components.host_connection import HostConnection
 from components.usernetes import api_way
-from gpuclusters.adapters import ssh_forward
-from gpuclusters.adapters.errors import BusyError, UnreachableError
+from gpuclusters.core.errors import BusyError, UnreachableError
 from gpuclusters.domain.usernetes_network import ApiAccess
+from gpuclusters.host import forward as ssh_forward
 from gpuclusters.providers import api_tunnel
 from tests.components.recorder import record
 

@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from engine.usererror import UserError
-from gpuclusters.adapters.errors import HostKeyMismatchError
 from gpuclusters.cli import diagnosis
 from gpuclusters.cli.errors import NoStackError, RunError, UsageError
 from gpuclusters.cli.main import main
 from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.stack import parse
+from gpuclusters.core.errors import HostKeyMismatchError
 from gpuclusters.core.finding import refused
 from gpuclusters.domain import error_id
 from gpuclusters.domain.preflight_fleet import FleetError

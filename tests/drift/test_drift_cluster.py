@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.cluster_look import ClusterLook
-from gpuclusters.adapters.errors import InvalidAnswerError
 from gpuclusters.core import finding as core
+from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.drift import helm, hosts, leases, nodes, tenancies
+from gpuclusters.drift.cluster_look import ClusterLook
 from gpuclusters.drift.expected import Expected, ExpectedNode
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.hosts import HostLook

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from gpuclusters.adapters.forge import Forge, ForgeError
-from gpuclusters.adapters.forge_issues import Issues, issue_place
+from gpuclusters.cli.forge import Forge, ForgeError, Issues, issue_target
 from gpuclusters.drift.markdown import marker
 from tests.drift.issues_standin import TOKEN, Standin, forge
 
@@ -32,7 +31,7 @@ def env(standin: Standin, which: Forge) -> Mapping[str, str]:
 
 
 def issues(standin: Standin, which: Forge = Forge.GITHUB) -> Issues:
-    return Issues(issue_place(which, env(standin, which)), sleep=lambda _: None)
+    return Issues(issue_target(which, env(standin, which)), sleep=lambda _: None)
 
 
 @pytest.mark.parametrize(("which", "verb"), [(Forge.GITHUB, "PATCH"), (Forge.GITLAB, "PUT")])
@@ -76,4 +75,4 @@ def test_a_forge_that_is_busy_is_asked_again_and_one_that_refuses_is_told(standi
 
 def test_what_is_missing_is_said_at_once() -> None:
     with pytest.raises(ForgeError, match="GITHUB_TOKEN, GITHUB_REPOSITORY"):
-        issue_place(Forge.GITHUB, {})
+        issue_target(Forge.GITHUB, {})

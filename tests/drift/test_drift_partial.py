@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.cli import drift, drift_cluster, drift_hosts
 from gpuclusters.cli.drift_found import Found
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Finding, Unseen
 from gpuclusters.drift.report import report
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
 from tests.drift.drifting import CONNECTION
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuclusters.adapters.kubernetes_objects import path_of
 from gpuclusters.cli.access import container_api
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.container_api.client import Answer, ContainerApi
+from gpuclusters.kube.objects import path_of
 from gpuclusters.lease.model import GPU_LEASE
 from lab.hosts import journal, tenant
 from lab.hosts.board import board

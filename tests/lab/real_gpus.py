@@ -12,9 +12,8 @@ from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi import model
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.fabric.table import TABLES, Baseboard
-from gpuclusters.host.model import PciFunction
+from gpuclusters.host.model import HostConnection, PciFunction
 from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
 from gpuclusters.tenancy.programs import Accounts, Program
 from lab import nodes

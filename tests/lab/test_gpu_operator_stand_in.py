@@ -26,8 +26,7 @@ import pytest
 import yaml
 
 import lab.kubelet
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.adapters.system import StderrReporter, SystemClock
+from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.core.finding import Refused
 from gpuclusters.gpu_operator import crds, mig_node, readiness
 from gpuclusters.gpu_operator.chart import crd_documents
@@ -40,6 +39,7 @@ from gpuclusters.gpu_operator.preflight import (
     require,
 )
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import NODE, POD
 from lab import tools
 from lab.control_plane import NodeSpec

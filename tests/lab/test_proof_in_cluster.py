@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.errors import BusyError, CommandFailedError
-from gpuclusters.adapters.system import SystemClock
+from gpuclusters.core.converge import SystemClock
+from gpuclusters.core.errors import BusyError, CommandFailedError
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.proof import jobs as proof_jobs

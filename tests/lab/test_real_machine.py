@@ -15,12 +15,12 @@ import httpx
 import pytest
 
 import lab.hosts
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.adapters.system import SystemClock
 from gpuclusters.boot.host import reboot
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.converge import SystemClock
 from gpuclusters.host import drop_ins
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from lab import images, nodes, tools
 from lab.hosts import journal
 from lab.hosts.model import HostEndpoint, HostSpec

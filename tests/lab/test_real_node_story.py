@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from caas.controllers.__main__ import ELECTION
-from gpuclusters.adapters.errors import UnreachableError
 from gpuclusters.container_api.client import Answer
+from gpuclusters.core.errors import UnreachableError
 from gpuclusters.kata.model import KATA_LABEL
 from gpuclusters.lease.model import lease_name
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object

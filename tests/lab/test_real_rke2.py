@@ -22,10 +22,10 @@ import pytest
 import yaml
 
 import lab.hosts
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
-from gpuclusters.adapters.system import SystemClock
+from gpuclusters.core.converge import SystemClock
 from gpuclusters.gpu_operator import crds
 from gpuclusters.gpu_operator.chart import crd_documents
+from gpuclusters.kube.objects import KubernetesObjects
 from lab import control_plane, gpu_operator, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.gpu_operator import faults, toolkit, toolkit_programs

@@ -17,9 +17,8 @@ import pytest
 
 import lab.kubelet
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.system import SystemClock
+from gpuclusters.core.converge import SystemClock
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain import device_plugin_manifest
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.usernetes_versions import version_set
 from gpuclusters.gpu_operator.objects import DAEMON_SET
@@ -30,6 +29,7 @@ from gpuclusters.proof.ladder_inputs import WHOLE, LadderInputs
 from gpuclusters.proof.plugin_gate import GateInputs
 from gpuclusters.proof.run import ProofResult
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
+from gpuclusters.usernetes import device_plugin as device_plugin_manifest
 from lab.control_plane import NodeSpec
 from lab.hosts import NodeState
 from lab.usernetes.faults import (

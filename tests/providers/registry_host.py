@@ -17,18 +17,18 @@ import asyncssh
 import yaml
 
 from components.usernetes.cluster import OVERLAY
-from gpuclusters.adapters import ssh_forward
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.credentials import (
+from gpuclusters.core.errors import AdapterError
+from gpuclusters.domain.usernetes_versions import VersionSet, version_set
+from gpuclusters.host import forward as ssh_forward
+from gpuclusters.host.connect import (
     AGENT_VARIABLE,
     KEY_FILE_VARIABLE,
     SshCredentials,
     find_credentials,
 )
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.domain.connection import KEY_TYPES, HostConnection
-from gpuclusters.domain.usernetes_versions import VersionSet, version_set
+from gpuclusters.host.model import KEY_TYPES, HostConnection
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.usernetes.host import SshNodeHost
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 from gpuclusters.usernetes.resource import UsernetesNodeProvider

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters import ssh_connect
 from gpuclusters.cli.diagnosis import Level
 from gpuclusters.cli.doctor_hosts import Machine, examine
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.preflight_expects import expects_of
 from gpuclusters.fabric.table import Board
+from gpuclusters.host import connect as ssh_connect
+from gpuclusters.host.model import HostConnection
 from lab.hosts import faults, hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 

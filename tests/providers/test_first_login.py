@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.errors import (
+from gpuclusters.core.errors import (
     CommandFailedError,
     DeniedError,
     HostKeyMismatchError,
     UnreachableError,
 )
-from gpuclusters.adapters.first_login import wait_until_ready
-from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.providers.first_login import FirstLoginProvider
+from gpuclusters.gcp.first_login import FirstLoginProvider, wait_until_ready
+from gpuclusters.host.ssh import Completed, SshHost
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
 from gpuclusters.gpu_operator.objects import CRD
 from gpuclusters.gpu_operator.resource import (
     GpuOperatorCrdsProvider,
@@ -19,6 +18,7 @@ from gpuclusters.gpu_operator.resource import (
     GpuReadinessProvider,
     MigLayoutProvider,
 )
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import NODE
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import until

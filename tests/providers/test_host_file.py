@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host.model import HostConnection
 from gpuclusters.host.resource import HostFileProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost

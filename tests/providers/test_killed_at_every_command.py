@@ -19,20 +19,18 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.credentials import find_credentials
-from gpuclusters.adapters.errors import AdapterError
-from gpuclusters.adapters.scripts import run_script
-from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.adapters.system import StderrReporter, SystemClock
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import BootCapability
 from gpuclusters.boot.model import HostBootInputs
 from gpuclusters.core import scripts
-from gpuclusters.core.converge import converge
+from gpuclusters.core.converge import StderrReporter, SystemClock, converge
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.connection import HostConnection
-from gpuclusters.host.model import UnitState
+from gpuclusters.host.connect import find_credentials
+from gpuclusters.host.model import HostConnection, UnitState
 from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
+from gpuclusters.host.script import run_script
+from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.service_vm import domain_xml
 from gpuclusters.service_vm.decide import WantedVm, findings, wanted
 from gpuclusters.service_vm.model import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs

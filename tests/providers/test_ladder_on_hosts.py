@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import host as adapter
 from gpuclusters.proof import ladder_hosts

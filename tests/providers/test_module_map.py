@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.credentials import find_credentials
-from gpuclusters.adapters.errors import CommandFailedError
-from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.fabric.decide import require_map
 from gpuclusters.fabric.manager import SshModuleMap
+from gpuclusters.host.connect import find_credentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters import machine_lock
-from gpuclusters.adapters.credentials import find_credentials
-from gpuclusters.adapters.machine_lock import MachineBusyError
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host import machine_lock
+from gpuclusters.host.connect import find_credentials
+from gpuclusters.host.machine_lock import MachineBusyError
+from gpuclusters.host.model import HostConnection
 from gpuclusters.host.resource import HostFileProvider
+from gpuclusters.host.ssh import SshHost
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import PROJECT, ProviderProcess, StepFailed, provider_process
@@ -29,9 +29,9 @@ SLOW = "x_slow_command"
 SECONDS = 60.0
 HOLDS = """
 import sys
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.adapters.credentials import find_credentials
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host.ssh import SshHost
+from gpuclusters.host.connect import find_credentials
+from gpuclusters.host.model import HostConnection
 host = SshHost(HostConnection.model_validate_json(sys.argv[1]), find_credentials(None))
 with host.writing("change something"):
     print("mine", flush=True)

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.credentials import SshCredentials
 from gpuclusters.adapters.host_facts import SshHostFacts
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.core import codes
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.preflight import judge
 from gpuclusters.domain.preflight_expects import Expects, Stage, expects_of
 from gpuclusters.fabric.table import Board
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.providers.preflight import PreflightProvider
 from lab.hosts import faults, hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.errors import AdapterError, UnreachableError
-from gpuclusters.adapters.ssh import Completed, SshHost
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import reboot
 from gpuclusters.boot.resource import HostBootProvider
 from gpuclusters.core import scripts
+from gpuclusters.core.errors import AdapterError, UnreachableError
+from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.vfio import decide as vfio
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults

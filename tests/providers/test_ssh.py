@@ -11,16 +11,16 @@ from typing import Any
 import asyncssh
 import pytest
 
-from gpuclusters.adapters import ssh_forward
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import (
+from gpuclusters.core.errors import (
     DeniedError,
     HostKeyMismatchError,
     InvalidAnswerError,
     UnreachableError,
 )
-from gpuclusters.adapters.ssh import MAX_OUTPUT_BYTES, SshHost, pool
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host import forward as ssh_forward
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import MAX_OUTPUT_BYTES, SshHost, pool
 
 TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import HostKeyMismatchError, UnreachableError
-from gpuclusters.adapters.ssh import SshHost
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.errors import HostKeyMismatchError, UnreachableError
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 
 RELAY = """#!{python}
 import os, socket, sys, threading
@@ -121,7 +121,7 @@ def test_the_host_key_is_verified_behind_the_tunnel_too(gcloud: Path, server: Se
 def test_a_tunnel_that_is_not_allowed_names_the_role(
     gcloud: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuclusters.adapters.ssh_connect.CONNECT_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("gpuclusters.host.connect.CONNECT_PAUSE_SECONDS", 0)
     _write(gcloud.parent, gcloud, 0)
     with pytest.raises(UnreachableError, match="IAP-secured Tunnel User"):
         server.host(name="gpu-2").run("true", tried="look")
@@ -130,7 +130,7 @@ def test_a_tunnel_that_is_not_allowed_names_the_role(
 def test_without_gcloud_it_is_said_what_is_missing(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("gpuclusters.adapters.ssh_connect.CONNECT_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("gpuclusters.host.connect.CONNECT_PAUSE_SECONDS", 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnreachableError, match="no gcloud here to open a tunnel"):
         server.host(name="gpu-3").run("true", tried="look")

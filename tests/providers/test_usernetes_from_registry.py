@@ -24,10 +24,10 @@ import lab.hosts
 import lab.kubelet
 import lab.usernetes
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.credentials import KEY_FILE_VARIABLE
-from gpuclusters.domain.connection import HostConnection
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
+from gpuclusters.host.connect import KEY_FILE_VARIABLE
+from gpuclusters.host.model import HostConnection
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import host as ladder
 from gpuclusters.proof import ladder_hosts

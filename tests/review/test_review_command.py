@@ -166,7 +166,7 @@ def test_a_comment_that_the_forge_finds_too_long_is_made_shorter(tmp_path: Path)
             "GITHUB_TOKEN": TOKEN, "GITHUB_REPOSITORY": "acme/fleet", "GITHUB_API_URL": standin.url,
             "GITHUB_REF": "refs/pull/7/merge",
         }  # fmt: skip
-        from gpuclusters.adapters.forge import Forge
+        from gpuclusters.cli.forge import Forge
 
         assert run([str(path)], [], Options(comment=Forge.GITHUB), env=env) == 0
         assert len(standin.comments) == 1

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuclusters.domain.device_plugin_manifest import NAMESPACE as SYSTEM
-from gpuclusters.domain.device_plugin_manifest import PLUGIN_LABELS
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.proof.ladder_inputs import LadderInputs
@@ -16,6 +14,8 @@ from gpuclusters.proof.ladder_pods import REACH
 from gpuclusters.proof.pod import JOB, LABEL
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes.cluster import HOST_IP
+from gpuclusters.usernetes.device_plugin import NAMESPACE as SYSTEM
+from gpuclusters.usernetes.device_plugin import PLUGIN_LABELS
 from tests.unit.proof_world import Clock, Reporter
 
 __all__ = ["Clock", "Reporter"]

@@ -10,8 +10,8 @@ import pytest
 
 from gpuclusters.adapters import cluster_jobs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
-from gpuclusters.adapters.errors import UnreachableError
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.core.errors import UnreachableError
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.proof.jobs import JOB
 
 AWAY = UnreachableError("API server x", "list jobs", "connection refused", "look at it")

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gpuclusters.adapters import google_credentials
-from gpuclusters.adapters.errors import NoCredentialsError
 from gpuclusters.adapters.google_credentials import GoogleCredentials
+from gpuclusters.core.errors import NoCredentialsError
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 

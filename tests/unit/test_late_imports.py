@@ -1,4 +1,4 @@
-"""Adapters that providers import late, in several threads at once."""
+"""Modules that providers import late, in several threads at once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-ADAPTERS = Path(__file__).resolve().parents[2] / "gpuclusters" / "adapters"
+PROJECT = Path(__file__).resolve().parents[2]
 USERS = sorted(
-    f"gpuclusters.adapters.{file.stem}"
-    for file in ADAPTERS.glob("*.py")
-    if "from kubernetes" in file.read_text(encoding="utf-8")
+    ".".join(file.relative_to(PROJECT).with_suffix("").parts)
+    for file in (PROJECT / "gpuclusters").rglob("*.py")
+    if "\nfrom kubernetes" in file.read_text(encoding="utf-8")
 )
 # The second begins while the first is in the midst of the library: on a machine where it comes too late for
 # that, nothing is shown.
@@ -54,7 +54,7 @@ def test_two_threads_may_begin_with_different_users_of_the_kubernetes_library(
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, first, second],
-        cwd=ADAPTERS.parents[1],
+        cwd=PROJECT,
         capture_output=True,
         text=True,
         check=False,

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from pulumi.output import UNKNOWN as SDK_UNKNOWN
 from pulumi.output import Unknown
 
-from gpuclusters.adapters import errors
-from gpuclusters.adapters.credentials import find_credentials
 from gpuclusters.cdi.resource import CdiSpecProvider
-from gpuclusters.domain.connection import parse_host_key
+from gpuclusters.core import errors
 from gpuclusters.fabric.resource import FabricPartitionsProvider
-from gpuclusters.host.model import HostFileSpec
+from gpuclusters.host.connect import find_credentials
+from gpuclusters.host.model import HostFileSpec, parse_host_key
 from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.providers import edge
 from gpuclusters.providers.failures import StepError, explained, scrubbed

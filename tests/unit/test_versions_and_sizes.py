@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuclusters.domain.naming import is_dns_label, is_reserved_namespace
+from gpuclusters.core.naming import is_dns_label, is_reserved_namespace
 from gpuclusters.domain.versions import older, parse_release
 from gpuclusters.kata import model as sizing
 from gpuclusters.tenancy.model import Share, Size, quota_keys

@@ -15,7 +15,7 @@ from gpuclusters.config.places import (
 )
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain.network import (
+from gpuclusters.tenancy.ranges import (
     LOCAL_ZONES,
     METADATA,
     NEVER_FOR_TENANTS,

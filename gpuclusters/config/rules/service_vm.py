@@ -11,10 +11,10 @@ from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.plan import board, preset
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain.network import containing
 from gpuclusters.domain.platforms import SwitchAccess
 from gpuclusters.fabric.table import Board, repeated
 from gpuclusters.tenancy.isolation import FABRIC_MANAGER_PORT
+from gpuclusters.tenancy.ranges import containing
 
 _SSH_PORT = 22
 _STATE_FILE_LENGTH = 256

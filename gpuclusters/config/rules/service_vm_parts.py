@@ -10,9 +10,9 @@ from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.places import service_vm_network
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain.network import Range, overlapping
 from gpuclusters.domain.rke2_matrix import branch_of
 from gpuclusters.driver.packages import FABRIC_MANAGER, fabric_manager
+from gpuclusters.tenancy.ranges import Range, overlapping
 
 _BRIDGE_LENGTH = 15
 _UBUNTUS = "ubuntu"

@@ -11,8 +11,8 @@ from gpuclusters.config.plan import namespace, overhead_cpu, overhead_gib, share
 from gpuclusters.config.rules.cluster import repeats
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.tenants import Tenant
+from gpuclusters.core import naming
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import naming
 from gpuclusters.tenancy.model import quota_keys
 
 _GPUS_PER_NODE = 8

@@ -13,8 +13,18 @@ from gpuclusters.config.kubernetes import PodSecurityLevel
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.tenants import NfsMount
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.sandbox import gvisor_refusal
 
+_SHARED_DRIVER = (
+    "does not keep tenants apart: its nvproxy passes their calls on to one NVIDIA driver in the machine's "
+    "own kernel, so that a fault of the driver is every tenant's; and that driver would have to be on "
+    "machines that must have none, because their GPUs are passed through",
+    "write kata",
+)
+_NOT_BUILT = (
+    "is not built: it needs the NVIDIA driver on the machines and GPUs that are not on vfio-pci, which is "
+    "another cluster than this type makes",
+    "write kata, or use cluster-type: rke2, whose machines have the driver",
+)
 _NO_GLIBC = re.compile(r"(^|[/:_.-])(alpine|musl|distroless|busybox|chainguard|wolfi)([/:_.@*-]|$)")
 
 
@@ -86,6 +96,7 @@ def images_have_glibc(config: CaasConfig) -> Iterable[Finding]:
 
 @rule(12, "caas.sandbox-shares-kernel", each=["tenants"])
 def tenants_have_a_kernel_of_their_own(config: CaasConfig) -> Iterable[Finding]:
+    # gVisor's documentation on GPU support: `nvproxy` passes what it knows on to the machine's NVIDIA driver.
     if config.sandbox is Sandbox.GVISOR:
-        wrong, instead = gvisor_refusal(len(config.tenants))
+        wrong, instead = _NOT_BUILT if len(config.tenants) <= 1 else _SHARED_DRIVER
         yield finding(("sandbox",), wrong, show(config.sandbox.value), instead)

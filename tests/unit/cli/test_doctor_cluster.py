@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.errors import AdapterError, UnreachableError
 from gpuclusters.cli import doctor_cluster
 from gpuclusters.cli.diagnosis import Diagnosis, Level
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.core.errors import AdapterError, UnreachableError
 from gpuclusters.domain.ports import ObjectKind
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,12 +14,12 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import AdapterError, BusyError
-from gpuclusters.adapters.ssh_forward import forward
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.tunnel import NoTunnelError, hold, run
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.errors import AdapterError, BusyError
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.forward import forward
+from gpuclusters.host.model import HostConnection
 
 HELLO = b"this is the API\n"
 SECONDS = 120

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.adapters.errors import UnreachableError
-from gpuclusters.adapters.ssh import SshHost
 from gpuclusters.cli import verify_hosts, verify_usernetes
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.errors import UnreachableError
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import ladder_hosts
 from gpuclusters.proof.checks import Outcome
 from gpuclusters.proof.evidence import About

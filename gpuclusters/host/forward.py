@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import asyncssh
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import BusyError, DeniedError, UnreachableError
-from gpuclusters.adapters.ssh import pool
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.errors import BusyError, DeniedError, UnreachableError
+from gpuclusters.host.connect import SshCredentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import pool
 
 LOOPBACK = "127.0.0.1"
 _CLOSE_SECONDS = 5.0

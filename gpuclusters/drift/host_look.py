@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.scripts import run_script
-from gpuclusters.adapters.ssh import SshHost
+from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.drift.hosts import HostLook
+from gpuclusters.host.script import run_script
+from gpuclusters.host.ssh import SshHost
 
 _TRIED = "look at it"
 

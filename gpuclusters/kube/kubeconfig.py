@@ -13,7 +13,7 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from gpuclusters.adapters.errors import NoCredentialsError
+from gpuclusters.core.errors import NoCredentialsError
 
 _WHERE = "kubeconfig"
 _TRIED = "read it"

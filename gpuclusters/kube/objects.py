@@ -12,7 +12,7 @@ from typing import Any
 import urllib3
 from kubernetes import dynamic
 
-from gpuclusters.adapters.errors import (
+from gpuclusters.core.errors import (
     AdapterError,
     BusyError,
     CommandFailedError,
@@ -20,8 +20,8 @@ from gpuclusters.adapters.errors import (
     DeniedError,
     UnreachableError,
 )
-from gpuclusters.adapters.kubeconfig import api_client
 from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.kube.kubeconfig import api_client
 
 FIELD_MANAGER = "gpu-clusters"
 # An API server answers within milliseconds; one under load may take seconds, also to shake hands, which

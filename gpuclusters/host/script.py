@@ -8,17 +8,17 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from gpuclusters.adapters.errors import (
+from gpuclusters.core import scripts
+from gpuclusters.core.errors import (
     AdapterError,
     CommandFailedError,
     DeniedError,
     DiskFullError,
     InvalidAnswerError,
 )
-from gpuclusters.adapters.ssh import Completed, SshHost
-from gpuclusters.core import scripts
 from gpuclusters.core.facts import Facts
 from gpuclusters.domain import known_errors
+from gpuclusters.host.ssh import Completed, SshHost
 
 F = TypeVar("F", bound=Facts)
 

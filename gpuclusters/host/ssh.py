@@ -18,16 +18,15 @@ from typing import Any, TypeVar
 
 import asyncssh
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import (
+from gpuclusters.core.errors import (
     AdapterError,
     CommandTimeoutError,
     InvalidAnswerError,
     UnreachableError,
 )
-from gpuclusters.adapters.machine_lock import MachineLock
-from gpuclusters.adapters.ssh_connect import CONNECT_ATTEMPTS, connect
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.host.connect import CONNECT_ATTEMPTS, SshCredentials, connect
+from gpuclusters.host.machine_lock import MachineLock
+from gpuclusters.host.model import HostConnection
 
 # Our commands read and write small files and ask a daemon; one that takes a minute hangs.
 COMMAND_TIMEOUT_SECONDS = 60.0

@@ -25,8 +25,8 @@ from functools import cache
 
 import asyncssh
 
-from gpuclusters.adapters.errors import BusyError, CommandTimeoutError, UnreachableError
 from gpuclusters.core import scripts
+from gpuclusters.core.errors import BusyError, CommandTimeoutError, UnreachableError
 
 PATIENCE_SECONDS = 15
 """For another writer, and again for what the last one left running. Longer than `LINGER_SECONDS`."""
@@ -145,7 +145,7 @@ class MachineLock:
                 "check the host and its network, then run again",
             ) from error
         # Imported late: scripts are sent by what this is a part of.
-        from gpuclusters.adapters.scripts import error_of
+        from gpuclusters.host.script import error_of
 
         raise error_of(self._place, tried, holding.exit_status, words)
 

@@ -1,4 +1,7 @@
-"""One comment on a pull request, found again by its marker and edited in place. GitHub's and GitLab's API."""
+"""One comment on a pull request or one issue of a project, found again by its marker and edited in place.
+
+GitHub's and GitLab's API.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class Forge(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """Where the comment goes, and with whose rights."""
 
     forge: Forge
@@ -75,7 +78,7 @@ class Place:
         return {"PRIVATE-TOKEN": self.token}
 
 
-def place(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Place:
+def target(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Target:
     """Where the pipeline around this command wants its comment.
 
     Args:
@@ -106,7 +109,7 @@ def place(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Pl
         raise ForgeError("GITHUB_REPOSITORY is not owner/name")
     if forge is Forge.GITLAB and not project.isdecimal():
         raise ForgeError("CI_PROJECT_ID is not a number")
-    return Place(forge, api.rstrip("/"), project, number, token.strip())
+    return Target(forge, api.rstrip("/"), project, number, token.strip())
 
 
 def _github_number(env: Mapping[str, str]) -> int | None:
@@ -126,7 +129,7 @@ class Comments:
 
     def __init__(
         self,
-        where: Place,
+        where: Target,
         *,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -165,7 +168,7 @@ class Comments:
                 if known is None:
                     answer = self._once("POST", self._where.comments, {"body": body})
                 elif str(known.get("body")).strip() == body.strip():
-                    return _address(known, self._where)
+                    return _address(known, self._where.comments)
                 else:
                     verb = "PATCH" if self._where.forge is Forge.GITHUB else "PUT"
                     address = self._where.comment(int(known["id"]))
@@ -174,7 +177,7 @@ class Comments:
                 # It may have been made all the same: it is looked for before it is made once more.
                 self._wait(again, attempt)
             else:
-                return _address(answer.json(), self._where)
+                return _address(answer.json(), self._where.comments)
         raise AssertionError("unreachable")
 
     def _author(self) -> Callable[[Mapping[str, Any]], bool]:
@@ -311,6 +314,108 @@ def _of(comment: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _address(comment: Any, where: Place) -> str:
-    found = comment.get("html_url") if isinstance(comment, Mapping) else None
-    return str(found or where.comments)
+def issue_target(forge: Forge, env: Mapping[str, str]) -> Target:
+    """The project of the pipeline around this command.
+
+    Raises:
+        ForgeError: something is missing; the message has all of it.
+    """
+    # Issues belong to the project; the number is that of a pull request, of which there is none.
+    return target(forge, env, 1)
+
+
+class Issues(Comments):
+    """The open issues of one project that this account has made."""
+
+    def __enter__(self) -> Issues:
+        """Keeps its connections until the end of the block."""
+        return self
+
+    def keep(self, title: str, body: str, marker: str) -> str:
+        """Open the issue, or bring the open one that carries the marker up to date; gives its address.
+
+        Raises:
+            TooLongError: the forge takes no text of this length.
+            ForgeError: it refuses, or does not answer.
+        """
+        text = "body" if self._github else "description"
+        for attempt in range(TRIES):
+            known = self._open(marker)
+            try:
+                if known is None:
+                    answer = self._once("POST", self._list, {"title": title, text: body})
+                elif str(known.get(text)).strip() == body.strip():
+                    return _address(known, self._list)
+                else:
+                    answer = self._once(self._verb, self._one(known), {"title": title, text: body})
+            except AgainError as again:
+                # It may have been made all the same: it is looked for before it is made once more.
+                self._wait(again, attempt)
+            else:
+                return _address(answer.json(), self._list)
+        raise AssertionError("unreachable")
+
+    def close(self, marker: str) -> str | None:
+        """Close the issue that carries the marker; its address, or None if none is open.
+
+        Raises:
+            ForgeError: the forge refuses, or does not answer.
+        """
+        change = {"state": "closed"} if self._github else {"state_event": "close"}
+        for attempt in range(TRIES):
+            known = self._open(marker)
+            if known is None:
+                return None
+            try:
+                answer = self._once(self._verb, self._one(known), change)
+            except AgainError as again:
+                self._wait(again, attempt)
+            else:
+                return _address(answer.json(), self._list)
+        raise AssertionError("unreachable")
+
+    @property
+    def _github(self) -> bool:
+        return self._where.forge is Forge.GITHUB
+
+    @property
+    def _verb(self) -> str:
+        return "PATCH" if self._github else "PUT"
+
+    @property
+    def _list(self) -> str:
+        if self._github:
+            return f"{self._where.api}/repos/{self._where.project}/issues"
+        return f"{self._where.api}/projects/{self._where.project}/issues"
+
+    def _one(self, issue: Mapping[str, Any]) -> str:
+        return f"{self._list}/{int(issue['number' if self._github else 'iid'])}"
+
+    def _open(self, marker: str) -> Mapping[str, Any] | None:
+        ours = self._author()
+        for issue in self._issues():
+            text = str(issue.get("body" if self._github else "description"))
+            # Of our own account only: what others write with our marker in it stays theirs.
+            if text.rstrip().endswith(marker) and ours(issue):
+                return issue
+        return None
+
+    def _issues(self) -> Iterator[Mapping[str, Any]]:
+        state = "open" if self._github else "opened"
+        for page in range(1, MOST_PAGES + 1):
+            answer = self._get(f"{self._list}?state={state}&per_page={PAGE}&page={page}")
+            found = answer.json() if answer is not None else []
+            if not isinstance(found, list):
+                raise ForgeError(f"{self._where.forge} answers with something else than issues")
+            # GitHub lists pull requests as issues too.
+            yield from (
+                one for one in found if isinstance(one, Mapping) and "pull_request" not in one
+            )
+            if len(found) < PAGE:
+                return
+
+
+def _address(issue: Any, fallback: str) -> str:
+    if isinstance(issue, Mapping):
+        return str(issue.get("html_url") or issue.get("web_url") or fallback)
+    return fallback

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpuclusters.adapters.errors import InvalidAnswerError
-from gpuclusters.adapters.kubernetes_objects import KubernetesObjects
+from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.drift import helm
 from gpuclusters.drift.helm import Reference, Release
+from gpuclusters.kube.objects import KubernetesObjects
 
 _AT_ONCE = 8
 _MOST_BYTES = 64 * 1024 * 1024

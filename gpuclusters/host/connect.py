@@ -1,17 +1,27 @@
-"""Opening an SSH connection: pinned host key, bounded patience, errors in our words."""
+"""Opening an SSH connection: which key opens it, pinned host key, bounded retries, errors in our words."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import asyncssh
 
-from gpuclusters.adapters.credentials import SshCredentials
-from gpuclusters.adapters.errors import DeniedError, HostKeyMismatchError, UnreachableError
-from gpuclusters.domain.connection import HostConnection
+from gpuclusters.core.errors import (
+    DeniedError,
+    HostKeyMismatchError,
+    NoCredentialsError,
+    UnreachableError,
+)
+from gpuclusters.host.model import HostConnection
 
+CONFIG_KEY = "gpu-clusters:ssh-private-key"
+KEY_FILE_VARIABLE = "GPU_CLUSTERS_SSH_KEY_FILE"
+AGENT_VARIABLE = "SSH_AUTH_SOCK"
 # TCP and key exchange to a host in the same site take well under a second; a BMC-attached or
 # loaded host needs a few.
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -24,6 +34,67 @@ CONNECT_PAUSE_SECONDS = 0.5
 # A dead peer is noticed after 45 s at most.
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE_MISSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SshCredentials:
+    """Either a private key or the path of an agent's socket; the source is for errors."""
+
+    source: str
+    private_key: str | None = field(default=None, repr=False)
+    agent_path: str | None = None
+
+    def keys(self) -> list[asyncssh.SSHKey] | None:
+        """The key to log in with; None leaves it to the agent.
+
+        Raises:
+            NoCredentialsError: it is no private key, or has a passphrase.
+        """
+        if self.private_key is None:
+            return None
+        try:
+            return [asyncssh.import_private_key(self.private_key)]
+        except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+            raise NoCredentialsError(
+                self.source,
+                "read the SSH private key",
+                "it is not an unencrypted OpenSSH or PEM private key",
+                "give the key without passphrase, or load it into an SSH agent",
+            ) from error
+
+
+def find_credentials(
+    configured_key: object, environment: Mapping[str, str] = os.environ
+) -> SshCredentials:
+    """The first of stack secret, key file and agent that there is.
+
+    Raises:
+        NoCredentialsError: there is none of the three, or the key file cannot be read.
+    """
+    if isinstance(configured_key, str) and configured_key.strip():
+        return SshCredentials(f"stack secret {CONFIG_KEY}", private_key=configured_key)
+    path = environment.get(KEY_FILE_VARIABLE)
+    if path:
+        try:
+            text = Path(path).expanduser().read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise NoCredentialsError(
+                f"{KEY_FILE_VARIABLE}={path}",
+                "read the SSH private key",
+                getattr(error, "strerror", None) or "it is not text",
+                "correct the path or its permissions",
+            ) from error
+        return SshCredentials(f"{KEY_FILE_VARIABLE}={path}", private_key=text)
+    socket = environment.get(AGENT_VARIABLE)
+    if socket:
+        return SshCredentials(f"SSH agent at {socket}", agent_path=socket)
+    raise NoCredentialsError(
+        "SSH",
+        "log in to the hosts",
+        f"there is neither a stack secret {CONFIG_KEY}, nor {KEY_FILE_VARIABLE}, nor an SSH agent "
+        f"({AGENT_VARIABLE})",
+        f"run `pulumi config set --secret {CONFIG_KEY} < KEYFILE`, or set one of the two variables",
+    )
 
 
 class PinnedKey(asyncssh.SSHClient):
