@@ -1,19 +1,62 @@
-"""Inputs of the CDI spec of a host's passthrough GPUs."""
+"""Inputs of the CDI spec of a host's passthrough GPUs.
+
+Source of the rules of names: Container Device Interface specification 1.1.0, `pkg/parser`.
+"""
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gpuclusters.cdi.rules import check_device_name, check_kind, check_spec_path
 from gpuclusters.domain.text import matches
 from gpuclusters.fabric.table import MapSource
-from gpuclusters.host.model import HostConnection
+from gpuclusters.host.model import HostConnection, check_path
 
 # Cleared at boot, which is when the kernel numbers VFIO devices anew.
 BOOT_FOLDER = "/var/run/cdi/"
+
+
+_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+_SPEC_PATH = re.compile(r"(/etc/cdi|/var/run/cdi)/[^/]+\.(json|yaml)")
+
+
+def check_kind(kind: str) -> str:
+    """The kind, if it is `vendor/class`."""
+    vendor, slash, class_ = kind.partition("/")
+    if not slash:
+        raise ValueError("a kind is vendor/class, like 'nvidia.com/pgpu'")
+    for what, text, limit in (("vendor", vendor, 253), ("class", class_, 63)):
+        if not _VENDOR.fullmatch(text) or len(text) > limit:
+            raise ValueError(
+                f"the {what} {text!r} must start with a letter, end with a letter or digit, hold "
+                f"only letters, digits, '_', '-' and '.', and have at most {limit} characters"
+            )
+    return kind
+
+
+def check_device_name(name: str) -> str:
+    """The device name, if CDI allows it."""
+    if not _DEVICE.fullmatch(name):
+        raise ValueError(
+            "a device name must start and end with a letter or digit and hold only letters, "
+            "digits, '_', '-', '.' and ':'"
+        )
+    return name
+
+
+def check_spec_path(path: str) -> str:
+    """The path, if a runtime would read a spec there."""
+    check_path(path)
+    if not _SPEC_PATH.fullmatch(path):
+        raise ValueError(
+            "runtimes read CDI specs only from *.json and *.yaml directly in /etc/cdi (static) "
+            "and /var/run/cdi (generated); write a path there"
+        )
+    return path
 
 
 class VfioBackend(StrEnum):

@@ -1,8 +1,7 @@
 """The chart `kata-deploy`: which keys its values have, and the values that this program gives it.
 
-Helm takes any key and ignores those that the chart does not read, so that a mistyped one changes nothing and
-says nothing. The tree below is what chart 4.1.0 reads (its `values.yaml` with the schema of a shim that it
-describes in comments); what is not in it is refused.
+Helm ignores keys that the chart does not read, so that a mistyped one changes nothing. What is not in the table
+of chart 4.1.0 (`data/kata_chart.yaml`) is refused.
 
 The RuntimeClass is not the chart's: its overhead is what quotas count, its node selector what admission lets
 tenants write, and both must be known at preview and outlive an upgrade of the chart.
@@ -17,13 +16,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from functools import cache
 from typing import Any, Final
 
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, BootProfile
-from gpuclusters.domain.dated_table import Source
+from gpuclusters.domain import dated_table
 from gpuclusters.kata.model import Installation, Shim
 
 REPOSITORY: Final = "oci://ghcr.io/kata-containers/kata-deploy-charts/kata-deploy"
@@ -32,129 +31,18 @@ NAMESPACE: Final = "kata-system"
 VERSION: Final = "4.1.0"
 """The release whose tree of values this is."""
 
-SOURCES = (
-    Source(
-        at="github.com/kata-containers/kata-containers kata-deploy/helm-chart: values.yaml and templates",
-        release="4.1.0 (7c6ba40)",
-        date=date(2026, 8, 22),
-    ),
-)
-"""Of the rows below."""
-
-SHIMS: Final = (
-    "clh",
-    "clh-azure",
-    "clh-azure-runtime-rs",
-    "clh-runtime-rs",
-    "dragonball",
-    "fc",
-    "openvmm-azure-runtime-rs",
-    "qemu",
-    "qemu-coco-dev",
-    "qemu-coco-dev-runtime-rs",
-    "qemu-nvidia-cpu",
-    "qemu-nvidia-cpu-runtime-rs",
-    "qemu-nvidia-gpu",
-    "qemu-nvidia-gpu-runtime-rs",
-    "qemu-nvidia-gpu-snp",
-    "qemu-nvidia-gpu-snp-runtime-rs",
-    "qemu-nvidia-gpu-tdx",
-    "qemu-nvidia-gpu-tdx-runtime-rs",
-    "qemu-runtime-rs",
-    "qemu-se",
-    "qemu-se-runtime-rs",
-    "qemu-snp",
-    "qemu-snp-runtime-rs",
-    "qemu-tdx",
-    "qemu-tdx-runtime-rs",
-    "remote",
-)
-DISTRIBUTIONS: Final = ("k8s", "k3s", "rke2", "k0s", "microk8s")
-
 Tree = Mapping[str, "Tree | None"]
 """Known keys; None where the chart takes any value, mappings included."""
 
 
-def _leaves(*names: str) -> dict[str, Tree | None]:
-    return dict.fromkeys(names)
+@cache
+def known_values() -> Tree:
+    """Every key that the chart reads."""
+    table = dated_table.document("kata_chart")
+    tree: Tree = table["values"]
+    shims = {"disableAll": None, **dict.fromkeys(table["shims"], table["shim"])}
+    return {**tree, "shims": shims}
 
-
-_IMAGE: Tree = _leaves("reference", "tag")
-_PROBE: Tree = _leaves("enabled", "periodSeconds", "failureThreshold", "timeoutSeconds")
-_SHIM: Tree = {
-    **_leaves("enabled", "supportedArches", "allowedHypervisorAnnotations", "dropIn"),
-    "containerd": _leaves("snapshotter", "forceGuestPull"),
-    "crio": _leaves("guestPull"),
-    "agent": _leaves("httpsProxy", "noProxy"),
-    "runtimeClass": _leaves("nodeSelector", "overhead", "overheadEnabled"),
-}
-VALUES: Final[Tree] = {
-    **_leaves(
-        "deploymentMode",
-        "imagePullPolicy",
-        "imagePullSecrets",
-        "k8sDistribution",
-        "nodeSelector",
-        "tolerations",
-        "startupTaints",
-        "podLabels",
-        "podAnnotations",
-        "affinity",
-        "priorityClassName",
-        "updateStrategy",
-        "resources",
-        "debug",
-        "devkit",
-        "logLevel",
-    ),
-    "job": {
-        "dispatcherImage": _IMAGE,
-        **_leaves(
-            "dispatcherNodeSelector",
-            "dispatcherTolerations",
-            "parallelism",
-            "nodes",
-            "waitForNodesSeconds",
-            "nodeSettleSeconds",
-            "waitNodeReadySeconds",
-            "ttlSecondsAfterFinished",
-            "activeDeadlineSeconds",
-            "backoffLimit",
-        ),
-        "cleanup": _leaves("nodes", "nodeSelector", "nodeAffinity"),
-    },
-    "image": _IMAGE,
-    "kubectlImage": _IMAGE,
-    "monitor": {
-        "image": _IMAGE,
-        **_leaves(
-            "enabled",
-            "listenAddress",
-            "runtimeEndpoint",
-            "logLevel",
-            "port",
-            "securityContext",
-            "resources",
-        ),
-    },
-    "containerd": _leaves("configDir", "runtimeSocket", "configFileName", "userDropIn"),
-    "health": {
-        "port": None,
-        "startupProbe": {**_PROBE, "initialDelaySeconds": None},
-        "livenessProbe": _PROBE,
-        "readinessProbe": _PROBE,
-    },
-    "snapshotter": _leaves("setup", "erofsMergeMode", "erofsSnapshotterMode", "erofsDmverity"),
-    "shims": {"disableAll": None, **dict.fromkeys(SHIMS, _SHIM)},
-    "defaultShim": _leaves("amd64", "arm64", "s390x", "ppc64le"),
-    "runtimeClasses": _leaves("enabled", "createDefault", "defaultName", "overheadEnabled"),
-    "env": _leaves("installationPrefix", "hostOS", "multiInstallSuffix"),
-    # Values of the subchart, whose own keys are not this chart's.
-    "node-feature-discovery": None,
-    "nodeFeatureRules": _leaves("create"),
-    "verification": _leaves("namespace", "timeout", "daemonsetTimeout", "pod"),
-    "customRuntimes": {"enabled": None, "runtimes": None},
-}
 
 _CONTAINERDS: Final = "overlayfs"
 _CONFIDENTIAL_SNAPSHOTTER: Final = "nydus"
@@ -189,21 +77,18 @@ class UnknownKey:
     """All keys at its place."""
 
 
-def unknown_keys(values: Mapping[str, Any], tree: Tree = VALUES) -> tuple[UnknownKey, ...]:
+def unknown_keys(
+    values: Mapping[str, Any], tree: Tree | None = None, path: tuple[str, ...] = ()
+) -> Iterator[UnknownKey]:
     """All keys that the chart does not read, in the order in which they stand."""
-    return tuple(_unknown((), values, tree))
-
-
-def _unknown(path: tuple[str, ...], values: Mapping[str, Any], tree: Tree) -> Iterable[UnknownKey]:
+    tree = known_values() if tree is None else tree
     for key, value in values.items():
         here = (*path, str(key))
         if key not in tree:
             near = difflib.get_close_matches(str(key)[:100], list(tree), n=1, cutoff=0.6)
             yield UnknownKey(here, near[0] if near else None, tuple(sorted(tree)))
-            continue
-        below = tree[key]
-        if below is not None and isinstance(value, Mapping):
-            yield from _unknown(here, value, below)
+        elif (below := tree[key]) is not None and isinstance(value, Mapping):
+            yield from unknown_keys(value, below, here)
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,15 +113,15 @@ def chart_values(
     node_feature_discovery: bool = False,
     tolerations: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The values of a release: one shim and nothing else.
+    """The values of a release: one shim and nothing else (the chart's own default installs all).
 
     Args:
-        shim: the only one that is installed; the chart's own default installs all.
+        shim: the only one.
         installation: what the chart refuses to change afterwards.
         distribution: of Kubernetes; the installer refuses a wrong one on each machine.
-        drop_in: the shim's configuration as TOML, see `kata_configuration`.
-        snapshotter: of containerd; overlayfs needs no installation. None is the chart's own choice: nydus for
-            confidential shims, whose guests pull their images themselves, and containerd's for the others.
+        drop_in: the shim's configuration as TOML.
+        snapshotter: of containerd; None: nydus for confidential shims, whose guests pull their images
+            themselves, and containerd's overlayfs, which needs no installation, for the others.
         node_selector: labels of the machines that get Kata.
         at_once: on how many machines an upgrade is at work at the same time.
         node_feature_discovery: whether the chart brings its own.
@@ -246,9 +131,8 @@ def chart_values(
     special = "" if chosen == _CONTAINERDS else chosen
     setup: dict[str, Any] = {"setup": [special] if special else []}
     if special == "erofs" and not shim.rust:
-        setup["erofsMergeMode"] = (
-            "unmerged"  # layers that are merged are for the Rust runtime alone
-        )
+        # Layers that are merged are for the Rust runtime alone.
+        setup["erofsMergeMode"] = "unmerged"
     return {
         "deploymentMode": installation.deployment_mode.value,
         "k8sDistribution": distribution,

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gpuclusters.cdi.resource import CdiSpecProvider
-from gpuclusters.cdi.rules import faults_in
 from lab.hosts import faults
+from tests.fixtures.cdi_rules import faults_in
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, StepFailed

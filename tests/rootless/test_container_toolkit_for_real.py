@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.cdi.rules import faults_in
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.usernetes_versions import version_set
 from gpuclusters.rootless.model import LiveRootless
 from lab.tools.debian_packages import unpacked
 from tests.fixtures import go_programs
+from tests.fixtures.cdi_rules import faults_in
 from tests.rootless import gpu_layer
 from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 from tests.rootless.test_namespaces_for_real import PACKAGES

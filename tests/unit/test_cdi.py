@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpuclusters.cdi import decide as cdi
-from gpuclusters.cdi.model import CdiSpecInputs
-from gpuclusters.cdi.rules import (
-    VERSIONS,
+from gpuclusters.cdi.model import (
+    CdiSpecInputs,
     check_device_name,
     check_kind,
     check_spec_path,
-    faults_in,
-    minimum_version,
 )
 from gpuclusters.host.model import PciFunction
+from tests.fixtures.cdi_rules import faults_in
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
 CONNECTION = {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY}
@@ -91,74 +89,6 @@ def test_runtimes_read_two_folders(path: str) -> None:
 def test_a_path_that_no_runtime_reads_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"path|runtimes"):
         check_spec_path(path)
-
-
-def document(**changes: Any) -> dict[str, Any]:
-    device = {"name": "gpu", "containerEdits": {"env": ["A=b"]}}
-    return {"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [device]} | changes
-
-
-def edits(**fields: Any) -> dict[str, Any]:
-    return document(containerEdits=fields)
-
-
-@pytest.mark.parametrize(
-    ("spec_document", "version"),
-    [
-        (document(), "0.3.0"),
-        (edits(mounts=[{"hostPath": "/a", "containerPath": "/a"}]), "0.3.0"),
-        (edits(mounts=[{"hostPath": "/a", "containerPath": "/a", "type": "bind"}]), "0.4.0"),
-        (edits(deviceNodes=[{"path": "/dev/a", "hostPath": "/dev/b"}]), "0.5.0"),
-        (document(devices=[{"name": "6", "containerEdits": {"env": ["A=b"]}}]), "0.5.0"),
-        (document(annotations={"a.b/c": "d"}), "0.6.0"),
-        (document(kind="v.com/c.d"), "0.6.0"),
-        (edits(intelRdt={"closID": "x"}), "0.7.0"),
-        (edits(additionalGids=[5]), "0.7.0"),
-        (edits(netDevices=[{"hostInterfaceName": "eth0", "name": "e"}]), "1.1.0"),
-        (edits(intelRdt={"schemata": ["L3:0=f"]}), "1.1.0"),
-    ],
-)
-def test_the_least_version_follows_from_what_is_used(
-    spec_document: dict[str, Any], version: str
-) -> None:
-    assert minimum_version(spec_document) == version
-    for declared in VERSIONS:
-        old = VERSIONS.index(declared) < VERSIONS.index(version)
-        found = faults_in(spec_document | {"cdiVersion": declared})
-        assert any(f"needs {version}" in fault for fault in found) == old
-
-
-@pytest.mark.parametrize(
-    ("spec_document", "fault"),
-    [
-        (document(cdiVersion="0.9.0"), "not a released version"),
-        (document(colour="red"), "unknown field 'colour'"),
-        (document(devices=[]), "at least one device"),
-        (document(devices=[{"name": "a", "containerEdits": {}}]), "must not be empty"),
-        (document(devices=[{"name": "a", "containerEdits": {"env": []}}]), "must not be empty"),
-        (document(devices=document()["devices"] * 2), "used twice"),
-        (document(devices=[{"name": "-", "containerEdits": {"env": ["A=b"]}}]), "start and end"),
-        (document(kind="c"), "vendor/class"),
-        (edits(env=["A"]), "NAME=value"),
-        (edits(enableCMT=True), "unknown field 'enableCMT'"),
-        (edits(deviceNodes=[{"type": "c"}]), "needs a path"),
-        (edits(deviceNodes=[{"path": "/dev/a", "type": "x"}]), "must be b, c, u or p"),
-        (edits(deviceNodes=[{"path": "/dev/a", "permissions": "rx"}]), "made of r, w and m"),
-        (edits(hooks=[{"hookName": "never"}]), "hook 'never'"),
-        (edits(hooks=[{"hookName": "prestart"}]), "a hook needs a path"),
-        (edits(mounts=[{"hostPath": "/a"}]), "needs hostPath and containerPath"),
-        (edits(netDevices=[{"name": "e"}]), "needs hostInterfaceName and name"),
-        (edits(env=["=b"]), "NAME=value"),
-        (document(annotations={"a/b/c": "d"}), "named like one of Kubernetes"),
-        (document(annotations={"a": 1}), "must be a text"),
-    ],
-)
-def test_what_a_runtime_would_refuse_is_found(spec_document: dict[str, Any], fault: str) -> None:
-    assert any(fault in found for found in faults_in(spec_document))
-
-
-def test_a_sound_spec_has_no_faults() -> None:
-    assert faults_in(document()) == []
 
 
 GROUPS = st.lists(st.integers(1, 4000), min_size=1, max_size=8, unique=True)

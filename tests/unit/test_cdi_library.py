@@ -12,9 +12,9 @@ import pytest
 
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi.model import CdiSpecInputs
-from gpuclusters.cdi.rules import VERSIONS, faults_in
 from gpuclusters.host.model import PciFunction
 from tests.fixtures import go_programs
+from tests.fixtures.cdi_rules import VERSIONS, faults_in
 
 pytestmark = pytest.mark.timeout(go_programs.BUILD_SECONDS + 60)
 

@@ -23,7 +23,14 @@ READ = {"at": "a document", "release": "1.0", "date": "2026-01-01"}
 
 
 def test_there_are_tables_to_walk_over() -> None:
-    assert {"gpu_products", "rke2_matrix", "xids", "prices", "known_errors/rke2"} <= set(TABLES)
+    assert {
+        "gpu_products",
+        "rke2_matrix",
+        "xids",
+        "prices",
+        "known_errors/rke2",
+        "kata_chart",
+    } <= set(TABLES)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -66,7 +73,7 @@ def _large_literals() -> Iterator[tuple[str, str]]:
 
 def test_large_tables_in_the_code_have_sources_too() -> None:
     found = set(_large_literals())
-    assert {("fabric.answers", "CODES"), ("kata.chart", "SHIMS")} <= found
+    assert ("fabric.answers", "CODES") in found
     for module in {module for module, _ in found} | {"domain.versions"}:
         sources = getattr(importlib.import_module(f"gpuclusters.{module}"), "SOURCES", ())
         assert sources, f"{module} has no SOURCES"
