@@ -23,7 +23,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from gpuclusters.lease.state import Reason
+from gpuclusters.lease.model import Reason
 
 # A creation time per series, for which nothing asks.
 disable_created_metrics()  # type: ignore[no-untyped-call]

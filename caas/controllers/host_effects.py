@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from caas.controllers import gpu_tools
 from caas.controllers.hosts import Done, HostError, SshHost
 from caas.controllers.redfish import Redfish, RedfishError
 from gpuclusters.fabric.answers import (
@@ -49,10 +49,9 @@ from gpuclusters.lease.effects import (
     Unfence,
     Withhold,
 )
-from gpuclusters.lease.firmware import Golden
-from gpuclusters.lease.inventory import ASKED_AGAIN
-from gpuclusters.lease.model import Phase
-from gpuclusters.lease.state import Limits, Reason
+from gpuclusters.lease.firmware import ASKED_AGAIN
+from gpuclusters.lease.model import Phase, Reason
+from gpuclusters.lease.state import Orders
 
 LOCK = "/run/lock/gpu-clusters-fabric"
 MARKS = "/run/gpu-clusters-leases"
@@ -70,36 +69,30 @@ _WITH_LOCK = ("flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class HostSpec:
     """What the effects must know of a machine."""
 
-    host: str
     fabric_manager: str
-    pci: dict[int, str]
+    pci: Mapping[int, str]
     """Address by module."""
-    partitions: Mapping[int, tuple[int, ...]]
-    """Modules by partition."""
-    golden: Golden
-    limits: Limits
+    orders: Orders
 
 
 class HostEffects:
     """Does what the machine of the leases wants of one host. Every failure is an outcome."""
 
-    def __init__(self, wiring: Wiring, ssh: SshHost, redfish: Redfish | None) -> None:
-        self._wiring = wiring
-        self._ssh = ssh
-        self._redfish = redfish
+    def __init__(self, spec: HostSpec, ssh: SshHost, redfish: Redfish | None) -> None:
+        self._spec, self._orders, self._host = spec, spec.orders, spec.orders.host
+        self._ssh, self._redfish = ssh, redfish
 
     async def do(self, effect: Effect) -> Outcome:
         """Do it, and say how it ended."""
         try:
             return await self._do(effect)
         except RedfishError as error:
-            said, reason = f"{self._wiring.host}: {error}", error.reason
-            if reason is None or reason in ASKED_AGAIN:
-                return Failed(effect, said, reason or "")
-            return Refused(effect, said, reason)
+            said, reason = f"{self._host}: {error}", error.reason
+            again = reason is None or reason in ASKED_AGAIN
+            return (Failed if again else Refused)(effect, said, reason)
         except (HostError, _AnswerError) as error:
             return Failed(effect, str(error))
 
@@ -110,7 +103,7 @@ class HostEffects:
             await self._redfish.close()
 
     async def _do(self, effect: Effect) -> Outcome:
-        limits = self._wiring.limits
+        limits = self._orders.limits
         match effect:
             case ReadBoard():
                 return Succeeded(effect, await self._board())
@@ -120,28 +113,30 @@ class HostEffects:
                 await self._give_back(modules)
                 return Succeeded(effect)
             case DeactivatePartition(partition):
-                await self._mark(withheld, self._wiring.partitions[partition])
+                await self._mark(withheld, self._orders.partitions[partition])
                 return await self._fabric(effect, "deactivate", "-d", partition, ALREADY_INACTIVE)
             case ActivatePartition(partition, entries):
                 if entries:
-                    await self._mark(mark, self._wiring.partitions[partition])
+                    await self._mark(mark, self._orders.partitions[partition])
                 done = await self._fabric(effect, "activate", "-a", partition, ALREADY_ACTIVE)
                 if isinstance(done, Succeeded):
-                    await self._give_back(self._wiring.partitions[partition])
+                    await self._give_back(self._orders.partitions[partition])
                 return done
             case Reset(module):
                 await self._unmark(module)
-                command = gpu_tools.reset(self._wiring.pci[module])
-                return _judged(effect, await self._ssh.run(command, seconds=limits.resetting))
+                return await self._tool(effect, module, limits.resetting, "--reset-with-sbr")
             case ClearMemory(module):
-                command = gpu_tools.clear_memory(self._wiring.pci[module])
-                return _judged(effect, await self._ssh.run(command, seconds=limits.scrubbing))
+                # Without a reset it clears nothing.
+                words = ("--clear-memory", "--reset-with-sbr")
+                return await self._tool(effect, module, limits.scrubbing, *words)
             case ReadKnobs(module):
-                return await self._knobs(effect, module)
+                known = [name for name in sorted(self._orders.golden.knobs) if name in _KNOBS]
+                queries = (_KNOBS[name][0] for name in known)
+                return await self._tool(effect, module, limits.verifying, *queries)
             case ReadFirmware(module):
                 if self._redfish is None:
-                    return Failed(effect, f"{self._wiring.host} has no BMC in the settings")
-                prefixes = sorted(self._wiring.golden.versions)
+                    return Failed(effect, f"{self._host} has no BMC in the settings")
+                prefixes = sorted(self._orders.golden.versions)
                 # Time for a second look, so that it is known why the first one failed.
                 seconds = limits.verifying / 2
                 return Succeeded(effect, await self._redfish.inventory(module, prefixes, seconds))
@@ -165,7 +160,7 @@ class HostEffects:
                 for entry in json.loads(done.stdout)["partitionInfo"] or ()
             }
         except (ValueError, KeyError, TypeError) as error:
-            said = f"{self._wiring.host}: fmpm -l answered what is no table of partitions"
+            said = f"{self._host}: fmpm -l answered what is no table of partitions"
             raise _AnswerError(said) from error
         return frozenset(table), frozenset(number for number, on in table.items() if on)
 
@@ -178,13 +173,13 @@ class HostEffects:
         if not await self._held(list(groups.values()), "its GPUs"):
             return frozenset()
         used = await asyncio.gather(
-            *(self._held([group], f"GPU {self._wiring.pci[m]}") for m, group in groups.items())
+            *(self._held([group], f"GPU {self._spec.pci[m]}") for m, group in groups.items())
         )
         return frozenset(m for m, held in zip(groups, used, strict=True) if held)
 
     async def _groups(self) -> dict[int, str]:
         """Number of the IOMMU group by module."""
-        modules = sorted(self._wiring.pci)
+        modules = sorted(self._spec.pci)
         paths = await self._paths(modules)
         if len(paths) != len(modules):
             # One is missing, and the answer does not say which.
@@ -192,12 +187,12 @@ class HostEffects:
         return {m: path.rsplit("/", 1)[-1] for m, path in zip(modules, paths, strict=True)}
 
     async def _paths(self, modules: Sequence[int], *, must: bool = False) -> list[str]:
-        links = [f"/sys/bus/pci/devices/{self._wiring.pci[m]}/iommu_group" for m in modules]
+        links = [f"/sys/bus/pci/devices/{self._spec.pci[m]}/iommu_group" for m in modules]
         done = await self._ssh.run(["readlink", "-e", *links], seconds=READ_SECONDS)
         found = [path for path in done.stdout.split() if path.rsplit("/", 1)[-1].isdecimal()]
         if must and not found:
-            pci = self._wiring.pci[modules[0]]
-            raise _AnswerError(f"{self._wiring.host}: GPU {pci} has no IOMMU group; is it there?")
+            pci = self._spec.pci[modules[0]]
+            raise _AnswerError(f"{self._host}: GPU {pci} has no IOMMU group; is it there?")
         return found
 
     async def _held(self, groups: Sequence[str], what: str) -> bool:
@@ -208,7 +203,7 @@ class HostEffects:
         if done.code == _FUSER_UNUSED and not done.stderr.strip():
             return False
         said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[0]
-        raise _AnswerError(f"{self._wiring.host}: who uses {what} is unknown: {said[:200]}")
+        raise _AnswerError(f"{self._host}: who uses {what} is unknown: {said[:200]}")
 
     async def _fabric(
         self, effect: Effect, verb: str, flag: str, partition: int, already: int
@@ -228,20 +223,20 @@ class HostEffects:
 
     @property
     def _locked(self) -> str:
-        return f"{self._wiring.host}: the layout is just being changed"
+        return f"{self._host}: the layout is just being changed"
 
     async def _mark(self, sort: Callable[[str], str], modules: Sequence[int]) -> None:
         """Say on the machine what leases do with these GPUs, before they wait for the lock."""
-        await self._must(["mkdir", "-p", *(sort(self._wiring.pci[m]) for m in modules)])
+        await self._must(["mkdir", "-p", *(sort(self._spec.pci[m]) for m in modules)])
 
     async def _unmark(self, module: int) -> None:
         """The lease that had it has ended: nothing uses the GPU any more. Nor is it in quarantine."""
-        pci = self._wiring.pci[module]
+        pci = self._spec.pci[module]
         await self._must(["rm", "-rf", mark(pci), quarantined(pci)])
 
     async def _withhold(self, effect: Effect, module: int, *, closed: bool) -> Outcome:
         """With the lock: who activates at this moment has ended, and who comes later sees the mark."""
-        pci = self._wiring.pci[module]
+        pci = self._spec.pci[module]
         marking = ["mkdir", "-p", quarantined(pci) if closed else withheld(pci)]
         done = await self._ssh.run([*_WITH_LOCK, *marking], seconds=READ_SECONDS + LOCK_SECONDS)
         if done.code == LOCKED:
@@ -252,7 +247,7 @@ class HostEffects:
 
     async def _give_back(self, modules: Collection[int]) -> None:
         """The leases keep the partitions of these GPUs down no longer."""
-        marks = [withheld(self._wiring.pci[m]) for m in sorted(modules)]
+        marks = [withheld(self._spec.pci[m]) for m in sorted(modules)]
         await self._must(["rm", "-rf", *marks])
 
     async def _withheld(self) -> frozenset[int]:
@@ -263,7 +258,7 @@ class HostEffects:
         """
         done = await self._ssh.run(["ls", WITHHELD], seconds=READ_SECONDS)
         there = set(done.stdout.split()) if done.code == 0 else set()
-        return frozenset(m for m, pci in self._wiring.pci.items() if pci in there)
+        return frozenset(m for m, pci in self._spec.pci.items() if pci in there)
 
     async def _must(self, command: Sequence[str]) -> None:
         done = await self._ssh.run(command, seconds=READ_SECONDS)
@@ -272,25 +267,57 @@ class HostEffects:
 
     def _unexpected(self, program: str, done: Done) -> _AnswerError:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
-        return _AnswerError(f"{self._wiring.host}: {program}: {said[:200]}")
+        return _AnswerError(f"{self._host}: {program}: {said[:200]}")
 
     async def _fmpm(
         self, arguments: Sequence[str], seconds: float, within: Sequence[str] = ()
     ) -> Done:
-        command = [*within, "fmpm", "--hostname", self._wiring.fabric_manager, *arguments]
+        command = [*within, "fmpm", "--hostname", self._spec.fabric_manager, *arguments]
         return await self._ssh.run(command, seconds=seconds)
 
     def _error(self, action: str, done: Done) -> FabricError:
         said = (done.stdout or done.stderr).strip().splitlines()
         output = said[-1][:200] if said else ""
-        return FabricError(self._wiring.host, action, code_of_exit(done.code), output)
+        return FabricError(self._host, action, code_of_exit(done.code), output)
 
-    async def _knobs(self, effect: Effect, module: int) -> Outcome:
-        command = gpu_tools.query(self._wiring.pci[module], sorted(self._wiring.golden.knobs))
-        done = await self._ssh.run(command, seconds=self._wiring.limits.verifying)
-        if (wrong := gpu_tools.complaint(done)) is not None:
-            return Refused(effect, wrong) if gpu_tools.verdict(done) else Failed(effect, wrong)
-        return Succeeded(effect, gpu_tools.knobs(done))
+    async def _tool(self, effect: Effect, module: int, seconds: float, *options: str) -> Outcome:
+        pci = self._spec.pci[module]
+        # One at a time per GPU, also across controllers: what a dead one began is not met by another.
+        # The GPU's own folder is the lock, which is there where the GPU is.
+        lock = ["flock", "--nonblock", f"/sys/bus/pci/devices/{pci}"]
+        command = [*lock, "nvidia_gpu_tools.py", "--devices", pci, *options]
+        return judged(effect, await self._ssh.run(command, seconds=seconds))
+
+
+_FAULT = re.compile(
+    r"^(?:(?:\S+\s+){0,2}(?:ERROR|CRITICAL)\b\s*|(?:\w+\.)*Gpu\w*: )(.*)$", re.MULTILINE
+)
+"""A line of its log of level ERROR or above, or the last line of a traceback about a GPU."""
+_KNOBS: Mapping[str, tuple[str, re.Pattern[str]]] = {
+    "ecc": ("--query-ecc-state", re.compile(r"\bECC is (\w+)\s*$", re.MULTILINE)),
+    "mig": ("--query-mig-mode", re.compile(r"\bMIG mode is (\w+)\s*$", re.MULTILINE)),
+    "cc": ("--query-cc-mode", re.compile(r"\bCC mode is (\w+)\s*$", re.MULTILINE)),
+    "ppcie": ("--query-ppcie-mode", re.compile(r"\bPPCIe mode is (\w+)\s*$", re.MULTILINE)),
+}
+
+
+def judged(effect: Effect, done: Done) -> Outcome:
+    """How an effect of `nvidia_gpu_tools.py` ended; of `ReadKnobs` the knobs that it states.
+
+    The tool exits 0 when a GPU could not be reset because the bridge above it is out of reach, and when
+    clearing its memory is not supported: it only writes a line of level ERROR. That is its own word, which
+    asking again would not change; without it and with another exit code the tool may not have run.
+    """
+    text = done.stdout + "\n" + done.stderr
+    if said := _FAULT.findall(text):
+        return Refused(effect, str(said[0]).strip()[:300])
+    if done.code != 0:
+        last = (done.stderr or done.stdout).strip().splitlines()
+        return Failed(effect, f"exit code {done.code}: {last[-1][:200] if last else 'no output'}")
+    if not isinstance(effect, ReadKnobs):
+        return Succeeded(effect)
+    found = {name: pattern.search(text) for name, (_, pattern) in _KNOBS.items()}
+    return Succeeded(effect, {name: match[1] for name, match in found.items() if match})
 
 
 def mark(pci: str) -> str:
@@ -310,10 +337,3 @@ def quarantined(pci: str) -> str:
 
 class _AnswerError(Exception):
     """An answer that cannot be understood."""
-
-
-def _judged(effect: Effect, done: Done) -> Outcome:
-    wrong = gpu_tools.complaint(done)
-    if wrong is None:
-        return Succeeded(effect)
-    return Refused(effect, wrong) if gpu_tools.verdict(done) else Failed(effect, wrong)

@@ -1,4 +1,4 @@
-"""GPULease objects of one host, read into leases and written back as compare-and-swap.
+"""GPULease objects of one host: read into leases, written back as compare-and-swap, and what is told of them.
 
 Deadlines are stored by the wall clock and obeyed by a clock that never jumps. A phase that this process
 finds begun by another gets what is left of its time, but at least a quarter: a controller that was away,
@@ -7,12 +7,15 @@ or a clock that was set, must not by itself close every GPU.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from caas import metrics
+from caas.controllers.events import Recorder
 from gpuclusters.device_plugin.decide import is_disputed
 from gpuclusters.domain.custom_resource import Condition
 from gpuclusters.lease.model import (
@@ -26,6 +29,7 @@ from gpuclusters.lease.plan import Change
 from gpuclusters.lease.state import Lease, Limits
 
 LEAST_SHARE = 0.25
+_LOG = logging.getLogger(__name__)
 _Stay = tuple[str, int, int, Phase, bool]
 Wall = Callable[[], float]
 
@@ -44,12 +48,7 @@ class LeaseBook:
         return self._bodies.get(module)
 
     def offer(self, body: dict[str, Any], now: float) -> Lease | None:
-        """Take in an object. None if a newer one is known, or it has no status yet.
-
-        Args:
-            body: as the API server sent it.
-            now: by the clock of the leases' deadlines.
-        """
+        """Take in an object, at a time of the deadlines' clock. None if it is old, or has no status."""
         module = GPULeaseSpec.model_validate(body["spec"]).module
         known = self._bodies.get(module)
         if known is not None and _version(known) > _version(body):
@@ -137,27 +136,98 @@ class LeaseBook:
         return now + min(max(left, limit * LEAST_SHARE), limit)
 
 
+class LeaseReport:
+    """Tells of changes on one host: events for operators and tenants, metrics for everybody."""
+
+    def __init__(self, host: str, recorder: Recorder) -> None:
+        self._host = host
+        self._recorder = recorder
+        self._phases: dict[int, Phase] = {}
+        self._entered: dict[int, float] = {}
+        self._released: dict[int, float] = {}
+        self._closed = False
+
+    def seen(self, module: int, phase: Phase | None) -> None:
+        """The GPU is in this phase; None: its lease is gone."""
+        before = self._phases.get(module)
+        if before is phase or self._closed:
+            return
+        if before is not None:
+            metrics.LEASES.labels(before, self._host).dec()
+        if phase is None:
+            self._phases.pop(module, None)
+        else:
+            self._phases[module] = phase
+            metrics.LEASES.labels(phase, self._host).inc()
+
+    def close(self) -> None:
+        """Say nothing more about the phases on this host: the task that takes over counts its GPUs anew."""
+        for module in list(self._phases):
+            self.seen(module, None)
+        self._closed = True
+
+    def changed(self, change: Change, body: Mapping[str, Any]) -> None:
+        """A change was stored; `body` is the object as it is now."""
+        before, after = change.before, change.after
+        module, now = before.module, time.monotonic()
+        if before.phase is after.phase:
+            return
+        metrics.LEASE_TRANSITIONS.labels(before.phase, after.phase, self._host).inc()
+        if (entered := self._entered.get(module)) is not None:
+            metrics.LEASE_PHASE_SECONDS.labels(before.phase).observe(now - entered)
+        self._entered[module] = now
+        if after.phase is Phase.RELEASING:
+            self._released[module] = now
+        released = self._released.get(module)
+        if after.phase in (Phase.FREE, Phase.QUARANTINED):
+            self._released.pop(module, None)
+        if after.phase is Phase.FREE and released is not None:
+            metrics.HANDOVER_SECONDS.observe(now - released)
+        quarantined = after.phase is Phase.QUARANTINED
+        if quarantined:
+            metrics.QUARANTINED.labels(after.reason).inc()
+        self._recorder.note(
+            body,
+            reason=after.reason or after.phase.value,
+            action=f"Enter{after.phase.value}",
+            note=change.why,
+            kind="Warning" if quarantined else "Normal",
+        )
+        _LOG.log(
+            logging.WARNING if quarantined else logging.INFO,
+            "lease %s: %s to %s",
+            body["metadata"]["name"],
+            before.phase.value,
+            after.phase.value,
+            extra={"fields": {"host": self._host, "gpu": module, "why": change.why}},
+        )
+
+    def admitted(self, pod: Mapping[str, Any], lease: str, gpus: int) -> None:
+        """A pod was let go to its GPUs."""
+        created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+        metrics.GRANT_SECONDS.observe(max(0.0, time.time() - created))
+        note = f"{gpus} GPU{'s' if gpus > 1 else ''} leased; the container may start"
+        self._recorder.note(pod, reason="Leased", action="Admit", note=note)
+        _LOG.info(
+            "pod admitted", extra={"fields": {"pod": pod["metadata"]["name"], "lease": lease}}
+        )
+
+
 def _conditions(
     before: tuple[Condition, ...], shown: frozenset[ConditionType], stamp: str
 ) -> tuple[Condition, ...]:
     known = {condition.type: condition for condition in before}
-    found: list[Condition] = []
-    for type_ in ConditionType:
-        state = "True" if type_ in shown else "False"
-        old = known.get(type_)
-        if old is not None and old.status == state:
-            found.append(old)
-            continue
-        found.append(
-            Condition(
-                type=type_.value,
-                status="True" if type_ in shown else "False",
-                reason="Shown" if type_ in shown else "NotShown",
-                last_transition_time=stamp,
-            )
-        )
     # What others say about the GPU, such as the device plugin, is theirs.
-    found += [condition for condition in before if condition.type not in set(ConditionType)]
+    found = [condition for condition in before if condition.type not in set(ConditionType)]
+    for type_ in reversed(ConditionType):
+        new = Condition(
+            type=type_.value,
+            status="True" if type_ in shown else "False",
+            reason="Shown" if type_ in shown else "NotShown",
+            last_transition_time=stamp,
+        )
+        old = known.get(type_)
+        found.insert(0, old if old is not None and old.status == new.status else new)
     return tuple(found)
 
 

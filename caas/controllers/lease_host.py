@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from caas.cluster import Cluster, ClusterError, ConflictError
-from caas.controllers.lease_book import LeaseBook
+from caas.controllers.lease_book import LeaseBook, LeaseReport
 from caas.controllers.lease_pods import pod_of
-from caas.controllers.lease_report import LeaseReport
 from gpuclusters.lease.board import Board
 from gpuclusters.lease.decide import decide
 from gpuclusters.lease.effects import (
@@ -28,6 +27,7 @@ from gpuclusters.lease.effects import (
     Outcome,
     ReadFirmware,
     ReadKnobs,
+    Refused,
     Reset,
     Succeeded,
 )
@@ -41,7 +41,7 @@ from gpuclusters.lease.model import (
 )
 from gpuclusters.lease.placement import BoardView
 from gpuclusters.lease.plan import Change
-from gpuclusters.lease.state import Lease, NodeLost, Orders, Pod, PodState
+from gpuclusters.lease.state import Lease, NodeLost, Orders, Pod, PodState, holds
 
 EFFECT_SECONDS = 90.0
 """The longest that an effect may take, if its phase sets no other time."""
@@ -78,15 +78,9 @@ class HostLeases:
         fence: Fence = lambda: None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._orders = orders
-        self._gpus = {gpu.module: gpu for gpu in gpus}
-        self._cluster = cluster
-        self._host = host
-        self._pods = pods
-        self._report = report
-        self._changed = changed
-        self._fence = fence
-        self._clock = clock
+        self._orders, self._gpus = orders, {gpu.module: gpu for gpu in gpus}
+        self._cluster, self._host, self._pods, self._report = cluster, host, pods, report
+        self._changed, self._fence, self._clock = changed, fence, clock
         self._book = LeaseBook(orders.limits)
         self._board = Board(orders)
         self._bodies: dict[str, Mapping[str, Any]] = {}
@@ -95,18 +89,13 @@ class HostLeases:
         self._news = asyncio.Event()
 
     @property
-    def name(self) -> str:
-        """The host."""
-        return self._orders.host
-
-    @property
     def leases(self) -> Mapping[int, Lease]:
         """Its leases as last seen."""
         return self._board.leases
 
     @property
     def serves(self) -> bool:
-        """Whether anything may be placed here: not while the node is lost, nor before its machine answers."""
+        """Whether anything may be placed here."""
         return self._board.serves
 
     def view(self) -> BoardView:
@@ -116,7 +105,7 @@ class HostLeases:
             offered = tuple(p for p in offered if p.id in reading.seen.supported)
         phases = {module: lease.phase for module, lease in self._board.leases.items()}
         return BoardView(
-            self.name,
+            self._orders.host,
             offered,
             frozenset(m for m, phase in phases.items() if phase == "Free"),
             frozenset(m for m, phase in phases.items() if phase == "Quarantined"),
@@ -124,10 +113,7 @@ class HostLeases:
 
     def holds(self, uid: str) -> bool:
         """Whether a lease here is that pod's."""
-        return any(
-            lease.holder is not None and lease.holder.pod_uid == uid
-            for lease in self._board.leases.values()
-        )
+        return any(holds(lease, uid) for lease in self._board.leases.values())
 
     def observe(self, body: dict[str, Any]) -> None:
         """A lease of this host as the API server has it."""
@@ -171,10 +157,7 @@ class HostLeases:
         self._news.set()
 
     def away(self, message: str | None) -> None:
-        """The node is lost, as the message says; None: it is there.
-
-        Free GPUs may then be offered as soon as the machine has answered, which `changed` tells.
-        """
+        """The node is lost, as the message says; None: it is there, and serves once it has answered."""
         before, now = self._board.away, None
         if message is not None:
             now = NodeLost(self._clock() if before is None else before.since, message)
@@ -208,21 +191,20 @@ class HostLeases:
                     await self._make()
                 await self._reserve()
                 plan = decide(self._board, self._clock())
-                if plan.changes:
-                    await self._store(plan.changes)
-                    failures = 0
-                    continue
+                await self._store(plan.changes)
                 failures = 0
+                if plan.changes:
+                    continue
             except ClusterError as error:
                 failures += 1
                 pause = min(0.1 * 2.0**failures, LONGEST_PAUSE_SECONDS)
-                _LOG.warning("leases of %s wait: %s", self.name, error)
+                _LOG.warning("leases of %s wait: %s", self._orders.host, error)
                 await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311
                 continue
             for effect in plan.effects:
                 self._fence()
                 self._board = self._board.asked(effect)
-                group.create_task(self._do(effect), name=f"{self.name}: {effect}")
+                group.create_task(self._do(effect), name=f"{self._orders.host}: {effect}")
             await self._wait(plan.wake)
 
     async def _wait(self, wake: float | None) -> None:
@@ -267,6 +249,8 @@ class HostLeases:
 
     async def _store(self, changes: Sequence[Change]) -> bool:
         """Store all changes at once; whether each was stored. Of those that were not, read what is."""
+        if not changes:
+            return True
         self._fence()
         # Before anything else can happen: what is stored must be what was decided about.
         now = self._clock()
@@ -302,7 +286,7 @@ class HostLeases:
         return True
 
     async def _read(self, module: int) -> None:
-        body = await self._cluster.get(GPU_LEASE, lease_name(self.name, module))
+        body = await self._cluster.get(GPU_LEASE, lease_name(self._orders.host, module))
         if body is None:
             self._lost(module)
         else:
@@ -320,22 +304,17 @@ class HostLeases:
         self._board = self._board.learnt(outcome, self._clock())
         if self._board.serves is not served:
             self._changed()
-        if not isinstance(outcome, Succeeded):
-            message = outcome.message
-            _LOG.warning("%s: %s: %s", self.name, type(effect).__name__, message)
-        elif isinstance(effect, AdmitPod) and (pod := self._bodies.get(effect.uid)) is not None:
-            let_go = self._board.pods.get(effect.uid)
-            if let_go is not None and let_go.lease == effect.lease:
-                gpus = sum(self.holds_module(effect.uid, m) for m in self._gpus)
-                self._report.admitted(pod, effect.lease, gpus)
-        elif isinstance(effect, DeletePod) and (pod := self._bodies.get(effect.uid)) is not None:
-            _LOG.warning("%s: deleted pod %s: %s", self.name, effect.name, effect.why)
+        match outcome:
+            case Refused(message=message) | Failed(message=message):
+                _LOG.warning("%s: %s: %s", self._orders.host, type(effect).__name__, message)
+            case Succeeded(AdmitPod(uid=uid, lease=lease)) if uid in self._bodies:
+                let_go = self._board.pods.get(uid)
+                if let_go is not None and let_go.lease == lease:
+                    gpus = sum(holds(one, uid) for one in self._board.leases.values())
+                    self._report.admitted(self._bodies[uid], lease, gpus)
+            case Succeeded(DeletePod(uid=uid, name=name, why=why)) if uid in self._bodies:
+                _LOG.warning("%s: deleted pod %s: %s", self._orders.host, name, why)
         self._news.set()
-
-    def holds_module(self, uid: str, module: int) -> bool:
-        """Whether this GPU is that pod's."""
-        lease = self._board.leases.get(module)
-        return lease is not None and lease.holder is not None and lease.holder.pod_uid == uid
 
     def _seconds(self, effect: Effect) -> float:
         limits = self._orders.limits

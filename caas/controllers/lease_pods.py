@@ -1,11 +1,17 @@
-"""Pods that ask for GPUs: what the machine of the leases knows of them, and what it does to them."""
+"""Pods that ask for GPUs: what leases know of them and do to them, and how long they take to start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
+from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.controllers.events import Recorder
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE, POD
 from gpuclusters.domain.quantity import parse_quantity
 from gpuclusters.lease.effects import (
@@ -20,31 +26,38 @@ from gpuclusters.lease.effects import (
 )
 from gpuclusters.lease.state import Pod, PodState
 
+LEAST_SHARE = 0.25
+"""Of its time to start that a pod gets which is first seen late."""
+AGAIN_SECONDS = 10.0
+"""How long after a deletion that failed, or had no effect yet, it is tried again."""
+SCHEDULED, SANDBOX, STARTED = "scheduled", "sandbox", "started"
 _TERMINAL = ("Succeeded", "Failed")
+_LOG = logging.getLogger(__name__)
+
+Body = Mapping[str, Any]
 
 
-def pod_of(body: Mapping[str, Any]) -> Pod:
+def pod_of(body: Body) -> Pod:
     """What matters of a pod as it is stored."""
-    metadata = body["metadata"]
-    lease = (metadata.get("annotations") or {}).get(LEASE_ANNOTATION, "")
-    if (body.get("status") or {}).get("phase") in _TERMINAL:
+    if _has_ended(body):
         state = PodState.ENDED
-    elif metadata.get("deletionTimestamp"):
+    elif body["metadata"].get("deletionTimestamp"):
         state = PodState.ENDING
     elif is_gated(body):
         state = PodState.WAITING
     else:
         state = PodState.GOING
-    return Pod(metadata["uid"], state, lease if state is not PodState.WAITING else "")
+    lease = "" if state is PodState.WAITING else _lease_of(body)
+    return Pod(body["metadata"]["uid"], state, lease)
 
 
-def is_gated(body: Mapping[str, Any]) -> bool:
+def is_gated(body: Body) -> bool:
     """Whether the pod still has the gate of the leases."""
     gates = (body.get("spec") or {}).get("schedulingGates") or ()
     return any(gate.get("name") == LEASE_GATE for gate in gates)
 
 
-def gpus_of(body: Mapping[str, Any], resource: str) -> int:
+def gpus_of(body: Body, resource: str) -> int:
     """How many GPUs the pod asks for; 0 for none and for what is no whole number."""
     total = 0
     for container in body["spec"].get("containers") or ():
@@ -59,6 +72,30 @@ def gpus_of(body: Mapping[str, Any], resource: str) -> int:
     return total
 
 
+def _lease_of(body: Body) -> str:
+    """`<host>/<partition>` that the pod was let go to; empty if it was not."""
+    return str((body["metadata"].get("annotations") or {}).get(LEASE_ANNOTATION, ""))
+
+
+def _has_ended(body: Body) -> bool:
+    return (body.get("status") or {}).get("phase") in _TERMINAL
+
+
+def reached(body: Body) -> Iterator[str]:
+    """The steps of its start that the pod has behind it."""
+    status = body.get("status") or {}
+    true = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}
+    if "PodScheduled" in true:
+        yield SCHEDULED
+    containers = status.get("containerStatuses") or ()
+    # An image that ends at once has been started all the same.
+    started = any({"running", "terminated"} & set(c.get("state") or ()) for c in containers)
+    if "PodReadyToStartContainers" in true or started:
+        yield SANDBOX
+    if started:
+        yield STARTED
+
+
 class PodEffects:
     """Effects on pods. Every failure is an outcome."""
 
@@ -69,30 +106,31 @@ class PodEffects:
         """Do it, and say how it ended."""
         try:
             match effect:
-                case FindPod(uid, namespace, name):
-                    return Succeeded(effect, await self._find(uid, namespace, name))
+                case FindPod():
+                    return Succeeded(effect, await self._find(effect))
                 case AdmitPod():
                     return await self._admit(effect)
-                case DeletePod(uid, namespace, name):
-                    return await self._delete(effect, uid, namespace, name)
+                case DeletePod():
+                    return await self._delete(effect)
                 case _:
                     raise TypeError(f"not an effect on a pod: {effect}")
         except ClusterError as error:
             return Failed(effect, str(error))
 
-    async def _find(self, uid: str, namespace: str, name: str) -> Pod:
-        body = await self._cluster.get(POD, name, namespace)
-        if body is None or body["metadata"]["uid"] != uid:
-            return Pod(uid, PodState.GONE)
-        return pod_of(body)
+    async def _read(self, pod: FindPod | AdmitPod | DeletePod) -> dict[str, Any] | None:
+        """That very pod; None if it is gone, also where another has its name."""
+        body = await self._cluster.get(POD, pod.name, pod.namespace)
+        return body if body is not None and body["metadata"]["uid"] == pod.uid else None
+
+    async def _find(self, pod: FindPod | DeletePod) -> Pod:
+        body = await self._read(pod)
+        return Pod(pod.uid, PodState.GONE) if body is None else pod_of(body)
 
     async def _admit(self, effect: AdmitPod) -> Outcome:
         """Open the gate, if the pod is still the one that was looked at: any change in between refuses."""
-        body = await self._cluster.get(POD, effect.name, effect.namespace)
-        if body is None or body["metadata"]["uid"] != effect.uid:
-            return Succeeded(effect, Pod(effect.uid, PodState.GONE))
-        pod = pod_of(body)
-        if pod.state is not PodState.WAITING:
+        body = await self._read(effect)
+        pod = Pod(effect.uid, PodState.GONE) if body is None else pod_of(body)
+        if body is None or pod.state is not PodState.WAITING:
             return Succeeded(effect, pod)
         host = effect.lease.rpartition("/")[0]
         gates = [g for g in body["spec"]["schedulingGates"] if g.get("name") != LEASE_GATE]
@@ -102,10 +140,7 @@ class PodEffects:
                 "resourceVersion": body["metadata"]["resourceVersion"],
                 "annotations": {LEASE_ANNOTATION: effect.lease},
             },
-            "spec": {
-                "schedulingGates": gates,
-                "nodeSelector": {"kubernetes.io/hostname": host},
-            },
+            "spec": {"schedulingGates": gates, "nodeSelector": {"kubernetes.io/hostname": host}},
         }
         try:
             after = await self._cluster.patch(POD, effect.name, effect.namespace, patch)
@@ -113,9 +148,152 @@ class PodEffects:
             return Refused(effect, str(error))
         return Succeeded(effect, pod_of(after))
 
-    async def _delete(self, effect: Effect, uid: str, namespace: str, name: str) -> Outcome:
+    async def _delete(self, effect: DeletePod) -> Outcome:
         try:
-            await self._cluster.delete(POD, name, namespace, uid=uid)
+            await self._cluster.delete(POD, effect.name, effect.namespace, uid=effect.uid)
         except ConflictError:
-            return Succeeded(effect, Pod(uid, PodState.GONE))
-        return Succeeded(effect, await self._find(uid, namespace, name))
+            return Succeeded(effect, Pod(effect.uid, PodState.GONE))
+        return Succeeded(effect, await self._find(effect))
+
+
+class BootTimes:
+    """Measures how long containers take to start from the moment at which their GPUs were leased to them.
+
+    Only for pods seen at the gate: after a restart of the controllers nobody knows when one that is under
+    way got its GPUs.
+    """
+
+    def __init__(self, gpu_resource: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._resource, self._clock = gpu_resource, clock
+        self._leased: dict[str, float | None] = {}
+        self._missing: dict[str, set[str]] = {}
+
+    def observe(self, body: Body) -> None:
+        """A pod as the API server has it."""
+        uid = body["metadata"]["uid"]
+        if is_gated(body):
+            self._leased.setdefault(uid, None)
+            return
+        if uid not in self._leased:
+            return
+        if not _lease_of(body):
+            self.forget(uid)
+            return
+        leased = self._leased[uid]
+        if leased is None:
+            leased = self._leased[uid] = self._clock()
+            self._missing[uid] = {SCHEDULED, SANDBOX, STARTED}
+        for step in self._missing[uid].intersection(reached(body)):
+            gpus = str(gpus_of(body, self._resource))
+            metrics.BOOT_SECONDS.labels(step, gpus).observe(self._clock() - leased)
+            self._missing[uid].discard(step)
+        if not self._missing[uid]:
+            self.forget(uid)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone, or needs no more attention."""
+        self._leased.pop(uid, None)
+        self._missing.pop(uid, None)
+
+
+class LateStarts:
+    """Ends pods that have their GPUs and do not start, so that the GPUs go to somebody who can use them.
+
+    The deadline is the cluster's own: longer than the kubelet tries once, so that its error is seen first. It
+    begins with the pod's place on a node, by the clock of the cluster, and is obeyed by one that never jumps.
+    How long the kubelet may take to allocate the GPUs is the leases' own matter.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        seconds: float,
+        *,
+        fence: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Nothing is watched yet; `fence` raises if this program must not act."""
+        self._cluster, self._recorder, self._seconds = cluster, recorder, seconds
+        self._fence, self._clock, self._wall = fence, clock, wall
+        self._bodies: dict[str, Body] = {}
+        self._until: dict[str, float] = {}
+        self._told: set[str] = set()
+        self._news = asyncio.Event()
+
+    def observe(self, body: Body) -> None:
+        """A pod as the API server has it."""
+        uid = body["metadata"]["uid"]
+        since = _waits_since(body)
+        if since is None:
+            self.forget(uid)
+            return
+        self._bodies[uid] = body
+        if uid not in self._until:
+            left = since + self._seconds - self._wall()
+            least = LEAST_SHARE * self._seconds
+            self._until[uid] = self._clock() + min(max(left, least), self._seconds)
+            self._news.set()
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone, or has started."""
+        self._bodies.pop(uid, None)
+        self._until.pop(uid, None)
+        self._told.discard(uid)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            self._news.clear()
+            await self.end_late()
+            first = min(self._until.values(), default=None)
+            seconds = None if first is None else max(0.0, first - self._clock())
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    async def end_late(self) -> None:
+        """End those whose time is over. Once ended they are forgotten as soon as that is seen."""
+        now = self._clock()
+        for uid in [uid for uid, until in self._until.items() if until <= now]:
+            body = self._bodies[uid]
+            self._until[uid] = now + AGAIN_SECONDS
+            self._fence()
+            try:
+                await self._end(uid, body)
+            except ClusterError as error:
+                _LOG.warning("pod %s is late and still there: %s", body["metadata"]["name"], error)
+
+    async def _end(self, uid: str, body: Body) -> None:
+        metadata = body["metadata"]
+        if uid not in self._told:
+            self._told.add(uid)
+            metrics.LATE_STARTS.inc()
+            note = (
+                f"its container did not start within {self._seconds:g} s after its machine got it; "
+                "it is ended and its GPUs go on"
+            )
+            self._recorder.note(
+                body, reason="StartTimedOut", action="End", note=note, kind="Warning"
+            )
+            fields = {"pod": metadata["name"], "seconds": self._seconds}
+            _LOG.warning("pod ended: it did not start in time", extra={"fields": fields})
+        try:
+            await self._cluster.delete(POD, metadata["name"], metadata["namespace"], uid=uid)
+        except ConflictError:
+            self.forget(uid)  # another pod of that name
+
+
+def _waits_since(body: Body) -> float | None:
+    """When the pod got its node, in seconds; None if it need not be waited for."""
+    if body["metadata"].get("deletionTimestamp") or _has_ended(body) or is_gated(body):
+        return None
+    if not _lease_of(body) or STARTED in reached(body):
+        return None
+    for condition in (body.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "True":
+            return datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
+    return None

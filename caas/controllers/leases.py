@@ -11,15 +11,13 @@ import kopf
 
 from caas.cluster import Cluster
 from caas.controllers.background import run_beside
-from caas.controllers.boot_times import BootTimes
 from caas.controllers.events import Recorder
-from caas.controllers.host_effects import HostEffects, Wiring
+from caas.controllers.host_effects import HostEffects, HostSpec
 from caas.controllers.hosts import SshAddress, SshHost
-from caas.controllers.late_starts import LateStarts
+from caas.controllers.lease_book import LeaseReport
 from caas.controllers.lease_host import Effects, Fence, HostLeases
-from caas.controllers.lease_pods import PodEffects
+from caas.controllers.lease_pods import BootTimes, LateStarts, PodEffects
 from caas.controllers.lease_queue import LeaseQueue
-from caas.controllers.lease_report import LeaseReport
 from caas.controllers.redfish import Redfish
 from caas.mirror import Mirror
 from caas.settings import Host, Settings
@@ -60,14 +58,9 @@ class LeaseController:
             make_effects: reaches the hosts.
             identity: of this program, as events name it.
             fence: raises if this program must not act.
-            mine: chooses pods by namespace, where several controllers with hosts of their own share
-                a cluster: else each of them would serve the pods of all.
+            mine: whether it serves the pods of a namespace, where several controllers share a cluster.
         """
-        self._mine = mine
-        self._cluster = cluster
-        self._settings = settings
-        self._make_effects = make_effects
-        self._fence = fence
+        self._mine, self._cluster, self._settings, self._fence = mine, cluster, settings, fence
         self._recorder = Recorder(cluster, identity or "controllers")
         self._leases: dict[str, dict[str, dict[str, Any]]] = {}
         self._hosts: dict[str, HostLeases] = {}
@@ -76,11 +69,7 @@ class LeaseController:
         self._nodes = Mirror(NODE, changed=self._node_changed)
         self._outages: dict[str, Outage] = {}
         self._queue = LeaseQueue(
-            self._hosts,
-            self._tenancies.get,
-            self._recorder,
-            settings.gpu_resource,
-            self.serves,
+            self._hosts, self._tenancies.get, self._recorder, settings.gpu_resource, self.serves
         )
         self._boot_ids: dict[str, str] = {}
         self._boots = BootTimes(settings.gpu_resource)
@@ -198,14 +187,11 @@ class LeaseController:
             return
         there = self._pods.get(metadata["name"], metadata["namespace"])
         gone = there is None or there["metadata"]["uid"] != metadata["uid"]
-        if gone:
-            self._queue.forget(metadata["uid"])
-            self._boots.forget(metadata["uid"])
-            self._late.forget(metadata["uid"])
-        else:
-            self._queue.observe(body)
-            self._boots.observe(body)
-            self._late.observe(body)
+        for watcher in (self._queue, self._boots, self._late):
+            if gone:
+                watcher.forget(metadata["uid"])
+            else:
+                watcher.observe(body)
         for host in self._hosts.values():
             if host.holds(metadata["uid"]):
                 if gone:
@@ -237,11 +223,9 @@ def specs_of(host: Host) -> list[GPULeaseSpec]:
 
 
 def effects_over_ssh(private_key: str, bmc_password: Callable[[], str]) -> MakeEffects:
-    """Effects on real machines.
+    """Effects on real machines, reached with a key in OpenSSH's form.
 
-    Args:
-        private_key: in OpenSSH's form; reaches every host.
-        bmc_password: read only if a host has a management controller.
+    `bmc_password` is asked only if a host has a management controller.
     """
 
     def make(host: Host, orders: Orders) -> Effects:
@@ -251,26 +235,15 @@ def effects_over_ssh(private_key: str, bmc_password: Callable[[], str]) -> MakeE
         redfish = None
         if host.bmc is not None:
             redfish = Redfish(host.bmc.url, host.bmc.user, bmc_password(), host.bmc.certificate)
-        wiring = Wiring(
-            host.name,
-            host.fabric_manager,
-            {gpu.module: gpu.pci for gpu in host.gpus},
-            orders.partitions,
-            orders.golden,
-            orders.limits,
-        )
-        return HostEffects(wiring, SshHost(address), redfish)
+        pci = {gpu.module: gpu.pci for gpu in host.gpus}
+        spec = HostSpec(host.fabric_manager, pci, orders)
+        return HostEffects(spec, SshHost(address), redfish)
 
     return make
 
 
 def register(registry: kopf.OperatorRegistry, controller: LeaseController) -> None:
-    """Have an operator work on leases for as long as it runs.
-
-    Args:
-        registry: of the operator, which must be started by whoever leads, cluster-wide.
-        controller: not running yet.
-    """
+    """Have an operator work on leases for as long as it runs; whoever leads starts it, cluster-wide."""
     run_beside(registry, "leases", controller.run)
 
     @kopf.on.event(

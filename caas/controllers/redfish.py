@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gpuclusters.lease.firmware import concerns, shown
-from gpuclusters.lease.inventory import InventoryError, Listing, version_of
-from gpuclusters.lease.state import Reason
+from gpuclusters.lease.firmware import InventoryError, Listing, concerns, shown, version_of
+from gpuclusters.lease.model import Reason
 
 REQUEST_SECONDS = 15.0
 INVENTORY_SECONDS = 90.0

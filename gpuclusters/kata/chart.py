@@ -1,7 +1,7 @@
 """The chart `kata-deploy`: which keys its values have, and the values that this program gives it.
 
-Helm ignores keys that the chart does not read, so that a mistyped one changes nothing. What is not in the table
-of chart 4.1.0 (`data/kata_chart.yaml`) is refused.
+Helm ignores keys that the chart does not read, so that a mistyped one changes nothing. What is not in the
+table of chart 4.1.0 (`data/kata_chart.yaml`) is refused.
 
 The RuntimeClass is not the chart's: its overhead is what quotas count, its node selector what admission lets
 tenants write, and both must be known at preview and outlive an upgrade of the chart.

@@ -25,6 +25,7 @@ from gpuclusters.lease.effects import (
     Unfence,
     Withhold,
 )
+from gpuclusters.lease.model import Reason
 from gpuclusters.lease.state import Entry, Lease, NodeLost, Orders, Pod, PodState
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -45,7 +46,7 @@ class Attempt:
     again_at: float = 0
     message: str = ""
     """What the last failure said."""
-    reason: str = ""
+    reason: Reason | None = None
     """Why the GPU is quarantined if it was the last one."""
 
 

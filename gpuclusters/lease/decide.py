@@ -26,9 +26,9 @@ from gpuclusters.lease.effects import (
 )
 from gpuclusters.lease.firmware import firmware_findings, knob_findings
 from gpuclusters.lease.holding import decide_absence, decide_groups
-from gpuclusters.lease.model import ConditionType, Phase, RecyclePolicy
+from gpuclusters.lease.model import ConditionType, Phase, Reason, RecyclePolicy
 from gpuclusters.lease.plan import Draft, Plan
-from gpuclusters.lease.state import Lease, Reason
+from gpuclusters.lease.state import Lease
 
 
 def decide_recycling(draft: Draft) -> None:
@@ -178,7 +178,7 @@ def _finding(
         case Succeeded(result=result):
             return changed, "; ".join(_findings(draft, lease, effect, result))
         case Refused(message=message, reason=reason):
-            return Reason(reason) if reason else changed, message
+            return reason or changed, message
         case None:
             return None
 
@@ -186,8 +186,8 @@ def _finding(
 def _late(draft: Draft, effects: Sequence[Effect]) -> Reason:
     """Why what was asked again and again was not read in time, where its last failure says it."""
     attempts = filter(None, map(draft.attempt, effects))
-    reasons = [Reason(attempt.reason) for attempt in attempts if attempt.reason]
-    return reasons[0] if reasons else Reason.VERIFICATION_TIMED_OUT
+    reasons = (attempt.reason for attempt in attempts if attempt.reason)
+    return next(reasons, Reason.VERIFICATION_TIMED_OUT)
 
 
 def _findings(draft: Draft, lease: Lease, effect: Effect, result: Result) -> tuple[str, ...]:
@@ -228,7 +228,7 @@ def _keep_active(draft: Draft, partition: Partition) -> None:
     activate = ActivatePartition(partition.id, frozenset())
     refused = _outcome(draft, activate)
     if isinstance(refused, Refused):
-        if refused.reason == Reason.NVLINK_ERROR:
+        if refused.reason is Reason.NVLINK_ERROR:
             for lease in free:
                 draft.quarantine(lease, Reason.NVLINK_ERROR, refused.message)
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpuclusters.lease.model import Reason
 from gpuclusters.lease.state import Entry, Pod
 
 
@@ -165,7 +166,7 @@ class Refused:
 
     effect: Effect
     message: str
-    reason: str = ""
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class Failed:
 
     effect: Effect
     message: str
-    reason: str = ""
+    reason: Reason | None = None
 
 
 Outcome = Succeeded | Refused | Failed

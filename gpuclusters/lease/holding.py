@@ -28,9 +28,9 @@ from gpuclusters.lease.effects import (
     Refused,
     Succeeded,
 )
-from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase
+from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase, Reason
 from gpuclusters.lease.plan import STANDS_STILL, Change, Draft
-from gpuclusters.lease.state import LEAVING, OVER, Entry, Lease, Pod, PodState, Reason
+from gpuclusters.lease.state import LEAVING, OVER, Entry, Lease, Pod, PodState
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +276,7 @@ def _activate(draft: Draft, group: Group, activating: Sequence[Lease]) -> None:
         return
     if refusal := _refusal(draft, partition, entries):
         for lease in group.within(Phase.ACTIVATING):
-            reason = Reason(refusal.reason) if refusal.reason else Reason.NVLINK_ERROR
-            draft.quarantine(lease, reason, refusal.message)
+            draft.quarantine(lease, refusal.reason or Reason.NVLINK_ERROR, refusal.message)
         return
     if any(_on_its_way(draft, partition, entry) for entry in entries):
         return

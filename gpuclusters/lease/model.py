@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -84,6 +84,43 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
 FIRST = Phase.RESETTING
 HELD = frozenset({Phase.RESERVED, Phase.ACTIVATING, Phase.LEASED, Phase.RELEASING})
 """Phases in which a lease has a holder. In quarantine it keeps the one that still has it allocated."""
+
+
+class Reason(StrEnum):
+    """Why a GPU is in quarantine: the word of its status and of the metric, and the code that explains it."""
+
+    code: str
+
+    def __new__(cls, word: str, code: str) -> Self:
+        """A word with its code."""
+        member = str.__new__(cls, word)
+        member._value_, member.code = word, code
+        return member
+
+    ACTIVATION_TIMED_OUT = "ActivationTimedOut", "lease.activation-timed-out"
+    RELEASE_TIMED_OUT = "ReleaseTimedOut", "lease.release-timed-out"
+    RESET_TIMED_OUT = "ResetTimedOut", "lease.reset-timed-out"
+    SCRUB_TIMED_OUT = "ScrubTimedOut", "lease.scrub-timed-out"
+    VERIFICATION_TIMED_OUT = "VerificationTimedOut", "lease.verification-timed-out"
+    IN_USE = "InUse", "lease.in-use"
+    NVLINK_ERROR = "NVLinkError", "lease.nvlink-error"
+    PARTITION_UNSUPPORTED = "PartitionUnsupported", "lease.partition-unsupported"
+    RESET_FAILED = "ResetFailed", "lease.reset-failed"
+    MEMORY_NOT_CLEARED = "MemoryNotCleared", "lease.memory-not-cleared"
+    FIRMWARE_CHANGED = "FirmwareChanged", "lease.firmware-changed"
+    INVENTORY_TRUNCATED = "InventoryTruncated", "lease.inventory-truncated"
+    INVENTORY_LINK_REFUSED = "InventoryLinkRefused", "lease.inventory-link-refused"
+    INVENTORY_REDIRECTED = "InventoryRedirected", "lease.inventory-redirected"
+    INVENTORY_LOOPED = "InventoryLooped", "lease.inventory-looped"
+    INVENTORY_INCOMPLETE = "InventoryIncomplete", "lease.inventory-incomplete"
+    INVENTORY_DUPLICATED = "InventoryDuplicated", "lease.inventory-duplicated"
+    INVENTORY_SLOW = "InventorySlow", "lease.inventory-slow"
+    INVENTORY_TOO_LARGE = "InventoryTooLarge", "lease.inventory-too-large"
+    INVENTORY_MALFORMED = "InventoryMalformed", "lease.inventory-malformed"
+    KNOBS_CHANGED = "KnobsChanged", "lease.knobs-changed"
+    NO_GOLDEN_SET = "NoGoldenSet", "lease.no-golden-set"
+    HELD_BY_ANOTHER_POD = "HeldByAnotherPod", "lease.held-by-another-pod"
+    POLICY = "Policy", "lease.policy"
 
 
 class ConditionType(StrEnum):

@@ -15,8 +15,8 @@ from gpuclusters.lease.effects import (
     Unfence,
     Withhold,
 )
-from gpuclusters.lease.model import HELD, ConditionType, Holder, Phase
-from gpuclusters.lease.state import Entry, Lease, Reason
+from gpuclusters.lease.model import HELD, ConditionType, Holder, Phase, Reason
+from gpuclusters.lease.state import Entry, Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Draft:
             holder=holder,
             last_tenant=_last_tenant(lease),
             reason=reason.value,
-            message=message,
+            message=f"{message[:960]} [{reason.code}]",
             # A recheck that was asked for before the reason for it was known is not one.
             recheck=lease.recheck_asked,
         )

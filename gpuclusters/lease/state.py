@@ -22,35 +22,6 @@ Entry = tuple[int, int, Phase]
 """One stay of a GPU in a phase: module, cycle, phase. What was learnt in one proves nothing in another."""
 
 
-class Reason(StrEnum):
-    """Why a GPU is in quarantine; the words of the metric's label."""
-
-    ACTIVATION_TIMED_OUT = "ActivationTimedOut"
-    RELEASE_TIMED_OUT = "ReleaseTimedOut"
-    RESET_TIMED_OUT = "ResetTimedOut"
-    SCRUB_TIMED_OUT = "ScrubTimedOut"
-    VERIFICATION_TIMED_OUT = "VerificationTimedOut"
-    IN_USE = "InUse"
-    NVLINK_ERROR = "NVLinkError"
-    PARTITION_UNSUPPORTED = "PartitionUnsupported"
-    RESET_FAILED = "ResetFailed"
-    MEMORY_NOT_CLEARED = "MemoryNotCleared"
-    FIRMWARE_CHANGED = "FirmwareChanged"
-    INVENTORY_TRUNCATED = "InventoryTruncated"
-    INVENTORY_LINK_REFUSED = "InventoryLinkRefused"
-    INVENTORY_REDIRECTED = "InventoryRedirected"
-    INVENTORY_LOOPED = "InventoryLooped"
-    INVENTORY_INCOMPLETE = "InventoryIncomplete"
-    INVENTORY_DUPLICATED = "InventoryDuplicated"
-    INVENTORY_SLOW = "InventorySlow"
-    INVENTORY_TOO_LARGE = "InventoryTooLarge"
-    INVENTORY_MALFORMED = "InventoryMalformed"
-    KNOBS_CHANGED = "KnobsChanged"
-    NO_GOLDEN_SET = "NoGoldenSet"
-    HELD_BY_ANOTHER_POD = "HeldByAnotherPod"
-    POLICY = "Policy"
-
-
 @dataclass(frozen=True, slots=True)
 class NodeLost:
     """The host's node is lost: not Ready, or gone. Nobody can be expected to answer there."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caas import metrics
-from caas.controllers.boot_times import BootTimes
+from caas.controllers.lease_pods import BootTimes
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 
 RESOURCE = "nvidia.com/pgpu"

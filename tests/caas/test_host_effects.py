@@ -13,7 +13,7 @@ from caas.controllers.host_effects import (
     LOCKED,
     WITHHELD,
     HostEffects,
-    Wiring,
+    HostSpec,
     mark,
     quarantined,
     withheld,
@@ -22,6 +22,7 @@ from caas.controllers.hosts import Done
 from gpuclusters.lease.effects import (
     ActivatePartition,
     BoardSeen,
+    ClearMemory,
     DeactivatePartition,
     Effect,
     Failed,
@@ -33,8 +34,8 @@ from gpuclusters.lease.effects import (
     Withhold,
 )
 from gpuclusters.lease.firmware import Golden
-from gpuclusters.lease.model import Phase
-from gpuclusters.lease.state import Limits
+from gpuclusters.lease.model import Phase, RecyclePolicy
+from gpuclusters.lease.state import Orders
 
 PCI = {1: "0000:86:00.0", 3: "0000:9b:00.0"}
 ENTRIES = frozenset({(1, 1, Phase.ACTIVATING), (3, 1, Phase.ACTIVATING)})
@@ -53,9 +54,11 @@ class Machine:
 
 
 def done(machine: Machine, effect: Effect) -> Outcome:
-    wiring = Wiring("h", "127.0.0.1", PCI, {3: (1, 3)}, Golden({}, {}), Limits())
+    orders = Orders(
+        "h", {3: (1, 3)}, (), keep_active=True, policy=RecyclePolicy.FULL, golden=Golden({}, {})
+    )
     ssh: Any = machine
-    return asyncio.run(HostEffects(wiring, ssh, None).do(effect))
+    return asyncio.run(HostEffects(HostSpec("127.0.0.1", PCI, orders), ssh, None).do(effect))
 
 
 def test_a_lease_marks_its_gpus_before_it_waits_for_the_lock() -> None:
@@ -206,3 +209,11 @@ def test_what_cannot_be_known_of_one_gpu_is_no_answer_at_all(board: Board, said:
     outcome = read(board)
     assert isinstance(outcome, Failed)
     assert outcome.message.startswith(said)
+
+
+def test_clearing_resets_first_and_one_tool_runs_per_gpu() -> None:
+    machine = Machine()
+    assert isinstance(done(machine, ClearMemory(1, 1)), Succeeded)
+    (words,) = machine.told
+    assert words[:2] == ["flock", "--nonblock"]
+    assert {"--reset-with-sbr", "--clear-memory"} <= set(words)

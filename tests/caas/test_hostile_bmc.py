@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from caas.controllers import redfish
-from caas.controllers.host_effects import HostEffects, Wiring
+from caas.controllers.host_effects import HostEffects, HostSpec
 from caas.controllers.redfish import Redfish
 from gpuclusters.lease.effects import Failed, Outcome, ReadFirmware, Refused, Succeeded
 from gpuclusters.lease.firmware import Golden, firmware_findings
-from gpuclusters.lease.state import Limits
+from gpuclusters.lease.model import RecyclePolicy
+from gpuclusters.lease.state import Limits, Orders
 from tests.caas.hostile_bmc import (
     BAD,
     GOOD,
@@ -36,6 +37,19 @@ ELSEWHERE = "https://attacker.example"
 Prepare = Callable[[HostileBmc], None]
 
 
+def host_spec(seconds: float) -> HostSpec:
+    orders = Orders(
+        "hgx-01",
+        {},
+        (),
+        keep_active=True,
+        policy=RecyclePolicy.FULL,
+        golden=GOLDEN,
+        limits=Limits(verifying=seconds),
+    )
+    return HostSpec("", {1: ""}, orders)
+
+
 def read(folder: Path, prepare: Prepare, seconds: float = 60) -> Outcome:
     """How the reading of GPU 1's firmware ends, as the lease machine is told."""
 
@@ -43,10 +57,10 @@ def read(folder: Path, prepare: Prepare, seconds: float = 60) -> Outcome:
         async with hostile_bmc(folder) as bmc:
             bmc.has({GPU: GOOD, OTHER: GOOD})
             prepare(bmc)
-            wiring = Wiring("hgx-01", "", {1: ""}, {}, GOLDEN, Limits(verifying=seconds))
+            spec = host_spec(seconds)
             client = Redfish(bmc.url, "admin", "password", bmc.certificate)
             try:
-                return await HostEffects(wiring, Nobody(), client).do(ReadFirmware(1, 1))
+                return await HostEffects(spec, Nobody(), client).do(ReadFirmware(1, 1))
             finally:
                 await client.close()
 
@@ -148,11 +162,11 @@ def test_the_login_goes_nowhere_else(
         async with hostile_bmc(tmp_path / "a") as bmc, hostile_bmc(tmp_path / "b") as trap:
             ports = (bmc.url.rpartition(":")[2], trap.url.rpartition(":")[2])
             way(bmc, link.format(port=ports[0], other=ports[1]) + f"{INVENTORY}/{OTHER}")
-            wiring = Wiring("hgx-01", "", {1: ""}, {}, GOLDEN, Limits(verifying=60))
+            spec = host_spec(60)
             # Both places would be believed: it is not the certificate that stops it.
             client = Redfish(bmc.url, "admin", "password", f"{bmc.certificate}\n{trap.certificate}")
             try:
-                outcome = await HostEffects(wiring, Nobody(), client).do(ReadFirmware(1, 1))
+                outcome = await HostEffects(spec, Nobody(), client).do(ReadFirmware(1, 1))
             finally:
                 await client.close()
             assert trap.asked == []
@@ -283,7 +297,7 @@ def test_a_bmc_that_never_answers_is_silent_and_not_slow(tmp_path: Path) -> None
 
     outcome = read(tmp_path, first(silence), seconds=1)
     assert isinstance(outcome, Failed)
-    assert outcome.reason == ""
+    assert outcome.reason is None
     assert "does not answer: no answer in time" in outcome.message
 
 

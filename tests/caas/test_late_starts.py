@@ -12,7 +12,7 @@ import pytest
 from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.events import Recorder
-from caas.controllers.late_starts import AGAIN_SECONDS, LateStarts
+from caas.controllers.lease_pods import AGAIN_SECONDS, LateStarts
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 
 LIMIT = 1000.0

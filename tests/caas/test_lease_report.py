@@ -6,7 +6,7 @@ from typing import cast
 
 from caas import metrics
 from caas.controllers.events import Recorder
-from caas.controllers.lease_report import LeaseReport
+from caas.controllers.lease_book import LeaseReport
 from gpuclusters.lease.model import Phase
 
 HOST = "hgx-of-the-report"

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from caas import metrics
-from gpuclusters.lease.state import Reason
+from gpuclusters.core import codes
+from gpuclusters.lease.model import Reason
 
 PROGRAMS = {
     "controllers": metrics.CONTROLLERS,
@@ -81,3 +82,8 @@ def test_the_page_about_metrics_names_each_of_them() -> None:
 
 def value(registry: CollectorRegistry, name: str, labels: dict[str, str]) -> float | None:
     return registry.get_sample_value(f"gpu_clusters_{name}", labels)
+
+
+def test_every_reason_of_a_quarantine_has_its_code() -> None:
+    stated = {code for code in codes.listed() if code.startswith("lease.")}
+    assert {reason.code for reason in Reason} == stated

@@ -39,9 +39,9 @@ from gpuclusters.lease.effects import (
     Withhold,
 )
 from gpuclusters.lease.firmware import Golden
-from gpuclusters.lease.model import EDGES, HELD, ConditionType, Holder, Phase, RecyclePolicy
+from gpuclusters.lease.model import EDGES, HELD, ConditionType, Holder, Phase, Reason, RecyclePolicy
 from gpuclusters.lease.plan import Change, Plan
-from gpuclusters.lease.state import Lease, NodeLost, Orders, Pod, PodState, Reason
+from gpuclusters.lease.state import Lease, NodeLost, Orders, Pod, PodState
 
 HOST = "h"
 NOW = 1000.0

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuclusters.lease.firmware import Golden, firmware_findings
-from gpuclusters.lease.inventory import InventoryError, Listing, version_of
+from gpuclusters.lease.firmware import (
+    Golden,
+    InventoryError,
+    Listing,
+    firmware_findings,
+    version_of,
+)
 
 PLACE = "https://10.0.0.9:8443"
 INVENTORY = "/redfish/v1/UpdateService/FirmwareInventory"

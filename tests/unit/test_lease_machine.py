@@ -25,9 +25,9 @@ from gpuclusters.lease.effects import (
     Withhold,
 )
 from gpuclusters.lease.holding import Group
-from gpuclusters.lease.model import EDGES, ConditionType, Holder, Phase, RecyclePolicy
+from gpuclusters.lease.model import EDGES, ConditionType, Holder, Phase, Reason, RecyclePolicy
 from gpuclusters.lease.plan import Draft
-from gpuclusters.lease.state import Lease, Pod, PodState, Reason
+from gpuclusters.lease.state import Lease, Pod, PodState
 from tests.unit.lease_world import BrokenError, Explored, Setting, explore
 
 ONE = {7: (1,)}
