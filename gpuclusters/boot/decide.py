@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import SYSCTL_FILE, HostBootInputs, RebootPolicy, initramfs_digest
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, Level, repair
 from gpuclusters.host.model import sha256_of
 
 MODE, OWNER = "0644", "root:root"
 WRITE, REBOOT = "write", "reboot"
-_AGAIN = "see what else changes the boot of this host, then run again"
+_repair = partial(
+    repair, step=WRITE, remedy="see what else changes the boot of this host, then run again"
+)
 _BOOTED = (
     "look which entry the boot loader starts (`grub-editenv list`, /boot/grub/grub.cfg), then run "
     "again"
@@ -82,13 +85,13 @@ def findings(inputs: HostBootInputs, before: Sequence[str], state: BootState) ->
         yield from _file(path, content, state.files[path], ours=path in before)
     for path in sorted(set(before) - set(inputs.files)):
         if state.files[path].ours:
-            yield _repair("boot.file-left", f"{path} is still there", path)
+            yield _repair("boot.file-left", f"{path} is still there", path=path)
     if not conflicts and not follows(inputs, state):
         problem = "the next boot would not have all arguments"
         yield _repair("boot.next-arguments", problem, missing=True)
     if SYSCTL_FILE in inputs.files and state.sysctl_behind:
         problem = f"the kernel has other values than {SYSCTL_FILE} says"
-        yield _repair("boot.sysctl", problem, SYSCTL_FILE, missing=True)
+        yield _repair("boot.sysctl", problem, path=SYSCTL_FILE, missing=True)
     if state.units_behind:
         problem = "systemd has not read the drop-ins of units"
         yield _repair("boot.units", problem, missing=True)
@@ -131,11 +134,11 @@ def _conflicts(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
 
 def _file(path: str, content: str, found: FoundFile, *, ours: bool) -> Iterator[Finding]:
     if found.digest is None:
-        yield _repair("boot.file-missing", f"{path} is gone", path, missing=True)
+        yield _repair("boot.file-missing", f"{path} is gone", path=path, missing=True)
     elif (found.digest, found.mode, found.owner) == (sha256_of(content.encode()), MODE, OWNER):
         return
     elif found.ours or ours:
-        yield _repair("boot.file-changed", f"{path} was changed", path)
+        yield _repair("boot.file-changed", f"{path} was changed", path=path)
     else:
         remedy = "move it away, or make it equal"
         yield Finding("boot.file-foreign", f"{path} is not ours", remedy, (path,))
@@ -176,8 +179,3 @@ def _in_use(words: str, users: Sequence[int] | None) -> Finding:
     pids = ", ".join(map(str, users))
     problem = f"needs a reboot for {words}, but processes {pids} use passed-through devices"
     return Finding("boot.in-use", problem, "drain the node, then run again")
-
-
-def _repair(code: str, problem: str, path: str = "", *, missing: bool = False) -> Finding:
-    where = (path,) if path else ()
-    return Finding(code, problem, _AGAIN, where, Level.REPAIR, WRITE, missing)

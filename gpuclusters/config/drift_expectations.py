@@ -20,7 +20,7 @@ from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
 from gpuclusters.drift.expected import Expected, ExpectedNode
 from gpuclusters.lease.model import RecyclePolicy
-from gpuclusters.usernetes.cluster import CONTROL_PLANE
+from gpuclusters.usernetes.decide import CONTROL_PLANE
 
 
 def expected(section: Section, golden: Mapping[str, Sequence[str]]) -> Expected:

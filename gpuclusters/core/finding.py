@@ -50,6 +50,14 @@ class Finding:
         return {"code": self.code, "problem": self.problem, "path": path, "level": level}
 
 
+def repair(
+    code: str, problem: str, step: str, remedy: str = "", path: str = "", *, missing: bool = False
+) -> Finding:
+    """What a step of the capability puts right."""
+    remedy = remedy or "look on the host what changes it again, then run again"
+    return Finding(code, problem, remedy, (path,) if path else (), Level.REPAIR, step, missing)
+
+
 class Refused(Exception):  # noqa: N818 (what happened, not what kind of error it is)
     """We will not do this; the step that refused has changed nothing.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import RebootPolicy
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, Level, repair
 from gpuclusters.domain import known_errors, rke2_matrix
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
@@ -25,8 +25,11 @@ from gpuclusters.driver.model import (
     GpuDriverInputs,
     LiveDriver,
     Modules,
+    Packages,
+    kernels,
+    others,
+    packages,
 )
-from gpuclusters.driver.packages import Packages, kernels, others, packages
 from gpuclusters.host.model import sha256_of
 
 LEAST_FREE_MIB = 3072
@@ -133,7 +136,7 @@ def running(live: LiveDriver, *, own: bool) -> Iterator[Finding]:
         yield Finding("driver.not-serving", problem, remedy)
     if own and live.loaded and live.module and live.loaded != live.module:
         problem = f"the kernel runs driver {live.loaded}, {live.module} is installed"
-        yield _repair("loaded-other", problem, "restart")
+        yield repair("driver.loaded-other", problem, "restart")
     if live.reboot_required:
         yield _waits(Level.WARN)
 
@@ -201,16 +204,8 @@ def differences(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
             yield one
 
 
-def _repair(
-    name: str, problem: str, step: str, stays: str = "", path: str = "", *, missing: bool = False
-) -> Finding:
-    remedy = stays or "look on the host what changes it again (configuration management, upgrades)"
-    about = (path,) if path else ()
-    return Finding(f"driver.{name}", problem, remedy, about, Level.REPAIR, step, missing)
-
-
 def _nouveau() -> Finding:
-    return _repair("nouveau", "nouveau has its GPUs", "restart", _KERNEL_LOG, "nouveau")
+    return repair("driver.nouveau", "nouveau has its GPUs", "restart", _KERNEL_LOG, "nouveau")
 
 
 def _waits(level: Level) -> Finding:
@@ -227,16 +222,16 @@ def _repairs(
     for path, text in sorted(contents(live).items()):
         if live.file.get(path) != sha256_of(text.encode()):
             changed |= path == NOUVEAU_FILE
-            yield _repair("file-changed", f"{path} differs", "files", path=path, missing=True)
+            yield repair("driver.file-changed", f"{path} differs", "files", path=path, missing=True)
     if changed or live.initramfs != initramfs_digest():
         problem = "the initramfs was not built without nouveau"
-        yield _repair("initramfs", problem, "initramfs", missing=True)
+        yield repair("driver.initramfs", problem, "initramfs", missing=True)
     if live.nouveau:
         yield _nouveau()
     names = loose(live, wanted)
     if names:
-        yield _repair(
-            "not-held", f"packages are not held: {', '.join(names)}", "hold", missing=True
+        yield repair(
+            "driver.not-held", f"packages are not held: {', '.join(names)}", "hold", missing=True
         )
     if wanted is not None:
         yield from _packages(inputs, live, wanted)
@@ -247,29 +242,31 @@ def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> It
     stays = "look at the package sources of the host: none has this version"
     if wanted.stream and live.stream != wanted.stream:
         text = f"the module stream is {live.stream or 'not set'} and not {wanted.stream}"
-        yield _repair("stream", text, "install", stays, missing=not live.stream)
+        yield repair("driver.stream", text, "install", stays, missing=not live.stream)
     for name in missing:
         has = live.package.get(name)
         text = f"the package {name} is {has or 'not there'}"
-        yield _repair("packages", text, "install", stays, name, missing=has is None)
+        yield repair("driver.packages", text, "install", stays, name, missing=has is None)
     kind = "open" if live.loaded_open else "proprietary"
     if live.loaded and live.loaded != inputs.version:
         text = f"the kernel runs driver {live.loaded} and not {inputs.version}"
-        yield _repair("loaded-other", text, "restart", _KERNEL_LOG)
+        yield repair("driver.loaded-other", text, "restart", _KERNEL_LOG)
     elif live.loaded and live.loaded_open is not (inputs.modules is Modules.OPEN):
         text = f"the kernel runs {kind} modules and not {inputs.modules} ones"
-        yield _repair("loaded-other", text, "restart", _KERNEL_LOG)
+        yield repair("driver.loaded-other", text, "restart", _KERNEL_LOG)
     elif not live.loaded:
-        yield _repair("not-loaded", "the kernel runs no driver", "load", _KERNEL_LOG)
+        yield repair("driver.not-loaded", "the kernel runs no driver", "load", _KERNEL_LOG)
     if live.module and live.module != (live.loaded or inputs.version) and missing:
         text = f"module {live.module} is on the disk and {live.loaded or 'none'} in the kernel"
-        yield _repair("module-other", text, "install", stays)
+        yield repair("driver.module-other", text, "install", stays)
     up = live.fabric_enabled and live.fabric_manager == "active"
     if inputs.nvswitch and not (up and wanted.fabric_manager not in missing):
         state = live.fabric_manager or "not there"
         text = f"the fabric manager is {state}{'' if live.fabric_enabled else ' and not enabled'}"
         stays = "read `journalctl -u nvidia-fabricmanager` on the host"
-        yield _repair("fabric-manager", text, "fabric", stays, missing=not live.fabric_manager)
+        yield repair(
+            "driver.fabric-manager", text, "fabric", stays, missing=not live.fabric_manager
+        )
 
 
 def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from gpuclusters.proof.ladder import CheckLevel, failed, passed
 from gpuclusters.proof.ladder_inputs import WHOLE
 from gpuclusters.proof.namespace import JobCluster
 from gpuclusters.tenancy.objects import NODE, POD
-from gpuclusters.usernetes.cluster import HOST_IP
+from gpuclusters.usernetes.decide import HOST_IP
 from gpuclusters.usernetes.device_plugin import NAMESPACE, PLUGIN_CONTAINER, PLUGIN_LABELS
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"

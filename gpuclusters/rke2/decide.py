@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, Level, repair
 from gpuclusters.domain import known_errors, rke2
 from gpuclusters.domain.rke2 import API_PORT, SUPERVISOR_PORT, Role, Version, parse_version
 from gpuclusters.host import node as nodes
@@ -34,6 +35,12 @@ LEAST_INOTIFY_INSTANCES = 8192
 """What `rke2_config.INOTIFY` sets."""
 KUBELET_PORT = 10250
 _ETCD_PORTS = (2379, 2380)
+_join = partial(repair, step="join")
+_settle = partial(
+    repair,
+    step="settle",
+    remedy="look what else changes this node (`kubectl get node -o yaml --show-managed-fields`)",
+)
 _OTHER_CLUSTERS = ("k3s.service", "k3s-agent.service", "kubelet.service")
 _UNINSTALL = "run `rke2-uninstall.sh` there first"
 
@@ -165,7 +172,7 @@ def unit(role: Role, live: LiveHost) -> Iterator[Finding]:
     """RKE2 does not run."""
     if not is_active(live, role):
         state = live.active.get(role) or "not there"
-        yield _join("rke2.unit-inactive", f"{role.unit} is {state}", role.unit)
+        yield _join("rke2.unit-inactive", f"{role.unit} is {state}", path=role.unit)
 
 
 def is_active(live: LiveHost, role: Role) -> bool:
@@ -283,7 +290,7 @@ def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> It
 def _host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
     yield from release(live, inputs.wanted)
     for path in sorted(differing(inputs, live)):
-        yield _join("rke2.file-changed", f"{path} differs", path)
+        yield _join("rke2.file-changed", f"{path} differs", path=path)
     yield from unit(inputs.role, live)
     if rke2.CONTAINERD_DROP_IN in inputs.contents() and live.drop_ins is False:
         problem = (
@@ -314,11 +321,11 @@ def _node_repairs(
         return
     name = inputs.node_name
     if label_changes(inputs, before, node):
-        yield _settle("rke2.labels", f"node {name} has other labels", name)
+        yield _settle("rke2.labels", f"node {name} has other labels", path=name)
     if node_taints(inputs, before, node):
-        yield _settle("rke2.taints", f"node {name} has other taints", name)
+        yield _settle("rke2.taints", f"node {name} has other taints", path=name)
     if node.drained_for:
-        yield _settle("rke2.drained", f"node {name} was closed for {node.drained_for}", name)
+        yield _settle("rke2.drained", f"node {name} was closed for {node.drained_for}", path=name)
 
 
 def label_changes(
@@ -353,13 +360,3 @@ def _node(inputs: Rke2NodeInputs, node: ClusterNode | None) -> Iterator[Finding]
         return
     path = (inputs.node_name,)
     yield Finding("rke2.node-not-ready", problem, remedy, path, Level.REPAIR, "join")
-
-
-def _join(code: str, problem: str, what: str = "") -> Finding:
-    remedy = "look on the host what changes it again (configuration management), then run again"
-    return Finding(code, problem, remedy, (what,) if what else (), Level.REPAIR, "join")
-
-
-def _settle(code: str, problem: str, node: str) -> Finding:
-    remedy = "look what else changes this node (`kubectl get node -o yaml --show-managed-fields`)"
-    return Finding(code, problem, remedy, (node,), Level.REPAIR, "settle")

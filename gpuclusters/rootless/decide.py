@@ -7,10 +7,11 @@ Sources: Docker's documentation of rootless mode, Ubuntu 24.04 (AppArmor and use
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.driver import decide as driver
-from gpuclusters.rootless import files, packages
+from gpuclusters.rootless import files
 from gpuclusters.rootless.model import LiveRootless, Ranges, RootlessHostInputs
 
 LEAST_IDS = 65_536
@@ -169,9 +170,9 @@ def _lack(
 
 
 def _lacks(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+    lack = partial(_lack, inputs)
     if live.uid is None:
-        yield _lack(
-            inputs,
+        yield lack(
             "account",
             "account-missing",
             f"there is no account {inputs.account}",
@@ -181,13 +182,12 @@ def _lacks(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     if live.uid is None:
         return
     yield from _user(inputs, live)
-    if packages.TOOLKIT[1] in live.package:
+    if files.TOOLKIT[1] in live.package:
         yield from _toolkit(inputs, live)
     if live.manager == "active" and live.bus:
         yield from _daemon(inputs, live)
     elif live.manager == "active":
-        yield _lack(
-            inputs,
+        yield lack(
             "manager",
             "user-bus",
             f"systemd of {inputs.account} cannot be reached (`systemctl --user`: no bus at "
@@ -199,21 +199,20 @@ def _lacks(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
 
 
 def _system(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
-    missing = packages.missing(inputs, live)
+    lack = partial(_lack, inputs)
+    missing = files.missing_packages(inputs, live)
     if missing:
-        yield _lack(
-            inputs,
+        yield lack(
             "packages",
             "packages",
             f"packages are missing or of another version: {', '.join(missing)}",
-            packages.install_command(missing),
+            files.install_command(missing),
             "look at `apt-cache policy` there: no source of the host has these versions",
         )
     yield from _files(inputs, live)
-    loose = packages.not_held(live)
+    loose = files.not_held(live)
     if loose and not missing:
-        yield _lack(
-            inputs,
+        yield lack(
             "hold",
             "not-held",
             "the next upgrade may bring another kernel or daemon, and the driver would have no module: "
@@ -225,8 +224,7 @@ def _system(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]
     units = {u for u in _ROOTFUL if live.active.get(u) in ("active", "activating")}
     units |= {u for u in _ROOTFUL if live.enabled.get(u) == "enabled"} | live.rootful
     if units and not live.rootful_container:
-        yield _lack(
-            inputs,
+        yield lack(
             "rootful",
             "docker-as-root",
             f"Docker runs as root there or may be started so ({', '.join(sorted(units))}): tools of "
@@ -237,11 +235,11 @@ def _system(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]
 
 
 def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+    lack = partial(_lack, inputs)
     wanted = files.host_files(inputs.account)
     if live.module_missing:
         names = " ".join(sorted(live.module_missing))
-        yield _lack(
-            inputs,
+        yield lack(
             "files",
             "kernel-modules",
             f"kernel modules are not loaded: {names}",
@@ -255,8 +253,7 @@ def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
         if live.sysctl.get(name) not in fit
     ]
     if wrong:
-        yield _lack(
-            inputs,
+        yield lack(
             "files",
             "kernel-parameters",
             f"kernel parameters do not fit: {', '.join(wrong)}",
@@ -264,8 +261,7 @@ def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
             "a later file in /etc/sysctl.d or /etc/sysctl.conf sets it otherwise",
         )
     if live.enabled.get(files.BOOT_UNIT) != "enabled":
-        yield _lack(
-            inputs,
+        yield lack(
             "files",
             "boot-unit",
             f"{files.BOOT_UNIT} is not enabled: after a restart the daemon would not see the GPUs",
@@ -287,7 +283,7 @@ def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
         yield _differs(inputs, "files", path)
     if live.applied != files.host_digest(inputs.account):
         problem = "the files in /etc have not taken effect"
-        yield _lack(inputs, "files", "files-not-applied", problem)
+        yield lack("files", "files-not-applied", problem)
 
 
 def _differs(inputs: RootlessHostInputs, step: str, path: str) -> Finding:
@@ -296,11 +292,11 @@ def _differs(inputs: RootlessHostInputs, step: str, path: str) -> Finding:
 
 
 def _user(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+    lack = partial(_lack, inputs)
     if not _enough(live.subuid) or not _enough(live.subgid):
         first = next_range(live)
         last = first + LEAST_IDS - 1
-        yield _lack(
-            inputs,
+        yield lack(
             "ids",
             "subordinate-ids",
             f"{inputs.account} has no {LEAST_IDS} subordinate ids of users and groups (`getsubids "
@@ -310,8 +306,7 @@ def _user(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
         )
     lacking = sorted(set(files.CONTROLLERS) - live.controllers)
     if not live.linger:
-        yield _lack(
-            inputs,
+        yield lack(
             "linger",
             "not-lingering",
             f"{inputs.account} does not linger: the cluster would end when it logs out",
@@ -319,8 +314,7 @@ def _user(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
             "polkit or logind.conf (KillUserProcesses, KillExcludeUsers) forbids it",
         )
     elif live.manager != "active" or lacking:
-        yield _lack(
-            inputs,
+        yield lack(
             "manager",
             "delegation" if live.manager == "active" else "user-manager",
             f"the controllers {' '.join(lacking)} are not delegated to user@{live.uid}.service "
@@ -344,10 +338,10 @@ def _enough(ranges: Ranges) -> bool:
 
 
 def _toolkit(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+    lack = partial(_lack, inputs)
     if live.runtime_mode != "cdi" or live.no_cgroups:
         said = "has no-cgroups" if live.no_cgroups else f"mode is {live.runtime_mode or 'not set'}"
-        yield _lack(
-            inputs,
+        yield lack(
             "runtime",
             "runtime-mode",
             f"NVIDIA's container runtime is not in CDI mode ({said}): in a rootless daemon it ends with "
@@ -360,8 +354,7 @@ def _toolkit(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding
     # Without a driver there is nothing to describe; the findings about the driver say so.
     problem = _cdi(live) if live.smi == 0 else ""
     if problem:
-        yield _lack(
-            inputs,
+        yield lack(
             "cdi",
             "cdi",
             problem,
@@ -400,7 +393,8 @@ def _cdi(live: LiveRootless) -> str:
 
 def _daemon(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     """The account's own; it is looked at once the packages are there."""
-    if packages.missing(inputs, live):
+    lack = partial(_lack, inputs)
+    if files.missing_packages(inputs, live):
         return
     try:
         wanted = files.account_files(live.home, live.daemon_json)
@@ -410,9 +404,9 @@ def _daemon(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]
         yield _differs(inputs, "configuration", path)
     if not live.user_unit or not live.user_enabled:
         problem = f"rootless Docker is not set up for {inputs.account}"
-        yield _lack(inputs, "setup", "not-set-up", problem, stays="run it by hand")
+        yield lack("setup", "not-set-up", problem, stays="run it by hand")
     for name, problem, stays in _engine(inputs, live):
-        yield _lack(inputs, "restart", name, problem, stays=stays)
+        yield lack("restart", name, problem, stays=stays)
 
 
 def _engine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[tuple[str, str, str]]:

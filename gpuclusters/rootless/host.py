@@ -10,7 +10,7 @@ from gpuclusters.core.converge import Reporter, Step
 from gpuclusters.core.finding import Finding, refused
 from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import SshHost
-from gpuclusters.rootless import decide, files, packages
+from gpuclusters.rootless import decide, files
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 
 # Some hundred megabytes over a slow mirror, and their installation.
@@ -117,12 +117,12 @@ class RootlessCapability:
             self._run("take out what was prepared", "remove", paths, INSTALL_SECONDS)
 
     def _install(self, live: LiveRootless) -> None:
-        missing = packages.missing(self._inputs, live)
+        missing = files.missing_packages(self._inputs, live)
         wanted = [f"{name}={version}" for name, version in missing.items()]
         self._run(f"install {', '.join(missing)}", "packages", wanted, INSTALL_SECONDS)
 
     def _hold(self, live: LiveRootless) -> None:
-        names = packages.not_held(live)
+        names = files.not_held(live)
         self._run(f"hold {', '.join(names)}", "hold", names, 300.0)
 
     def _add_ids(self, live: LiveRootless) -> None:

@@ -9,7 +9,7 @@ import pulumi
 
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.reconciling import Properties
-from gpuclusters.rootless import decide, packages
+from gpuclusters.rootless import decide, files
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class RootlessHostProvider(ConvergingProvider[RootlessHostInputs, LiveRootless])
 
     def outputs(self, inputs: RootlessHostInputs, live: LiveRootless) -> Properties:  # noqa: ARG002
         """What others need of the host."""
-        toolkit = live.package.get(packages.TOOLKIT[0], "")
+        toolkit = live.package.get(files.TOOLKIT[0], "")
         return {
             "facts": {
                 "uid": live.uid,

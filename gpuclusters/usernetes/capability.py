@@ -14,11 +14,9 @@ from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.known_errors import last_words
 from gpuclusters.host.node import ClusterNode
-from gpuclusters.usernetes import cluster, decide
-from gpuclusters.usernetes.cluster import CONTROL_PLANE, sync_faults
-from gpuclusters.usernetes.control import SshNodeControl
-from gpuclusters.usernetes.decide import LivePlace, Meeting, Plan
-from gpuclusters.usernetes.host import MakeFailedError, SshNodeHost
+from gpuclusters.usernetes import decide
+from gpuclusters.usernetes.decide import CONTROL_PLANE, LivePlace, Meeting, Plan, sync_faults
+from gpuclusters.usernetes.host import MakeFailedError, SshNodeControl, SshNodeHost
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs, words
 
 POLL_SECONDS = 2.0
@@ -180,8 +178,8 @@ class NodeCapability:
             if live.node is not None:
                 # Its host was made anew, or an attempt ended half-way: the new one must not inherit from it.
                 self._control.delete(inputs.node_name)
-            invitation = self._control.invite(cluster.lifetime(inputs.join_token_hours))
-            content = cluster.join_file(
+            invitation = self._control.invite(decide.lifetime(inputs.join_token_hours))
+            content = decide.join_file(
                 invitation, control_ip=inputs.control.host_ip, control_name=inputs.control.node_name
             )
             try:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, repair
+from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.driver.decide import gpu_count
 from gpuclusters.host import node as nodes
 from gpuclusters.host.model import sha256_of
-from gpuclusters.host.node import ClusterNode
-from gpuclusters.usernetes.cluster import CONTROL_PLANE, flannel_fault, sync_faults
+from gpuclusters.host.node import ClusterNode, readdressed
 from gpuclusters.usernetes.model import ABSENT, LiveNode, UsernetesNodeInputs
 
+HOST_IP = "usernetes/host-ip"
+"""Label that upstream's entrypoint gives a node."""
+PUBLIC_IP = "flannel.alpha.coreos.com/public-ip-overwrite"
+ANNOUNCED_IP = "flannel.alpha.coreos.com/public-ip"
+"""What flannel on the node tells the others; it looks at the one above when it starts, and not again."""
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+LOOPBACK = "127.0.0.1"
 DEFAULT_RUNTIME, RUNTIME_MODE = "nvidia", "cdi"
 ALL = "all"
 """Name in the node's CDI specification that means every GPU."""
@@ -192,12 +201,6 @@ def findings(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> It
         yield from _membership(inputs, live)
 
 
-def _repair(name: str, problem: str, step: str, remedy: str = "", path: str = "") -> Finding:
-    about = (path,) if path else ()
-    remedy = remedy or "look on the host what changes it again, then run again"
-    return Finding(f"usernetes.{name}", problem, remedy, about, Level.REPAIR, step)
-
-
 def _ownership(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> Iterator[Finding]:
     host, node = live.host, live.node
     remedy = "run `make down-v` in its folder of Usernetes, or choose another account"
@@ -259,24 +262,28 @@ def _meeting(inputs: UsernetesNodeInputs, live: LiveNode, meeting: Meeting) -> I
 def _container(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
     steps = plan(inputs, live)
     if steps.leave:
-        yield _repair("volumes-unfit", f"the node must be removed first: {steps.leave}", "node")
+        yield repair(
+            "usernetes.volumes-unfit", f"the node must be removed first: {steps.leave}", "node"
+        )
     if live.source_differs:
         said = "the files of Usernetes were changed" if live.source else "Usernetes is gone"
-        yield _repair("source-changed", said, "node")
+        yield repair("usernetes.source-changed", said, "node")
     for name in sorted(differing_overlay(inputs, live)):
-        yield _repair("overlay-changed", f"{name} of the overlay differs", "node", path=name)
+        yield repair(
+            "usernetes.overlay-changed", f"{name} of the overlay differs", "node", path=name
+        )
     if live.machine != inputs.connection.machine:
-        yield _repair("other-machine", "the machine is another one", "node")
+        yield repair("usernetes.other-machine", "the machine is another one", "node")
     if not live.is_running:
         remedy = "read `docker logs usernetes-node` there"
         text = f"the node container is {live.container}"
-        yield _repair("container-down", text, "node", remedy)
+        yield repair("usernetes.container-down", text, "node", remedy)
     elif live.has_other_devices:
         text = "the node container has other GPUs than its host"
-        yield _repair("gpus-changed", text, "node")
+        yield repair("usernetes.gpus-changed", text, "node")
     elif steps.recreate and not live.source_differs:
         text = f"the node container is not as declared: {steps.recreate}"
-        yield _repair("container-changed", text, "node")
+        yield repair("usernetes.container-changed", text, "node")
 
 
 def gpu_faults(live: LiveNode) -> Iterator[Finding]:
@@ -310,26 +317,26 @@ def gpu_faults(live: LiveNode) -> Iterator[Finding]:
         )
     remedy = "read `docker exec usernetes-node journalctl -u usernetes-gpus` there"
     for problem in found:
-        yield _repair("gpus-unusable", problem, "gpus", remedy)
+        yield repair("usernetes.gpus-unusable", problem, "gpus", remedy)
 
 
 def _membership(inputs: UsernetesNodeInputs, live: LivePlace) -> Iterator[Finding]:
     host, node = live.host, live.node
     if not host.joined:
-        yield _repair("not-joined", "it has not joined its cluster", "join")
+        yield repair("usernetes.not-joined", "it has not joined its cluster", "join")
         return
     if host.joined != host.cluster_id or host.began:
-        yield _repair("not-joined", "it has not joined its cluster", "ready")
+        yield repair("usernetes.not-joined", "it has not joined its cluster", "ready")
     if node is None:
         text = "the cluster does not know the node, or its API does not answer"
-        yield _repair("node-unknown", text, "ready")
+        yield repair("usernetes.node-unknown", text, "ready")
         return
     yield from node_faults(inputs, node, address(inputs, host))
     if node.drained_for:
-        yield _repair("node-closed", f"the node is closed for {node.drained_for}", "ready")
+        yield repair("usernetes.node-closed", f"the node is closed for {node.drained_for}", "ready")
     if inputs.is_control_plane and taint_differs(inputs, node):
         text = "the taint of the control plane is not as it must be"
-        yield _repair("taint", text, "ready")
+        yield repair("usernetes.taint", text, "ready")
 
 
 def taint_differs(inputs: UsernetesNodeInputs, node: ClusterNode) -> bool:
@@ -343,14 +350,139 @@ def node_faults(
     """Why a node is not Ready and reached from outside."""
     if node is None:
         remedy = "read `docker exec usernetes-node journalctl -u kubelet` there"
-        yield _repair("node-unknown", f"no node {inputs.node_name} has come up", "ready", remedy)
+        yield repair(
+            "usernetes.node-unknown", f"no node {inputs.node_name} has come up", "ready", remedy
+        )
         return
     remedy = "look at `kubectl -n kube-flannel get pods -o wide` first"
     for problem in sync_faults(node, host_ip):
-        yield _repair("node-unreached", problem, "ready", remedy)
+        yield repair("usernetes.node-unreached", problem, "ready", remedy)
     if not node.ready:
         text = f"the node is not Ready: {node.reason or 'no word of its kubelet'}"
-        yield _repair("node-not-ready", text, "ready", remedy)
+        yield repair("usernetes.node-not-ready", text, "ready", remedy)
     early = flannel_fault(node, host_ip)
     if early:
-        yield _repair("flannel-address", early, "ready", remedy)
+        yield repair("usernetes.flannel-address", early, "ready", remedy)
+
+
+def sync_faults(node: ClusterNode, host_ip: str) -> list[str]:
+    """What `make sync-external-ip` would put right, in words."""
+    found: list[str] = []
+    if host_ip not in node.external_ips:
+        found.append(f"the node has no ExternalIP {host_ip}: logs and exec do not reach it")
+    if node.annotations.get(PUBLIC_IP) != host_ip:
+        found.append(f"flannel does not know {host_ip}: pods of other nodes do not reach its pods")
+    if node.has_taint(UNINITIALIZED):
+        found.append(f"the node has the taint {UNINITIALIZED}: no pod starts there")
+    return found
+
+
+def flannel_fault(node: ClusterNode, host_ip: str) -> str | None:
+    """Whether flannel started there before it could know the host's address; None if it is right."""
+    announced = node.annotations.get(ANNOUNCED_IP, host_ip)
+    if announced == host_ip:
+        return None
+    return f"flannel there announces {announced} and not {host_ip}: it started before it was told"
+
+
+def kubeconfig(text: str, access: ApiAccess, *, name: str, node_name: str, host_ip: str) -> str:
+    """The admin kubeconfig as others can use it.
+
+    The certificate of the API server is for 127.0.0.1, the node's name and the host's address. With another
+    address (one that only the outside knows) the client is told to look for the node's name in it.
+
+    Args:
+        text: `/etc/kubernetes/admin.conf` of the control plane, which names the node.
+        access: from where the API is reached.
+        name: of cluster, context and user.
+        node_name: of the control plane.
+        host_ip: of the control plane's host.
+
+    Raises:
+        ValueError: not a kubeconfig with exactly one cluster.
+    """
+    if access.through == "address":
+        host = access.address or host_ip
+        tls_name = "" if host in (LOOPBACK, node_name, host_ip) else node_name
+        return readdressed(text, name=name, host=host, tls_name=tls_name)
+    if access.through == "tunnel":
+        port = str(access.local_port) if access.local_port else None
+        return readdressed(text, name=name, host=LOOPBACK, port=port)
+    return readdressed(text, name=name, host=LOOPBACK)
+
+
+# Upstream's `make join-command` is not used: it writes a token that lives for a day into a file that every
+# account of the host can read, and `kubeadm join --token` shows it in the process list. The file here is run
+# by the same target, `make kubeadm-join`.
+_LINE = re.compile(
+    r"kubeadm join (?P<endpoint>\S+) --token (?P<token>[a-z0-9]{6}\.[a-z0-9]{16}) "
+    r"--discovery-token-ca-cert-hash (?P<hash>sha256:[0-9a-f]{64})"
+)
+_FILE = """\
+#!/bin/bash
+set -eu -o pipefail
+echo "{host_ip}  {node_name}" >/etc/hosts.u7s
+grep -qxF "{host_ip}  {node_name}" /etc/hosts || cat /etc/hosts.u7s >>/etc/hosts
+umask 077
+config=$(mktemp -p /run)
+trap 'rm -f "$config"' EXIT
+cat >"$config" <<'END'
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+discovery:
+  bootstrapToken:
+    apiServerEndpoint: {endpoint}
+    token: {token}
+    caCertHashes:
+      - {hash}
+END
+kubeadm join --config "$config"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What `kubeadm token create --print-join-command` answered."""
+
+    endpoint: str
+    token: str = field(repr=False)
+    ca_hash: str
+
+    @property
+    def token_id(self) -> str:
+        """The part of the token that is no secret."""
+        return self.token.partition(".")[0]
+
+
+def parse_invitation(text: str) -> Invitation:
+    """Read the command that kubeadm prints.
+
+    Raises:
+        ValueError: it is none; the text is not repeated, because it may hold a token.
+    """
+    found = _LINE.search(text)
+    if found is None:
+        raise ValueError("kubeadm printed no join command")
+    return Invitation(found["endpoint"], found["token"], found["hash"])
+
+
+def join_file(invitation: Invitation, *, control_ip: str, control_name: str) -> str:
+    """What `make kubeadm-join` runs in the node. Secret.
+
+    Args:
+        invitation: of the control plane.
+        control_ip: at which the control plane's host is reached.
+        control_name: name of its node, which its certificate is for and no name server knows.
+    """
+    return _FILE.format(
+        host_ip=control_ip,
+        node_name=control_name,
+        endpoint=invitation.endpoint,
+        token=invitation.token,
+        hash=invitation.ca_hash,
+    )
+
+
+def lifetime(hours: float) -> str:
+    """As kubeadm wants a duration."""
+    return f"{max(1, round(hours * 60))}m"

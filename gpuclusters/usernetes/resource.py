@@ -13,7 +13,7 @@ from gpuclusters.providers import edge
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.hosts import host as reach
 from gpuclusters.providers.reconciling import Properties
-from gpuclusters.usernetes import cluster
+from gpuclusters.usernetes import decide
 from gpuclusters.usernetes.decide import LivePlace, release_problem
 from gpuclusters.usernetes.model import UsernetesNodeInputs
 
@@ -55,7 +55,7 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         """The node, and the control plane that knows of it."""
         from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.usernetes.capability import NodeCapability
-        from gpuclusters.usernetes.control import SshNodeControl
+        from gpuclusters.usernetes.host import SshNodeControl
 
         asked = inputs.control or inputs
         control = SshNodeControl(reach(asked.connection, self.ssh_key), asked.account)
@@ -81,7 +81,7 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         text = ""
         if inputs.is_control_plane and joined:
             there = self._on(inputs, reach(inputs.connection, self.ssh_key))
-            text = cluster.kubeconfig(
+            text = decide.kubeconfig(
                 there.kubeconfig(),
                 inputs.api,
                 name=inputs.cluster,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, repair
 from gpuclusters.host.model import UNIT_FOLDER, LiveFile, UnitState, sha256_of
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
 
@@ -20,7 +21,9 @@ LIST_PATH = "/etc/gpu-clusters/vfio-functions"
 FALLEN_HEADER = "7f"
 """Header type of a function that answers nothing but ones: it fell off the bus."""
 OURS = b"Written by gpu-clusters"
-_LOOK = f"see `journalctl -u {UNIT}` and `dmesg` on the host, then run again"
+_repair = partial(
+    repair, remedy=f"see `journalctl -u {UNIT}` and `dmesg` on the host, then run again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def findings(
     unit = live.unit
     if not unit.is_enabled() or unit.active != "active" or unit.stale:
         state = f"{unit.enabled} and {unit.active}{', from an older file' if unit.stale else ''}"
-        yield _repair("vfio.unit-inactive", f"{UNIT} is {state}", "bind", UNIT, missing=True)
+        yield _repair("vfio.unit-inactive", f"{UNIT} is {state}", "bind", path=UNIT, missing=True)
 
 
 def differences(
@@ -139,20 +142,15 @@ def _function(function: VfioFunction, live: FoundFunction) -> Iterator[Finding]:
         yield Finding("vfio.in-use", problem, "end what uses it, then run again", path)
     elif live.driver != DRIVER:
         problem = f"{where} is on {live.driver or 'no driver'}"
-        yield _repair("vfio.unbound", problem, "bind", where)
+        yield _repair("vfio.unbound", problem, "bind", path=where)
 
 
 def _file(file: WantedFile, live: LiveFile | None) -> Iterator[Finding]:
     if live is None:
-        yield _repair("vfio.file-missing", f"{file.path} is gone", "files", file.path, missing=True)
+        yield _repair(
+            "vfio.file-missing", f"{file.path} is gone", "files", path=file.path, missing=True
+        )
     elif OURS not in live.content:
         yield Finding("vfio.file-foreign", f"{file.path} is not ours", "move it away", (file.path,))
     elif (live.sha256, live.mode) != (sha256_of(file.content.encode()), file.mode):
-        yield _repair("vfio.file-changed", f"{file.path} was changed", "files", file.path)
-
-
-def _repair(
-    code: str, problem: str, step: str, what: str = "", *, missing: bool = False
-) -> Finding:
-    path = (what,) if what else ()
-    return Finding(code, problem, _LOOK, path, Level.REPAIR, step, missing)
+        yield _repair("vfio.file-changed", f"{file.path} was changed", "files", path=file.path)

@@ -13,7 +13,7 @@ from gpuclusters.proof.ladder_inputs import LadderInputs
 from gpuclusters.proof.ladder_pods import REACH
 from gpuclusters.proof.pod import JOB, LABEL
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
-from gpuclusters.usernetes.cluster import HOST_IP
+from gpuclusters.usernetes.decide import HOST_IP
 from gpuclusters.usernetes.device_plugin import NAMESPACE as SYSTEM
 from gpuclusters.usernetes.device_plugin import PLUGIN_LABELS
 from tests.unit.proof_world import Clock, Reporter

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.driver import decide
-from gpuclusters.driver.model import NOUVEAU_FILE, Gpu, GpuDriverInputs, LiveDriver
-from gpuclusters.driver.packages import packages
+from gpuclusters.driver.model import NOUVEAU_FILE, Gpu, GpuDriverInputs, LiveDriver, packages
 from gpuclusters.host.model import sha256_of
 
 KERNEL = "6.8.0-60-generic"

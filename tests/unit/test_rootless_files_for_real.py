@@ -43,7 +43,7 @@ def test_what_an_administrator_types_writes_the_file(tmp_path: Path) -> None:
 def test_a_machine_is_looked_at_whatever_is_installed_on_it() -> None:
     if not Path("/etc/os-release").exists():
         pytest.skip("this is no Linux")
-    script = files.SCRIPTS / "inspect.sh"
+    script = Path(files.__file__).with_name("scripts") / "inspect.sh"
     name = pwd.getpwuid(os.getuid()).pw_name
     done = subprocess.run(
         ["sh", str(script), name, "tun no_such_module", "/etc/os-release", "/no/such/file"],

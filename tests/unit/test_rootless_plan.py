@@ -10,7 +10,7 @@ import pytest
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.host.model import sha256_of
-from gpuclusters.rootless import decide, files, packages
+from gpuclusters.rootless import decide, files
 from gpuclusters.rootless.decide import next_range
 from gpuclusters.rootless.model import Engine, LiveRootless, RootlessHostInputs, parse_engine
 
@@ -34,7 +34,7 @@ def good(**changes: Any) -> LiveRootless:
     wanted = {**files.host_files("ubuntu"), **files.account_files("/home/ubuntu", None)}
     there = {
         name: version.replace("*", "1~ubuntu") or "1"
-        for name, version in packages.wanted(INPUTS).items()
+        for name, version in files.wanted_packages(INPUTS).items()
     } | {
         "linux-image-gcp": "6.8",
         "linux-image-6.8.0-1021-gcp": "6.8",
@@ -77,7 +77,7 @@ def good(**changes: Any) -> LiveRootless:
             devices=CDI,
         ),
     )
-    held = frozenset(packages.to_hold(live))
+    held = frozenset(files.to_hold(live))
     text = files.daemon_configuration(None)
     return live.model_copy(update={"held": held, "daemon_json": text, **changes})
 

@@ -14,10 +14,16 @@ from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import DRAINED, ClusterNode
-from gpuclusters.usernetes import cluster as clusters
 from gpuclusters.usernetes import decide
-from gpuclusters.usernetes.cluster import flannel_fault, kubeconfig, sync_faults
-from gpuclusters.usernetes.decide import LivePlace, Meeting, Plan, plan
+from gpuclusters.usernetes.decide import (
+    LivePlace,
+    Meeting,
+    Plan,
+    flannel_fault,
+    kubeconfig,
+    plan,
+    sync_faults,
+)
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqXZ1Jv9lJtKfNnq1cfhUP4ZEdnVFh2U9w2qjZQv1oR"
@@ -300,17 +306,17 @@ def test_a_token_is_in_a_file_alone_and_the_file_in_no_command() -> None:
     line = (
         f"kubeadm join gpu-01:6443 --token {TOKEN} --discovery-token-ca-cert-hash sha256:{'a' * 64}"
     )
-    invitation = clusters.parse_invitation(line)
+    invitation = decide.parse_invitation(line)
     assert TOKEN not in repr(invitation)
     assert invitation.token_id == "abcdef"
-    text = clusters.join_file(invitation, control_ip="10.128.0.6", control_name="gpu-01")
+    text = decide.join_file(invitation, control_ip="10.128.0.6", control_name="gpu-01")
     commands = [one for one in text.splitlines() if one.startswith("kubeadm")]
     assert commands == ['kubeadm join --config "$config"']
     assert f"    token: {TOKEN}" in text
     with pytest.raises(ValueError, match="printed no join command") as failed:
-        clusters.parse_invitation(line.replace("sha256", "md5"))
+        decide.parse_invitation(line.replace("sha256", "md5"))
     assert TOKEN not in str(failed.value)
-    assert [clusters.lifetime(hours) for hours in (1, 0.5, 0.001)] == ["60m", "30m", "1m"]
+    assert [decide.lifetime(hours) for hours in (1, 0.5, 0.001)] == ["60m", "30m", "1m"]
 
 
 KUBECONFIG = """

@@ -11,7 +11,7 @@ from gpuclusters.config.places import service_vm_network
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain.rke2_matrix import branch_of
-from gpuclusters.driver.packages import FABRIC_MANAGER, fabric_manager
+from gpuclusters.driver.model import FABRIC_MANAGER, fabric_manager
 from gpuclusters.tenancy.ranges import Range, overlapping
 
 _BRIDGE_LENGTH = 15
