@@ -136,7 +136,7 @@ class Cluster:
         await self._client.close()
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """The API server as errors name it."""
         return f"API server {self._client.configuration.host}"
 
@@ -423,7 +423,7 @@ class Cluster:
 
     def _unreachable(self, method: str, path: str, error: BaseException) -> ClusterError:
         said = f"{method} {path}: {str(error) or type(error).__name__}"
-        return ClusterError(f"{self.place} did not answer {said}", reason="Unreachable")
+        return ClusterError(f"{self.target} did not answer {said}", reason="Unreachable")
 
 
 def object_path(kind: ObjectKind, namespace: str, name: str = "", subresource: str = "") -> str:

@@ -75,7 +75,7 @@ class Leases:
             async with asyncio.timeout(self._read_seconds):
                 found = await self._cluster.list(GPU_LEASE, labels=self._label)
         except TimeoutError as error:
-            said = f"{self._cluster.place} did not answer in {self._read_seconds:.0f} s"
+            said = f"{self._cluster.target} did not answer in {self._read_seconds:.0f} s"
             raise ClusterError(said, reason="Unreachable") from error
         objects = {body["metadata"]["name"]: body for body in found}
         self._confirmed = asked

@@ -55,7 +55,7 @@ class ClusterJobs(KubernetesObjects):
         status, answer = self._call("POST", path, tried, body, query=query)
         if status == _CONFLICT:
             raise BusyError(
-                self.place,
+                self.target,
                 tried,
                 "there is one already",
                 "let the other run that made it end, or delete it",
@@ -83,7 +83,7 @@ class ClusterJobs(KubernetesObjects):
         while (left := self._left(kind, name, namespace)) is not None:
             if time.monotonic() > deadline:
                 raise CommandTimeoutError(
-                    self.place,
+                    self.target,
                     tried,
                     f"{left} is still there after {REMOVE_TIMEOUT_SECONDS:g} s",
                     "look at its finalizers and at the kubelet of its node, and run again",
@@ -114,7 +114,7 @@ class ClusterJobs(KubernetesObjects):
         status, answer = self._call("GET", whole, tried, query=list(query.items()))
         if status >= 300:
             raise CommandFailedError(
-                self.place,
+                self.target,
                 tried,
                 f"status {status}: {answer.get('message') or answer.get('error') or 'no reason'}",
                 "check that its pod runs",
@@ -162,6 +162,6 @@ class ClusterJobs(KubernetesObjects):
             raise self._refused(tried, int(error.status), said) from error
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(
-                self.place, tried, type(error).__name__, "check that the node's kubelet answers"
+                self.target, tried, type(error).__name__, "check that the node's kubelet answers"
             ) from error
         return bytes(response.data)

@@ -40,9 +40,9 @@ class SshHostFacts:
         self._host = host
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Name, address and port of the host."""
-        return self._host.place
+        return self._host.target
 
     def read(self, addresses: Sequence[str], *, fabric_manager: str | None = None) -> HostFacts:
         """Everything at once.
@@ -73,7 +73,7 @@ class SshHostFacts:
             return parse(done.stdout.decode(errors="replace"), root=root, now=now)
         except (ValueError, IndexError, KeyError) as error:
             raise InvalidAnswerError(
-                self.place,
+                self.target,
                 tried,
                 f"the answer cannot be read ({type(error).__name__}: {error})",
                 "check that /bin/sh, awk, od and df on the host are the usual ones",

@@ -46,7 +46,7 @@ class BootCapability:
         self._inputs, self._host, self._before = inputs, host, sorted(before)
         self._files = SshNodeFiles(host)
         self._clock, self._reporter = clock, reporter
-        self.target = host.place
+        self.target = host.target
         self.steps = {decide.WRITE: Step(self._write), decide.REBOOT: Step(self._reboot)}
 
     def observe(self) -> BootState:
@@ -148,7 +148,7 @@ def inspect(host: SshHost, paths: Sequence[str]) -> BootState:
     said = facts(done.stdout)
     files = dict(_file(line) for line in said.get("file", ()))
     if "boot_id" not in said or set(files) != set(paths):
-        raise InvalidAnswerError(host.place, tried, "the answer is not whole", "run again")
+        raise InvalidAnswerError(host.target, tried, "the answer is not whole", "run again")
 
     def last(key: str) -> str:
         return said.get(key, [""])[-1].strip()
@@ -234,7 +234,7 @@ def reboot(host: SshHost, clock: Clock, boot_id: str, timeout_seconds: int) -> N
         done = run_script(host, "boot/reboot", [], tried=tried, accept=(0, _IN_USE, _CANNOT_TELL))
         if done.status:
             raise BusyError(
-                host.place,
+                host.target,
                 tried,
                 done.stderr.strip() or "fuser is not installed",
                 "end the virtual machines there, then run again",
@@ -251,13 +251,13 @@ def reboot(host: SshHost, clock: Clock, boot_id: str, timeout_seconds: int) -> N
         clock.sleep(POLL_SECONDS)
     if last is not None:
         raise UnreachableError(
-            host.place,
+            host.target,
             tried,
             f"it did not come back within {timeout_seconds} s ({last.problem})",
             "look at its console through the BMC, and run again when it is up",
         )
     raise CommandFailedError(
-        host.place,
+        host.target,
         tried,
         f"it still runs the same boot after {timeout_seconds} s",
         "look on the host what keeps it from going down (`systemctl list-jobs`), then run again",

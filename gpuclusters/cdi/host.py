@@ -22,7 +22,7 @@ class CdiCapability:
     def __init__(self, inputs: CdiSpecInputs, host: SshHost, *, written: bool) -> None:
         self._inputs, self._host, self._written = inputs, host, written
         self._files = SshNodeFiles(host)
-        self.target = host.place
+        self.target = host.target
         self.steps = {decide.WRITE: Step(self._write)}
 
     def observe(self) -> LiveCdi:

@@ -37,7 +37,7 @@ def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
     """Whether the API server answers, lets us do what `up` does, and has the nodes."""
     objects = KubernetesObjects(kubeconfig)
     try:
-        yield well(AREA, f"Kubernetes {objects.version()} at {objects.place}")
+        yield well(AREA, f"Kubernetes {objects.version()} at {objects.target}")
         forbidden = [right for right in _RIGHTS if not objects.may_we(right)]
         if forbidden:
             shown = ", ".join(f"{right['verb']} {right['resource']}" for right in forbidden)

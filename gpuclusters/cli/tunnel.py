@@ -109,13 +109,13 @@ def hold(
         RunError: it broke while nothing but it was asked for.
     """
     with forward(connection, credentials, local_port=local_port, remote_port=remote_port) as opened:
-        sys.stderr.write(f"https://{LOOPBACK}:{opened.port} leads to {opened.place}\n")
+        sys.stderr.write(f"https://{LOOPBACK}:{opened.port} leads to {opened.target}\n")
         sys.stderr.flush()
         if command:
             return _during(command)
         with contextlib.suppress(KeyboardInterrupt):
             opened.wait_until_lost()
-            raise RunError(f"the connection to {opened.place} broke; run the same command again")
+            raise RunError(f"the connection to {opened.target} broke; run the same command again")
     return 0
 
 

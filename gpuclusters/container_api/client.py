@@ -50,7 +50,7 @@ class ContainerApi:
         )
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """As errors name it."""
         return f"API {self._url}"
 
@@ -78,7 +78,7 @@ class ContainerApi:
             )
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(
-                self.place,
+                self.target,
                 f"{method} {path}",
                 type(error).__name__,
                 "check that the API runs and that its address is right",

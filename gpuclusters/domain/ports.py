@@ -21,7 +21,7 @@ class ClusterObjects(Protocol):
     """Objects of one Kubernetes cluster, as plain mappings. Absence is None."""
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """The API server as errors name it."""
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:

@@ -85,7 +85,7 @@ class ClusterLook(KubernetesObjects):
             objects = helm.objects_of(str(document.get("manifest") or ""), f"{namespace}/{name}")
         except helm.ManifestError as error:
             raise InvalidAnswerError(
-                self.place, tried, str(error), "install the release anew"
+                self.target, tried, str(error), "install the release anew"
             ) from error
         return Release(
             name,
@@ -139,7 +139,7 @@ class ClusterLook(KubernetesObjects):
         except (KeyError, TypeError, ValueError, binascii.Error, OSError, EOFError, zlib.error):
             # Not chained: messages of parsers quote what they were given.
             raise InvalidAnswerError(
-                self.place,
+                self.target,
                 tried,
                 "it is not in the form that Helm keeps",
                 "install the release anew",

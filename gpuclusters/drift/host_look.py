@@ -21,7 +21,7 @@ def look(host: SshHost) -> HostLook:
     found = dict(lines)
     if "end" not in found:
         raise InvalidAnswerError(
-            host.place,
+            host.target,
             _TRIED,
             "its answer is not whole",
             "check that its /bin/sh and awk are the usual ones",

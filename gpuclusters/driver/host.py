@@ -41,7 +41,7 @@ class DriverCapability:
         self._clock = clock
         self._reporter = reporter
         self._drained = False
-        self.target = host.place
+        self.target = host.target
         self.steps = {
             "files": Step(self._write, look=False),
             "install": Step(self._install),

@@ -44,7 +44,7 @@ class SshFabricManager:
     @property
     def target(self) -> str:
         """Host and board."""
-        return f"{self._host.place}, board {self._board}"
+        return f"{self._host.target}, board {self._board}"
 
     def partitions(self) -> LiveTable:
         """The table as the fabric manager has it, with what is active.
@@ -209,7 +209,7 @@ class SshModuleMap:
     def __init__(self, host: SshHost) -> None:
         self._host = host
         self._key = (host.connection.host, host.connection.address, host.connection.port)
-        self.target = host.place
+        self.target = host.target
 
     def read(self, addresses: Sequence[str], *, keep: bool = True) -> ModuleReading:
         """In which module the GPU at each address sits.

@@ -16,9 +16,9 @@ class PatientCluster:
         self._cluster = KubernetesObjects(kubeconfig)
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """URL of the API server."""
-        return self._cluster.place
+        return self._cluster.target
 
     def snapshot(self, namespace: str) -> Snapshot | str:
         """What it shows; the reason if nobody answers, or one that is not up yet.

@@ -57,7 +57,7 @@ class Definitions(Protocol):
     """The part of a cluster that this needs."""
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """The API server as errors name it."""
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
@@ -117,7 +117,7 @@ def apply(wanted: Sequence[Mapping[str, Any]], cluster: Definitions, clock: Cloc
     while waiting := [name for name in _names(wanted) if not _is_served(cluster.get(CRD, name))]:
         if clock.now() - started > ESTABLISH_SECONDS:
             raise refused(
-                f"{cluster.place}: {', '.join(waiting)}",
+                f"{cluster.target}: {', '.join(waiting)}",
                 "crds.not-served",
                 f"not served {ESTABLISH_SECONDS:g} s after it was applied",
                 "look at its conditions with `kubectl get crd NAME -o yaml`, then run again",

@@ -94,7 +94,7 @@ def ensure(inputs: MigInputs, cluster: MigCluster, clock: Clock, reporter: Repor
     Raises:
         Refused: no such node; pods use its GPUs; the MIG manager failed; not done in time.
     """
-    place = f"{cluster.place}: node {inputs.node}"
+    place = f"{cluster.target}: node {inputs.node}"
     found = observe(inputs, cluster)
     if found is None:
         raise refused(
@@ -147,7 +147,7 @@ def release(inputs: MigInputs, cluster: MigCluster, reporter: Reporter) -> None:
     found = observe(inputs, cluster)
     if found is None or found.layout != inputs.layout:
         return
-    _free(inputs, cluster, reporter, f"{cluster.place}: node {inputs.node}")
+    _free(inputs, cluster, reporter, f"{cluster.target}: node {inputs.node}")
     cluster.take(NODE, _body(inputs.node, {}), manager=MANAGER)
 
 

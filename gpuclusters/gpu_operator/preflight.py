@@ -128,7 +128,7 @@ def require(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> Preflig
     """
     found = look(inputs, cluster)
     if found.findings:
-        raise OperatorPreflightError(cluster.place, found.findings)
+        raise OperatorPreflightError(cluster.target, found.findings)
     return found
 
 

@@ -317,7 +317,7 @@ class Watched(Protocol):
     """A cluster whose API server may be away."""
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """As errors name it."""
 
     def snapshot(self, namespace: str) -> Snapshot | str:
@@ -371,7 +371,7 @@ def wait(
 
     left = poll(
         look,
-        target=cluster.place,
+        target=cluster.target,
         timeout_seconds=inputs.timeout_seconds,
         poll_seconds=POLL_SECONDS,
         clock=clock,
@@ -379,7 +379,7 @@ def wait(
         looks=LOOKS,
     )
     if left:
-        raise late(cluster.place, inputs.timeout_seconds, left)
+        raise late(cluster.target, inputs.timeout_seconds, left)
     return told
 
 

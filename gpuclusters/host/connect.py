@@ -169,7 +169,7 @@ async def _connect_once(
     except asyncssh.HostKeyNotVerifiable as error:
         shown = pinned.presented.get_fingerprint() if pinned.presented else "no key"
         raise HostKeyMismatchError(
-            connection.place,
+            connection.target,
             tried,
             f"the host shows the key {shown}, but {expected.get_fingerprint()} is pinned for it",
             "if it was reinstalled, compare with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`"
@@ -177,21 +177,21 @@ async def _connect_once(
         ) from error
     except asyncssh.PermissionDenied as error:
         raise DeniedError(
-            connection.place,
+            connection.target,
             tried,
             f"user {connection.user} is not let in with the key from {credentials.source}",
             f"add its public key to authorized_keys of {connection.user} on the host",
         ) from error
     except TimeoutError as error:
         raise UnreachableError(
-            connection.place,
+            connection.target,
             tried,
             f"no SSH connection within {patience:g} s",
             _remedy(connection),
         ) from error
     except (OSError, asyncssh.Error) as error:
         raise UnreachableError(
-            connection.place,
+            connection.target,
             tried,
             f"no SSH connection ({_reason(error)})",
             _remedy(connection),
@@ -207,7 +207,7 @@ def _tunnel(connection: HostConnection, tried: str) -> tuple[str, ...] | None:
     gcloud = shutil.which("gcloud")
     if gcloud is None:
         raise UnreachableError(
-            connection.place,
+            connection.target,
             tried,
             "it is reached through Identity-Aware Proxy, and there is no gcloud here to open a tunnel",
             "install the Google Cloud CLI, or let SSH come from ranges of your own",
@@ -237,7 +237,7 @@ def _remedy(connection: HostConnection) -> str:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno and error.errno > 0:
-        # asyncio puts the address into its text; the place already has it.
+        # asyncio puts the address into its text; the target already has it.
         return os.strerror(error.errno)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

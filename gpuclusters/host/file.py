@@ -58,7 +58,7 @@ class FileCapability:
 
         self._inputs, self._written = inputs, written
         self._files = SshNodeFiles(host)
-        self.target = host.place
+        self.target = host.target
         self.steps = {WRITE: Step(self._write)}
 
     def observe(self) -> LiveFile | None:

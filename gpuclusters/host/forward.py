@@ -24,7 +24,7 @@ _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 class Forward:
     """An open one."""
 
-    place: str
+    target: str
     """The host that it leads to."""
     port: int
     """On 127.0.0.1 of this computer."""
@@ -55,7 +55,7 @@ def forward(
     """
     link, listener = pool().run(_open(connection, credentials, local_port, remote_port))
     try:
-        yield Forward(connection.place, listener.get_port(), link)
+        yield Forward(connection.target, listener.get_port(), link)
     finally:
         pool().run(_close(listener))
 
@@ -65,7 +65,7 @@ async def _open(
 ) -> tuple[asyncssh.SSHClientConnection, asyncssh.SSHListener]:
     tried = f"open a tunnel to its port {remote_port}"
     link = await pool().link(connection, credentials, tried)
-    await _probe(link, connection.place, tried, remote_port)
+    await _probe(link, connection.target, tried, remote_port)
     try:
         listener = await link.forward_local_port(LOOPBACK, local_port, LOOPBACK, remote_port)
     except OSError as error:
@@ -73,7 +73,7 @@ async def _open(
             raise
         raise BusyError(
             f"{LOOPBACK}:{local_port}",
-            f"listen there for the tunnel to {connection.place}",
+            f"listen there for the tunnel to {connection.target}",
             "another program listens there, perhaps another tunnel",
             f"end it (`ss -ltnp 'sport = :{local_port}'` names it), or state another port",
         ) from error
@@ -81,7 +81,7 @@ async def _open(
 
 
 async def _probe(
-    link: asyncssh.SSHClientConnection, place: str, tried: str, remote_port: int
+    link: asyncssh.SSHClientConnection, target: str, tried: str, remote_port: int
 ) -> None:
     """Connect once: a port that does not answer is better told now than by every client."""
     try:
@@ -89,19 +89,19 @@ async def _probe(
     except asyncssh.ChannelOpenError as error:
         if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
             raise DeniedError(
-                place,
+                target,
                 tried,
                 "its SSH server allows no forwarding",
                 "set AllowTcpForwarding local in its sshd_config, or reach the API at an address",
             ) from error
         raise UnreachableError(
-            place,
+            target,
             tried,
             f"nothing answers on 127.0.0.1:{remote_port} there ({error.reason})",
             "look there whether the cluster runs (`docker ps`); `gpu-clusters up` starts it",
         ) from error
     except asyncssh.Error as error:
-        raise UnreachableError(place, tried, str(error), "run again") from error
+        raise UnreachableError(target, tried, str(error), "run again") from error
     writer.close()
 
 

@@ -36,9 +36,9 @@ class KubectlHost:
         self._host, self._account = host, account
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Name, address and port."""
-        return self._host.place
+        return self._host.target
 
     def clock(self) -> int:
         """Seconds since 1970."""
@@ -75,7 +75,7 @@ class KubectlHost:
             self.change(arguments, tried, timeout_seconds + _DRAIN_ROOM_SECONDS)
         except CommandFailedError as error:
             raise CommandFailedError(
-                self.place,
+                self.target,
                 tried,
                 error.problem,
                 f"let the pods that are named end, or raise {self.drain_timeout} (0 leaves pods where they "
@@ -112,7 +112,7 @@ class KubectlHost:
     def unreadable(self, tried: str) -> InvalidAnswerError:
         """The error for an answer that is none."""
         problem = "kubectl answered something else than an object"
-        return InvalidAnswerError(self.place, tried, problem, "run it by hand there")
+        return InvalidAnswerError(self.target, tried, problem, "run it by hand there")
 
     def _run(self, arguments: Sequence[str], tried: str, **how: Any) -> Completed:
         return run_script(
@@ -135,7 +135,7 @@ def answering(servers: Sequence[C], clock: Clock, reporter: Reporter) -> C:
     Raises:
         Refused: none does within a minute.
     """
-    target = ", ".join(server.place for server in servers)
+    target = ", ".join(server.target for server in servers)
     ready: list[C] = []
     problem = "the API of no server answers there"
     remedy = "look at `systemctl status rke2-server` on them, then run again"

@@ -45,8 +45,8 @@ class MachineBusyError(BusyError):
 class MachineLock:
     """The lock of one machine, for all steps of this process. Used within the event loop of SSH alone."""
 
-    def __init__(self, place: str, timeout_seconds: float) -> None:
-        self._place = place
+    def __init__(self, target: str, timeout_seconds: float) -> None:
+        self._target = target
         self._timeout = timeout_seconds
         self._guard = asyncio.Lock()
         self._users = 0
@@ -132,14 +132,14 @@ class MachineLock:
             await holding.wait_closed()
         except TimeoutError as error:
             raise CommandTimeoutError(
-                self._place,
+                self._target,
                 tried,
                 f"the command that takes the machine's lock did not end within {self._timeout:g} s",
                 "look on the host for what it waits for; the step can simply be run again",
             ) from error
         except (OSError, asyncssh.Error) as error:
             raise UnreachableError(
-                self._place,
+                self._target,
                 tried,
                 f"the connection broke off ({str(error) or type(error).__name__})",
                 "check the host and its network, then run again",
@@ -147,7 +147,7 @@ class MachineLock:
         # Imported late: scripts are sent by what this is a part of.
         from gpuclusters.host.script import error_of
 
-        raise error_of(self._place, tried, holding.exit_status, words)
+        raise error_of(self._target, tried, holding.exit_status, words)
 
     def _busy(self, word: str, who: str, tried: str) -> MachineBusyError:
         if word == "held":
@@ -158,7 +158,7 @@ class MachineLock:
             remedy = (
                 "wait for it, or end it: `fuser -v /run/gpu-clusters/work` names it; then run again"
             )
-        return MachineBusyError(self._place, tried, problem, remedy)
+        return MachineBusyError(self._target, tried, problem, remedy)
 
 
 def _me() -> str:

@@ -91,7 +91,7 @@ class HostConnection(BaseModel):
     name, everything on it is compared and brought back."""
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Name, address and port, as errors show them."""
         return f"{self.host} ({self.address}:{self.port})"
 

@@ -37,7 +37,7 @@ class SshNodeFiles:
         fields = head.decode(errors="replace").split()
         if len(fields) != 3 or fields[2] != sha256_of(content):
             raise InvalidAnswerError(
-                self._host.place, tried, "the file changed while it was read", "run again"
+                self._host.target, tried, "the file changed while it was read", "run again"
             )
         mode, owner, digest = fields
         return LiveFile(content, mode.zfill(4), owner, digest)
@@ -76,7 +76,7 @@ class SshNodeFiles:
         digest = done.stdout.decode(errors="replace").strip()
         if digest != sha256_of(content):
             raise InvalidAnswerError(
-                self._host.place,
+                self._host.target,
                 tried,
                 "the file has another content right after it was written",
                 "find out who else writes it",
@@ -105,7 +105,7 @@ class SshHostUnits:
         words = done.stdout.decode(errors="replace").split()
         if len(words) < 2:
             raise InvalidAnswerError(
-                self._host.place,
+                self._host.target,
                 tried,
                 "systemctl gave no answer",
                 "look whether systemd runs there",
@@ -165,7 +165,7 @@ class SshPciDevices:
         found = {f.address: f for f in map(_parse, lines) if f is not None}
         if set(found) != set(addresses):
             raise InvalidAnswerError(
-                self._host.place, tried, "not every function was answered for", "run again"
+                self._host.target, tried, "not every function was answered for", "run again"
             )
         return found
 

@@ -98,7 +98,7 @@ def read_facts(model: type[F], host: SshHost, text: str, *, tried: str) -> F:
     except ValidationError as error:
         first = error.errors()[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise InvalidAnswerError(host.place, tried, problem, "look at the host") from error
+        raise InvalidAnswerError(host.target, tried, problem, "look at the host") from error
 
 
 def _becoming(host: SshHost, account: str) -> Sequence[str]:
@@ -140,19 +140,19 @@ _KNOWN: Mapping[str, tuple[type[AdapterError], str]] = {
 def command_error(host: SshHost, tried: str, completed: Completed) -> AdapterError:
     """The error for a command that failed, with its last words."""
     words = last_lines(completed.stderr) or last_lines(completed.stdout.decode(errors="replace"))
-    return error_of(host.place, tried, completed.status, words)
+    return error_of(host.target, tried, completed.status, words)
 
 
-def error_of(place: str, tried: str, status: int | None, words: str) -> AdapterError:
+def error_of(target: str, tried: str, status: int | None, words: str) -> AdapterError:
     """The error for a command that failed, from its exit status and its last words."""
     said = f": {words}" if words else ""
     for sign, (kind, remedy) in _KNOWN.items():
         if sign in words:
-            return kind(place, tried, f"exit status {status}{said}", remedy)
+            return kind(target, tried, f"exit status {status}{said}", remedy)
     remedy = "run the command by hand on the host"
     if status == 127:
         remedy = "install the command on the host"
-    return CommandFailedError(place, tried, f"exit status {status}{said}", remedy)
+    return CommandFailedError(target, tried, f"exit status {status}{said}", remedy)
 
 
 def explained(error: AdapterError, area: str) -> AdapterError:

@@ -65,9 +65,9 @@ class SshHost:
         self._timeout = _command_timeout()
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Name, address and port."""
-        return self.connection.place
+        return self.connection.target
 
     @property
     def exclusive(self) -> threading.Lock:
@@ -148,7 +148,7 @@ class SshHost:
                 return await self._communicate(link, command, tried, stdin)
         except TimeoutError as error:
             raise CommandTimeoutError(
-                self.place,
+                self.target,
                 tried,
                 f"the command did not end within {timeout:g} s ({command[:200]})",
                 "look on the host for what it waits for; the step can simply be run again "
@@ -156,7 +156,7 @@ class SshHost:
             ) from error
         except (OSError, asyncssh.Error) as error:
             raise BrokenOffError(
-                self.place,
+                self.target,
                 tried,
                 f"the connection broke off ({str(error) or type(error).__name__})",
                 "check the host and its network, then run again: the step compares before it acts",
@@ -180,7 +180,7 @@ class SshHost:
             process.close()
         if len(stdout) > MAX_OUTPUT_BYTES:
             raise InvalidAnswerError(
-                self.place,
+                self.target,
                 tried,
                 f"the command printed more than {MAX_OUTPUT_BYTES} bytes",
                 "check that the path names the file you mean",
@@ -253,7 +253,7 @@ class SshPool:
         """The lock that this process takes on the machine itself; one, whoever logs in."""
         with self._guard:
             if connection.host not in self._writers:
-                self._writers[connection.host] = MachineLock(connection.place, timeout_seconds)
+                self._writers[connection.host] = MachineLock(connection.target, timeout_seconds)
             return self._writers[connection.host]
 
     def known_writer(self, connection: HostConnection) -> MachineLock | None:

@@ -47,7 +47,7 @@ class KubernetesObjects:
         self._client = _shared_client(kubeconfig)
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """URL of the API server."""
         return f"API server {self._client.configuration.host}"
 
@@ -107,7 +107,7 @@ class KubernetesObjects:
             if time.monotonic() > deadline:
                 kept = ", ".join(left.get("metadata", {}).get("finalizers") or ()) or "none"
                 raise CommandTimeoutError(
-                    self.place,
+                    self.target,
                     tried,
                     f"it is still there after {DELETE_TIMEOUT_SECONDS:g} s (finalizers: {kept})"
                     + _says(left),
@@ -216,7 +216,7 @@ class KubernetesObjects:
         status, answer = self._call("PATCH", path, tried, body, query=query, content_type=_APPLY)
         if status == _NOT_FOUND:
             raise CommandFailedError(
-                self.place,
+                self.target,
                 tried,
                 "the server does not know this kind",
                 "install its CustomResourceDefinition first",
@@ -237,11 +237,11 @@ class KubernetesObjects:
         said = str(answer.get("message") or "no reason given")
         if status in (401, 403):
             remedy = "give the kubeconfig's user the right, or use another kubeconfig"
-            return DeniedError(self.place, tried, said, remedy)
+            return DeniedError(self.target, tried, said, remedy)
         if status == 409:
             remedy = "let that manager give the field up, or remove it there"
-            return BusyError(self.place, tried, said, remedy)
-        return CommandFailedError(self.place, tried, f"status {status}: {said}", "correct that")
+            return BusyError(self.target, tried, said, remedy)
+        return CommandFailedError(self.target, tried, f"status {status}: {said}", "correct that")
 
     def _call(
         self,
@@ -268,7 +268,7 @@ class KubernetesObjects:
             return int(error.status), _parsed(error.body)
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(
-                self.place,
+                self.target,
                 tried,
                 _reason(error),
                 "check that the API server runs and that the kubeconfig names it rightly",

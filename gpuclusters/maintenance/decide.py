@@ -76,7 +76,7 @@ def begin(
         Refused: there is no such node, or GPUs are still held when the time is over. The node
             stays cordoned: what was waited for is not lost.
     """
-    place = f"{cluster.place}: node {inputs.node}"
+    place = f"{cluster.target}: node {inputs.node}"
     if cluster.get(NODE, inputs.node) is None:
         problem = "the cluster has no such node"
         raise refused(place, "gpu.node-missing", problem, "take `maintenance` out of its entry")

@@ -58,7 +58,7 @@ def watch(
             return [judge(answer) for answer in _by_node(answers)]
         waits = _waits(cluster, inputs.namespace, pods, answers)
         if waits and waits != said:
-            reporter.note(f"{cluster.place}: rung 6 waits: {waits}")
+            reporter.note(f"{cluster.target}: rung 6 waits: {waits}")
             said = waits
         if clock.now() - started > timeout_seconds:
             break

@@ -161,7 +161,7 @@ def _settled(
 
     poll(
         look,
-        target=one.cluster.place,
+        target=one.cluster.target,
         timeout_seconds=one.patience(one.inputs.settle_seconds),
         poll_seconds=POLL_SECONDS,
         clock=one.clock,

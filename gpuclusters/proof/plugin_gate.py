@@ -73,12 +73,12 @@ def wait(
     """
     left = poll(
         lambda: look(inputs, cluster)[1],
-        target=cluster.place,
+        target=cluster.target,
         timeout_seconds=inputs.timeout_seconds,
         poll_seconds=POLL_SECONDS,
         clock=clock,
         reporter=reporter,
     )
     if left:
-        raise late(cluster.place, inputs.timeout_seconds, left)
+        raise late(cluster.target, inputs.timeout_seconds, left)
     return {"allocatable": dict(inputs.expected), "drift": []}

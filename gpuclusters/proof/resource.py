@@ -49,7 +49,7 @@ class ProofProvider(ClusterProvider[Inputs]):
             inputs.fingerprint,
             before,
             lambda: self.show(inputs, cluster),
-            place=cluster.place,
+            target=cluster.target,
             called=self.called(inputs),
             at=time_of_day(),
         )

@@ -19,7 +19,7 @@ def ensure(
     before: Mapping[str, Any],
     look: Callable[[], ProofResult],
     *,
-    place: str,
+    target: str,
     called: str,
     at: str,
 ) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def ensure(
         fingerprint: of what is to be shown.
         before: outputs of the last time; a proof of the same that is not stale is not run again.
         look: runs it.
-        place: the cluster, as errors name it.
+        target: the cluster, as errors name it.
         called: what the proof is called in an error: `proof L1`.
         at: time of now, RFC 3339.
 
@@ -44,7 +44,7 @@ def ensure(
         more = f"\n  - and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
         text = "".join(f"\n  - {line}" for line in lines[:_SHOWN]) + more
         raise refused(
-            place,
+            target,
             "proof.failed",
             f"{called} does not hold:{text}\n ",
             "correct what failed and run `up` again; `gpu-clusters verify` shows all checks",

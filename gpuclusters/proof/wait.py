@@ -73,7 +73,7 @@ def wait(
                 continue
             why = _why(job, those, events)
             if why and why != held.get(node):
-                reporter.note(f"{cluster.place}: proof on {node} waits: {why}")
+                reporter.note(f"{cluster.target}: proof on {node} waits: {why}")
             held[node] = why or held.get(node, "")
         if len(ended) == len(jobs):
             return ended

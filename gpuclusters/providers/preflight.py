@@ -28,9 +28,9 @@ class PreflightProvider(ReconcilingProvider[PreflightInputs]):
         facts = self._facts(inputs)
         verdict = preflight.judge(facts, inputs.expects, inputs.stage)
         for finding in verdict.warnings:
-            StderrReporter().note(f"{inputs.connection.place}: warning: {finding}")
+            StderrReporter().note(f"{inputs.connection.target}: warning: {finding}")
         if verdict.failures:
-            raise preflight.PreflightError(inputs.connection.place, inputs.stage, verdict.findings)
+            raise preflight.PreflightError(inputs.connection.target, inputs.stage, verdict.findings)
         return dict(preflight.outputs(facts, inputs.expects, verdict))
 
     def observe(self, inputs: PreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002

@@ -53,7 +53,7 @@ class Rke2Capability:
         """`others` are further servers; `before` are earlier inputs, None where the cluster is not asked."""
         self._inputs, self._host, self._others = inputs, host, others
         self._clock, self._reporter, self._before = clock, reporter, before
-        self.target = host.place
+        self.target = host.target
         self.steps = {"join": Step(self._join), "settle": Step(self._settle)}
 
     def observe(self) -> LiveNode:
@@ -110,7 +110,7 @@ class Rke2Capability:
         if inputs.first:
             taken_over = inputs.adopt and decide.is_active(live, Role.SERVER)
             others = () if live.applied or taken_over else self._others
-            rivals = (one.place for one in others if one.is_installed() and one.is_ready())
+            rivals = (one.target for one in others if one.is_installed() and one.is_ready())
             control = self._host.control()
             known = (
                 bool(live.applied) and decide.is_active(live, Role.SERVER) and control.is_ready()
@@ -198,9 +198,9 @@ class SshRke2Host:
         self._files = SshNodeFiles(host)
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Name, address and port."""
-        return self._host.place
+        return self._host.target
 
     def control(self) -> SshRke2Control:
         """The cluster as this very host knows it."""
@@ -278,7 +278,7 @@ class SshRke2Host:
         live = self._files.read("/etc/rancher/rke2/rke2.yaml")
         if live is None:
             raise InvalidAnswerError(
-                self.place,
+                self.target,
                 "read /etc/rancher/rke2/rke2.yaml",
                 "the server has not written it",
                 "look at `journalctl -u rke2-server` on the host",

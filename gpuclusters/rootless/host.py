@@ -26,7 +26,7 @@ class RootlessCapability:
         self._inputs = inputs
         self._host = host
         self._reporter = reporter
-        self.target = host.place
+        self.target = host.target
         account = inputs.account
         self.steps = {
             "account": _step(

@@ -38,7 +38,7 @@ class SshServiceVm:
     def __init__(self, host: SshHost, vm: ServiceVmInputs) -> None:
         self._host = host
         self._vm = vm
-        self.target = host.place
+        self.target = host.target
         self._files = tuple(wanted(vm, scripts.texts("service_vm")).files)
 
     def look(self) -> LiveVm:
@@ -65,7 +65,7 @@ class SshServiceVm:
             return parsed(done.stdout)
         except (ValueError, KeyError) as error:
             raise InvalidAnswerError(
-                self._host.place,
+                self._host.target,
                 f"look at the service VM {vm.name}",
                 f"unreadable: {error}",
                 "run again",
@@ -132,7 +132,7 @@ class SshServiceVm:
         }[done.status]
         if "No space left" in problem or "Failed writing body" in problem:
             raise command_error(self._host, tried, done)
-        raise CommandFailedError(self._host.place, tried, problem, remedy)
+        raise CommandFailedError(self._host.target, tried, problem, remedy)
 
     def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
         """Write the host's own files, and let systemd start the VM at boot."""
@@ -152,7 +152,7 @@ class SshServiceVm:
         )
         if done.status == _NO_ISO_TOOL:
             raise CommandFailedError(
-                self._host.place,
+                self._host.target,
                 tried,
                 "neither genisoimage, mkisofs nor xorriso is installed",
                 "install the package genisoimage (or xorriso) on the host",

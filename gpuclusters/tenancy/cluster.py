@@ -139,7 +139,7 @@ def ensure_tenancy(
         if not late:
             clock.sleep(POLL_SECONDS)
     raise refused(
-        f"{cluster.place}: tenant {spec.tenant}",
+        f"{cluster.target}: tenant {spec.tenant}",
         "tenancy.not-enforced",
         f"isolation is not enforced after {timeout_seconds:g} s; {judgement.missing}",
         "correct that and run again (no pod of the tenant should be let in before)",
@@ -233,7 +233,7 @@ def remove_tenancy(tenant: str, cluster: ClusterObjects) -> None:
     held = held_by(tenant, cluster.list(GPU_LEASE))
     if held:
         raise refused(
-            f"{cluster.place}: tenant {tenant}",
+            f"{cluster.target}: tenant {tenant}",
             "tenancy.holds-gpus",
             f"it still holds GPUs: lease {', '.join(held)}",
             "delete the tenant's containers and wait until their leases are Free",

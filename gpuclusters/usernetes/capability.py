@@ -47,7 +47,7 @@ class NodeCapability:
         self._clock = clock
         self._reporter = reporter
         self._known = known
-        self.target = host.place
+        self.target = host.target
         self.steps = {
             "node": Step(self._prepare),
             "gpus": Step(self._set_up_gpus),
@@ -117,7 +117,7 @@ class NodeCapability:
             "look at `docker ps` of its account and at `docker logs usernetes-node`, then run again",
             level=Level.REPAIR,
         )
-        place = self._control.place
+        place = self._control.target
         self._wait(
             place, lambda: () if self._control.is_ready() else (silent,), API_TIMEOUT_SECONDS
         )
@@ -274,7 +274,7 @@ class NodeCapability:
         except MakeFailedError as error:
             said = last_words(error.said)
             self._reporter.note(
-                f"{self._control.place}: `make sync-external-ip` failed ({said}); tried again"
+                f"{self._control.target}: `make sync-external-ip` failed ({said}); tried again"
             )
 
     def _one_at_a_time(self, steps: Plan) -> AbstractContextManager[object]:

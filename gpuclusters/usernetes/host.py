@@ -45,9 +45,9 @@ class SshNodeHost:
         self._account = account
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Name, address and port."""
-        return self._host.place
+        return self._host.target
 
     def inspect(self) -> LiveNode:
         """What is there."""

@@ -31,7 +31,7 @@ class VfioCapability:
         self._files, self._units = SshNodeFiles(host), SshHostUnits(host)
         script, unit = scripts.read("vfio/vfio_bind.sh"), scripts.read(f"vfio/{UNIT}")
         self._wanted = decide.wanted_files(inputs, script, unit)
-        self.target = host.place
+        self.target = host.target
         self.steps = {
             "files": Step(self._write, look=False),
             "release": Step(lambda _live, _found: self._release(self._gone), look=False),
@@ -105,7 +105,7 @@ def inspect(host: SshHost, functions: Sequence[VfioFunction]) -> Mapping[str, Fo
     found = {words[0]: _found(words) for words in lines if len(words) == _FIELDS}
     if set(found) != {f.address for f in functions}:
         problem = "not every function was answered for"
-        raise InvalidAnswerError(host.place, tried, problem, "run again")
+        raise InvalidAnswerError(host.target, tried, problem, "run again")
     return found
 
 

@@ -182,7 +182,7 @@ class Server:
 class FakeCluster:
     """A client of the server, with the part of `Cluster` that controllers use."""
 
-    place = "API server in this process"
+    target = "API server in this process"
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -31,7 +31,7 @@ HOST = Host(
 class FakeCluster:
     """Leases in memory with the API server's compare-and-swap, delays and faults."""
 
-    place = "API server fake"
+    target = "API server fake"
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self.objects: dict[str, dict[str, Any]] = {}

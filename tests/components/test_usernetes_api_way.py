@@ -40,7 +40,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     def forward(
         connection: Any, credentials: Any, *, local_port: int, remote_port: int
     ) -> Iterator[None]:
-        call = (connection.place, credentials.private_key, local_port, remote_port)
+        call = (connection.target, credentials.private_key, local_port, remote_port)
         calls.append(call)
         yield
         calls.remove(call)

@@ -173,7 +173,7 @@ class Cluster(ClusterLook):
         self._secrets, self._maps = secrets, maps
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         return "API server here"
 
     def _call(

@@ -202,7 +202,7 @@ class Site:
             live = SshNodeHost(self.ssh, self.account).inspect()
         except AdapterError as error:
             raise UnusableHostError(f"{VARIABLE}: {error}") from error
-        place = self.connection.place
+        place = self.connection.target
         if live.docker != "ok":
             raise UnusableHostError(
                 f"{VARIABLE}: {place}: the rootless Docker of {self.account} does not answer "

@@ -46,7 +46,7 @@ class Booting(SshHost):
         self.answers = list(answers)
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         return "gpu-1"
 
     def run(self, *_: Any, **__: Any) -> Completed:

@@ -95,7 +95,7 @@ def test_drift_shows_after_a_refresh_and_is_put_back_by_the_next_update(
 
     provider.update(HostFileProvider, made, wanted(host))
     assert host.path(PATH).read_text() == "a: 1\n"
-    target = HostConnection.model_validate(host.connection).place
+    target = HostConnection.model_validate(host.connection).target
     put_back = f"{target}: {PATH} has other content from line 1"
     assert provider.stderr.read_text().count(put_back) == 1
     assert [one["code"] for one in live.outputs["drift"]] == ["host.file-changed"]

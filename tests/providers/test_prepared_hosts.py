@@ -146,7 +146,7 @@ class Stalled(SshHost):
         self._then = then
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         return "hgx-01"
 
     def now(self) -> float:

@@ -121,7 +121,7 @@ class LadderCluster:
     made: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         return "API server https://x"
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:

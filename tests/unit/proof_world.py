@@ -108,7 +108,7 @@ class FakeCluster:
     asked: list[str] = field(default_factory=list)
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         return "API server https://x"
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:

@@ -302,7 +302,7 @@ class Cluster:
     """Shows one thing after the other, then the last for ever; a text is an API server that is away."""
 
     shows: Sequence[Snapshot | str]
-    place: str = "API server https://a:6443"
+    target: str = "API server https://a:6443"
     looks: int = 0
 
     def snapshot(self, namespace: str) -> Snapshot | str:

@@ -20,7 +20,7 @@ class Cluster:
 
     leases: list[dict[str, Any]]
     then: Callable[[Cluster], None] = lambda _cluster: None
-    place: str = "API server https://192.0.2.9:6443"
+    target: str = "API server https://192.0.2.9:6443"
     time: float = 0.0
     deleted: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -26,7 +26,7 @@ class Cluster:
     manager: Callable[[Cluster, int], None] = lambda cluster, looks: None
     taken: list[Mapping[str, Any]] = field(default_factory=list)
     looks: int = 0
-    place: str = "API server https://a:6443"
+    target: str = "API server https://a:6443"
     gone: bool = False
 
     def get(self, kind: Any, name: str, namespace: str = "") -> dict[str, Any] | None:

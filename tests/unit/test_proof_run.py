@@ -310,7 +310,7 @@ def kept(
         wanted.fingerprint,
         before,
         lambda: run(cluster, wanted),
-        place=cluster.place,
+        target=cluster.target,
         called=f"proof {wanted.level}",
         at=AT,
     )

@@ -341,7 +341,7 @@ class FakeHost:
 
 
 class FakeFabric:
-    place = "hgx-01, board fabric-manager"
+    target = "hgx-01, board fabric-manager"
 
     def __init__(self, host: FakeHost) -> None:
         self.host = host
@@ -353,7 +353,7 @@ class FakeFabric:
         if not isinstance(self.answers, int) and len(self.answers) > 1:
             self.answers = self.answers[1:]
         if code or self.host.live.state != "running":
-            raise FabricError(self.place, "list", code or -9, "Failed to get partition list.")
+            raise FabricError(self.target, "list", code or -9, "Failed to get partition list.")
         return {i: LivePartition(i, (i,), i in self.active) for i in range(1, 9)}
 
     def __getattr__(self, name: str) -> Any:
@@ -361,7 +361,7 @@ class FakeFabric:
 
 
 class FakePci:
-    place = "hgx-01"
+    target = "hgx-01"
 
     def __init__(self) -> None:
         self.users: dict[str, tuple[int, ...]] = {}

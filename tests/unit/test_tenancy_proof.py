@@ -58,7 +58,7 @@ class Cluster:
 
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     refusals: dict[str, str | None] = field(default_factory=dict)
-    place: str = "API server https://192.0.2.9:6443"
+    target: str = "API server https://192.0.2.9:6443"
     time: float = 0.0
     later: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     controller: bool = True

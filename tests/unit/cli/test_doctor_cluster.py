@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 class Cluster:
     """An API server with these nodes."""
 
-    place = "API server https://10.0.0.1:6443"
+    target = "API server https://10.0.0.1:6443"
 
     def __init__(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         self.nodes = nodes
