@@ -165,7 +165,7 @@ class SshNodeControl(KubectlHost):
             return decide.parse_invitation(text)
         except ValueError as error:
             raise InvalidAnswerError(
-                self.place, tried, str(error), "run `kubeadm token list` in the node there"
+                self.target, tried, str(error), "run `kubeadm token list` in the node there"
             ) from None
 
     def revoke(self, token_id: str) -> None:
