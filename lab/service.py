@@ -27,7 +27,7 @@ from lab import (
     tools,
     usernetes,
 )
-from lab.hosts import remote
+from lab.hosts.ssh import remote
 from lab.nodes import Kind, Wanted
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, host_platform

@@ -16,7 +16,7 @@ from lab.control_plane import processes
 from lab.control_plane.commands import API_SERVER
 from lab.control_plane.layout import Layout
 from lab.hosts import GpuState, HostsError
-from lab.hosts.rke2_cluster import Clusters
+from lab.hosts.rke2.rke2_cluster import Clusters
 
 _AWAY_SECONDS = 2.0
 """How long the API of a single server is away; on a real one about a minute."""

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from lab.gpu_operator import toolkit
 from lab.gpu_operator.pods import Stand
-from lab.hosts import real_machine
 from lab.hosts.folder import HostsFolder
+from lab.hosts.rke2 import real_machine
 from lab.nodes.registry import REFUSED
 
 FOLDER: Final = "/run/nvidia/stand-in"

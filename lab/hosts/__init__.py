@@ -5,15 +5,15 @@
 One server process per folder listens on one loopback port per host. A command that comes in runs in
 the machine's own shell and coreutils, in namespaces of its own where `/` is the host's folder
 (`view.py`); what exists only on such a machine (`fmpm`, `systemctl`, `lspci`, …) is answered by
-stand-ins (`standins/`) that keep state. Beside each host a management controller answers Redfish
-over HTTPS (`bmc.py`), and its GPUs remember what a tenant left on them (`tenant.py`). Faults are
+stand-ins (`registry.py` lists them) that keep state. Beside each host a management controller answers Redfish
+over HTTPS (`bmc.py`), and its GPUs remember what a tenant left on them (`hardware/tenant.py`). Faults are
 injected by name while it runs (`faults`), and what happened can be read afterwards (`journal`).
 
 Platforms `plain-gpu-…` run NVIDIA's driver themselves: packages, modules, `nvidia-smi` and the fabric manager
 follow each other as on such a machine, and `gpu_state` says what a cluster would find.
 
 On such a machine an account can have rootless Docker with GPUs: subordinate ids, its own systemd, delegation,
-CDI specifications and containers follow each other too; `rootless.rootless_engine` says what its daemon sees.
+CDI specifications and containers follow each other too (`usernetes/rootless.py` says what its daemon sees).
 
 What it does not do, so that nobody relies on it:
 
@@ -25,7 +25,7 @@ What it does not do, so that nobody relies on it:
 - A host whose folder has `machine.json` is one machine with a real node (`lab.nodes`): it answers at the
   node's address, its containerd and kubelet are the node's, and it goes down and comes up with it.
 - The network is the machine's, or that of the real node which is one machine with the host
-  (`real_machine.py`); a command can reach whatever that can.
+  (`rke2/real_machine.py`); a command can reach whatever that can.
 - Background processes end with the command that started them, and a command ends 2 s after its
   connection broke; on a real host both go on.
 - Without root on the machine (user namespaces only) the operator is the host's root, so a forgotten
@@ -42,18 +42,18 @@ from typing import TYPE_CHECKING
 from lab import on_demand
 
 if TYPE_CHECKING:
-    from lab.hosts.host_gpus import GpuState, gpu_state, set_mig
+    from lab.hosts.hardware.host_gpus import GpuState, gpu_state, set_mig
     from lab.hosts.model import BmcEndpoint, HostEndpoint, HostsError, HostSpec, ServerStatus
     from lab.hosts.process import reinstall, start, status, stop
-    from lab.hosts.usernetes_cluster import NodeState, usernetes_node
+    from lab.hosts.usernetes.usernetes_cluster import NodeState, usernetes_node
 else:
     __getattr__ = on_demand.names(
         __name__,
         {
-            "host_gpus": "GpuState gpu_state set_mig",
+            "hardware.host_gpus": "GpuState gpu_state set_mig",
             "model": "BmcEndpoint HostEndpoint HostsError HostSpec ServerStatus",
             "process": "reinstall start status stop",
-            "usernetes_cluster": "NodeState usernetes_node",
+            "usernetes.usernetes_cluster": "NodeState usernetes_node",
         },
     )
 

@@ -56,7 +56,7 @@ def _status(folder: Path, _: list[str]) -> int:
 
 
 def _exec(folder: Path, arguments: list[str]) -> int:
-    from lab.hosts.remote import execute
+    from lab.hosts.ssh.remote import execute
 
     if len(arguments) < len(("HOST", "COMMAND")):
         raise HostsError("exec needs a host and a command")
@@ -99,7 +99,7 @@ def _in_use(folder: Path, arguments: list[str]) -> int:
 
 
 def _tenant(folder: Path, arguments: list[str]) -> int:
-    from lab.hosts import tenant
+    from lab.hosts.hardware import tenant
 
     if len(arguments) < len(("HOST", "GPUS", "TENANT")):
         raise HostsError("tenant needs a host, GPUs such as 1,3 and the tenant's name")
@@ -113,7 +113,7 @@ def _tenant(folder: Path, arguments: list[str]) -> int:
 
 
 def _repair(folder: Path, arguments: list[str]) -> int:
-    from lab.hosts import tenant
+    from lab.hosts.hardware import tenant
 
     if len(arguments) != len(("HOST", "GPUS")):
         raise HostsError("repair needs a host and GPUs such as 1,3")

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.hosts import driver_condition, memory_pages
-from lab.hosts.kernel import COMMAND_LINE
+from lab.hosts.hardware import boot_loader, initramfs, memory_pages
+from lab.hosts.hardware.kernel import COMMAND_LINE
 from lab.hosts.machine import PREPARED
-from lab.hosts.standins import boot_loader, initramfs, units
+from lab.hosts.nvidia import driver_condition
+from lab.hosts.systemd import units
 
 if TYPE_CHECKING:
     from lab.hosts.host import Host

@@ -20,39 +20,41 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from lab.files import read_json, write_json
 from lab.hosts import control
-from lab.hosts.board import board
-from lab.hosts.boot_faults import BootsOldKernelLine as BootsOldKernelLine
-from lab.hosts.boot_faults import DeviceHeld as DeviceHeld
-from lab.hosts.boot_faults import DeviceRefusesUnbind as DeviceRefusesUnbind
-from lab.hosts.boot_faults import InitramfsFails as InitramfsFails
-from lab.hosts.boot_faults import RebootNeverReturns as RebootNeverReturns
-from lab.hosts.driver_faults import GpuInUse as GpuInUse
-from lab.hosts.driver_faults import PackageGone as PackageGone
-from lab.hosts.driver_faults import SecureBoot as SecureBoot
-from lab.hosts.fabric_faults import BaseFault as _Fault
-from lab.hosts.fabric_faults import FabricAnswers as FabricAnswers
-from lab.hosts.fabric_faults import FabricManager as FabricManager
-from lab.hosts.fabric_faults import FabricRestarts as FabricRestarts
-from lab.hosts.fabric_faults import LinksDegraded as LinksDegraded
-from lab.hosts.fabric_faults import ModuleMapShuffled as ModuleMapShuffled
-from lab.hosts.fabric_faults import ModuleNameUnknown as ModuleNameUnknown
-from lab.hosts.fabric_faults import PartitionBusy as PartitionBusy
-from lab.hosts.fabric_faults import PartitionUnsupported as PartitionUnsupported
-from lab.hosts.fabric_faults import ToolMissing as ToolMissing
 from lab.hosts.folder import HostFolder, HostsFolder
-from lab.hosts.hardware_faults import HardwareFault
+from lab.hosts.hardware.board import board
+from lab.hosts.hardware.boot_faults import BootsOldKernelLine as BootsOldKernelLine
+from lab.hosts.hardware.boot_faults import DeviceHeld as DeviceHeld
+from lab.hosts.hardware.boot_faults import DeviceRefusesUnbind as DeviceRefusesUnbind
+from lab.hosts.hardware.boot_faults import InitramfsFails as InitramfsFails
+from lab.hosts.hardware.boot_faults import RebootNeverReturns as RebootNeverReturns
+from lab.hosts.hardware.hardware_faults import HardwareFault
 from lab.hosts.model import HostsError
-from lab.hosts.rke2_faults import DownloadRefused as DownloadRefused
-from lab.hosts.rke2_faults import JoinFails as JoinFails
-from lab.hosts.rke2_faults import JoinIsSlow as JoinIsSlow
-from lab.hosts.rke2_faults import PortTaken as PortTaken
-from lab.hosts.rootless_faults import RootlessFault
-from lab.hosts.service_vm_faults import FabricManagerStaysResident as FabricManagerStaysResident
-from lab.hosts.service_vm_faults import LibvirtDown as LibvirtDown
-from lab.hosts.service_vm_faults import VmDoesNotBoot as VmDoesNotBoot
-from lab.hosts.service_vm_faults import VmIgnoresShutdown as VmIgnoresShutdown
-from lab.hosts.service_vm_faults import VmRefusesSsh as VmRefusesSsh
-from lab.hosts.usernetes_faults import UsernetesFault
+from lab.hosts.nvidia.driver_faults import GpuInUse as GpuInUse
+from lab.hosts.nvidia.driver_faults import PackageGone as PackageGone
+from lab.hosts.nvidia.driver_faults import SecureBoot as SecureBoot
+from lab.hosts.rke2.rke2_faults import DownloadRefused as DownloadRefused
+from lab.hosts.rke2.rke2_faults import JoinFails as JoinFails
+from lab.hosts.rke2.rke2_faults import JoinIsSlow as JoinIsSlow
+from lab.hosts.rke2.rke2_faults import PortTaken as PortTaken
+from lab.hosts.service_vm.fabric_faults import BaseFault as _Fault
+from lab.hosts.service_vm.fabric_faults import FabricAnswers as FabricAnswers
+from lab.hosts.service_vm.fabric_faults import FabricManager as FabricManager
+from lab.hosts.service_vm.fabric_faults import FabricRestarts as FabricRestarts
+from lab.hosts.service_vm.fabric_faults import LinksDegraded as LinksDegraded
+from lab.hosts.service_vm.fabric_faults import ModuleMapShuffled as ModuleMapShuffled
+from lab.hosts.service_vm.fabric_faults import ModuleNameUnknown as ModuleNameUnknown
+from lab.hosts.service_vm.fabric_faults import PartitionBusy as PartitionBusy
+from lab.hosts.service_vm.fabric_faults import PartitionUnsupported as PartitionUnsupported
+from lab.hosts.service_vm.fabric_faults import ToolMissing as ToolMissing
+from lab.hosts.service_vm.service_vm_guest import (
+    FabricManagerStaysResident as FabricManagerStaysResident,
+)
+from lab.hosts.service_vm.service_vm_guest import LibvirtDown as LibvirtDown
+from lab.hosts.service_vm.service_vm_guest import VmDoesNotBoot as VmDoesNotBoot
+from lab.hosts.service_vm.service_vm_guest import VmIgnoresShutdown as VmIgnoresShutdown
+from lab.hosts.service_vm.service_vm_guest import VmRefusesSsh as VmRefusesSsh
+from lab.hosts.usernetes.rootless_faults import RootlessFault
+from lab.hosts.usernetes.usernetes_faults import UsernetesFault
 
 
 class _CommandFault(_Fault):
@@ -360,6 +362,6 @@ def _change(folder: Path, host: str) -> Iterator[HostFolder]:
 
 def _show(entry: HostFolder) -> None:
     """Let faults of the hardware be seen in the host's files."""
-    from lab.hosts import hardware  # knows the kinds of faults, so that it cannot come first
+    from lab.hosts.hardware import hardware
 
     hardware.apply(entry, board(read_json(entry.identity)["platform"]), read(entry))

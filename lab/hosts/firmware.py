@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lab.hosts import gpus
-from lab.hosts.board import Board
 from lab.hosts.faults import Faults, FirmwareChanged
 from lab.hosts.folder import HostFolder
+from lab.hosts.hardware import gpus
+from lab.hosts.hardware.board import Board
 
 _ROOT_OF_TRUST = "00.02.0192.0000_n00"
 _GPU_VERSION = "96.00.BC.00.01"

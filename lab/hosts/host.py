@@ -11,19 +11,18 @@ from pathlib import Path
 
 from lab.files import read_json
 from lab.hosts import accounts, condition, control, faults, sudo, tree
-from lab.hosts.accepting import Accepting
-from lab.hosts.board import board
-from lab.hosts.boot import Power
+from lab.hosts.call import Answer, Call, Finished
 from lab.hosts.folder import HostFolder
-from lab.hosts.kernel import Kernel
+from lab.hosts.hardware.board import board
+from lab.hosts.hardware.boot import Power
+from lab.hosts.hardware.kernel import Kernel
 from lab.hosts.machine import Machine
 from lab.hosts.model import USER
-from lab.hosts.network import Network
-from lab.hosts.real_machine import RealMachine
+from lab.hosts.network import Accepting, Network
+from lab.hosts.registry import PACKAGE_OF, STAND_INS, SUDO, names_on
 from lab.hosts.request import Request, answer_of, hung_up, receive
-from lab.hosts.services import NOTIFY_VARIABLE, Services
-from lab.hosts.standins.call import Answer, Call, Finished
-from lab.hosts.standins.registry import PACKAGE_OF, STAND_INS, SUDO, names_on
+from lab.hosts.rke2.real_machine import RealMachine
+from lab.hosts.systemd.services import NOTIFY_VARIABLE, Services
 from lab.hosts.tree import OPERATOR_ID
 from lab.hosts.views import Command, Launcher, Running, environment
 from lab.hosts.writes import Watcher

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 from lab.files import read_json, write_json
-from lab.hosts.board import board
 from lab.hosts.folder import HostFolder
+from lab.hosts.hardware.board import board
 from lab.hosts.keys import ensure_key
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from lab.files import read_json, write_json
 from lab.hosts import journal
-from lab.hosts.board import Board
 from lab.hosts.folder import HostFolder
+from lab.hosts.hardware.board import Board
 
 _MAX_LINKS = 40
 _NO_LINK = frozenset({errno.EINVAL, errno.ENOENT, errno.ENOTDIR})

@@ -9,8 +9,8 @@ from typing import Any
 
 from lab.files import read_json, write_json
 from lab.hosts import control, views
-from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder
+from lab.hosts.hardware.board import board
 from lab.hosts.keys import ensure_key
 from lab.hosts.model import (
     BMC_USER,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.hosts.board import Board
+from lab.hosts.hardware.board import Board
 from lab.hosts.model import BMC_USER
 
 _ROOT = "/redfish/v1"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from lab.files import read_json, write_json
-from lab.hosts import real_machine
 from lab.hosts.bmc import Bmc
 from lab.hosts.host import Host
-from lab.hosts.listener import Listener
 from lab.hosts.model import HostsError
-from lab.hosts.post import Post, Where
-from lab.hosts.real_machine import BMC_PORT, SSH_PORT, RealMachine
+from lab.hosts.rke2 import real_machine
+from lab.hosts.rke2.real_machine import BMC_PORT, SSH_PORT, RealMachine
+from lab.hosts.ssh.door import Post, Where
+from lab.hosts.ssh.listener import Listener
 
 _NODES = "nodes-while-down"
 """In a host's state while it is down: who has its node, and starts it when the host comes up."""

@@ -14,15 +14,16 @@ from typing import Any
 from uuid import uuid4
 
 from lab.files import read_json, write_json
-from lab.hosts import control, usernetes_cluster, views
-from lab.hosts.accepting import Accepting
-from lab.hosts.bmc_identity import ensure_password
+from lab.hosts import control, views
+from lab.hosts.bmc import ensure_password
 from lab.hosts.folder import HostFolder, HostsFolder
 from lab.hosts.host import Host
 from lab.hosts.identity import ensure_identity, is_kind
 from lab.hosts.model import HostsError
+from lab.hosts.network import Accepting
 from lab.hosts.process import SERVER
 from lab.hosts.served import Served
+from lab.hosts.usernetes import usernetes_cluster
 from lab.hosts.writes import Watcher
 
 _DESCRIPTORS = 16384

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lab.hosts.call import Answer
 from lab.hosts.model import USER
-from lab.hosts.standins.call import Answer
 
 _KEPT = {"LANG", "TERM"}
 _USAGE = "usage: sudo [-EHkn] [-u user] [VAR=value] [command [arg ...]]"

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.hosts import client, sysfs
-from lab.hosts.board import Board
+from lab.hosts import client
 from lab.hosts.folder import HostFolder
+from lab.hosts.hardware import sysfs
+from lab.hosts.hardware.board import Board
 from lab.hosts.model import USER
 
 OPERATOR_ID = 1000

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.control_plane import NodeSpec, Taint
-from lab.hosts import rke2_cluster, usernetes_cluster
+from lab.hosts.rke2 import rke2_cluster
+from lab.hosts.usernetes import usernetes_cluster
 
 
 @dataclass(frozen=True, slots=True)

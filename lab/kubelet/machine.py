@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.files import read_json
-from lab.hosts import HostsError, faults, tenant
+from lab.hosts import HostsError, faults
 from lab.hosts.folder import HostsFolder
+from lab.hosts.hardware import tenant
 from lab.kubelet.kube import TENANT_LABEL
 
 LEASE_ANNOTATION = "gpu-clusters.dev/lease"

@@ -12,7 +12,7 @@ from typing import Any
 from lab.cluster import ClusterError
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import UnavailableError
-from lab.hosts import rke2_cluster
+from lab.hosts.rke2 import rke2_cluster
 from lab.nodes import node_files
 from lab.nodes.announcements import Announcements
 from lab.nodes.distribution import UPSTREAM, Distribution

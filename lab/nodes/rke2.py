@@ -19,8 +19,8 @@ from typing import Any, Final
 import yaml
 
 from lab.files import write_atomic
-from lab.hosts import rke2_config
 from lab.hosts.machine import resolve
+from lab.hosts.rke2.rke2_release import read_config
 from lab.nodes import configuration
 from lab.nodes.distribution import Distribution
 from lab.nodes.folder import RealNodeFolder
@@ -84,7 +84,7 @@ def prepare(folder: RealNodeFolder, root: Path) -> None:
     Raises:
         Rke2Error: a file of the host asks for something that the lab cannot follow.
     """
-    config = rke2_config.read(root)
+    config = read_config(root)
     if not resolve(root, TEMPLATE).exists() and resolve(root, OLD_TEMPLATE).exists():
         raise Rke2Error(f"{OLD_TEMPLATE} is for containerd 1; the lab's is 2 and reads {TEMPLATE}")
     text = containerd(

@@ -15,7 +15,7 @@ from gpuclusters.domain import rke2
 from gpuclusters.fabric import resource as fabric_partitions
 from gpuclusters.providers.reconciling import ReconcilingProvider
 from gpuclusters.providers.server import PROVIDERS
-from lab.hosts import rke2_release
+from lab.hosts.rke2 import rke2_release
 from tests.adopt.guide import DOCS, commands, run
 from tests.engine.shellkit import Shell
 from tests.fixtures.hosts import Hosts, SimulatedHost

@@ -22,14 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from components.caas.program import LABEL
 from prometheus_client.parser import text_string_to_metric_families
 
-from components.caas.programs import API_METRICS_PORT, CONTROLLERS_PORT, DEVICE_PLUGIN_PORT
+from components.caas.programs import (
+    API_METRICS_PORT,
+    CONTROLLERS_PORT,
+    DEVICE_PLUGIN_PORT,
+    LABEL,
+)
 from gpuclusters.cli.access import container_api
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
-from lab.hosts import tenant
+from lab.hosts.hardware import tenant
 from lab.kubelet import reachable
 from tests.bench.picture import draw, queries
 from tests.e2e.conftest import Checkout, checkout

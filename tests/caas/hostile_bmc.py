@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from lab.hosts.bmc_identity import ensure_certificate, tls
+from lab.hosts.bmc import ensure_certificate, tls
 from lab.hosts.folder import HostsFolder
 
 INVENTORY = "/redfish/v1/UpdateService/FirmwareInventory"

@@ -32,8 +32,9 @@ from gpuclusters.tenancy import model as tenancy_resource
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NODE
-from lab.hosts import firmware, gpus
-from lab.hosts.board import board
+from lab.hosts import firmware
+from lab.hosts.hardware import gpus
+from lab.hosts.hardware.board import board
 from tests.caas.leasewait import come
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost

@@ -16,9 +16,10 @@ from caas.controllers.host_effects import MARKS, WITHHELD, quarantined
 from gpuclusters.container_api.container import LEASE_ANNOTATION, POD
 from gpuclusters.lease.model import GPU_LEASE, lease_name
 from gpuclusters.tenancy.model import TENANCY
-from lab.hosts import faults, gpus, tenant
-from lab.hosts.board import board
+from lab.hosts import faults
 from lab.hosts.folder import HostsFolder
+from lab.hosts.hardware import gpus, tenant
+from lab.hosts.hardware.board import board
 from tests.caas.hostile_bmc import INVENTORY, broken_off, hostile_bmc, page
 from tests.caas.leasekit import PATIENCE_SECONDS, Lease, LeaseLab, lease_lab
 from tests.fixtures.control_plane import KubeCluster

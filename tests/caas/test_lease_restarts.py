@@ -13,7 +13,7 @@ import pytest
 from caas.cluster import Cluster
 from caas.settings import Settings
 from gpuclusters.lease.model import GPU_LEASE
-from lab.hosts.board import board
+from lab.hosts.hardware.board import board
 from tests.caas.fakehost import GOLDEN, FakeHosts
 from tests.caas.leasekit import PHASES, LeaseLab, Nodes, define
 from tests.fixtures.control_plane import KubeCluster

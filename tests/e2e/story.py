@@ -20,8 +20,9 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.container_api.client import Answer, ContainerApi
 from gpuclusters.kube.objects import path_of
 from gpuclusters.lease.model import GPU_LEASE
-from lab.hosts import journal, tenant
-from lab.hosts.board import board
+from lab.hosts import journal
+from lab.hosts.hardware import tenant
+from lab.hosts.hardware.board import board
 from lab.kata_runtime import ANNOTATION, sentence, stand_in
 from lab.nodes import Kind
 from tests.e2e.conftest import Checkout

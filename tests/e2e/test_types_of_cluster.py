@@ -13,7 +13,9 @@ import asyncssh
 import pytest
 
 from lab import hosts
-from lab.hosts import journal, rke2_release, rootless_faults
+from lab.hosts import journal
+from lab.hosts.rke2 import rke2_release
+from lab.hosts.usernetes import rootless_faults
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.test_usernetes_stack import offered, uuids
 

@@ -20,7 +20,7 @@ from lab.gpu_operator.playing import RKE2_SOCKET, inits_done, slowness, trouble
 from lab.gpu_operator.sharing import Sharing, balanced, devices, layouts, product
 from lab.gpu_operator.view import Memory, View
 from lab.hosts import GpuState
-from lab.hosts.rke2_cluster import Clusters
+from lab.hosts.rke2.rke2_cluster import Clusters
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuclusters.vfio import decide as vfio
 from lab.hosts import faults
-from lab.hosts.boot import DOWN_SECONDS
+from lab.hosts.hardware.boot import DOWN_SECONDS
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 GPU = "0000:86:00.0"

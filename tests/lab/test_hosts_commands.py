@@ -54,7 +54,7 @@ def test_modules_and_bus_addresses_are_those_of_the_published_example(
 ) -> None:
     order = host.run("lspci -d 10de:2330 | cut -d: -f1").stdout.split()
     assert order == ["0f", "10", "41", "44", "86", "87", "b8", "bb"]
-    from lab.hosts.board import board
+    from lab.hosts.hardware.board import board
 
     gpus = board("supermicro-hgx-h100").gpus
     index = {module: order.index(gpu.address[5:7]) for module, gpu in gpus.items()}

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from lab.hosts import ports, views, writes
-from lab.hosts.door import Door
 from lab.hosts.faults import Faults
 from lab.hosts.folder import HostFolder
 from lab.hosts.host import Host
 from lab.hosts.identity import ensure_identity
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
-from lab.hosts.services import Services
+from lab.hosts.ssh.door import Door
+from lab.hosts.systemd.services import Services
 from lab.hosts.views import Command, Running
 from lab.hosts.writes import Watcher
 

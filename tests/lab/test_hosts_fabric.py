@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from lab.hosts import faults
-from lab.hosts.board import board
 from lab.hosts.folder import HostFolder
+from lab.hosts.hardware.board import board
 from lab.hosts.machine import Machine
-from lab.hosts.standins.fabric import CONFIGURATION, INITIALISING_SECONDS, Fabric, Return
+from lab.hosts.service_vm.fabric import CONFIGURATION, INITIALISING_SECONDS, Fabric, Return
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 
@@ -180,7 +180,7 @@ def test_a_starting_fabric_manager_answers_nothing_until_it_is_initialised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("lab.hosts.standins.fabric.time.time", lambda: now)
+    monkeypatch.setattr("lab.hosts.service_vm.fabric.time.time", lambda: now)
     machine = Machine(HostFolder(tmp_path), board("supermicro-hgx-h100"))
     configuration = machine.path(CONFIGURATION)
     configuration.parent.mkdir(parents=True)

@@ -16,7 +16,7 @@ import pytest
 
 from lab.hosts import faults
 from lab.hosts.model import HostsError
-from lab.hosts.session import GRACE_SECONDS
+from lab.hosts.ssh.session import GRACE_SECONDS
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 

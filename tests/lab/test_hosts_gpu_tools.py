@@ -7,9 +7,10 @@ import subprocess
 
 import pytest
 
-from lab.hosts import faults, tenant
+from lab.hosts import faults
 from lab.hosts.__main__ import main
-from lab.hosts.gpus import DEFAULT_KNOBS, Gpu
+from lab.hosts.hardware import tenant
+from lab.hosts.hardware.gpus import DEFAULT_KNOBS, Gpu
 from lab.hosts.model import HostsError
 from tests.fixtures.hosts import Hosts, SimulatedHost
 

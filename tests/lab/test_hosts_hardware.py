@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import faults, hardware_faults
+from lab.hosts import faults
+from lab.hosts.hardware import hardware_faults
 from tests.fixtures.hosts import SimulatedHost
 
 GPU_2 = "/sys/bus/pci/devices/0000:b8:00.0"

@@ -15,7 +15,7 @@ import pytest
 from lab.hosts import tree, views
 from lab.hosts.folder import HostFolder
 from lab.hosts.machine import resolve
-from lab.hosts.standins.registry import NAMES
+from lab.hosts.registry import NAMES
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 
@@ -219,7 +219,7 @@ def test_a_loop_of_links_is_an_error(tmp_path: Path) -> None:
 
 
 def test_views_work_with_user_namespaces_alone(tmp_path: Path) -> None:
-    from lab.hosts.board import board
+    from lab.hosts.hardware.board import board
 
     if not views._can_unshare(["--user", "--map-root-user"]):
         pytest.skip("this machine allows no user namespaces")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.service_vm.model import LAB_IMAGE
-from lab.hosts import service_vm_faults
+from lab.hosts.service_vm import service_vm_guest
 from tests.fixtures.hosts import SimulatedHost
 
 DOMAIN = """<domain type='kvm'>
@@ -68,7 +68,7 @@ def test_a_network_is_defined_started_and_goes(host: SimulatedHost) -> None:
 
 
 def test_without_its_daemon_virsh_cannot_connect(host: SimulatedHost) -> None:
-    host.inject(service_vm_faults.LibvirtDown())
+    host.inject(service_vm_guest.LibvirtDown())
     code, said = virsh(host, "list")
     host.clear_faults()
     assert (code, "failed to connect to the hypervisor" in said) == (1, True)

@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 import lab.hosts
-from lab.hosts import faults, firmware, tenant
-from lab.hosts.board import board
+from lab.hosts import faults, firmware
 from lab.hosts.folder import HostsFolder
+from lab.hosts.hardware import tenant
+from lab.hosts.hardware.board import board
 from lab.hosts.model import BmcEndpoint, HostSpec
 from tests.fixtures.hosts import Hosts, SimulatedHost
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts.board import board
 from lab.hosts.faults import Faults
 from lab.hosts.folder import HostFolder
+from lab.hosts.hardware.board import board
 from lab.hosts.machine import Machine
-from lab.hosts.services import Services
-from lab.hosts.standins import units
+from lab.hosts.systemd import units
+from lab.hosts.systemd.services import Services
 from lab.hosts.views import Command
 
 UNIT = "probe.service"

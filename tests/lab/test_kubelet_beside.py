@@ -21,8 +21,8 @@ from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.kata.model import KATA_LABEL, Installation
 from lab.control_plane import NodeSpec
 from lab.files import read_json
-from lab.hosts import tenant
 from lab.hosts.folder import HostsFolder
+from lab.hosts.hardware import tenant
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kata_installer import IMAGE as KATA_DEPLOY
 from lab.kubelet.real_devices import pod_resources

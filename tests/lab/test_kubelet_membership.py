@@ -14,11 +14,11 @@ import pytest
 import lab.kubelet
 from lab.control_plane import NodeSpec
 from lab.files import write_json
-from lab.hosts import usernetes_cluster
-from lab.hosts.board import board
 from lab.hosts.folder import HostsFolder
+from lab.hosts.hardware.board import board
 from lab.hosts.machine import Machine
-from lab.hosts.rke2_cluster import DATA, Clusters, new_node
+from lab.hosts.rke2.rke2_cluster import DATA, Clusters, new_node
+from lab.hosts.usernetes import usernetes_cluster
 from lab.pods import rootless
 from lab.pods.rootless import InNode
 from tests.fixtures.control_plane import KubeCluster

@@ -24,7 +24,7 @@ from gpuclusters.lease.model import lease_name
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from lab import images, nodes
 from lab.files import read_json
-from lab.hosts.board import board
+from lab.hosts.hardware.board import board
 from lab.images.names import REGISTRY
 from lab.nodes.configuration import KATA_HANDLER
 from tests.lab.real_lab import BUILD_SECONDS, only_where_possible

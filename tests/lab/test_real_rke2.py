@@ -30,8 +30,9 @@ from lab import control_plane, gpu_operator, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.gpu_operator import faults, toolkit, toolkit_programs
 from lab.gpu_operator.real_nodes import RealNodes
-from lab.hosts import HostSpec, real_machine
+from lab.hosts import HostSpec
 from lab.hosts.folder import HostsFolder
+from lab.hosts.rke2 import real_machine
 from lab.nodes import RunningNode, command_in
 from lab.nodes.rke2 import CONFIGURATION, CONTAINERD
 from tests.fixtures.control_plane import KubeCluster

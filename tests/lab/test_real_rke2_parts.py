@@ -11,7 +11,7 @@ import pytest
 from lab.gpu_operator import device_nodes, operands
 from lab.gpu_operator.operands import TOOLKIT
 from lab.gpu_operator.real_nodes import FOLDER
-from lab.hosts import rke2_config
+from lab.hosts.rke2.rke2_release import CONFIG_FILE, CONFIG_FOLDER
 from lab.nodes import rke2
 from lab.nodes.folder import RealNodeFolder
 
@@ -86,8 +86,8 @@ def test_a_template_of_containerd_1_is_refused(root: Path) -> None:
 
 
 def test_the_configuration_names_the_default_handler_and_the_kubelets_arguments(root: Path) -> None:
-    put(root, rke2_config.FILE, "default-runtime: nvidia\nkubelet-arg: [max-pods=250]\n")
-    folder = f"{rke2_config.FOLDER}/10-more.yaml"
+    put(root, CONFIG_FILE, "default-runtime: nvidia\nkubelet-arg: [max-pods=250]\n")
+    folder = f"{CONFIG_FOLDER}/10-more.yaml"
     put(root, folder, "kubelet-arg+: ['--serialize-image-pulls=false']\n")
     put(root, f"{rke2.TOOLKIT}/nvidia-container-runtime", "", 0o755)
     found = prepared(root)

@@ -7,9 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from lab.hosts import faults, rootless_faults
+from lab.hosts import faults
 from lab.hosts.model import USER, HostsError
-from lab.hosts.rootless import rootless_engine
+from lab.hosts.usernetes import rootless_faults
+from lab.hosts.usernetes.rootless import rootless_engine
 from tests.fixtures.hosts import SimulatedHost
 
 OWN = "env XDG_RUNTIME_DIR=/run/user/1000 DOCKER_HOST=unix:///run/user/1000/docker.sock"

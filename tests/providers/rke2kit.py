@@ -12,8 +12,8 @@ from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.rke2.model import Join, join_order
 from gpuclusters.rke2.resource import Rke2NodeProvider
-from lab.hosts import rke2_release
-from lab.hosts.rke2_cluster import Clusters
+from lab.hosts.rke2 import rke2_release
+from lab.hosts.rke2.rke2_cluster import Clusters
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import Made, ProviderProcess
 

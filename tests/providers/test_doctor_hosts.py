@@ -17,7 +17,8 @@ from gpuclusters.domain.preflight_expects import expects_of
 from gpuclusters.fabric.table import Board
 from gpuclusters.host import connect as ssh_connect
 from gpuclusters.host.model import HostConnection
-from lab.hosts import faults, hardware_faults
+from lab.hosts import faults
+from lab.hosts.hardware import hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]

@@ -11,7 +11,8 @@ from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.domain.preflight_expects import expects_of
 from gpuclusters.fabric.table import Board
 from gpuclusters.providers.fleet_preflight import FleetPreflightProvider
-from lab.hosts import faults, hardware_faults
+from lab.hosts import faults
+from lab.hosts.hardware import hardware_faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed

@@ -14,7 +14,7 @@ from gpuclusters.proof import host as adapter
 from gpuclusters.proof import ladder_hosts
 from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.proof.ladder import CheckLevel
-from lab.hosts.rootless_faults import CdiInvisible, EngineIsRootful, NvmlLost
+from lab.hosts.usernetes.rootless_faults import CdiInvisible, EngineIsRootful, NvmlLost
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.usernetes_kit import ACCOUNT, GPUS, Cluster, prepare

@@ -9,8 +9,9 @@ import yaml
 
 from gpuclusters.domain import rke2
 from gpuclusters.rke2.resource import Rke2NodeProvider
-from lab.hosts import faults, rke2_release
-from lab.hosts.hardware_faults import DiskNearlyFull
+from lab.hosts import faults
+from lab.hosts.hardware.hardware_faults import DiskNearlyFull
+from lab.hosts.rke2 import rke2_release
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Made, StepFailed

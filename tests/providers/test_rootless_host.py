@@ -12,9 +12,9 @@ from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.rootless import files
 from gpuclusters.rootless.resource import RootlessHostProvider
 from lab.hosts import faults
-from lab.hosts import rootless_faults as rootless
 from lab.hosts.model import USER
-from lab.hosts.rootless import Engine, rootless_engine
+from lab.hosts.usernetes import rootless_faults as rootless
+from lab.hosts.usernetes.rootless import Engine, rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Made, ProviderProcess, StepFailed

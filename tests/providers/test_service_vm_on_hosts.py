@@ -14,7 +14,8 @@ from gpuclusters.fabric.resource import FabricPartitionsProvider
 from gpuclusters.service_vm.model import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.vfio.resource import VfioBindingProvider
-from lab.hosts import faults, service_vm_faults
+from lab.hosts import faults
+from lab.hosts.service_vm import service_vm_guest
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.tenancies import until
 from tests.providers.conftest import StartProvider
@@ -250,10 +251,10 @@ def test_what_goes_wrong_is_told_with_its_remedy_and_mends_when_it_is_over(
 ) -> None:
     host, provider = bare, start_provider(bare)
     for fault, words in (
-        (service_vm_faults.LibvirtDown(), "libvirt cannot be asked"),
+        (service_vm_guest.LibvirtDown(), "libvirt cannot be asked"),
         (faults.DiskFull(path=IMAGE_FOLDER), "free some space"),
-        (service_vm_faults.VmDoesNotBoot(), "its console says nothing"),
-        (service_vm_faults.FabricManagerStaysResident(), "its service is active, yet the API"),
+        (service_vm_guest.VmDoesNotBoot(), "its console says nothing"),
+        (service_vm_guest.FabricManagerStaysResident(), "its service is active, yet the API"),
     ):
         host.inject(fault)
         text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
-from lab.hosts import faults, rootless_faults, usernetes_faults
-from lab.hosts.usernetes_cluster import PUBLIC_IP, Clusters
+from lab.hosts import faults
+from lab.hosts.usernetes import rootless_faults, usernetes_faults
+from lab.hosts.usernetes.usernetes_cluster import PUBLIC_IP, Clusters
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
-from lab.hosts import usernetes_node, usernetes_release
-from lab.hosts.usernetes_cluster import Clusters, NodeState
+from lab.hosts import usernetes_node
+from lab.hosts.usernetes import usernetes_pki
+from lab.hosts.usernetes.usernetes_cluster import Clusters, NodeState
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.provider_process import Made, ProviderProcess, Read
 
@@ -57,7 +58,7 @@ class Cluster:
     def inputs(self, host: SimulatedHost, **changes: Any) -> dict[str, Any]:
         """The inputs of one host."""
         tag = changes.pop("tag", GEN3)
-        kubernetes = usernetes_release.kubernetes(tag)
+        kubernetes = usernetes_pki.kubernetes(tag)
         values: dict[str, Any] = {
             "connection": host.connection,
             "account": ACCOUNT,
@@ -68,7 +69,7 @@ class Cluster:
             "source": {
                 "tag": tag,
                 "location": f"https://sources.test/{tag}.tar.gz",
-                "sha256": usernetes_release.checksum(tag),
+                "sha256": usernetes_pki.checksum(tag),
                 "kubernetes": kubernetes,
             },
             "container_toolkit": "1.20.0",

@@ -30,7 +30,7 @@ from gpuclusters.rke2.model import (
     rounds,
     taint_changes,
 )
-from lab.hosts import rke2_release
+from lab.hosts.rke2 import rke2_release
 
 SETTINGS = rke2_config.Settings(registration_address="10.20.0.100")
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"

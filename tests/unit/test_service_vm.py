@@ -32,8 +32,8 @@ from gpuclusters.service_vm.domain_xml import differences
 from gpuclusters.service_vm.health import Guest, Health, parsed_guest
 from gpuclusters.service_vm.host import ServiceVmCapability
 from gpuclusters.service_vm.model import LAB_IMAGE, ServiceVmInputs
-from lab.hosts import libvirt
-from lab.hosts.service_vm import image_text
+from lab.hosts.service_vm import libvirt
+from lab.hosts.service_vm.service_vm import image_text
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"

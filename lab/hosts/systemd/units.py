@@ -1,0 +1,364 @@
+"""systemd units of a simulated host: which exist, which run, and what starting them does."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from lab.hosts.faults import Faults
+from lab.hosts.machine import Machine
+from lab.hosts.nvidia import driver
+from lab.hosts.service_vm.fabric import UNIT as FABRIC_MANAGER
+from lab.hosts.service_vm.fabric import Fabric
+
+DESCRIPTIONS = {
+    FABRIC_MANAGER: "NVIDIA fabric manager service",
+    "containerd.service": "containerd container runtime",
+    "docker.service": "Docker Application Container Engine",
+    "docker.socket": "Docker Socket for the API",
+    "kubelet.service": "kubelet: The Kubernetes Node Agent",
+    "libvirtd.service": "libvirt legacy monolithic daemon",
+    "ssh.service": "OpenBSD Secure Shell server",
+}
+PROGRAMS = {
+    FABRIC_MANAGER: "/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg",
+    "containerd.service": "/usr/bin/containerd",
+    "docker.service": "/usr/bin/dockerd -H fd:// --containerd=/run/containerd/containerd.sock",
+    "docker.socket": "",
+    "kubelet.service": "/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml",
+    "libvirtd.service": "/usr/sbin/libvirtd",
+    "ssh.service": "/usr/sbin/sshd -D",
+}
+PACKAGES = {
+    FABRIC_MANAGER: (
+        "nvidia-fabricmanager",
+        "nvidia-fabricmanager-580",
+        "nvidia-fabricmanager-595",
+    ),
+    "containerd.service": ("containerd.io", "containerd"),
+    "docker.service": ("docker-ce", "docker.io"),
+    "docker.socket": ("docker-ce", "docker.io"),
+    "kubelet.service": ("kubelet",),
+    "libvirtd.service": ("libvirt-daemon-system", "libvirt-daemon-kvm"),
+    "ssh.service": (),
+}
+"""Units that packages bring along; without packages: part of every machine."""
+
+
+def start_problem(machine: Machine, unit: str) -> str | None:
+    """Why a service would not come up with the configuration that is on the host now."""
+    check = _CHECKS.get(unit)
+    return check(machine) if check else None
+
+
+def _containerd_problem(machine: Machine) -> str | None:
+    return _first_problem(
+        machine,
+        ["/etc/containerd/config.toml", *_files(machine, "/etc/containerd/conf.d", ".toml")],
+        lambda content: tomllib.loads(content) and None,
+    )
+
+
+def _kubelet_problem(machine: Machine) -> str | None:
+    drop_in_folder = "/etc/kubernetes/kubelet.conf.d"
+    return _first_problem(
+        machine,
+        ["/var/lib/kubelet/config.yaml", *_files(machine, drop_in_folder, ".conf")],
+        lambda content: yaml.safe_load(content) and None,
+    )
+
+
+def _fabric_manager_problem(machine: Machine) -> str | None:
+    return driver.fabric_problem(machine) if machine.board.runs_the_driver else None
+
+
+_CHECKS: dict[str, Callable[[Machine], str | None]] = {
+    "containerd.service": _containerd_problem,
+    "kubelet.service": _kubelet_problem,
+    driver.FABRIC_MANAGER: _fabric_manager_problem,
+}
+
+
+def _files(machine: Machine, folder: str, suffix: str) -> list[str]:
+    real = machine.path(folder)
+    if not real.is_dir():
+        return []
+    return sorted(str(PurePosixPath(folder) / e.name) for e in real.iterdir() if e.suffix == suffix)
+
+
+def _first_problem(machine: Machine, paths: list[str], load: Callable[[str], object]) -> str | None:
+    for path in paths:
+        content = machine.read_text(path)
+        if content is None:
+            continue
+        try:
+            load(content)
+        except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+            return f"{path}: {error}"
+    return None
+
+
+UNIT_DIRECTORY = "/etc/systemd/system"
+UNIT_DIRECTORIES = (UNIT_DIRECTORY, "/run/systemd/system", "/usr/local/lib/systemd/system")
+"""Where a host's own unit files are, the first found counts: systemd.unit(5)."""
+
+_SUFFIXES = (".service", ".timer", ".socket", ".target", ".path", ".mount", ".slice")
+_FIRST_PID = 800
+
+
+def full_name(name: str) -> str:
+    """`kubelet` is short for `kubelet.service`."""
+    return name if name.endswith(_SUFFIXES) else f"{name}.service"
+
+
+def text(machine: Machine, unit: str) -> tuple[str, str] | None:
+    """Path and text of a unit file, None when the unit does not exist."""
+    for folder in UNIT_DIRECTORIES:
+        own = machine.read_text(f"{folder}/{unit}")
+        if own is not None:
+            return f"{folder}/{unit}", own
+    if not _is_installed(machine, unit):
+        return None
+    built_in = (
+        f"[Unit]\nDescription={DESCRIPTIONS[unit]}\n\n"
+        f"[Service]\nExecStart={PROGRAMS[unit]}\nRestart=always\n\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+    return f"/usr/lib/systemd/system/{unit}", built_in
+
+
+def drop_ins(machine: Machine, unit: str) -> list[tuple[str, str]]:
+    """Path and text of the unit's drop-ins, in the order in which they apply."""
+    folder = f"{UNIT_DIRECTORY}/{unit}.d"
+    real = machine.path(folder)
+    if not real.is_dir():
+        return []
+    names = sorted(entry.name for entry in real.iterdir() if entry.name.endswith(".conf"))
+    return [(f"{folder}/{name}", machine.read_text(f"{folder}/{name}") or "") for name in names]
+
+
+def option(unit_text: str, section: str, key: str) -> str | None:
+    """The last value of a key in a section of a unit file."""
+    current, value = "", None
+    for line in unit_text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("["):
+            current = stripped.strip("[]")
+        elif current == section and stripped.startswith(f"{key}="):
+            value = stripped.partition("=")[2].strip()
+    return value
+
+
+def known(machine: Machine) -> list[str]:
+    """The names of all units, sorted."""
+    own: set[str] = set()
+    for folder in UNIT_DIRECTORIES:
+        real = machine.path(folder)
+        own |= {entry.name for entry in real.iterdir()} if real.is_dir() else set()
+    built_in = {unit for unit in DESCRIPTIONS if _is_installed(machine, unit)}
+    return sorted(built_in | {name for name in own if name.endswith(_SUFFIXES)})
+
+
+def _is_installed(machine: Machine, unit: str) -> bool:
+    if unit not in DESCRIPTIONS:
+        return False
+    return not PACKAGES[unit] or any(map(machine.has_package, PACKAGES[unit]))
+
+
+def has_program(machine: Machine, unit: str) -> bool:
+    """Whether the unit has a file of its own, so that what it says is really run."""
+    found = text(machine, unit)
+    return found is not None and found[0].startswith(UNIT_DIRECTORIES)
+
+
+def values(machine: Machine, unit: str, section: str, key: str) -> list[str]:
+    """All values of a key, drop-ins included; an empty one takes those before it away."""
+    found: list[str] = []
+    own = text(machine, unit)
+    for _, content in [*([own] if own else []), *drop_ins(machine, unit)]:
+        current = ""
+        for line in content.splitlines():
+            stripped = line.strip()
+            if stripped.startswith("["):
+                current = stripped.strip("[]")
+            elif current == section and stripped.startswith(f"{key}="):
+                said = stripped.partition("=")[2].strip()
+                found = [*found, said] if said else []
+    return found
+
+
+def value(machine: Machine, unit: str, section: str, key: str) -> str | None:
+    """The value of a key that counts."""
+    found = values(machine, unit, section, key)
+    return found[-1] if found else None
+
+
+def words(machine: Machine, unit: str, section: str, key: str) -> list[str]:
+    """All words of all values of a key."""
+    return [word for said in values(machine, unit, section, key) for word in said.split()]
+
+
+def commands(machine: Machine, unit: str, key: str) -> list[str]:
+    """The command lines of a service, in order."""
+    return values(machine, unit, "Service", key)
+
+
+def kind(machine: Machine, unit: str) -> str:
+    """`Type=` of a service."""
+    return value(machine, unit, "Service", "Type") or "simple"
+
+
+def boot_order(machine: Machine) -> list[str]:
+    """Enabled units with a file of their own or brought along, what comes `Before=` others first."""
+    enabled = [unit for unit in known(machine) if state(machine, unit)["enabled"]]
+    later: dict[str, set[str]] = {unit: set() for unit in enabled}
+    for unit in enabled:
+        later[unit] |= {n for n in words(machine, unit, "Unit", "After") if n in later}
+        for name in words(machine, unit, "Unit", "Before"):
+            if name in later:
+                later[name].add(unit)
+    ordered: list[str] = []
+    while len(ordered) < len(enabled):
+        rest = [unit for unit in enabled if unit not in ordered]
+        free = [unit for unit in rest if not later[unit] - set(ordered)]
+        ordered.append((free or rest)[0])  # a circle is cut somewhere, as systemd does
+    return ordered
+
+
+def log_path(machine: Machine, unit: str) -> Path:
+    """Where the output of a unit's processes goes."""
+    folder = machine.path("/var/log/units")
+    folder.mkdir(exist_ok=True)
+    return folder / f"{unit}.log"
+
+
+def log(machine: Machine, unit: str, line: str) -> None:
+    """A line of systemd's own about a unit."""
+    with log_path(machine, unit).open("a") as file:
+        file.write(f"systemd[1]: {unit}: {line}\n")
+
+
+def state(machine: Machine, unit: str) -> dict[str, Any]:
+    """What is remembered of a unit; a machine that just booted runs those it came with."""
+    units = machine.state.setdefault("units", {})
+    if unit not in units:
+        # The package of the fabric manager leaves it to its owner to enable it.
+        by_hand = unit == FABRIC_MANAGER and machine.board.runs_the_driver
+        ours = unit in DESCRIPTIONS and not by_hand
+        units[unit] = {
+            "active": "active" if ours else "inactive",
+            "enabled": ours,
+            "pid": _next_pid(machine) if ours else 0,
+            "since": time.time(),
+            "starts": 0,
+            "result": "success",
+            "loaded": signature(machine, unit),
+        }
+    entry: dict[str, Any] = units[unit]
+    return entry
+
+
+def is_active(machine: Machine, unit: str) -> bool:
+    """Whether a unit runs."""
+    return bool(state(machine, unit)["active"] == "active")
+
+
+def signature(machine: Machine, unit: str) -> str:
+    """Tells whether the unit's files changed since systemd last read them."""
+    found = text(machine, unit)
+    parts = [*([found] if found else []), *drop_ins(machine, unit)]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def needs_reload(machine: Machine, unit: str) -> bool:
+    """Whether the files on disk differ from what systemd knows."""
+    return bool(state(machine, unit)["loaded"] != signature(machine, unit))
+
+
+def reload(machine: Machine) -> None:
+    """`daemon-reload`."""
+    for unit in known(machine):
+        state(machine, unit)["loaded"] = signature(machine, unit)
+    machine.note("unit", action="daemon-reload")
+
+
+def start(machine: Machine, unit: str, faults: Faults, *, action: str) -> bool:
+    """Start a unit, or start it again; False when it fails, as a real one does on a bad file."""
+    entry = state(machine, unit)
+    problem = start_problem(machine, unit)
+    entry["since"] = time.time()
+    if problem is not None:
+        entry["active"], entry["pid"] = "failed", 0
+        log(machine, unit, problem)
+        machine.note("unit", action=action, unit=unit, failed=problem)
+        return False
+    started(machine, unit, action)
+    if unit == FABRIC_MANAGER and machine.board.passes_gpus_on:
+        Fabric(machine, faults).started()
+    return True
+
+
+def started(machine: Machine, unit: str, action: str | None) -> None:
+    """A unit is up; a `oneshot` without RemainAfterExit has ended already."""
+    entry = state(machine, unit)
+    once = kind(machine, unit) == "oneshot"
+    stays = value(machine, unit, "Service", "RemainAfterExit") in _TRUE
+    entry["active"] = "inactive" if once and not stays else "active"
+    entry["pid"] = 0 if once else _next_pid(machine)
+    entry["since"], entry["result"] = time.time(), "success"
+    entry["starts"] += 1
+    if action is not None:
+        log(machine, unit, "Finished." if once else "Started.")
+        machine.note("unit", action=action, unit=unit)
+
+
+def activating(machine: Machine, unit: str) -> None:
+    """A unit was started and has not said yet that it is up."""
+    entry = state(machine, unit)
+    entry["active"], entry["since"] = "activating", time.time()
+
+
+def failed(machine: Machine, unit: str, why: str, action: str) -> None:
+    """A unit did not come up, or ended with an error."""
+    entry = state(machine, unit)
+    entry["active"], entry["pid"], entry["since"] = "failed", 0, time.time()
+    entry["result"] = "exit-code"
+    log(machine, unit, f"Failed with result 'exit-code' ({why}).")
+    machine.note("unit", action=action, unit=unit, failed=why)
+
+
+def ended(machine: Machine, unit: str) -> None:
+    """A service ended by itself, without an error."""
+    entry = state(machine, unit)
+    entry["active"], entry["pid"], entry["since"] = "inactive", 0, time.time()
+    log(machine, unit, "Deactivated successfully.")
+
+
+def rebooted(machine: Machine) -> None:
+    """Nothing runs any more; what is enabled stays so, and all files are read anew."""
+    for unit, entry in machine.state.get("units", {}).items():
+        entry["active"], entry["pid"], entry["loaded"] = "inactive", 0, signature(machine, unit)
+    machine.path("/var/log/units").mkdir(exist_ok=True)
+    for file in machine.path("/var/log/units").iterdir():
+        file.unlink()
+
+
+_TRUE = {"yes", "true", "1", "on"}
+
+
+def stop(machine: Machine, unit: str) -> None:
+    """Stop a unit."""
+    entry = state(machine, unit)
+    entry["active"], entry["pid"], entry["since"] = "inactive", 0, time.time()
+    machine.note("unit", action="stop", unit=unit)
+
+
+def _next_pid(machine: Machine) -> int:
+    machine.state["last_pid"] = machine.state.get("last_pid", _FIRST_PID) + 1
+    return int(machine.state["last_pid"])
