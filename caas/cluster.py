@@ -13,9 +13,8 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -78,6 +77,10 @@ class ConflictError(ClusterError):
     """Somebody else changed or made the object first, or owns a field (status 409)."""
 
 
+class NotFoundError(ClusterError):
+    """There is no such object, or no such kind (status 404)."""
+
+
 class Event(NamedTuple):
     """A change. `SYNC` says that what came before is all there is; its object is the list's metadata."""
 
@@ -127,12 +130,7 @@ class Cluster:
             kube_config._cleanup_temp_files()  # type: ignore[no-untyped-call]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
     @property
@@ -142,12 +140,9 @@ class Cluster:
 
     async def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Object | None:
         """The object, or None if it or its kind does not exist."""
-        try:
+        with suppress(NotFoundError):
             return await self._ask("GET", object_path(kind, namespace, name))
-        except ClusterError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
+        return None
 
     async def list(
         self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
@@ -156,13 +151,10 @@ class Cluster:
 
         None if the kind does not exist.
         """
-        try:
+        with suppress(NotFoundError):
             items, _ = await self._listed(kind, namespace, _selectors(labels, fields))
-        except ClusterError as error:
-            if error.status == _NOT_FOUND:
-                return []
-            raise
-        return items
+            return items
+        return []
 
     async def create(
         self, kind: ObjectKind, body: Body, *, manager: str = "", dry_run: bool = False
@@ -219,11 +211,8 @@ class Cluster:
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        try:
+        with suppress(NotFoundError):
             await self._ask("DELETE", object_path(kind, namespace, name), body=options)
-        except ClusterError as error:
-            if error.status != _NOT_FOUND:
-                raise
 
     async def pod_log(
         self,
@@ -492,7 +481,7 @@ def _decoded(text: bytes) -> Object:
 
 def _refused(method: str, path: str, status: int, answer: Body) -> ClusterError:
     said = str(answer.get("message") or "no reason given")
-    kind = ConflictError if status == _CONFLICT else ClusterError
+    kind = {_CONFLICT: ConflictError, _NOT_FOUND: NotFoundError}.get(status, ClusterError)
     message = f"the API server refused {method} {path} with {status}: {said}"
     return kind(message, status=status, reason=str(answer.get("reason") or ""))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -21,12 +20,8 @@ async def _nothing() -> str | None:
 class Health:
     """Answers on one address, for as long as it is entered; `OSError` when that cannot be had.
 
-    Args:
-        address: to listen on.
-        port: 0 chooses a free one.
-        registry: the program's metrics.
-        waits_for: what it needs before it does its work, or could begin at once; None: nothing.
-        broken: what it will not recover from without a restart; None: nothing.
+    Port 0 chooses a free one. `waits_for` is what the program needs before it does its work, or could begin
+    at once; `broken` what it will not recover from without a restart.
     """
 
     def __init__(
@@ -38,15 +33,21 @@ class Health:
         *,
         broken: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._address = address
-        self._port = port
-        self._registry = registry
-        self._waits_for = waits_for
-        self._broken = broken
+        async def healthz(_: web.Request) -> web.Response:
+            return _answer(broken())
+
+        async def readyz(_: web.Request) -> web.Response:
+            return _answer(await waits_for())
+
+        async def exposed(_: web.Request) -> web.Response:
+            text, content_type = metrics.exposition(registry)
+            return web.Response(body=text, headers={"Content-Type": content_type})
+
         app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", healthz)
+        app.router.add_get("/readyz", readyz)
+        app.router.add_get("/metrics", exposed)
+        self._where = address, port
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
 
     @property
@@ -57,29 +58,14 @@ class Health:
     async def __aenter__(self) -> Self:
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._address, self._port).start()
+            await web.TCPSite(self._runner, *self._where).start()
         except BaseException:
             await self._runner.cleanup()
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return _answer(self._broken())
-
-    async def _readyz(self, _: web.Request) -> web.Response:
-        return _answer(await self._waits_for())
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        text, content_type = metrics.exposition(self._registry)
-        return web.Response(body=text, headers={"Content-Type": content_type})
 
 
 def _answer(wrong: str | None) -> web.Response:

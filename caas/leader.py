@@ -13,6 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,8 +29,6 @@ VALID_SECONDS = 10.0
 RENEW_SECONDS = 2.0
 _LOG = logging.getLogger(__name__)
 
-Clock = Callable[[], float]
-
 
 class NotLeadingError(Exception):
     """This copy does not lead (any more), and must not act."""
@@ -40,66 +39,54 @@ def clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@dataclass
 class Leader:
     """One copy's part in the election."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        name: str,
-        identity: str,
-        *,
-        duration: float = DURATION_SECONDS,
-        valid: float = VALID_SECONDS,
-        renew: float = RENEW_SECONDS,
-        clock: Clock = clock,
-    ) -> None:
-        if not renew < valid < duration:
+    cluster: Cluster
+    namespace: str
+    name: str
+    identity: str
+    _: KW_ONLY
+    duration: float = DURATION_SECONDS
+    valid: float = VALID_SECONDS
+    renew: float = RENEW_SECONDS
+    clock: Callable[[], float] = clock
+    _body: dict[str, Any] | None = None
+    _seen: tuple[str, float] | None = None
+    _until: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        if not self.renew < self.valid < self.duration:
             raise ValueError(
                 "renewal must be more often than validity, which must end before others begin"
             )
-        self.identity = identity
-        self._cluster = cluster
-        self._namespace = namespace
-        self._name = name
-        self._duration = duration
-        self._valid = valid
-        self._renew = renew
-        self._clock = clock
-        self._body: dict[str, Any] | None = None
-        self._seen: tuple[str, float] | None = None
-        self._until = float("-inf")
 
     @property
     def leads(self) -> bool:
         """Whether this copy may act at this moment."""
-        return self._clock() < self._until
+        return self.clock() < self._until
 
     def check(self) -> None:
-        """Do nothing if this copy leads.
-
-        Raises:
-            NotLeadingError: it does not.
-        """
+        """`NotLeadingError` unless this copy leads."""
         if not self.leads:
             raise NotLeadingError(f"{self.identity} does not lead")
 
     async def acquire(self) -> None:
         """Wait until this copy leads."""
         while not await self._try():
-            await asyncio.sleep(self._renew * random.uniform(0.75, 1.25))  # noqa: S311
+            await asyncio.sleep(self.renew * random.uniform(0.75, 1.25))  # noqa: S311
         _LOG.info("leading", extra={"fields": {"identity": self.identity}})
 
     async def keep(self) -> None:
         """Renew until leadership is lost, then return. Whoever called must stop acting at once."""
         while True:
-            left = self._until - self._clock()
+            left = self._until - self.clock()
             if left <= 0:
                 break
-            await asyncio.sleep(min(self._renew, left))
+            await asyncio.sleep(min(self.renew, left))
             try:
-                async with asyncio.timeout(max(0.0, self._until - self._clock())):
+                async with asyncio.timeout(max(0.0, self._until - self.clock())):
                     if not await self._try():
                         break
             except TimeoutError:
@@ -120,12 +107,12 @@ class Leader:
 
     async def _try(self) -> bool:
         """Renew, or take over if nobody leads; whether this copy leads. Errors leave things as they are."""
-        asked = self._clock()
+        asked = self.clock()
         try:
-            body = await self._cluster.get(LEASE, self._name, self._namespace)
+            body = await self.cluster.get(LEASE, self.name, self.namespace)
             if body is None:
-                self._body = await self._cluster.create(LEASE, self._record({}, None))
-                self._until = asked + self._valid
+                self._body = await self.cluster.create(LEASE, self._record({}, None))
+                self._until = asked + self.valid
                 return True
             if not self._may_take(body):
                 self._until = float("-inf")
@@ -138,7 +125,7 @@ class Leader:
             _LOG.warning("leader election: %s", error)
             return self.leads
         # Counted from before the request: that it was granted later does not make it last longer.
-        self._until = asked + self._valid
+        self._until = asked + self.valid
         return self.leads
 
     def _may_take(self, body: Mapping[str, Any]) -> bool:
@@ -149,12 +136,12 @@ class Leader:
             return True
         # Somebody else's, or our own writing that came too late: waited for as anybody's.
         version = body["metadata"]["resourceVersion"]
-        now = self._clock()
+        now = self.clock()
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, now)
             return False
         stated = float((body.get("spec") or {}).get("leaseDurationSeconds") or 0)
-        return now - self._seen[1] >= max(stated, self._duration)
+        return now - self._seen[1] >= max(stated, self.duration)
 
     def _record(
         self, metadata: Mapping[str, Any], before: Mapping[str, Any] | None
@@ -164,26 +151,20 @@ class Leader:
         if spec.get("holderIdentity") != self.identity:
             transitions = int(spec.get("leaseTransitions") or 0) + 1
             spec |= {"acquireTime": now, "leaseTransitions": transitions}
+        spec |= {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self.duration)),
+            "renewTime": now,
+        }
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": {**metadata, "name": self._name, "namespace": self._namespace},
-            "spec": spec
-            | {
-                "holderIdentity": self.identity,
-                "leaseDurationSeconds": max(1, round(self._duration)),
-                "renewTime": now,
-            },
+            "metadata": {**metadata, "name": self.name, "namespace": self.namespace},
+            "spec": spec,
         }
 
     async def _replace(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Compare and swap: a patch that names the version it replaces."""
-        return await self._cluster.patch(
-            LEASE,
-            self._name,
-            self._namespace,
-            {
-                "metadata": {"resourceVersion": body["metadata"]["resourceVersion"]},
-                "spec": body["spec"],
-            },
-        )
+        version = {"resourceVersion": body["metadata"]["resourceVersion"]}
+        patch = {"metadata": version, "spec": body["spec"]}
+        return await self.cluster.patch(LEASE, self.name, self.namespace, patch)

@@ -10,6 +10,7 @@ the leading one sees; one that stops leading ends.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from prometheus_client import (
@@ -37,6 +38,9 @@ DEVICE_PLUGIN: Final = CollectorRegistry()
 
 for _registry in (CONTROLLERS, API, DEVICE_PLUGIN):
     ProcessCollector(registry=_registry)
+_counter = partial(Counter, registry=CONTROLLERS)
+_gauge = partial(Gauge, registry=CONTROLLERS)
+_histogram = partial(Histogram, registry=CONTROLLERS)
 
 # A reset takes a second, clearing 80 GiB some minutes; the deadlines of the phases end below half an hour.
 _LEASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800)
@@ -47,92 +51,78 @@ _WAIT_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 72
 _TENANCY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 _REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-LEASES: Final = Gauge(
+LEASES: Final = _gauge(
     "gpu_clusters_leases",
     "GPUs by phase of their lease and by host.",
     ("phase", "host"),
-    registry=CONTROLLERS,
 )
-LEASE_TRANSITIONS: Final = Counter(
+LEASE_TRANSITIONS: Final = _counter(
     "gpu_clusters_lease_transitions_total",
     "Changes of a lease's phase.",
     ("from", "to", "host"),
-    registry=CONTROLLERS,
 )
-LEASE_PHASE_SECONDS: Final = Histogram(
+LEASE_PHASE_SECONDS: Final = _histogram(
     "gpu_clusters_lease_phase_seconds",
     "How long a lease was in a phase that it has now left.",
     ("phase",),
     buckets=_LEASE_SECONDS,
-    registry=CONTROLLERS,
 )
-HANDOVER_SECONDS: Final = Histogram(
+HANDOVER_SECONDS: Final = _histogram(
     "gpu_clusters_handover_seconds",
     "From the release of a GPU to its being free again, verified.",
     buckets=_LEASE_SECONDS,
-    registry=CONTROLLERS,
 )
-GRANT_SECONDS: Final = Histogram(
+GRANT_SECONDS: Final = _histogram(
     "gpu_clusters_grant_seconds",
     "From the request for GPUs to their being leased, time in the queue included.",
     buckets=_WAIT_SECONDS,
-    registry=CONTROLLERS,
 )
-QUARANTINED: Final = Counter(
+QUARANTINED: Final = _counter(
     "gpu_clusters_quarantined_total",
     "GPUs that were quarantined, by reason (a word of a fixed set, never a message).",
     ("reason",),
-    registry=CONTROLLERS,
 )
-QUEUE_PODS: Final = Gauge(
+QUEUE_PODS: Final = _gauge(
     "gpu_clusters_queue_pods",
     "Requests that wait for GPUs.",
     ("tenant",),
-    registry=CONTROLLERS,
 )
-QUEUE_WAIT_SECONDS: Final = Gauge(
+QUEUE_WAIT_SECONDS: Final = _gauge(
     "gpu_clusters_queue_wait_seconds",
     "How long the oldest request in the queue has waited; 0 when nothing waits.",
-    registry=CONTROLLERS,
 )
-TENANCIES: Final = Gauge(
+TENANCIES: Final = _gauge(
     "gpu_clusters_tenancies",
     "Tenancies by whether all of their isolation is enforced (ready: true, false).",
     ("ready",),
-    registry=CONTROLLERS,
 )
-TENANCY_READY_SECONDS: Final = Histogram(
+TENANCY_READY_SECONDS: Final = _histogram(
     "gpu_clusters_tenancy_ready_seconds",
     "From the creation of a tenancy, or a change of it, to its isolation being enforced.",
     buckets=_TENANCY_SECONDS,
-    registry=CONTROLLERS,
 )
-CAPACITY_PARTITIONS: Final = Gauge(
+CAPACITY_PARTITIONS: Final = _gauge(
     "gpu_clusters_capacity_partitions",
     "Partitions on offer by size and state: free (every GPU is), unschedulable (so, but the node is "
     "cordoned or away), broken (a GPU is quarantined), busy (anything else). A GPU counts in a "
     "partition of each size.",
     ("size", "state"),
-    registry=CONTROLLERS,
 )
-BOOT_SECONDS: Final = Histogram(
+BOOT_SECONDS: Final = _histogram(
     "gpu_clusters_boot_seconds",
     "From the lease of a container to each step of its start: scheduled (a node has it), sandbox "
     "(its virtual machine runs), started (the container runs).",
     ("phase", "gpus"),
     buckets=_BOOT_SECONDS,
-    registry=CONTROLLERS,
 )
-LATE_STARTS: Final = Counter(
+LATE_STARTS: Final = _counter(
     "gpu_clusters_late_starts_total",
     "Containers that were ended because they had their GPUs and did not start in time.",
-    registry=CONTROLLERS,
 )
-LEADER: Final = Gauge(
+LEADER: Final = _gauge(
     "gpu_clusters_leader",
     "1 for the controllers that lead, 0 for those that stand by.",
     ("identity",),
-    registry=CONTROLLERS,
 )
 API_REQUESTS: Final = Counter(
     "gpu_clusters_api_requests_total",

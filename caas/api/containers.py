@@ -8,7 +8,7 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -59,21 +59,19 @@ class Made:
     replayed: bool
 
 
+@dataclass(eq=False)
 class Containers:
     """Containers of all tenants; every method takes the one that it acts for.
 
     All raise `ProblemError`: the tenant has no tenancy or no such container, or the cluster does not answer.
     """
 
-    def __init__(
-        self, settings: Settings, cluster: Cluster, store: Store, tenancies: Tenancies
-    ) -> None:
-        self._settings = settings
-        self._cluster = cluster
-        self._store = store
-        self._tenancies = tenancies
-        self._being_made: Counter[str] = Counter()
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+    settings: Settings
+    cluster: Cluster
+    store: Store
+    tenancies: Tenancies
+    _being_made: Counter[str] = field(default_factory=Counter)
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def create(self, tenant: str, request: ContainerRequest, key: str | None) -> Made:
         """Make a container, or give the one that was made with the same key.
@@ -87,11 +85,11 @@ class Containers:
         # at the API server, which has each name once.
         lock = self._locks.setdefault(container, asyncio.Lock())
         async with lock:
-            namespace = self._tenancies.of(tenant).namespace
-            before = self._store.pods.get(container, namespace)
+            namespace = self.tenancies.of(tenant).namespace
+            before = self.store.pods.get(container, namespace)
             if before is not None:
                 return Made(self._view(_same(before, request)), replayed=True)
-            tenancy = self._tenancies.usable(tenant)
+            tenancy = self.tenancies.usable(tenant)
             self._check(tenancy, request)
             self._being_made[tenant] += 1
             try:
@@ -103,8 +101,8 @@ class Containers:
 
     async def find(self, tenant: str, container: str) -> dict[str, Any]:
         """The pod of one of the tenant's containers; not found is also what ended or is foreign."""
-        namespace = self._tenancies.of(tenant).namespace
-        found = self._store.pods.get(container, namespace)
+        namespace = self.tenancies.of(tenant).namespace
+        found = self.store.pods.get(container, namespace)
         if found is None and is_dns_label(container):
             # It may have been made a moment ago through another copy of this program.
             found = await self._asked(container, namespace)
@@ -120,25 +118,25 @@ class Containers:
         """What happened to a container."""
         metadata = (await self.find(tenant, container))["metadata"]
         about = f"involvedObject.uid={metadata['uid']}"
-        call = self._cluster.list(EVENT, metadata["namespace"], fields=about)
+        call = self.cluster.list(EVENT, metadata["namespace"], fields=about)
         try:
-            found = await self._store.bounded(call)
+            found = await self.store.bounded(call)
         except ClusterError as error:
             raise cluster_away() from error
-        return history(found, (host.name for host in self._settings.hosts))
+        return history(found, (host.name for host in self.settings.hosts))
 
     def list(self, tenant: str, state: State | None) -> list[ContainerAnswer]:
         """All containers of the tenant, or those in one state, oldest first."""
-        namespace = self._tenancies.of(tenant).namespace
-        pods = (p for p in self._store.pods.within(namespace).values() if _belongs(p, tenant))
+        namespace = self.tenancies.of(tenant).namespace
+        pods = (p for p in self.store.pods.within(namespace).values() if _belongs(p, tenant))
         containers = (self._view(one) for one in pods)
         wanted = (one for one in containers if state is None or one.state is state)
         return sorted(wanted, key=lambda one: (one.created_at, one.id))
 
     def count(self, tenant: str) -> int:
         """How many containers the tenant has, those that are just being made included."""
-        namespace = self._tenancies.of(tenant).namespace
-        return len(self._store.pods.within(namespace)) + self._being_made[tenant]
+        namespace = self.tenancies.of(tenant).namespace
+        return len(self.store.pods.within(namespace)) + self._being_made[tenant]
 
     async def delete(self, tenant: str, container: str) -> ContainerAnswer | None:
         """Begin the end of a container; None if there is none such (any more)."""
@@ -152,12 +150,12 @@ class Containers:
         if not metadata.get("deletionTimestamp"):
             namespace, uid = metadata["namespace"], metadata["uid"]
             try:
-                await self._store.bounded(self._cluster.delete(POD, container, namespace, uid=uid))
+                await self.store.bounded(self.cluster.delete(POD, container, namespace, uid=uid))
             except ClusterError as error:
                 # A conflict: that one is gone, and the name has been given anew.
                 raise _away(error) from error
         ending = {**found, "metadata": {**metadata, "deletionTimestamp": "now"}}
-        self._store.pods.assume(found, ending)
+        self.store.pods.assume(found, ending)
         return self._view(ending)
 
     def _check(self, tenancy: Tenancy, request: ContainerRequest) -> None:
@@ -174,7 +172,7 @@ class Containers:
                 f"{image.allowance(tenancy.images)} (got {request.image})",
                 {"allowed": list(tenancy.images)},
             )
-        most, now = self._settings.api.max_containers, self.count(tenancy.tenant)
+        most, now = self.settings.api.max_containers, self.count(tenancy.tenant)
         if now >= most:
             raise ProblemError(
                 Problem.TOO_MANY_CONTAINERS,
@@ -191,14 +189,14 @@ class Containers:
             container=container,
             tenant=tenancy.tenant,
             namespace=tenancy.namespace,
-            runtime_class=self._settings.runtime_class,
+            runtime_class=self.settings.runtime_class,
             gpu_resource=tenancy.gpu_resource,
-            huge_pages=self._settings.huge_pages,
-            mounts=self._tenancies.mounts(tenancy, request.volumes),
+            huge_pages=self.settings.huge_pages,
+            mounts=self.tenancies.mounts(tenancy, request.volumes),
         )
         for attempt in range(1, _TRIES + 1):
             try:
-                made = await self._store.bounded(self._cluster.create(POD, body))
+                made = await self.store.bounded(self.cluster.create(POD, body))
             except ClusterError as error:
                 if error.reason == "AlreadyExists":
                     before = await self._asked(container, tenancy.namespace)
@@ -215,18 +213,18 @@ class Containers:
                 # Requests that come at once compete for the counters of the quota.
                 await asyncio.sleep(0.02 * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311
             else:
-                self._store.pods.wrote(made)
+                self.store.pods.wrote(made)
                 return Made(self._view(made), replayed=False)
         raise cluster_away()
 
     async def _asked(self, container: str, namespace: str) -> dict[str, Any] | None:
         try:
-            return await self._store.bounded(self._cluster.get(POD, container, namespace))
+            return await self.store.bounded(self.cluster.get(POD, container, namespace))
         except ClusterError as error:
             raise _away(error) from error
 
     def _view(self, found: dict[str, Any]) -> ContainerAnswer:
-        return view(found, self._store.leases_of(found), gpu_resource=self._settings.gpu_resource)
+        return view(found, self.store.leases_of(found), gpu_resource=self.settings.gpu_resource)
 
 
 def _away(error: ClusterError) -> ProblemError:

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
@@ -54,17 +55,15 @@ def client(address: str) -> str:
     return str(ip_network((known, 64), strict=False).network_address)
 
 
+@dataclass(eq=False)
 class RateLimit:
     """A bucket of tokens per caller, filled at a steady rate. Each copy of this program counts for itself."""
 
-    def __init__(
-        self, per_second: float, burst: int, clock: Callable[[], float], *, of: str = "requests"
-    ) -> None:
-        self._rate = per_second
-        self._burst = float(burst)
-        self._clock = clock
-        self._of = of
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+    per_second: float
+    burst: float
+    clock: Callable[[], float]
+    of: str = "requests"
+    _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def spend(self, caller: str) -> None:
         """Take one token.
@@ -72,18 +71,18 @@ class RateLimit:
         Raises:
             ProblemError: there is none; `Retry-After` says when there will be.
         """
-        now = self._clock()
-        tokens, then = self._buckets.get(caller, (self._burst, now))
-        tokens = min(self._burst, tokens + max(0.0, now - then) * self._rate)
+        now = self.clock()
+        tokens, then = self._buckets.get(caller, (self.burst, now))
+        tokens = min(self.burst, tokens + max(0.0, now - then) * self.per_second)
         self._buckets[caller] = (tokens - 1 if tokens >= 1 else tokens, now)
         self._buckets.move_to_end(caller)
         if len(self._buckets) > _MANY:
             self._buckets.popitem(last=False)
         if tokens < 1:
-            seconds = math.ceil((1 - tokens) / self._rate)
+            seconds = math.ceil((1 - tokens) / self.per_second)
             raise retry_after(
                 Problem.RATE,
-                f"at most {self._rate:g} {self._of} per second, {self._burst:g} at once; "
+                f"at most {self.per_second:g} {self.of} per second, {self.burst:g} at once; "
                 f"try again in {seconds} s",
                 seconds,
             )
@@ -122,27 +121,17 @@ class StrangerLimit:
             raise ProblemError(error.problem, error.detail, headers=headers) from None
 
 
+@dataclass(eq=False)
 class Gate:
     """An ASGI application around another one; `stop` ends answers that would go on for long."""
 
-    def __init__(
-        self,
-        app: App,
-        callers: Callers,
-        rate: RateLimit,
-        strangers: StrangerLimit,
-        *,
-        max_body_bytes: int,
-        body_seconds: float = BODY_SECONDS,
-        stop: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.application = app
-        self._callers = callers
-        self._rate = rate
-        self._strangers = strangers
-        self._max_body_bytes = max_body_bytes
-        self._body_seconds = body_seconds
-        self.stop = stop
+    application: App
+    callers: Callers
+    rate: RateLimit
+    strangers: StrangerLimit
+    max_body_bytes: int
+    body_seconds: float = BODY_SECONDS
+    stop: Callable[[], None] = lambda: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the life of the program."""
@@ -189,7 +178,7 @@ class Gate:
         """A caller with a token, at its rate."""
         authorization = exchange.headers.get(b"authorization")
         try:
-            exchange.caller = await self._callers.caller(
+            exchange.caller = await self.callers.caller(
                 None if authorization is None else authorization.decode("latin-1")
             )
         except ProblemError as error:
@@ -197,7 +186,7 @@ class Gate:
                 self._count_stranger(exchange)
             raise
         scope["state"]["caller"] = exchange.caller
-        self._rate.spend(exchange.caller.tenant)
+        self.rate.spend(exchange.caller.tenant)
         kind = exchange.headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         if scope["method"] == "POST" and kind != b"application/json":
             json_please = "send the header `Content-Type: application/json`"
@@ -205,7 +194,7 @@ class Gate:
 
     def _count_stranger(self, exchange: _Exchange) -> None:
         try:
-            self._strangers.spend(exchange.address)
+            self.strangers.spend(exchange.address)
         except ProblemError:
             # Counted in the metrics: a flood must not become a flood of the log.
             exchange.is_logged = False
@@ -213,7 +202,7 @@ class Gate:
 
     async def _body(self, exchange: _Exchange, receive: Receive) -> bytes:
         """The whole body, which is small, or a refusal before it is here."""
-        most = self._max_body_bytes
+        most = self.max_body_bytes
         stated = exchange.headers.get(b"content-length")
         if stated is None and b"transfer-encoding" not in exchange.headers:
             return b""
@@ -222,7 +211,7 @@ class Gate:
         if stated is not None and stated.isdigit() and int(stated) > most:
             raise too_large
         try:
-            async with asyncio.timeout(self._body_seconds):
+            async with asyncio.timeout(self.body_seconds):
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -232,7 +221,7 @@ class Gate:
                     if len(body) > most:
                         raise too_large
         except TimeoutError:
-            late = f"the body did not arrive within {self._body_seconds:g} s"
+            late = f"the body did not arrive within {self.body_seconds:g} s"
             raise ProblemError(Problem.TIMEOUT, late) from None
         return body
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import StreamingResponse
@@ -95,14 +96,14 @@ class LogResponse(StreamingResponse):
             await self._stream.close()
 
 
+@dataclass(eq=False)
 class LogStreams:
     """Every log that is being read."""
 
-    def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._open: Counter[str] = Counter()
-        self._ending = asyncio.Event()
+    cluster: Cluster
+    clock: Callable[[], float]
+    _open: Counter[str] = field(default_factory=Counter)
+    _ending: asyncio.Event = field(default_factory=asyncio.Event)
 
     def end(self) -> None:
         """End all of them; the program is about to stop."""
@@ -127,7 +128,7 @@ class LogStreams:
         if self._open[tenant] >= PER_TENANT:
             most = f"at most {PER_TENANT} logs are read at once"
             raise retry_after(Problem.TOO_MANY_STREAMS, most, 5)
-        source = self._cluster.pod_log(
+        source = self.cluster.pod_log(
             namespace,
             container,
             container=MAIN,
@@ -135,7 +136,7 @@ class LogStreams:
             tail_lines=tail,
             since_seconds=since,
         )
-        seconds = min(LONGEST_SECONDS, max(0.0, expires - self._clock()))
+        seconds = min(LONGEST_SECONDS, max(0.0, expires - self.clock()))
         self._open[tenant] += 1
         stream = LogStream(source, seconds, self._ending, lambda: self._left(tenant))
         try:

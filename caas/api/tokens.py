@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -57,24 +57,23 @@ class KeysUnavailableError(Exception):
     """There are no keys that may still be believed."""
 
 
+@dataclass(eq=False)
 class IssuerKeys:
     """The keys of one issuer by their id."""
 
-    def __init__(self, api: Api, clock: Callable[[], float], fetch: Fetch | None = None) -> None:
-        self._issuer = api.issuer
-        self._url = api.jwks_url
-        self._authority = api.ca_certificate
-        self._clock = clock
-        self._fetch = fetch or self._get
-        self._keys: Keys = {}
-        self._fetched = float("-inf")
-        self._asked = float("-inf")
-        self._one_at_a_time = asyncio.Lock()
+    api: Api
+    clock: Callable[[], float]
+    fetch: Fetch | None = None
+    """Asks for a document; by default over HTTPS."""
+    _keys: Keys = field(default_factory=dict)
+    _fetched: float = float("-inf")
+    _asked: float = float("-inf")
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def known(self) -> bool:
         """Whether there are keys that may be believed."""
-        return self._clock() - self._fetched < STALE_SECONDS
+        return self.clock() - self._fetched < STALE_SECONDS
 
     async def key(self, kid: str | None) -> jwt.PyJWK | None:
         """The key of this id, None if the issuer has none such.
@@ -82,11 +81,11 @@ class IssuerKeys:
         Without an id the issuer's only key is meant, if it has exactly one. `KeysUnavailableError` if the
         issuer has not answered for too long.
         """
-        old = self._clock() - self._fetched >= RENEW_SECONDS
+        old = self.clock() - self._fetched >= RENEW_SECONDS
         if old or (kid is not None and kid not in self._keys):
             await self.renew()
         if not self.known:
-            raise KeysUnavailableError(f"the issuer {self._issuer} gives no keys")
+            raise KeysUnavailableError(f"the issuer {self.api.issuer} gives no keys")
         if kid is None:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(kid)
@@ -96,20 +95,23 @@ class IssuerKeys:
         asked = self._asked
         async with self._one_at_a_time:
             # Whoever waited here gets what the one before has fetched.
-            if self._asked != asked or self._clock() - self._asked < AGAIN_SECONDS:
+            if self._asked != asked or self.clock() - self._asked < AGAIN_SECONDS:
                 return
-            self._asked = self._clock()
+            self._asked = self.clock()
+            fetch = self.fetch or self._get
             try:
-                self._keys = _usable(await self._fetch(self._url or await self._discovered()))
-                self._fetched = self._clock()
+                self._keys = _usable(
+                    await fetch(self.api.jwks_url or await self._discovered(fetch))
+                )
+                self._fetched = self.clock()
             except (httpx.HTTPError, OSError, ValueError) as error:
                 _log.warning("the issuer's keys cannot be renewed: %s", error)
 
-    async def _discovered(self) -> str:
-        where = self._issuer.rstrip("/") + "/.well-known/openid-configuration"
-        said = await self._fetch(where)
-        if not isinstance(said, dict) or said.get("issuer") != self._issuer:
-            raise ValueError(f"{where} is not the configuration of {self._issuer}")
+    async def _discovered(self, fetch: Fetch) -> str:
+        where = self.api.issuer.rstrip("/") + "/.well-known/openid-configuration"
+        said = await fetch(where)
+        if not isinstance(said, dict) or said.get("issuer") != self.api.issuer:
+            raise ValueError(f"{where} is not the configuration of {self.api.issuer}")
         url = said.get("jwks_uri")
         if not isinstance(url, str):
             raise ValueError(f"{where} names no jwks_uri")  # noqa: TRY004
@@ -119,7 +121,7 @@ class IssuerKeys:
         parts = urlsplit(url)
         if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
             raise ValueError(f"{url} must be https: whoever changes keys on the way is everybody")
-        trust = ssl.create_default_context(cadata=self._authority)
+        trust = ssl.create_default_context(cadata=self.api.ca_certificate)
         async with (
             httpx.AsyncClient(verify=trust, timeout=_FETCH_SECONDS, trust_env=False) as client,
             client.stream("GET", url, headers={"Accept": "application/json"}) as answer,
@@ -162,13 +164,13 @@ class Caller:
     expires: float
 
 
+@dataclass(frozen=True, slots=True)
 class Callers:
     """Checks tokens of one issuer."""
 
-    def __init__(self, api: Api, keys: IssuerKeys, clock: Callable[[], float]) -> None:
-        self._api = api
-        self._keys = keys
-        self._clock = clock
+    api: Api
+    keys: IssuerKeys
+    clock: Callable[[], float]
 
     async def caller(self, authorization: str | None) -> Caller:
         """The caller that the header field `Authorization` proves.
@@ -183,7 +185,7 @@ class Callers:
         if scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
             raise unauthenticated("the header must be `Authorization: Bearer <token>`")
         claims = await self._claims(token)
-        claim = self._api.tenant_claim
+        claim = self.api.tenant_claim
         tenant = claims.get(claim)
         if not isinstance(tenant, str) or not is_dns_label(tenant):
             raise ProblemError(Problem.NO_TENANCY, f"the token's claim `{claim}` names no tenant")
@@ -201,7 +203,7 @@ class Callers:
         if "crit" in header or not isinstance(kind, str) or kind.lower() not in _TYPES:
             raise unauthenticated("the token is no access token")
         try:
-            key = await self._keys.key(header.get("kid"))
+            key = await self.keys.key(header.get("kid"))
         except KeysUnavailableError:
             away = "the issuer of tokens does not answer; try again"
             raise retry_after(Problem.KEYS_AWAY, away, 10) from None
@@ -218,8 +220,8 @@ class Callers:
             token,
             key,
             algorithms=[str(key.algorithm_name)],
-            audience=self._api.audience,
-            issuer=self._api.issuer,
+            audience=self.api.audience,
+            issuer=self.api.issuer,
             # Times are compared below, with this program's clock.
             options={
                 "require": ["exp", "iss", "aud"],
@@ -228,7 +230,7 @@ class Callers:
                 "verify_iat": False,
             },
         )
-        now = self._clock()
+        now = self.clock()
         if now >= _time(claims, "exp") + LEEWAY_SECONDS:
             raise jwt.ExpiredSignatureError
         begins = [_time(claims, name) for name in ("nbf", "iat") if name in claims]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from caas.cluster import Cluster, ClusterError, ConflictError, Object
@@ -52,24 +52,17 @@ class Waiting:
     """After how many seconds to look; None if a watch will tell."""
 
 
+@dataclass(eq=False)
 class Children:
     """Applies under one field manager, by force: what a Tenancy says is nobody else's to say."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        view: TenancyView,
-        network: Network,
-        accounts: Accounts,
-        manager: str,
-    ) -> None:
-        self._cluster = cluster
-        self._accounts = accounts
-        self._view = view
-        self._network = network
-        self._manager = manager
-        # By object: what was applied last, and what the server made of it.
-        self._settled: dict[_Key, tuple[Object, Object]] = {}
+    cluster: Cluster
+    view: TenancyView
+    network: Network
+    accounts: Accounts
+    manager: str
+    _settled: dict[_Key, tuple[Object, Object]] = field(default_factory=dict)
+    """By object: what was applied last, and what the server made of it."""
 
     async def ensure(self, spec: TenancySpec, uid: str | None) -> Finding | None:
         """Everything as it must be, or why nothing can be done.
@@ -80,7 +73,7 @@ class Children:
         fault = await self._home(spec, uid)
         if fault is not None:
             return fault
-        wanted = tenancy_objects.inside(spec, self._network)
+        wanted = tenancy_objects.inside(spec, self.network)
         await self._grant(spec)
         await _all([self._put_granted(child) for child in wanted])
         await _all(self._stale(spec, wanted))
@@ -94,10 +87,10 @@ class Children:
         finalizers = tenancy["metadata"].get("finalizers") or ()
         if FINALIZER not in finalizers:
             return None
-        phases = awaited(spec.tenant, await _leases(self._cluster, self._view))
+        phases = awaited(spec.tenant, await _leases(self.cluster, self.view))
         leases = tuple(phases)
         # A namespace of the same name that is not the tenant's is left alone.
-        home = await self._cluster.get(NAMESPACE, spec.namespace)
+        home = await self.cluster.get(NAMESPACE, spec.namespace)
         ours = home if home and is_ours(home, spec.tenant) else None
         if ours and not ours["metadata"].get("deletionTimestamp"):
             if not await self._closed(spec):
@@ -112,7 +105,7 @@ class Children:
             again = NAMESPACE_SECONDS
             if not ours["metadata"].get("deletionTimestamp"):
                 uid = ours["metadata"]["uid"]
-                await self._cluster.delete(NAMESPACE, spec.namespace, uid=uid)
+                await self.cluster.delete(NAMESPACE, spec.namespace, uid=uid)
                 again = 0.5
             return Waiting("NamespaceEnding", remains(ours), (), again)
         await self.finalized(tenancy, [name for name in finalizers if name != FINALIZER])
@@ -123,44 +116,44 @@ class Children:
         metadata = tenancy["metadata"]
         identity = {key: metadata[key] for key in ("uid", "resourceVersion")}
         patch = {"metadata": {**identity, "finalizers": list(finalizers)}}
-        return await self._cluster.patch(TENANCY, metadata["name"], "", patch)
+        return await self.cluster.patch(TENANCY, metadata["name"], "", patch)
 
     async def _closed(self, spec: TenancySpec) -> bool:
         """Let no new pod in; whether that is enforced."""
         await self._grant(spec)
-        for child in tenancy_objects.inside(spec, self._network, closing=True):
+        for child in tenancy_objects.inside(spec, self.network, closing=True):
             if child.kind == RESOURCE_QUOTA:
                 await self._put_granted(child)
-        quota = await self._cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace)
+        quota = await self.cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace)
         enforced = ((quota or {}).get("status") or {}).get("hard") or {}
         return bool(enforced.get("pods") == "0")
 
     async def _end_pods(self, namespace: str) -> int:
         """How many pods are still there; all of them have been told to end."""
-        pods = await self._cluster.list(POD, namespace)
+        pods = await self.cluster.list(POD, namespace)
         for pod in pods:
             metadata = pod["metadata"]
             if not metadata.get("deletionTimestamp"):
                 uid = metadata["uid"]
-                await self._cluster.delete(POD, metadata["name"], namespace, uid=uid)
+                await self.cluster.delete(POD, metadata["name"], namespace, uid=uid)
         return len(pods)
 
     async def _grant(self, spec: TenancySpec) -> None:
         """Bind the roles of the API and of this program, without which neither may do anything here."""
-        mirror = self._view.children[ROLE_BINDING]
-        for child in tenancy_objects.roles(spec, self._accounts):
+        mirror = self.view.children[ROLE_BINDING]
+        for child in tenancy_objects.roles(spec, self.accounts):
             live = mirror.get(child.name, spec.namespace)
             if live is not None and live["roleRef"] != child.body["roleRef"]:
                 # Kubernetes never changes the role of a binding.
                 uid = live["metadata"]["uid"]
-                await self._cluster.delete(ROLE_BINDING, child.name, spec.namespace, uid=uid)
+                await self.cluster.delete(ROLE_BINDING, child.name, spec.namespace, uid=uid)
             await self._put(child, mirror)
 
     async def _put_granted(self, child: Child) -> None:
         deadline = time.monotonic() + GRANT_SECONDS
         while True:
             try:
-                return await self._put(child, self._view.children[child.kind])
+                return await self._put(child, self.view.children[child.kind])
             except ClusterError as error:
                 if not error.ungranted or time.monotonic() >= deadline:
                     raise
@@ -168,21 +161,21 @@ class Children:
 
     async def _home(self, spec: TenancySpec, uid: str | None) -> Finding | None:
         child = tenancy_objects.home(spec)
-        live = self._view.namespaces.get(child.name)
+        live = self.view.namespaces.get(child.name)
         if live is None:
             try:
-                live = await self._cluster.create(NAMESPACE, child.body, manager=self._manager)
+                live = await self.cluster.create(NAMESPACE, child.body, manager=self.manager)
             except ConflictError:
-                live = await self._cluster.get(NAMESPACE, child.name)
+                live = await self.cluster.get(NAMESPACE, child.name)
             if live is None:
                 return Finding("tenancy.terminating", f"namespace {child.name} is just going")
-            self._view.namespaces.wrote(live)
+            self.view.namespaces.wrote(live)
         # One whose label was taken away is still ours.
         if not is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
             return tenancy_objects.foreign(spec)
         if live["metadata"].get("deletionTimestamp"):
             return Finding("tenancy.terminating", remains(live))
-        await self._put(child, self._view.namespaces)
+        await self._put(child, self.view.namespaces)
         return None
 
     async def _put(self, child: Child, mirror: Mirror) -> None:
@@ -198,26 +191,26 @@ class Children:
         new = live is None and child.kind != SERVICE_ACCOUNT
         found = await (self._made(child) if new else self._applied(child))
         if foreign := tenancy_objects.foreign_fields(child.body, found):
-            found = await self._cluster.patch(child.kind, child.name, namespace, foreign)
+            found = await self.cluster.patch(child.kind, child.name, namespace, foreign)
         self._settled[key] = (dict(child.body), found)
         mirror.wrote(found)
 
     async def _made(self, child: Child) -> Object:
         try:
-            return await self._cluster.create(child.kind, child.body, manager=self._manager)
+            return await self.cluster.create(child.kind, child.body, manager=self.manager)
         except ConflictError:
             return await self._applied(child)
 
     async def _applied(self, child: Child) -> Object:
-        return await self._cluster.apply(child.kind, child.body, manager=self._manager)
+        return await self.cluster.apply(child.kind, child.body, manager=self.manager)
 
     def _stale(self, spec: TenancySpec, wanted: Sequence[Child]) -> list[Awaitable[None]]:
         """Deletions of what an earlier spec wanted."""
         names = {(child.kind, child.name) for child in wanted}
         return [
-            self._cluster.delete(kind, name, spec.namespace, uid=live["metadata"]["uid"])
+            self.cluster.delete(kind, name, spec.namespace, uid=live["metadata"]["uid"])
             for kind in (RESOURCE_QUOTA, NETWORK_POLICY)
-            for name, live in self._view.children[kind].within(spec.namespace).items()
+            for name, live in self.view.children[kind].within(spec.namespace).items()
             if (kind, name) not in names
             and live["metadata"]["labels"].get(MANAGED_LABEL) == tenancy_objects.MANAGER
         ]

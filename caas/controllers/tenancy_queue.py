@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0
@@ -24,6 +25,7 @@ class Failed(Exception):  # noqa: N818
     """A step that has said why in the object's status, and is to be repeated later and later."""
 
 
+@dataclass(eq=False)
 class WorkQueue:
     """A name that is added again while it is being looked at is looked at once more afterwards.
 
@@ -31,19 +33,18 @@ class WorkQueue:
     been begun, instead of all at the end.
     """
 
-    def __init__(self, step: Step, *, workers: int, begun_at_once: int = 1_000_000) -> None:
-        self._step = step
-        self._count = workers
-        self._begun_at_once = begun_at_once
-        self._held: deque[str] = deque()
-        self._begun: dict[str, asyncio.TimerHandle] = {}
-        self._ready: asyncio.PriorityQueue[tuple[int, str]] = asyncio.PriorityQueue()
-        self._turns = 0
-        self._waiting: set[str] = set()
-        self._busy: set[str] = set()
-        self._again: set[str] = set()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._failures: dict[str, int] = {}
+    step: Step
+    workers: int
+    begun_at_once: int = 1_000_000
+    _held: deque[str] = field(default_factory=deque)
+    _begun: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    _ready: asyncio.PriorityQueue[tuple[int, str]] = field(default_factory=asyncio.PriorityQueue)
+    _turns: int = 0
+    _waiting: set[str] = field(default_factory=set)
+    _busy: set[str] = field(default_factory=set)
+    _again: set[str] = field(default_factory=set)
+    _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    _failures: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str, *, new: bool = False) -> None:
         """Look at it as soon as a worker is free.
@@ -79,7 +80,7 @@ class WorkQueue:
         """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._count):
+                for _ in range(self.workers):
                     group.create_task(self._work())
         finally:
             for timer in (*self._timers.values(), *self._begun.values()):
@@ -89,7 +90,7 @@ class WorkQueue:
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._held and len(self._begun) < self._begun_at_once:
+        while self._held and len(self._begun) < self.begun_at_once:
             name = self._held.popleft()
             self._begun[name] = loop.call_later(BEGUN_SECONDS, self.settled, name)
             self._put(name, 0)
@@ -115,7 +116,7 @@ class WorkQueue:
 
     async def _tried(self, name: str) -> float | None:
         try:
-            pause = await self._step(name)
+            pause = await self.step(name)
         except Failed as error:
             _log.warning("%s: %s", name, error)
         except Exception:  # noqa: BLE001 - the fault of one must not end the work on all others
@@ -124,6 +125,6 @@ class WorkQueue:
             self._failures.pop(name, None)
             return pause
         self.settled(name)
-        failures = self._failures[name] = self._failures.get(name, 0) + 1
-        pause = min(FIRST_PAUSE_SECONDS * 2.0**failures, LONGEST_PAUSE_SECONDS)
+        self._failures[name] += 1
+        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** self._failures[name], LONGEST_PAUSE_SECONDS)
         return pause * random.uniform(0.75, 1.25)  # noqa: S311

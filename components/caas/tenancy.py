@@ -141,7 +141,7 @@ class Tenant(pulumi.ComponentResource):
             tenant=tenant,
             namespace=namespace,
             spec=spec,
-            adopt=args.adopt,
+            adopt=args.adopt or None,
             opts=child,
         )
         if args.registry_credentials is not None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pulumi
 
 from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
-from gpuclusters.providers.resource import Resource
+from gpuclusters.providers.resource import ModelResource
 from gpuclusters.tenancy import cluster as reconcile_tenancy
-from gpuclusters.tenancy.cluster import DEFAULT_TIMEOUT_SECONDS, TenancyInputs
+from gpuclusters.tenancy.cluster import TenancyInputs
 
 if TYPE_CHECKING:
     from gpuclusters.kube.objects import KubernetesObjects
@@ -69,45 +69,13 @@ def _outputs(judgement: reconcile_tenancy.Judgement) -> Properties:
     }
 
 
-class TenancyPolicy(Resource, module="gpu", name="TenancyPolicy"):
+class TenancyPolicy(ModelResource, module="gpu", name="TenancyPolicy"):
     """A tenant whose isolation is proven."""
 
+    provider = TenancyPolicyProvider
     ready: pulumi.Output[bool]
     """Whether namespace, quota, limits, network and admission policies are all enforced."""
     proofs: pulumi.Output[Sequence[str]]
     """Names of what is proven."""
     observed_generation: pulumi.Output[int]
     """Generation of the Tenancy object that the proofs are about."""
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        cluster: pulumi.Input[str],
-        kubeconfig: pulumi.Input[str],
-        tenant: pulumi.Input[str],
-        namespace: pulumi.Input[str],
-        spec: pulumi.Input[Mapping[str, Any]],
-        timeout_seconds: pulumi.Input[float] = DEFAULT_TIMEOUT_SECONDS,
-        adopt: bool = False,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """Declare a tenant's isolation.
-
-        `spec` is the rest of the Tenancy's spec. The kubeconfig is of a user who may apply tenancies and try
-        pods, and is always kept as a secret. `adopt` takes over a Tenancy that is there and says this.
-        """
-        properties: dict[str, Any] = {
-            "cluster": cluster,
-            "kubeconfig": pulumi.Output.secret(kubeconfig),
-            "tenant": tenant,
-            "namespace": namespace,
-            "spec": spec,
-            "timeout_seconds": timeout_seconds,
-            "ready": None,
-            "proofs": None,
-            "observed_generation": None,
-        }
-        if adopt:
-            properties["adopt"] = True
-        super().__init__(name, properties, opts)
