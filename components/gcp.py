@@ -8,7 +8,7 @@ keys of the account, which nobody needs, what is installed on a machine later. W
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
@@ -17,7 +17,7 @@ import pulumi
 from pulumi_gcp import compute, projects, serviceaccount
 
 from components.host_connection import HostConnection
-from components.kubernetes_objects import after
+from components.kubernetes_objects import after, kept
 from gpuclusters.core import scripts
 from gpuclusters.domain import gcp_cloud_init
 from gpuclusters.domain.gcp_cloud_init import Boot
@@ -44,6 +44,8 @@ class GpuMachineArgs:
     authorized_keys: Sequence[str]
     through_iap: bool
     """Whether SSH goes through Identity-Aware Proxy, and not to its address."""
+    protect: bool = False
+    """Whether Pulumi refuses to delete the machine with its disk."""
 
 
 class GpuMachine(pulumi.ComponentResource):
@@ -76,7 +78,7 @@ class GpuMachine(pulumi.ComponentResource):
                 "service_account": args.service_account,
                 "user_data": pulumi.Output.secret(user_data),
             },
-            opts=child,
+            opts=kept(child, protect=args.protect),
         )
         tunnel: dict[str, pulumi.Input[Any]] = {
             "project": args.inputs["project"],
@@ -139,6 +141,8 @@ class GcpPoolArgs:
     user: str
     authorized_keys: Sequence[str]
     through_iap: bool
+    protect: Collection[str] = ()
+    """Hosts whose machine Pulumi refuses to delete."""
 
     def __post_init__(self) -> None:
         """Refuse a door that is open to everybody; the configuration should have done so before."""
@@ -200,6 +204,7 @@ class GcpPool(pulumi.ComponentResource):
                     user=args.user,
                     authorized_keys=args.authorized_keys,
                     through_iap=args.through_iap,
+                    protect=host in args.protect,
                 ),
                 after(*before, quota, opts=self._child),
             )

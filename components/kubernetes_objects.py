@@ -38,6 +38,11 @@ def after(
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=there))
 
 
+def kept(opts: pulumi.ResourceOptions, *, protect: bool) -> pulumi.ResourceOptions:
+    """Options of what cannot be made again: Pulumi refuses to delete it, where that is asked for."""
+    return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(protect=protect or None))
+
+
 def dashboard(file: str) -> str:
     """A dashboard in one line: a ConfigMap has a limit, and nobody reads it there."""
     document = json.loads((DASHBOARDS / file).read_text(encoding="utf-8"))

@@ -94,7 +94,7 @@ def _host(
         cdi_kind=config.device_access.cdi_kind,
         vfio=config.device_access.vfio.value,
         drop_ins=_drop_ins(config),
-        protect_partitions=config.protect_partitions,
+        protect=config.protect,
     )
 
 
@@ -184,6 +184,7 @@ def _rke2(
             join_timeout_seconds=cluster.join_timeout_seconds,
             drain_timeout_seconds=cluster.drain_timeout_seconds,
             adopt=config.adopt.machines,
+            protect=config.protect,
         ),
     )
 

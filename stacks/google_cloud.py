@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pulumi
 import pulumi_gcp as gcp
@@ -14,7 +14,11 @@ from gpuclusters.domain.gcp_ports import Allowed
 
 
 def declare(
-    hosts: section.GcpHosts, *, cluster: str, between_nodes: Sequence[Allowed]
+    hosts: section.GcpHosts,
+    *,
+    cluster: str,
+    between_nodes: Sequence[Allowed],
+    protect: Collection[str] = (),
 ) -> Mapping[str, GpuMachine]:
     """The machines of a cluster by name, with their network, firewall and account.
 
@@ -22,6 +26,7 @@ def declare(
         hosts: the section.
         cluster: name of the cluster, with which names on Google Cloud begin.
         between_nodes: what the cluster type needs from node to node.
+        protect: machines that Pulumi refuses to delete.
     """
     provider = gcp.Provider("google-cloud", project=hosts.project, region=hosts.region)
     owner = gcp_plan.owner(pulumi.get_project(), pulumi.get_stack())
@@ -48,5 +53,6 @@ def declare(
         user=hosts.user,
         authorized_keys=hosts.authorized_keys,
         through_iap=isinstance(hosts.access, section.IapAccess),
+        protect=protect,
     )
     return GcpPool(cluster, args, pulumi.ResourceOptions(providers=[provider])).machines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pulumi
@@ -28,6 +28,7 @@ def declare(
     *,
     cluster: str,
     between_nodes: Sequence[Allowed],
+    protect: Collection[str],
 ) -> Hosts:
     """The machines of a cluster.
 
@@ -36,13 +37,16 @@ def declare(
         endpoints: of machines that are not made here.
         cluster: name of the cluster, with which names on Google Cloud begin.
         between_nodes: what the cluster type needs from node to node.
+        protect: machines that are made here and that Pulumi refuses to delete.
     """
     if not isinstance(hosts, GcpHosts):
         return Hosts(connections={name: connection(name, endpoints[name]) for name in endpoints})
     # Its packages are large, and nobody else needs them.
     from stacks import google_cloud
 
-    machines = google_cloud.declare(hosts, cluster=cluster, between_nodes=between_nodes)
+    machines = google_cloud.declare(
+        hosts, cluster=cluster, between_nodes=between_nodes, protect=protect
+    )
     return Hosts(
         connections={name: one.connection for name, one in machines.items()}, made=machines
     )

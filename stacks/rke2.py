@@ -66,6 +66,7 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
         secrets.hosts,
         cluster=config.name,
         between_nodes=gcp_ports.rke2(config.cni.kind, metrics=metrics is not None),
+        protect=config.servers if config.protect else (),
     )
     drivers = _drivers(config, there)
     made = _cluster(config, secrets, there, drivers)
@@ -178,6 +179,7 @@ def _cluster(
             join_timeout_seconds=config.join_timeout_seconds,
             drain_timeout_seconds=config.drain_timeout_seconds,
             adopt=config.adopt.machines,
+            protect=config.protect,
         ),
     )
 

@@ -46,6 +46,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         secrets.hosts,
         cluster=config.name,
         between_nodes=usernetes_plan.firewall(config),
+        protect=[config.control_plane.host] if config.protect else (),
     )
     prepared = {
         name: RootlessHost(name, _prepared(config, connection), after(there.made.get(name)))
@@ -137,6 +138,7 @@ def _cluster(
         join_timeout_seconds=config.timeouts.join_seconds,
         build_timeout_seconds=config.timeouts.build_seconds,
         drain_timeout_seconds=config.timeouts.drain_seconds,
+        protect=config.protect,
     )
 
 

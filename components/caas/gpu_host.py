@@ -16,7 +16,7 @@ import pulumi
 from pulumi_command import remote
 
 from components.host_connection import HostConnection
-from components.kubernetes_objects import after
+from components.kubernetes_objects import after, kept
 from gpuclusters.boot.resource import HostBoot
 from gpuclusters.cdi.model import VfioBackend, spec_path
 from gpuclusters.cdi.resource import CdiSpec
@@ -133,7 +133,7 @@ class GpuHostArgs:
     """Kind of the CDI devices; equal to the resource name, else Kata cannot find them."""
     vfio: str
     """Through which device nodes VMs get GPUs: `legacy`, `iommufd` or `auto`."""
-    protect_partitions: bool = False
+    protect: bool = False
     """Whether Pulumi refuses to delete the active partitions."""
     drop_ins: RuntimeDropIns | None
     """None where somebody else configures kubelet and containerd, as RKE2 does."""
@@ -191,7 +191,6 @@ class GpuHost(pulumi.ComponentResource):
         ready: pulumi.Resource = vm
         self.active_partitions = self.cut = pulumi.Output.from_input([])
         if args.partitions is not None or args.layout is not None:
-            protect = pulumi.ResourceOptions(parent=self, protect=args.protect_partitions or None)
             ready = fabric = FabricPartitions(
                 f"{name}-fabric",
                 connection=connection,
@@ -207,7 +206,7 @@ class GpuHost(pulumi.ComponentResource):
                 guest_driver=args.guest_driver,
                 module_map=module_map,
                 adopt=adopt,
-                opts=after(vm, opts=protect),
+                opts=kept(after(vm, opts=child), protect=args.protect),
             )
             self.active_partitions, self.cut = fabric.active, fabric.applied
         if args.drop_ins is not None:

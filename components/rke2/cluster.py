@@ -14,7 +14,7 @@ from typing import Any
 import pulumi
 
 from components.host_connection import HostConnection
-from components.kubernetes_objects import after
+from components.kubernetes_objects import after, kept
 from gpuclusters.domain import rke2_config
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_config import Settings
@@ -60,6 +60,8 @@ class Rke2ClusterArgs:
     drain_timeout_seconds: int = 600
     adopt: Collection[str] = ()
     """Hosts whose RKE2 may be there already: it is taken over, if it is as declared."""
+    protect: bool = False
+    """Whether Pulumi refuses to delete the servers, which have the etcd, and the tokens, which open it."""
 
 
 class Rke2Cluster(pulumi.ComponentResource):
@@ -101,7 +103,7 @@ class Rke2Cluster(pulumi.ComponentResource):
             f"{name}-tokens",
             cluster=name,
             # A token that is lost cannot be made again, and every snapshot is sealed with it.
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=kept(pulumi.ResourceOptions(parent=self), protect=args.protect),
         )
         return args.server_token or made.server, args.agent_token or made.agent
 
@@ -151,7 +153,10 @@ class Rke2Cluster(pulumi.ComponentResource):
             join_timeout_seconds=args.join_timeout_seconds,
             drain_timeout_seconds=args.drain_timeout_seconds,
             adopt=join.host in args.adopt,
-            opts=after(host.after, earlier, opts=pulumi.ResourceOptions(parent=self)),
+            opts=kept(
+                after(host.after, earlier, opts=pulumi.ResourceOptions(parent=self)),
+                protect=args.protect and is_server,
+            ),
         )
 
 

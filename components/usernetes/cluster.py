@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 
 from components.host_connection import HostConnection
-from components.kubernetes_objects import after
+from components.kubernetes_objects import after, kept
 from gpuclusters.core import scripts
 from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan
 from gpuclusters.domain.usernetes_versions import VersionSet
@@ -58,6 +58,8 @@ class UsernetesClusterArgs:
     """For the node image, which every host builds for itself."""
     drain_timeout_seconds: float = 600
     """For pods to leave a node that is removed or disturbed; 0 leaves them where they are."""
+    protect: bool = False
+    """Whether Pulumi refuses to delete the control plane, whose volumes are the cluster."""
 
 
 class UsernetesCluster(pulumi.ComponentResource):
@@ -123,7 +125,10 @@ class UsernetesCluster(pulumi.ComponentResource):
             join_timeout_seconds=args.join_timeout_seconds,
             build_timeout_seconds=args.build_timeout_seconds,
             drain_timeout_seconds=args.drain_timeout_seconds,
-            opts=after(host.after, control, opts=pulumi.ResourceOptions(parent=self)),
+            opts=kept(
+                after(host.after, control, opts=pulumi.ResourceOptions(parent=self)),
+                protect=args.protect and control is None,
+            ),
             **more,
         )
 

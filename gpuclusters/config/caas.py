@@ -98,9 +98,10 @@ class CaasConfig(Section):
     """What runs inside the cluster."""
     adopt: Adopted = Field(default_factory=Adopted)
     """What is there already and is taken over."""
-    protect_partitions: Flag = False
-    """Whether Pulumi refuses to delete the partitions of a board; set it to false and run `up` before they
-    are meant to go."""
+    protect: Flag = False
+    """Whether Pulumi refuses to delete what cannot be made again: active partitions, and with
+    `kubernetes.source: rke2` the servers with their etcd and the tokens. Set it to false and run `up` before
+    they are meant to go."""
 
     @property
     def own_table(self) -> Mapping[int, tuple[int, ...]] | None:

@@ -78,6 +78,9 @@ class _Cluster(Section):
     """How long each step may take."""
     adopt: AdoptedMachines = Field(default_factory=AdoptedMachines)
     """What is there already and is taken over."""
+    protect: Flag = False
+    """Whether Pulumi refuses to delete what cannot be made again: the servers with their etcd, the tokens.
+    Set it to false and run `up` before they are meant to go."""
 
 
 class Rke2Config(Rke2Common, _Cluster):

@@ -88,3 +88,6 @@ class UsernetesConfig(Section):
     """What has to be shown before the cluster is called working."""
     timeouts: UsernetesTimeouts = Field(default_factory=UsernetesTimeouts)
     """How long each step may take."""
+    protect: Flag = False
+    """Whether Pulumi refuses to delete what cannot be made again: the control plane, whose volumes are the
+    cluster. Set it to false and run `up` before it is meant to go."""
