@@ -38,7 +38,7 @@ from gpuclusters.domain.rke2 import Role
 from gpuclusters.driver.resource import GpuDriver
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.resource import GpuReadiness
-from gpuclusters.proof.jobs import PROGRAMS
+from gpuclusters.proof.manifests import PROGRAMS
 from gpuclusters.proof.resource import ProofRun
 from stacks import charts, hosts
 from stacks.hosts import Hosts

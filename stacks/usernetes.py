@@ -22,7 +22,7 @@ from gpuclusters.config.usernetes_proof import NoExporter
 from gpuclusters.config.usernetes_secrets import Secrets
 from gpuclusters.core import scripts
 from gpuclusters.proof.ladder import CLUSTER_RUNGS, CheckLevel
-from gpuclusters.proof.ladder_run import PROGRAMS
+from gpuclusters.proof.manifests import LADDER_PROGRAMS
 from gpuclusters.proof.resource import TrainingProof
 from stacks import hosts
 
@@ -156,7 +156,7 @@ def _proof(
         "proof",
         **{**asked, "versions": {**asked["versions"], **gpus}},
         kubeconfig=kubeconfig,
-        programs=scripts.digest(*(f"proof/{program}" for program in PROGRAMS)),
+        programs=scripts.digest(*(f"proof/{program}" for program in LADDER_PROGRAMS)),
         opts=after(plugin),
     )
     return {

@@ -19,8 +19,9 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Namespace
 from components import helm
 from components.helm import Chart
 from components.kubernetes_objects import DASHBOARDS, PART_OF, after, dashboard, pod_security
-from gpuclusters.domain import gpu_alerts, monitoring_stack
+from gpuclusters.domain import monitoring_stack
 from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
+from gpuclusters.metrics import alerts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +75,11 @@ class Metrics(pulumi.ComponentResource):
             api_version="monitoring.coreos.com/v1",
             kind="PrometheusRule",
             metadata={
-                "name": gpu_alerts.RULES_NAME,
+                "name": alerts.RULES_NAME,
                 "namespace": names.namespace,
                 "labels": {**PART_OF, **monitoring_stack.monitor_labels(args.kind)},
             },
-            spec={"groups": list(gpu_alerts.groups(args.expected))},
+            spec={"groups": list(alerts.groups(args.expected))},
             opts=after(release, opts=child),
         )
         for file in sorted(DASHBOARDS.glob("rke2-*.json")):

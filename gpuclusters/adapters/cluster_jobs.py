@@ -24,8 +24,8 @@ from gpuclusters.kube.objects import (
     KubernetesObjects,
     path_of,
 )
-from gpuclusters.proof.jobs import JOB
-from gpuclusters.proof.wait import owner_of
+from gpuclusters.proof.cluster import owner_of
+from gpuclusters.proof.manifests import JOB
 from gpuclusters.tenancy.objects import POD
 
 LOG_BYTES = 4 << 20

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
 from gpuclusters.drawing.times import times_svg
-from gpuclusters.proof import evidence_check, training_times
+from gpuclusters.proof import evidence, training_times
 from gpuclusters.proof.training_times import Run, words
 
 app = typer.Typer(add_completion=False)
@@ -77,7 +77,7 @@ def _run(file: Path, *, named: bool) -> Run | None:
         known = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UnreadableFileError(f"{file} cannot be read as JSON: {error}") from error
-    wrong = evidence_check.faults(known)
+    wrong = evidence.faults(known)
     altered = [fault for fault in wrong if "altered" in fault]
     if altered or (wrong and named):
         raise UnreadableFileError(f"{file} {'; '.join(altered or wrong)}")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
-from gpuclusters.proof import evidence_check
+from gpuclusters.proof import evidence
 from gpuclusters.proof.evidence import Evidence, counted
 
 _SUMS = ".sha256"
@@ -55,8 +55,8 @@ def show(found: Evidence, console: Console) -> None:
         table.add_row(group, *map(str, counted(outcomes, found.outcomes).values()))
     console.print(table)
     for entry in found.entries:
-        if not entry.holds:
-            console.print(f"[red]{entry.outcome}[/red] {escape(entry.line)}", soft_wrap=True)
+        if not found.is_good(entry):
+            console.print(f"[red]{entry.outcome}[/red] {escape(str(entry))}", soft_wrap=True)
     for remark in found.about.remarks:
         console.print(f"note: {remark}", soft_wrap=True)
 
@@ -71,7 +71,7 @@ def check(path: Path, *, as_json: bool = False) -> int:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UnreadableFileError(f"{path} cannot be read as JSON: {error}") from error
-    faults = [*evidence_check.faults(document), *_beside(path)]
+    faults = [*evidence.faults(document), *_beside(path)]
     console = Console(highlight=False)
     if as_json:
         answer = {"file": str(path), "valid": not faults, "faults": faults}
@@ -81,7 +81,7 @@ def check(path: Path, *, as_json: bool = False) -> int:
         console.print(f"[red]fail[/red] {escape(f'{path} {fault}')}", soft_wrap=True)
     if not faults:
         console.print(
-            f"[green]ok  [/green] {escape(f'{path} shows {evidence_check.headline(document)}')}",
+            f"[green]ok  [/green] {escape(f'{path} shows {evidence.headline(document)}')}",
             soft_wrap=True,
         )
     return 1 if faults else 0

@@ -14,8 +14,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.kube.objects import KubernetesObjects
-from gpuclusters.proof.evidence import About
-from gpuclusters.proof.evidence_isolation import IsolationEvidence
+from gpuclusters.proof.evidence import About, IsolationEvidence
 from gpuclusters.tenancy.intrusion import Target, attack
 
 _TOKEN_SECONDS = 600
@@ -62,9 +61,9 @@ def run(
     )
     found = IsolationEvidence(
         about=about(target.objects.version(), remarks(project, config)),
-        findings=tuple(attack(target)),
+        attempts=tuple(attack(target)),
     )
-    if not found.findings:
+    if not found.attempts:
         raise RunError(f"the cluster {config.name} has no tenants; there is nobody to try as")
     return found
 

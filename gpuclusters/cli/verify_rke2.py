@@ -18,11 +18,11 @@ from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.domain import monitoring_stack
 from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
-from gpuclusters.proof import host, load
+from gpuclusters.metrics import selection
 from gpuclusters.proof import run as proof_run
 from gpuclusters.proof.checks import LEVEL_OF, Level
-from gpuclusters.proof.evidence import About
-from gpuclusters.proof.evidence_proof import ProofEvidence
+from gpuclusters.proof.evidence import About, ProofEvidence
+from gpuclusters.proof.manifests import texts as programs
 from gpuclusters.proof.model import ProofInputs
 
 
@@ -48,12 +48,12 @@ def run(
     )
     wanted = inputs(config, text, _level(config, level))
     cluster = ClusterJobs(text)
-    texts = host.texts()
+    texts = programs()
     found = proof_run.run(wanted, cluster, SystemClock(), StderrReporter(), texts)
     checks = list(found.checks)
     kind = rke2_cluster_plan.monitoring(config)
     if kind is not Monitoring.NONE:
-        checks += load.look(
+        checks += selection.look(
             cluster,
             operator_namespace=wanted.operator_namespace,
             namespace=NAMES[kind].namespace,

@@ -23,15 +23,11 @@ from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import checks as proof
-from gpuclusters.proof import host as ladder_hosts
-from gpuclusters.proof import host as proof_programs
-from gpuclusters.proof import ladder, ladder_run
-from gpuclusters.proof import ladder_hosts as ladder_host
+from gpuclusters.proof import hosts, ladder, ladder_run, manifests
 from gpuclusters.proof.checks import Check
-from gpuclusters.proof.evidence import About
-from gpuclusters.proof.evidence_ladder import LadderEvidence
+from gpuclusters.proof.evidence import About, LadderEvidence
 from gpuclusters.proof.ladder import CLUSTER_RUNGS, HOST_RUNGS, CheckLevel
-from gpuclusters.proof.ladder_inputs import LadderInputs
+from gpuclusters.proof.ladder_model import LadderInputs
 
 SETTLE_SECONDS = 60
 """A cluster that is verified should be settled: nodes are not waited for as long as by `up`."""
@@ -64,7 +60,7 @@ def run(
     checks = list(on_hosts(config, connections, credentials, highest))
     cluster = ClusterJobs(text)
     wanted = inputs(config, text, max(highest, CLUSTER_RUNGS[0]))
-    texts = proof_programs.texts(ladder_run.PROGRAMS)
+    texts = manifests.texts(manifests.LADDER_PROGRAMS)
     remarks: Sequence[str] = ()
     observed: Mapping[str, Mapping[str, str]] = {}
     if not proof.proven(checks):
@@ -95,10 +91,10 @@ def on_hosts(
     def look(name: str) -> list[Check]:
         host = SshHost(connections[name], credentials, connect_attempts=1)
         try:
-            said = ladder_hosts.ask(host, config.account, highest)
+            said = hosts.ask(host, config.account, highest)
         except AdapterError as error:
             return [ladder.failed(CheckLevel.DRIVER, name, error.problem, error.remedy)]
-        return ladder_host.judge(name, config.gpus.count, said, highest)
+        return hosts.judge(name, config.gpus.count, said, highest)
 
     with ThreadPoolExecutor(max(1, min(len(connections), _AT_ONCE))) as pool:
         found = [check for checks in pool.map(look, connections) for check in checks]

@@ -33,12 +33,13 @@ from gpuclusters.config.rke2_cluster_network import Calico, Canal, CiliumCni
 from gpuclusters.config.rke2_cluster_pools import parse_taint
 from gpuclusters.config.rke2_cluster_proof import ProofL0, ProofL1
 from gpuclusters.config.rke2_cluster_sharing import Mig
-from gpuclusters.domain import gpu_counters, monitoring_stack, rke2_cni, rke2_config
+from gpuclusters.domain import monitoring_stack, rke2_cni, rke2_config
 from gpuclusters.domain.monitoring_stack import Monitoring
 from gpuclusters.domain.rke2_cni import Cni
 from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
 from gpuclusters.gpu_operator.values import OperatorImages, OperatorSpec, Taint, values
 from gpuclusters.kata.chart import merged
+from gpuclusters.metrics import counters
 from gpuclusters.proof.model import ProofNode
 
 _TESTS = ("matmul", "diagnostics", "load", "burn", "collective")
@@ -197,7 +198,7 @@ def operator_configs(config: Rke2Config) -> dict[str, Mapping[str, str]]:
     if (mig := mig_config(config)) is not None:
         found["mig-parted"] = {"config.yaml": mig}
     if not isinstance(config.metrics, NoMetrics):
-        found["dcgm-metrics"] = {gpu_counters.FILE: gpu_counters.csv()}
+        found["dcgm-metrics"] = {counters.FILE: counters.csv()}
     return found
 
 

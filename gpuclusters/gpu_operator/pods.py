@@ -30,7 +30,7 @@ def is_over(pod: Object) -> bool:
 def blocked(pod: Object, events: Sequence[Object]) -> str:
     """What keeps a pod from being ready."""
     said = [*_containers(pod), *_conditions(pod)]
-    told = list(_warnings(pod, events))[-_TELLING:]
+    told = list(warnings(pod, events))[-_TELLING:]
     name = pod["metadata"]["name"]
     node = (pod.get("spec") or {}).get("nodeName")
     place = f" on {node}" if node else " (on no node)"
@@ -118,8 +118,9 @@ def _pulled_now(pod: Object, events: Sequence[Object]) -> str:
     return ", ".join(f"image {image} is being pulled" for image in images)
 
 
-def _warnings(pod: Object, events: Sequence[Object]) -> Iterable[str]:
-    uid = pod["metadata"].get("uid")
+def warnings(body: Object, events: Sequence[Object]) -> Iterable[str]:
+    """What events warn of an object."""
+    uid = body["metadata"].get("uid")
     for event in events:
         about = event.get("involvedObject") or {}
         if event.get("type") == "Warning" and about.get("uid") == uid:

@@ -76,6 +76,17 @@ class Check:
         return {**asdict(self), "outcome": self.outcome.value, "figures": dict(self.figures)}
 
 
+@dataclass(frozen=True, slots=True)
+class ProofResult:
+    """What a run found."""
+
+    checks: tuple[Check, ...]
+    remarks: tuple[str, ...]
+    """What it does not show."""
+    observed: Mapping[str, Mapping[str, str]]
+    """Each node as it was; a difference later makes the proof stale."""
+
+
 def proven(checks: Sequence[Check]) -> bool:
     """Whether something was looked at and all of it passed."""
     return bool(checks) and all(check.outcome is Outcome.PASSED for check in checks)

@@ -1,23 +1,27 @@
 """Evidence: what was tried against a running cluster, when, and what came of it.
 
-A document is JSON with a digest over itself, so that one that was altered later is recognised; Markdown
-is rendered from it for people. It holds no token, no key and no address of a host. The digest shows
-that nothing was changed, not who wrote it: whoever can write the file can write its digest too. Keep it
-where others cannot.
+A document is JSON with a digest over itself, so that a later change is noticed; Markdown is rendered from
+it for people. It holds no token, no key and no address of a host. The digest shows that nothing was
+changed, not who wrote it: whoever can write the file can write its digest too. Keep it where others cannot.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, ClassVar
+
+from gpuclusters.proof.checks import Check, Outcome
+from gpuclusters.proof.ladder import STEPS, CheckLevel
 
 FORMAT = 1
 _LONGEST_CELL = 160
+_PARTS = ("cluster", "at", "stack", "program")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,80 +39,334 @@ class About:
     remarks: Sequence[str] = ()
     """What this run cannot show, for example because machines are simulated."""
 
-    def document(self) -> dict[str, Any]:
-        """The part that every kind has."""
-        return {
-            "cluster": self.cluster,
-            "stack": self.stack,
-            "at": self.at,
-            "program": self.program,
-            "apiServer": self.api_server,
-            "remarks": list(self.remarks),
-        }
-
-    def heading(self, verdict: str) -> list[str]:
-        """First lines of the Markdown; `verdict` is the very first."""
-        lines = [
-            f"# {self.cluster}: {verdict}",
-            "",
-            f"Tried on {self.at} against stack `{self.stack}`, API server {self.api_server}, "
-            f"gpu-clusters {self.program}.",
-            "",
-        ]
-        return lines + [f"- {remark}" for remark in self.remarks] + ([""] if self.remarks else [])
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that was tried, as a table shows it."""
+    """One thing that was tried, as a row of a table."""
 
     group: str
-    outcome: str
-    holds: bool
-    line: str
-    """What was tried and what came of it."""
+    subject: str
+    what: str
+    outcome: StrEnum
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.subject}: {self.what} ({self.said})"
 
 
-class Evidence(Protocol):
-    """Evidence of any kind."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(ABC):
+    """What all kinds have in common; a kind says what its entries are called and what they show."""
+
+    kind: ClassVar[str]
+    grouped_by: ClassVar[str]
+    outcomes: ClassVar[type[StrEnum]]
+    rows: ClassVar[str]
+    """Key of the entries in a document."""
+    unit: ClassVar[str]
+    """What the entries are, in the plural."""
+    columns: ClassVar[str]
+    good: ClassVar[tuple[str, str]]
+    """The outcome of every entry if it holds, and how that is said."""
+    bad: ClassVar[Mapping[str, str]]
+    claim: ClassVar[str]
+    """What a document shows: `does not show …`."""
+    shown: ClassVar[str]
+    """What a document without faults shows, with its parts in braces."""
+
+    about: About
 
     @property
-    def kind(self) -> str:
-        """`isolation`, `proof`, `ladder`."""
-
-    @property
-    def about(self) -> About:
-        """Which cluster, when and by what."""
-
-    @property
+    @abstractmethod
     def title(self) -> str:
         """Of its table."""
 
     @property
-    def grouped_by(self) -> str:
-        """What the groups are: `area`, `level`."""
-
-    @property
-    def outcomes(self) -> type[StrEnum]:
-        """What can come of an entry."""
-
-    @property
+    @abstractmethod
     def entries(self) -> Sequence[Entry]:
         """Everything that was tried."""
 
     @property
+    @abstractmethod
+    def conclusion(self) -> str:
+        """What the entries show, good or bad."""
+
+    @abstractmethod
+    def body(self) -> Mapping[str, Any]:
+        """The part of the document that only this kind has."""
+
+    @classmethod
+    def faults_of(cls, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:  # noqa: ARG003
+        """What else keeps a document whose entries are all good from being evidence."""
+        return []
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of entries by outcome."""
+        return counted((entry.outcome for entry in self.entries), self.outcomes)
+
+    def is_good(self, entry: Entry) -> bool:
+        """Whether it came out as it must."""
+        return str(entry.outcome) == self.good[0]
+
+    @property
     def holds(self) -> bool:
-        """Whether all of it came out as it must."""
+        """Whether something was tried and all of it came out as it must."""
+        return bool(self.entries) and all(map(self.is_good, self.entries))
 
     @property
     def verdict(self) -> str:
-        """One line for people: how many attempts or checks came out how, and what that shows."""
+        """One line: how many entries came out how, and what that shows."""
+        words = dict([self.good]) if self.holds else self.bad
+        return f"{share(self.counts, words, self.unit)}: {self.conclusion}"
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """As it is kept, with its digest."""
+        about = asdict(self.about)
+        about["apiServer"] = about.pop("api_server")
+        about["remarks"] = list(about.pop("remarks"))
+        whole = {"format": FORMAT, "kind": self.kind, **about, **self.body()}
+        return {**whole, "sha256": digest(whole)}
+
+    def heading(self, group: str) -> str:
+        """Of the part about a group."""
+        return group
 
     def markdown(self) -> str:
-        """For people."""
+        """For people; the first line is the verdict."""
+        about = self.about
+        lines = [
+            f"# {about.cluster}: {self.verdict}",
+            "",
+            f"Tried on {about.at} against stack `{about.stack}`, API server {about.api_server}, "
+            f"gpu-clusters {about.program}.",
+            "",
+            *(f"- {remark}" for remark in about.remarks),
+            *([""] if about.remarks else []),
+            *self._before(),
+        ]
+        for group in dict.fromkeys(entry.group for entry in self.entries):
+            lines += [f"## {self.heading(group)}", "", self.columns, "|---|---|---|---|"]
+            lines += [self._row(entry) for entry in self.entries if entry.group == group]
+            lines.append("")
+        return "\n".join([*lines, *self._after()])
+
+    def _before(self) -> Sequence[str]:
+        return ()
+
+    def _after(self) -> Sequence[str]:
+        return ()
+
+    def _row(self, entry: Entry) -> str:
+        outcome = entry.outcome if self.is_good(entry) else f"**{entry.outcome}**"
+        return f"| {cell(entry.subject)} | {cell(entry.what)} | {outcome} | {cell(entry.said)} |"
+
+
+class AttemptOutcome(StrEnum):
+    """What came of an attack."""
+
+    REFUSED = "refused"
+    """As it must be."""
+    SUCCEEDED = "succeeded"
+    """The isolation has a hole."""
+    NOT_TRIED = "not-tried"
+    """It could not be tried; `said` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a hostile tenant would try, and what came of it."""
+
+    area: str
+    """For example `rights`, `pods`, `api`, `leases`, `network`."""
+    tenant: str
+    """Who tried."""
+    attempt: str
+    outcome: AttemptOutcome
+    said: str
+    """What the cluster answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationEvidence(Evidence):
+    """All attempts of one run."""
+
+    kind = "isolation"
+    grouped_by = "area"
+    outcomes = AttemptOutcome
+    rows = "findings"
+    unit = "attempts"
+    columns = "| Tenant | Attempt | Outcome | The cluster said |"
+    good = ("refused", "were refused")
+    bad: ClassVar = {"succeeded": "succeeded", "not-tried": "could not be made"}
+    claim = "isolation"
+    shown = "the isolation of {cluster} on {at}: {number} attempts, all refused"
+
+    attempts: Sequence[Attempt]
+
+    @property
+    def title(self) -> str:
+        """Of its table."""
+        return f"isolation of {self.about.cluster}"
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All attempts."""
+        return [Entry(a.area, a.tenant, a.attempt, a.outcome, a.said) for a in self.attempts]
+
+    @property
+    def conclusion(self) -> str:
+        """Whether isolation holds."""
+        broken = "does not hold" if self.counts["succeeded"] else "is not proven"
+        return f"isolation {'holds' if self.holds else broken}"
+
+    def body(self) -> Mapping[str, Any]:
+        """The attempts."""
+        attempts = [asdict(attempt) for attempt in self.attempts]
+        return {"isolated": self.holds, "counts": self.counts, self.rows: attempts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofEvidence(Evidence):
+    """All checks of one run, that GPUs work."""
+
+    kind = "proof"
+    grouped_by = "level"
+    outcomes = Outcome
+    rows = "checks"
+    unit = "checks"
+    columns = "| About | Check | Outcome | Found |"
+    good = ("passed", "passed")
+    bad: ClassVar = {"failed": "failed", "not-tried": "could not be made"}
+    claim = "that GPUs work"
+    shown = "that the GPUs of {cluster} worked on {at}: {level}, {number} checks, all passed"
+
+    level: str
+    """Up to which level was to be shown."""
+    checks: Sequence[Check]
+    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Driver and resources of each node as they were."""
+    images: Mapping[str, str] = field(default_factory=dict)
+    """By test, by digest."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Digest of each program that this program brought, by file name."""
+
+    @property
+    def title(self) -> str:
+        """Of its table."""
+        return f"{self.kind} of {self.about.cluster}, {self.level}"
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All checks."""
+        return [Entry(c.level, c.subject, c.what, c.outcome, c.said) for c in self.checks]
+
+    @property
+    def conclusion(self) -> str:
+        """Whether the level holds."""
+        return f"{self.level} {'holds' if self.holds else 'is not proven'}"
+
+    def body(self) -> Mapping[str, Any]:
+        """The checks, and what they depend on."""
+        return {
+            "level": self.level,
+            "proven": self.holds,
+            "counts": self.counts,
+            "nodes": {name: dict(facts) for name, facts in self.nodes.items()},
+            "images": dict(self.images),
+            "programs": dict(self.programs),
+            self.rows: [check.document() for check in self.checks],
+        }
+
+    @classmethod
+    def faults_of(cls, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A level of which there is no check."""
+        level = document.get("level")
+        if any(row.get("level") == level for row in rows):
+            return []
+        return [f"does not show {level}: no check of this level is in it"]
+
+    def _before(self) -> Sequence[str]:
+        nodes = [
+            f"- {name}: " + ", ".join(f"{key} {value or 'unknown'}" for key, value in facts.items())
+            for name, facts in self.nodes.items()
+        ]
+        return ["## Nodes", "", *nodes, ""] if nodes else ()
+
+    def _after(self) -> Sequence[str]:
+        images = [f"- {test}: `{image}`" for test, image in self.images.items()]
+        return ["## Images", "", *images, ""] if images else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderEvidence(ProofEvidence):
+    """All checks of one climb; `level` is the highest rung that was asked for, `R9`."""
+
+    kind = "ladder"
+    claim = "that the ladder holds"
+    shown = "that the ladder of {cluster} held on {at} up to {level}: {number} checks, all passed"
+
+    def body(self) -> Mapping[str, Any]:
+        """Also what each rung asks, and when it holds, for whoever does not know them."""
+        rungs = {
+            rung.level: {"shows": step.what, "asked": step.asked, "holdsWhen": step.read}
+            for rung, step in STEPS.items()
+        }
+        return {**ProofEvidence.body(self), "rungs": rungs}
+
+    @classmethod
+    def faults_of(cls, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Rungs that were left out."""
+        highest = next((rung for rung in CheckLevel if rung.level == document.get("level")), None)
+        if highest is None:
+            return [f"names no rung ({document.get('level')!r})"]
+        climbed = {str(row.get("level")) for row in rows}
+        missing = [r.level for r in CheckLevel if r <= highest and r.level not in climbed]
+        if not missing:
+            return []
+        return [f"does not show {highest.level}: no check of {', '.join(missing)} is in it"]
+
+    def heading(self, group: str) -> str:
+        """The rung with what it asks."""
+        step = next((step for rung, step in STEPS.items() if rung.level == group), None)
+        return group if step is None else f"{group}: {step.what} ({step.asked})"
+
+
+_KINDS: Mapping[str, type[Evidence]] = {
+    kind.kind: kind for kind in (IsolationEvidence, ProofEvidence, LadderEvidence)
+}
+
+
+def faults(document: Any) -> list[str]:
+    """What keeps a document from being unaltered evidence of something; empty if it is."""
+    if not isinstance(document, Mapping) or type(document.get("format")) is not int:
+        return ["is no evidence: it is no JSON object with a format"]
+    version = document["format"]
+    if version != FORMAT:
+        newer = "; a newer gpu-clusters may read it" if version > FORMAT else ""
+        return [f"is no evidence of format {FORMAT} (it says {version}){newer}"]
+    kind = document.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        return [f"is evidence of another kind ({kind!r}); this version knows {', '.join(_KINDS)}"]
+    found = []
+    if document.get("sha256") != digest(document):
+        found.append("was altered: its digest does not fit its content")
+    if missing := [part for part in _PARTS if not isinstance(document.get(part), str)]:
+        found.append(f"is incomplete: it does not say {', '.join(missing)}")
+    of = _KINDS[kind]
+    entries = document.get(of.rows)
+    rows = entries if isinstance(entries, list) else []
+    good = [row for row in rows if isinstance(row, Mapping) and row.get("outcome") == of.good[0]]
+    if not rows or len(good) < len(rows):
+        bad = f"{len(rows) - len(good)} of {len(rows)} {of.unit} not {of.good[0]}"
+        return [*found, f"does not show {of.claim}: {bad}"]
+    return found + of.faults_of(document, good)
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """What a document without faults shows."""
+    kind = _KINDS[document["kind"]]
+    return kind.shown.format(**document, number=len(document[kind.rows]))
 
 
 def counted(outcomes: Iterable[str], kinds: type[StrEnum]) -> dict[str, int]:
@@ -122,19 +380,13 @@ def share(counts: Mapping[str, int], words: Mapping[str, str], unit: str) -> str
 
     Args:
         counts: number by outcome.
-        words: what to say of an outcome, in the order in which to say it; one with a number of 0 is left out.
+        words: what to say of an outcome, in order; one with a number of 0 is left out.
         unit: what is counted, in the plural.
     """
     said = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome]]
     first, *rest = said or [f"0 {next(iter(words.values()))}"]
     number, word = first.split(" ", 1)
     return ", ".join([f"{number} of {sum(counts.values())} {unit} {word}", *rest])
-
-
-def sealed(kind: str, about: About, body: Mapping[str, Any]) -> dict[str, Any]:
-    """A document as it is kept, with its digest."""
-    whole = {"format": FORMAT, "kind": kind, **about.document(), **body}
-    return {**whole, "sha256": digest(whole)}
 
 
 def digest(body: Mapping[str, Any]) -> str:

@@ -3,63 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.proof import checks as proof
-from gpuclusters.proof import (
-    ladder,
-    ladder_network,
-    ladder_nodes,
-    ladder_pods,
-    pod,
-    training,
-    training_times,
+from gpuclusters.gpu_operator.objects import EVENT
+from gpuclusters.gpu_operator.pods import blocked, is_ready
+from gpuclusters.proof import ladder, logs, manifests, nodes, training_times
+from gpuclusters.proof.checks import Check, ProofResult, proven
+from gpuclusters.proof.cluster import JobCluster, Site, temporary_namespace
+from gpuclusters.proof.ladder import CheckLevel, failed
+from gpuclusters.proof.ladder_model import LadderInputs, smoke
+from gpuclusters.proof.manifests import (
+    CONFIG_MAP,
+    CONTAINER,
+    JOB,
+    LABEL,
+    REACH,
+    SERVICE,
+    STATEFUL_SET,
 )
-from gpuclusters.proof.checks import Check, Outcome
-from gpuclusters.proof.ladder import CheckLevel, failed, passed
-from gpuclusters.proof.ladder_inputs import WHOLE, LadderInputs, smoke
-from gpuclusters.proof.ladder_pods import SERVICE, STATEFUL_SET
-from gpuclusters.proof.namespace import JobCluster, temporary_namespace
-from gpuclusters.proof.pod import CONFIG_MAP, JOB
-from gpuclusters.proof.run import ProofResult
-from gpuclusters.proof.wait import wait
-from gpuclusters.tenancy.objects import NODE
+from gpuclusters.proof.model import WHOLE
+from gpuclusters.tenancy.objects import NODE, POD
 
 CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
-PROGRAMS = (ladder_pods.PROGRAM, training.PROGRAM)
-"""Files of gpuclusters/proof/scripts that are mounted."""
-PASSED_WORDS = "Test PASSED"
 SIMULATED = (
     "The machines are simulated: pods ran as processes of this machine, GPUs calculated nothing, and no "
     "packet left it."
 )
-POLL_SECONDS = 2.0
-
-
-@dataclass(slots=True)
-class _Climb:
-    inputs: LadderInputs
-    cluster: JobCluster
-    clock: Clock
-    reporter: Reporter
-    started: float
-    checks: list[Check] = field(default_factory=list)
-
-    @property
-    def expected(self) -> Mapping[str, int]:
-        """GPUs by node."""
-        return {node.name: node.gpus for node in self.inputs.nodes}
-
-    def patience(self, own: float) -> float:
-        """How long one rung may take: its own bound, or what is left of the whole climb's."""
-        left = self.inputs.timeout_seconds - (self.clock.now() - self.started)
-        return max(1.0, min(own, left))
+_REACH_POLL_SECONDS = 1.0
+_Judge = Callable[[nodes.Snapshot, nodes.Expected], Iterator[Check]]
 
 
 def run(
@@ -85,23 +61,21 @@ def run(
     Raises:
         AdapterError: the cluster is not reached, or refuses.
     """
-    one = _Climb(inputs, cluster, clock, reporter, clock.now())
-    _step(
-        one,
-        CheckLevel.NODES,
-        lambda: _settled(one, _registered if strict else ladder_nodes.registered),
-    )
+    site = Site(cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds)
+    checks = list(_settled(inputs, site, _registered if strict else nodes.registered))
     observed = observe(inputs, cluster)
-    if inputs.highest > CheckLevel.NODES and proof.proven(one.checks):
+    rung = CheckLevel.NODES
+    if inputs.highest > rung and proven(checks):
         kinds = (JOB, STATEFUL_SET, SERVICE, CONFIG_MAP)
         with temporary_namespace(cluster, inputs.namespace, texts, kinds) as programs:
-            _rest(one, programs)
-    return ProofResult(tuple(one.checks), tuple(_remarks(inputs)), observed)
-
-
-def _registered(snapshot: ladder_nodes.Snapshot, expected: Mapping[str, int]) -> Iterator[Check]:
-    yield from ladder_nodes.registered(snapshot, expected)
-    yield from ladder_nodes.strangers(snapshot, expected)
+            for rung, look in _RUNGS.items():
+                if rung > inputs.highest or not proven(checks):
+                    break
+                checks += look(inputs, site, programs)
+    reached = max(CheckLevel(int(check.level[1:])) for check in checks)
+    if not proven(checks):
+        checks += ladder.above(reached, inputs.highest, f"rung {reached.value} does not hold")
+    return ProofResult(tuple(checks), tuple(_remarks(inputs)), observed)
 
 
 def observe(inputs: LadderInputs, cluster: JobCluster) -> Mapping[str, Mapping[str, str]]:
@@ -119,133 +93,99 @@ def observe(inputs: LadderInputs, cluster: JobCluster) -> Mapping[str, Mapping[s
     return found
 
 
-def _rest(one: _Climb, programs: str) -> None:
-    steps: Mapping[CheckLevel, Callable[[], Sequence[Check]]] = {
-        CheckLevel.NETWORK: lambda: _network(one, programs),
-        CheckLevel.ALLOCATABLE: lambda: _settled(one, ladder_nodes.allocatable),
-        CheckLevel.VECTOR_ADD: lambda: _vector_add(one, programs),
-        CheckLevel.TRAINING: lambda: _training(one, programs),
-    }
-    for rung, look in steps.items():
-        if rung > one.inputs.highest or not _step(one, rung, look):
-            return
+def _registered(snapshot: nodes.Snapshot, expected: nodes.Expected) -> Iterator[Check]:
+    yield from nodes.registered(snapshot, expected)
+    yield from nodes.unexpected(snapshot, expected)
 
 
-def _step(one: _Climb, rung: CheckLevel, look: Callable[[], Sequence[Check]]) -> bool:
-    """One rung; the ones above it are said not to have been tried if it does not hold."""
-    found = look()
-    one.checks += found
-    if proof.proven(found):
-        return True
-    said = f"rung {rung.value} does not hold"
-    one.checks += ladder.above(rung, one.inputs.highest, said)
-    return False
-
-
-def _settled(
-    one: _Climb,
-    judge: Callable[[ladder_nodes.Snapshot, Mapping[str, int]], Iterator[Check]],
-) -> Sequence[Check]:
+def _settled(inputs: LadderInputs, site: Site, judge: _Judge) -> Sequence[Check]:
     """Rungs 5 and 7, which a cluster may need a while for."""
+    expected = {node.name: node.gpus for node in inputs.nodes}
     checks: list[Check] = []
 
     def look() -> Sequence[Finding]:
-        closely = judge is ladder_nodes.allocatable
-        snapshot = ladder_nodes.read(one.cluster, one.expected, closely=closely)
-        checks[:] = judge(snapshot, one.expected)
-        return [
-            Finding("gpu.plugin", f"{c.subject}: {c.said}", level=Level.REPAIR)
-            for c in checks
-            if c.outcome is not Outcome.PASSED
+        closely = judge is nodes.allocatable
+        checks[:] = judge(nodes.read(site.cluster, expected, closely=closely), expected)
+        return nodes.waits(checks)
+
+    site.poll(look, site.bounded(inputs.settle_seconds))
+    return checks
+
+
+def _allocatable(inputs: LadderInputs, site: Site, _programs: str) -> Sequence[Check]:
+    return _settled(inputs, site, nodes.allocatable)
+
+
+def _network(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]:
+    """Wait until every pod has said what it reached, or the time is over; a check for each node."""
+    answers: dict[str, Mapping[str, Any]] = {}
+    wanted = len(inputs.hosts_of_pods)
+    timeout_seconds = site.bounded(smoke(inputs).timeout_seconds)
+    why = ""
+
+    def look() -> Sequence[Finding]:
+        nonlocal why
+        pods = [
+            pod
+            for pod in site.cluster.list(POD, inputs.namespace)
+            if (pod["metadata"].get("labels") or {}).get(LABEL) == REACH
         ]
+        for pod in pods:
+            name = str(pod["metadata"]["name"])
+            if name not in answers and (pod.get("status") or {}).get("phase") == "Running":
+                log = site.cluster.log(inputs.namespace, name, CONTAINER)
+                if answer := logs.reach_answer(log):
+                    answers[name] = answer
+        if len(answers) == wanted:
+            return ()
+        # A pod whose container is started again and again is in the phase Running all the time.
+        silent = [p for p in pods if not is_ready(p) and p["metadata"]["name"] not in answers]
+        now = "" if pods else "the set has no pods"
+        if silent:
+            now = blocked(silent[0], site.cluster.list(EVENT, inputs.namespace))
+        why = now or why
+        problem = f"rung 6: {now}" if now else "rung 6: pods that look for each other"
+        return [Finding("proof.running", problem, level=Level.REPAIR)]
 
-    poll(
-        look,
-        target=one.cluster.target,
-        timeout_seconds=one.patience(one.inputs.settle_seconds),
-        poll_seconds=POLL_SECONDS,
-        clock=one.clock,
-        reporter=one.reporter,
-    )
+    service = (SERVICE, manifests.headless(inputs, REACH))
+    with site.objects(service, (STATEFUL_SET, manifests.reach_set(inputs, programs))):
+        site.poll(look, timeout_seconds, _REACH_POLL_SECONDS)
+    checks = sorted(map(logs.reached, answers.values()), key=lambda check: check.subject)
+    if len(answers) < wanted:
+        silence = f"{len(answers)} of {wanted} pods spoke in {timeout_seconds:g} s"
+        said = f"{silence}: {why or 'nothing says why'}"
+        way = known_errors.advice("ladder", said)
+        checks.append(failed(CheckLevel.NETWORK, "cluster", said, way))
     return checks
 
 
-def _network(one: _Climb, programs: str) -> Sequence[Check]:
-    space = one.inputs.namespace
-    try:
-        one.cluster.create(SERVICE, ladder_pods.headless(one.inputs, ladder_pods.REACH))
-        one.cluster.create(STATEFUL_SET, ladder_pods.reach_set(one.inputs, programs))
-        return ladder_network.watch(
-            one.inputs,
-            one.cluster,
-            one.clock,
-            one.reporter,
-            one.patience(smoke(one.inputs).timeout_seconds),
-        )
-    finally:
-        one.cluster.remove(STATEFUL_SET, ladder_pods.REACH, space)
-        one.cluster.remove(SERVICE, ladder_pods.REACH, space)
+def _vector_add(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]:
+    jobs = {n.name: manifests.vector_add(inputs, n, programs) for n in inputs.hosts_of_pods}
+    ended = site.run(jobs, site.bounded(inputs.vector_add.timeout_seconds))
+    return [logs.vector_add(node, ended[node]) for node in jobs]
 
 
-def _vector_add(one: _Climb, programs: str) -> Sequence[Check]:
-    space, part = one.inputs.namespace, one.inputs.vector_add
-    jobs = {
-        node.name: pod.job_name(ladder_pods.VECTOR_ADD, node.name)
-        for node in one.inputs.hosts_of_pods
-    }
-    try:
-        for node in one.inputs.hosts_of_pods:
-            one.cluster.create(JOB, ladder_pods.vector_add(one.inputs, node, programs))
-        ended = wait(
-            one.cluster,
-            space,
-            jobs,
-            timeout_seconds=one.patience(part.timeout_seconds),
-            clock=one.clock,
-            reporter=one.reporter,
-        )
-    finally:
-        for job in jobs.values():
-            one.cluster.remove(JOB, job, space)
-    checks = []
-    for node in one.inputs.hosts_of_pods:
-        over = ended[node.name]
-        if over.exit_code == 0 and PASSED_WORDS in over.log:
-            checks.append(passed(CheckLevel.VECTOR_ADD, node.name, PASSED_WORDS))
-            continue
-        words = " ".join(over.log.split())[-300:]
-        said = ": ".join(part for part in (over.said, words) if part)
-        way = known_errors.advice("ladder", over.log, over.said)
-        quiet = f'it ended well and did not print "{PASSED_WORDS}": {words}'
-        checks.append(failed(CheckLevel.VECTOR_ADD, node.name, said if over.said else quiet, way))
-    return checks
-
-
-def _training(one: _Climb, programs: str) -> Sequence[Check]:
-    space, part = one.inputs.namespace, one.inputs.training
+def _training(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]:
+    space, part, name = inputs.namespace, inputs.training, manifests.TRAINING
     if part is None:
         raise ValueError("rung 9 without a training")
-    if part.data_claim and one.cluster.get(CLAIM, part.data_claim, space) is None:
+    if part.data_claim and site.cluster.get(CLAIM, part.data_claim, space) is None:
         said = f"the namespace {space} has no PersistentVolumeClaim {part.data_claim}"
         way = "make the namespace and the claim with the data, or bake them into the image"
         return [failed(CheckLevel.TRAINING, "cluster", said, way)]
-    name = training.NAME
-    try:
-        one.cluster.create(SERVICE, ladder_pods.headless(one.inputs, name))
-        one.cluster.create(JOB, training.job(one.inputs, part, programs))
-        ended = wait(
-            one.cluster,
-            space,
-            {"cluster": name},
-            timeout_seconds=one.patience(part.patience_seconds(one.inputs.pods)),
-            clock=one.clock,
-            reporter=one.reporter,
-        )
-        seconds = duration(one.cluster.get(JOB, name, space))
-    finally:
-        one.cluster.remove(JOB, name, space)
-        one.cluster.remove(SERVICE, name, space)
-    return [training.judge(one.inputs, part, ended["cluster"], seconds)]
+    service = (SERVICE, manifests.headless(inputs, name))
+    with site.objects(service, (JOB, manifests.training(inputs, part, programs))):
+        ended = site.wait({"cluster": name}, site.bounded(part.patience_seconds(inputs.pods)))
+        seconds = duration(site.cluster.get(JOB, name, space))
+    return [logs.training(inputs, part, ended["cluster"], seconds)]
+
+
+_RUNGS: Mapping[CheckLevel, Callable[[LadderInputs, Site, str], Sequence[Check]]] = {
+    CheckLevel.NETWORK: _network,
+    CheckLevel.ALLOCATABLE: _allocatable,
+    CheckLevel.VECTOR_ADD: _vector_add,
+    CheckLevel.TRAINING: _training,
+}
 
 
 def duration(job: Mapping[str, Any] | None) -> float | None:

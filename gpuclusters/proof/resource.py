@@ -1,4 +1,4 @@
-"""What providers of proofs have in common: made when everything held, again when what it is about changes."""
+"""Proofs as resources: made when everything held, again when what they are about changes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pulumi
 
-from gpuclusters.proof import plugin_gate
-from gpuclusters.proof.ladder_inputs import LadderInputs
+from gpuclusters.core.finding import refused
+from gpuclusters.proof import checks, nodes
+from gpuclusters.proof.evidence import digest
+from gpuclusters.proof.ladder_model import LadderInputs
+from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
 from gpuclusters.proof.model import ProofInputs
-from gpuclusters.proof.plugin_gate import GateInputs
+from gpuclusters.proof.nodes import GateInputs
 from gpuclusters.providers.cluster import ClusterProvider
 from gpuclusters.providers.reconciling import Live, Properties
 from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:
     from gpuclusters.adapters.cluster_jobs import ClusterJobs
-    from gpuclusters.proof.run import ProofResult
-
+    from gpuclusters.proof.checks import ProofResult
 
 Inputs = TypeVar("Inputs", ProofInputs, LadderInputs)
+_SHOWN = 12
+"""Lines of an error; the rest is counted."""
 
 
 class ProofProvider(ClusterProvider[Inputs]):
@@ -33,36 +37,64 @@ class ProofProvider(ClusterProvider[Inputs]):
 
     @abstractmethod
     def show(self, inputs: Inputs, cluster: ClusterJobs) -> ProofResult:
-        """Show all of it, now."""
+        """Run it now."""
 
     @abstractmethod
     def look(self, inputs: Inputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
         """Each node as it is."""
 
     def ensure(self, inputs: Inputs, before: Properties) -> Properties:
-        """Show it, unless the same was shown before."""
-        from gpuclusters.core.converge import time_of_day
-        from gpuclusters.proof import state
+        """Run it, unless the same was shown before and is not stale.
 
+        Raises:
+            Refused: it does not hold; names every check that failed.
+        """
+        from gpuclusters.core.converge import time_of_day
+
+        if before.get("fingerprint") == inputs.fingerprint and not before.get("stale"):
+            return {key: before[key] for key in OUTPUTS}
         cluster = self.cluster(inputs)
-        return state.ensure(
-            inputs.fingerprint,
-            before,
-            lambda: self.show(inputs, cluster),
-            target=cluster.target,
-            called=self.called(inputs),
-            at=time_of_day(),
-        )
+        found = self.show(inputs, cluster)
+        if not checks.proven(found.checks):
+            raise refused(
+                cluster.target,
+                "proof.failed",
+                f"{self.called(inputs)} does not hold:{_listed(found)}\n ",
+                "correct what failed and run `up` again; `gpu-clusters verify` shows all checks",
+            )
+        shown = [check.document() for check in found.checks]
+        return {
+            "proven": True,
+            "at": time_of_day(),
+            "checks": len(shown),
+            "evidence_sha256": digest({"checks": shown, "remarks": list(found.remarks)}),
+            "remarks": list(found.remarks),
+            "observed": {node: dict(facts) for node, facts in found.observed.items()},
+            "stale": [],
+            "fingerprint": inputs.fingerprint,
+        }
 
     def observe(self, inputs: Inputs, before: Properties) -> Live | None:
         """What was shown, and whether the nodes are still those that it was shown about."""
-        from gpuclusters.proof import state
-
-        return Live(state.observe(before, self.look(inputs, self.cluster(inputs))), {})
+        was: Mapping[str, Mapping[str, str]] = before.get("observed") or {}
+        now = self.look(inputs, self.cluster(inputs))
+        stale = [
+            f"{node}: {key} was {was.get(node, {}).get(key) or 'unknown'}, is {value or 'gone'}"
+            for node, facts in sorted(now.items())
+            for key, value in facts.items()
+            if was.get(node, {}).get(key) != value
+        ]
+        return Live({key: before[key] for key in OUTPUTS if key in before} | {"stale": stale}, {})
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found other nodes, drivers or GPUs than those that were proven."""
         return bool(outputs.get("stale"))
+
+
+def _listed(found: ProofResult) -> str:
+    lines = [*checks.faults(found.checks)] or ["nothing was looked at"]
+    more = f"\n  - and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    return "".join(f"\n  - {line}" for line in lines[:_SHOWN]) + more
 
 
 class KeptProof(ModelResource):
@@ -86,6 +118,9 @@ class KeptProof(ModelResource):
     """Of what was asked for."""
 
 
+OUTPUTS = tuple(KeptProof.__annotations__)
+
+
 class ProofRunProvider(ProofProvider[ProofInputs]):
     """Made when everything passed."""
 
@@ -98,9 +133,9 @@ class ProofRunProvider(ProofProvider[ProofInputs]):
     def show(self, inputs: ProofInputs, cluster: ClusterJobs) -> ProofResult:
         """Run all checks up to the level."""
         from gpuclusters.core.converge import StderrReporter, SystemClock
-        from gpuclusters.proof import host, run
+        from gpuclusters.proof import run
 
-        return run.run(inputs, cluster, SystemClock(), StderrReporter(), host.texts())
+        return run.run(inputs, cluster, SystemClock(), StderrReporter(), texts())
 
     def look(self, inputs: ProofInputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
         """Driver and resources of each node as they are."""
@@ -127,10 +162,12 @@ class TrainingProofProvider(ProofProvider[LadderInputs]):
     def show(self, inputs: LadderInputs, cluster: ClusterJobs) -> ProofResult:
         """Climb."""
         from gpuclusters.core.converge import StderrReporter, SystemClock
-        from gpuclusters.proof import host, ladder_run
+        from gpuclusters.proof import ladder_run
 
-        texts = host.texts(ladder_run.PROGRAMS)
-        return ladder_run.run(inputs, cluster, SystemClock(), StderrReporter(), texts, strict=False)
+        programs = texts(LADDER_PROGRAMS)
+        return ladder_run.run(
+            inputs, cluster, SystemClock(), StderrReporter(), programs, strict=False
+        )
 
     def look(self, inputs: LadderInputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
         """Each node as it is: which one, its kubelet, its GPUs."""
@@ -154,11 +191,11 @@ class PluginGateProvider(ClusterProvider[GateInputs]):
         """Wait."""
         from gpuclusters.core.converge import StderrReporter, SystemClock
 
-        return dict(plugin_gate.wait(inputs, self.cluster(inputs), SystemClock(), StderrReporter()))
+        return dict(nodes.wait(inputs, self.cluster(inputs), SystemClock(), StderrReporter()))
 
     def observe(self, inputs: GateInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The GPUs as they are offered now."""
-        return Live(plugin_gate.outputs(inputs, self.cluster(inputs)), {})
+        return Live(inputs.outputs(self.cluster(inputs)), {})
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found a node that does not offer its GPUs."""

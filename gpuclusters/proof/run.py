@@ -3,58 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter
+from gpuclusters.core.finding import Finding
+from gpuclusters.core.finding import Level as FindingLevel
 from gpuclusters.gpu_operator import readiness
-from gpuclusters.gpu_operator.readiness import read
-from gpuclusters.proof import checks as proof
-from gpuclusters.proof import jobs as proof_jobs
-from gpuclusters.proof import load as proof_stress
-from gpuclusters.proof import verdict
-from gpuclusters.proof.checks import LEVEL_OF, Check, Level, Outcome, ProofTest
-from gpuclusters.proof.jobs import JOB
-from gpuclusters.proof.model import ProofInputs, ProofNode
-from gpuclusters.proof.namespace import JobCluster, temporary_namespace
-from gpuclusters.proof.wait import POLL_SECONDS, Ended, wait
+from gpuclusters.proof import logs, manifests
+from gpuclusters.proof.checks import (
+    LEVEL_OF,
+    Check,
+    Level,
+    Outcome,
+    ProofResult,
+    ProofTest,
+    proven,
+)
+from gpuclusters.proof.cluster import Ended, JobCluster, Site, temporary_namespace
+from gpuclusters.proof.model import (
+    BurnTest,
+    CollectiveTest,
+    DiagnosticsTest,
+    LoadTest,
+    MatmulTest,
+    ProofInputs,
+    ProofNode,
+)
 from gpuclusters.tenancy.objects import NODE, POD
 
 SCRAPE_SECONDS = 90.0
 """Within this a load must have been scraped; by default Prometheus asks every 15 to 60 seconds."""
 DCGM_APP = "nvidia-dcgm"
+SIMULATED = (
+    "The GPUs are simulated: what a proof computes, it computes on this machine's processor, so nothing "
+    "here is about GPUs."
+)
 _DRIVER = ("nvidia.com/cuda.driver-version.full", "nvidia.com/cuda.driver.major")
-
-
-@dataclass(frozen=True, slots=True)
-class ProofResult:
-    """What a run found."""
-
-    checks: tuple[Check, ...]
-    remarks: tuple[str, ...]
-    observed: Mapping[str, Mapping[str, str]]
-    """Driver and resources of each node as they were; a difference later makes the proof stale."""
-
-    @property
-    def proven(self) -> bool:
-        """Whether all of it holds."""
-        return proof.proven(self.checks)
-
-
-@dataclass(slots=True)
-class _Run:
-    inputs: ProofInputs
-    cluster: JobCluster
-    clock: Clock
-    reporter: Reporter
-    texts: Mapping[str, str]
-    started: float
-    checks: list[Check] = field(default_factory=list)
-
-    @property
-    def left_seconds(self) -> float:
-        """Of the time for all tests together."""
-        return self.inputs.timeout_seconds - (self.clock.now() - self.started)
+_NO_ENGINE = (
+    f"no pod of {DCGM_APP} with an address and an image by digest runs on it; set the operator's value "
+    "dcgm.enabled: true, or give diagnostics an image"
+)
+Seen = Mapping[str, Mapping[str, float]]
+"""How active GPUs were under load, by node and GPU."""
 
 
 def run(
@@ -78,12 +68,13 @@ def run(
     Raises:
         AdapterError: the cluster is not reached, or refuses.
     """
-    one = _Run(inputs, cluster, clock, reporter, texts, clock.now())
-    one.checks += _offered(inputs, cluster)
+    site = Site(cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds)
+    checks = list(_offered(inputs, cluster))
     observed = observe(inputs, cluster)
-    if inputs.tests and proof.proven(one.checks):
-        _climb(one)
-    return ProofResult(tuple(one.checks), tuple(verdict.remarks(inputs)), observed)
+    if inputs.tests and proven(checks):
+        with temporary_namespace(cluster, inputs.namespace, texts) as programs:
+            checks += _climb(inputs, site, programs)
+    return ProofResult(tuple(checks), tuple(remarks(inputs)), observed)
 
 
 def observe(inputs: ProofInputs, cluster: JobCluster) -> Mapping[str, Mapping[str, str]]:
@@ -99,10 +90,26 @@ def observe(inputs: ProofInputs, cluster: JobCluster) -> Mapping[str, Mapping[st
     return found
 
 
+def remarks(inputs: ProofInputs) -> Iterator[str]:
+    """What a run like this cannot show."""
+    if inputs.simulated:
+        yield SIMULATED
+    if inputs.level is Level.L4 and inputs.burn is None:
+        yield "The burn-in of L3 was not run: no image with gpu_burn is given."
+    if inputs.level is Level.L4:
+        yield "All-reduce ran on each node by itself; the network between nodes was not tried."
+    for test in inputs.tests:
+        left = [node.name for node in inputs.nodes if not manifests.concerns(test, node)]
+        if left:
+            more = ", more than one" if test is ProofTest.COLLECTIVE else ""
+            why = f"it needs whole GPUs that are not shared{more}"
+            yield f"{test.value} does not apply to {', '.join(left)}: {why}."
+
+
 def _offered(inputs: ProofInputs, cluster: JobCluster) -> Iterator[Check]:
     """L0: what the gate before this one looked at too, as of now."""
     expected = {node.name: node.resources for node in inputs.nodes}
-    waits = readiness.missing(read(cluster, inputs.operator_namespace), expected)
+    waits = readiness.missing(readiness.read(cluster, inputs.operator_namespace), expected)
     what = "the operator is reconciled and every node offers its GPUs"
     for wanted in waits:
         yield Check(Level.L0, "cluster", what, Outcome.FAILED, wanted.problem)
@@ -112,75 +119,60 @@ def _offered(inputs: ProofInputs, cluster: JobCluster) -> Iterator[Check]:
         yield Check(Level.L0, "cluster", what, Outcome.PASSED, said)
 
 
-def _climb(one: _Run) -> None:
-    with temporary_namespace(one.cluster, one.inputs.namespace, one.texts) as config_map:
-        for test in one.inputs.tests:
-            if one.left_seconds <= 0:
-                said = f"the {one.inputs.timeout_seconds} s for the whole proof are over"
-                _not_reached(one, said, test)
-                return
-            _step(one, test, config_map)
-            if not proof.proven(one.checks):
-                _not_reached(one, f"{test.value} did not pass", *_after(one, test)[:1])
-                return
+def _climb(inputs: ProofInputs, site: Site, programs: str) -> Iterator[Check]:
+    why = ""
+    for test in inputs.tests:
+        if site.left_seconds <= 0:
+            why = why or f"the {inputs.timeout_seconds} s for the whole proof are over"
+        if why:
+            what = f"runs {test.value}"
+            yield Check(LEVEL_OF[test], "cluster", what, Outcome.NOT_TRIED, why)
+            continue
+        found = _step(inputs, site, test, programs)
+        yield from found
+        if any(check.outcome is not Outcome.PASSED for check in found):
+            why = f"{test.value} did not pass"
 
 
-def _step(one: _Run, test: ProofTest, config_map: str) -> None:
-    nodes = [node for node in one.inputs.nodes if proof_jobs.concerns(test, node)]
-    jobs: dict[str, str] = {}
-    space = one.inputs.namespace
-    part = one.inputs.test(test)
-    try:
-        for node in nodes:
-            body = _job(one, test, node, config_map)
-            if body is not None:
-                jobs[node.name] = proof_jobs.name(test, node.name)
-                one.cluster.create(JOB, body)
-        ended = wait(
-            one.cluster,
-            space,
-            jobs,
-            timeout_seconds=min(getattr(part, "timeout_seconds", 0.0), one.left_seconds),
-            clock=one.clock,
-            reporter=one.reporter,
-        )
-        seen = _seen(one, ended) if test is ProofTest.LOAD and _all_ended(ended) else {}
-    finally:
-        for job in jobs.values():
-            one.cluster.remove(JOB, job, space)
-    for node in nodes:
-        if node.name in ended:
-            one.checks += verdict.judge(one.inputs, test, node, ended[node.name], seen)
+def _step(inputs: ProofInputs, site: Site, test: ProofTest, programs: str) -> Sequence[Check]:
+    checks: list[Check] = []
+    nodes = {n.name: n for n in inputs.nodes if manifests.concerns(test, n)}
+    jobs = {name: _job(inputs, site.cluster, test, node, programs) for name, node in nodes.items()}
+    for name in [name for name, job in jobs.items() if job is None]:
+        what = "passes DCGM's diagnostics"
+        checks.append(Check(Level.L2, name, what, Outcome.NOT_TRIED, _NO_ENGINE))
+    made = {name: job for name, job in jobs.items() if job is not None}
+    part = inputs.test(test)
+    ended = site.run(made, site.bounded(part.timeout_seconds if part else 0.0))
+    seen: Seen = {}
+    if test is ProofTest.LOAD and all(one.exit_code == 0 for one in ended.values()):
+        seen = _seen(inputs, site, ended)
+    for name in made:
+        checks += _judge(inputs, test, nodes[name], ended[name], seen)
+    return checks
 
 
-def _job(one: _Run, test: ProofTest, node: ProofNode, config_map: str) -> dict[str, Any] | None:
-    """The Job of one node; None, and a check that failed, where it cannot even be written down."""
-    image = getattr(one.inputs.test(test), "image", None)
-    host = ""
+def _job(
+    inputs: ProofInputs, cluster: JobCluster, test: ProofTest, node: ProofNode, programs: str
+) -> dict[str, Any] | None:
+    """The Job of one node; None where DCGM's diagnostics find no engine to ask."""
+    image, address = getattr(inputs.test(test), "image", None), ""
     if test is ProofTest.DIAGNOSTICS:
-        engine = _engine(one, node.name)
-        address = str((engine.get("status") or {}).get("podIP", "")) if engine else ""
-        image = image or (_pinned(engine) if engine else None)
+        engine = _engine(inputs, cluster, node.name)
+        address = str((engine.get("status") or {}).get("podIP", ""))
+        image = image or _pinned(engine)
         if not address or image is None:
-            said = (
-                f"no pod of {DCGM_APP} with an address and an image by digest runs on it; set the operator's "
-                "value dcgm.enabled: true, or give diagnostics an image"
-            )
-            what = "passes DCGM's diagnostics"
-            one.checks.append(Check(Level.L2, node.name, what, Outcome.NOT_TRIED, said))
             return None
-        host = f"{address}:{proof_jobs.DCGM_PORT}"
-    return proof_jobs.job(
-        one.inputs, test, node, config_map=config_map, image=str(image), host=host
-    )
+        address = f"{address}:{manifests.DCGM_PORT}"
+    return manifests.job(inputs, test, node, config_map=programs, image=str(image), engine=address)
 
 
-def _engine(one: _Run, node: str) -> Mapping[str, Any] | None:
-    for pod in one.cluster.list(POD, one.inputs.operator_namespace):
+def _engine(inputs: ProofInputs, cluster: JobCluster, node: str) -> Mapping[str, Any]:
+    for pod in cluster.list(POD, inputs.operator_namespace):
         labels = pod["metadata"].get("labels") or {}
         if labels.get("app") == DCGM_APP and (pod.get("spec") or {}).get("nodeName") == node:
             return pod
-    return None
+    return {}
 
 
 def _pinned(pod: Mapping[str, Any]) -> str | None:
@@ -192,43 +184,60 @@ def _pinned(pod: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _all_ended(ended: Mapping[str, Ended]) -> bool:
-    return all(one.exit_code == 0 for one in ended.values())
-
-
-def _seen(one: _Run, ended: Mapping[str, Ended]) -> Mapping[str, Mapping[str, float]]:
+def _seen(inputs: ProofInputs, site: Site, ended: Mapping[str, Ended]) -> Seen:
     """What Prometheus saw of the load; asked until every GPU is there, for the time of a few scrapes."""
-    target, load = one.inputs.prometheus, one.inputs.load
+    target, load = inputs.prometheus, inputs.load
     if target is None or load is None:
         return {}
-    pods = one.cluster.list(POD, one.inputs.operator_namespace)
+    pods = site.cluster.list(POD, inputs.operator_namespace)
     node_of = {str(p["metadata"]["name"]): str(p["spec"].get("nodeName", "")) for p in pods}
     node_of |= {over.pod: node for node, over in ended.items() if over.pod}
-    query = proof_stress.tensor_query(load.seconds + int(SCRAPE_SECONDS))
-    wanted = {node.name: node.whole_gpus for node in one.inputs.nodes if node.name in ended}
-    deadline = one.clock.now() + SCRAPE_SECONDS
-    while True:
-        answer = one.cluster.ask(
-            target.namespace, target.service, target.port, "api/v1/query", {"query": query}
+    query = {"query": logs.tensor_query(load.seconds + int(SCRAPE_SECONDS))}
+    least = load.tensor_active_percent / 100
+    seen: Seen = {}
+
+    def look() -> Sequence[Finding]:
+        nonlocal seen
+        answer = site.cluster.ask(
+            target.namespace, target.service, target.port, "api/v1/query", query
         )
-        seen = proof_stress.active(answer, node_of)
-        least = load.tensor_active_percent / 100
-        busy = {node: sum(v >= least for v in gpus.values()) for node, gpus in seen.items()}
-        if all(busy.get(node, 0) >= gpus for node, gpus in wanted.items()):
-            return seen
-        if one.clock.now() + POLL_SECONDS > deadline:
-            return seen
-        one.clock.sleep(POLL_SECONDS)
+        seen = logs.active(answer, node_of)
+        return [
+            Finding(
+                "proof.running", f"the load of {node.name} in Prometheus", level=FindingLevel.REPAIR
+            )
+            for node in inputs.nodes
+            if node.name in ended
+            and sum(share >= least for share in seen.get(node.name, {}).values()) < node.whole_gpus
+        ]
+
+    site.poll(look, SCRAPE_SECONDS)
+    return seen
 
 
-def _after(one: _Run, test: ProofTest) -> Sequence[ProofTest]:
-    tests = one.inputs.tests
-    return tests[tests.index(test) + 1 :]
-
-
-def _not_reached(one: _Run, said: str, *first: ProofTest) -> None:
-    """From this one on nothing was tried, and that is said."""
-    for begin in first:
-        for test in (begin, *_after(one, begin)):
-            what = f"runs {test.value}"
-            one.checks.append(Check(LEVEL_OF[test], "cluster", what, Outcome.NOT_TRIED, said))
+def _judge(
+    inputs: ProofInputs, test: ProofTest, node: ProofNode, ended: Ended, seen: Seen
+) -> Sequence[Check]:
+    """What a Job of a test shows about its node."""
+    level, name, gpus = LEVEL_OF[test], node.name, node.whole_gpus
+    if ended.exit_code is None:
+        return [Check(level, name, f"runs {test.value}", Outcome.FAILED, ended.said)]
+    code, log = ended.exit_code, ended.log
+    match inputs.test(test):
+        case MatmulTest(floor_percent=floor):
+            return list(logs.matmul(node, log, floor_percent=floor, simulated=inputs.simulated))
+        case DiagnosticsTest():
+            return logs.diagnostics(name, log, exit_code=code)
+        case LoadTest() if code:
+            said = f"{ended.said}: {log.strip()[-300:]}"
+            return [Check(level, name, "runs load", Outcome.FAILED, said)]
+        case LoadTest() if inputs.prometheus is None:
+            said = "no Prometheus is known that could have seen it"
+            return [Check(level, name, "is seen under load", Outcome.NOT_TRIED, said)]
+        case LoadTest(tensor_active_percent=percent):
+            return [logs.load(name, gpus, seen.get(name, {}), percent)]
+        case BurnTest():
+            return list(logs.burn(name, gpus, log, exit_code=code))
+        case CollectiveTest(floor_gb_per_second=floor):
+            return [logs.reduce(name, log, floor_gb_per_second=floor, exit_code=code)]
+    return []

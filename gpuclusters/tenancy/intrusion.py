@@ -26,7 +26,7 @@ from gpuclusters.core.errors import AdapterError
 from gpuclusters.domain import image
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
-from gpuclusters.proof.evidence_isolation import Finding, Outcome
+from gpuclusters.proof.evidence import Attempt, AttemptOutcome
 from gpuclusters.tenancy.isolation import POLICY, PULL_SECRET
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NETWORK_POLICY
@@ -219,7 +219,7 @@ def _annotations(node: str, gpu_resource: str) -> Mapping[str, tuple[str, str]]:
     }
 
 
-def attack(target: Target) -> Iterator[Finding]:
+def attack(target: Target) -> Iterator[Attempt]:
     """Every attempt of every tenant of the cluster.
 
     Raises:
@@ -237,11 +237,13 @@ def attack(target: Target) -> Iterator[Finding]:
     yield from strangers(target)
 
 
-def _found(about: str, who: str, attempt: str, said: str, *, refused: bool) -> Finding:
-    return Finding(about, who, attempt, Outcome.REFUSED if refused else Outcome.SUCCEEDED, said)
+def _found(about: str, who: str, attempt: str, said: str, *, refused: bool) -> Attempt:
+    return Attempt(
+        about, who, attempt, AttemptOutcome.REFUSED if refused else AttemptOutcome.SUCCEEDED, said
+    )
 
 
-def _ready(tenant: str, tenancy: Object) -> Finding:
+def _ready(tenant: str, tenancy: Object) -> Attempt:
     status = tenancy.get("status") or {}
     found = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), None)
     current = status.get("observedGeneration") == tenancy["metadata"].get("generation")
@@ -257,7 +259,7 @@ def _ready(tenant: str, tenancy: Object) -> Finding:
 
 def _rights(
     target: Target, tenant: str, tenancy: Object, others: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Iterator[Attempt]:
     own = tenancy["spec"]["namespace"]
     controllers = target.accounts.namespace(Program.CONTROLLERS)
     # A cluster with one tenant has no other namespace of that kind; that of the controllers stands in.
@@ -271,7 +273,7 @@ def _rights(
         yield _found("rights", tenant, access.attempt, said, refused=not allowed)
 
 
-def _pods(target: Target, tenant: str, tenancy: Object) -> Iterator[Finding]:
+def _pods(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
     spec = tenancy["spec"]
     resource = spec["gpuResource"]
     request = ContainerRequest.model_validate(
@@ -288,20 +290,20 @@ def _pods(target: Target, tenant: str, tenancy: Object) -> Iterator[Finding]:
     accepted = target.objects.try_pod(spec["namespace"], sound)
     if accepted is not None and "exceeded quota" not in accepted:
         why = f"a pod that keeps all rules is refused, so that refusals prove nothing: {accepted}"
-        yield Finding("pods", tenant, "leave the VM by a pod", Outcome.NOT_TRIED, why)
+        yield Attempt("pods", tenant, "leave the VM by a pod", AttemptOutcome.NOT_TRIED, why)
         return
     for attempt, pod in forbidden_pods(sound, node=target.node, gpu_resource=resource):
         refused = target.objects.try_pod(spec["namespace"], pod)
         # A quota that is used up refuses everything, which proves nothing about this pod.
         if refused is not None and "exceeded quota" in refused:
-            yield Finding("pods", tenant, attempt, Outcome.NOT_TRIED, refused)
+            yield Attempt("pods", tenant, attempt, AttemptOutcome.NOT_TRIED, refused)
         else:
             yield _found(
                 "pods", tenant, attempt, refused or "accepted", refused=refused is not None
             )
 
 
-def _network(target: Target, tenant: str, tenancy: Object) -> Iterator[Finding]:
+def _network(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
     found = target.objects.list(NETWORK_POLICY, tenancy["spec"]["namespace"])
     by_name = {policy["metadata"]["name"]: policy for policy in found}
     yield _found(
@@ -313,7 +315,7 @@ def _network(target: Target, tenant: str, tenancy: Object) -> Iterator[Finding]:
     )
 
 
-def _leases(target: Target) -> Iterator[Finding]:
+def _leases(target: Target) -> Iterator[Attempt]:
     """Short cuts around reset, clearing and verification, which the server refuses to everybody."""
     for lease in target.objects.list(GPU_LEASE):
         name, phase = lease["metadata"]["name"], (lease.get("status") or {}).get("phase")
@@ -326,11 +328,11 @@ def _leases(target: Target) -> Iterator[Finding]:
 
 def _api(
     target: Target, tenant: str, tenancy: Object, others: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Iterator[Attempt]:
     api, token = target.api, target.tokens.get(tenant)
     if api is None or token is None:
         why = "no address of the API was given" if api is None else f"no token of {tenant} is known"
-        yield Finding("api", tenant, "misuse the public API", Outcome.NOT_TRIED, why)
+        yield Attempt("api", tenant, "misuse the public API", AttemptOutcome.NOT_TRIED, why)
         return
     try:
         sources = tenancy["spec"].get("images") or ()
@@ -338,10 +340,10 @@ def _api(
         yield from _requests(api, tenant, token, sources, others)
         yield from _of_others(target, api, tenant, others)
     except AdapterError as error:
-        yield Finding("api", tenant, "misuse the public API", Outcome.NOT_TRIED, str(error))
+        yield Attempt("api", tenant, "misuse the public API", AttemptOutcome.NOT_TRIED, str(error))
 
 
-def strangers(target: Target) -> Iterator[Finding]:
+def strangers(target: Target) -> Iterator[Attempt]:
     """What anybody who reaches the API would try. The flood is last: the API limits us afterwards."""
     api = target.api
     if api is None:
@@ -359,12 +361,12 @@ def strangers(target: Target) -> Iterator[Finding]:
         said = f"{answer.said}; after {sent} requests"
         yield found("ask without a token as often as it likes", said, refused=limited)
     except AdapterError as error:
-        yield Finding("api", _ANYONE, "misuse the public API", Outcome.NOT_TRIED, str(error))
+        yield Attempt("api", _ANYONE, "misuse the public API", AttemptOutcome.NOT_TRIED, str(error))
 
 
 def _with_tokens(
     target: Target, api: ContainerApi, tenant: str, others: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Iterator[Attempt]:
     token = target.tokens[tenant]
     for attempt, bad in (
         ("come without a token", None),
@@ -382,7 +384,7 @@ def _with_tokens(
 
 def _requests(
     api: ContainerApi, tenant: str, token: str, sources: Sequence[str], others: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Iterator[Attempt]:
     sound = image.example(sources)
     # Of what the operator lists an attempt proves nothing.
     elsewhere = [one for one in _ELSEWHERE if not image.is_allowed(one, sources)]
@@ -406,7 +408,7 @@ def _requests(
 
 def _of_others(
     target: Target, api: ContainerApi, tenant: str, others: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Iterator[Attempt]:
     token = target.tokens[tenant]
     for other in others:
         theirs = target.tokens.get(other)

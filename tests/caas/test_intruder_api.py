@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from caas.api.gate import StrangerLimit
 from gpuclusters.container_api.client import ContainerApi
-from gpuclusters.proof.evidence_isolation import Outcome
+from gpuclusters.proof.evidence import AttemptOutcome
 from gpuclusters.tenancy.intrusion import Target, strangers
 from tests.caas.apikit import listening
 
@@ -20,9 +20,9 @@ TRIED = [
 ]
 
 
-def tried(**options: Any) -> dict[str, Outcome]:
+def tried(**options: Any) -> dict[str, AttemptOutcome]:
     """What came of each attempt against an API with these options."""
-    found: dict[str, Outcome] = {}
+    found: dict[str, AttemptOutcome] = {}
 
     async def act() -> None:
         async with listening(options=options) as (_, port):
@@ -44,12 +44,12 @@ def tried(**options: Any) -> dict[str, Outcome]:
 
 
 def test_who_has_no_right_gets_neither_metrics_nor_as_many_answers_as_it_likes() -> None:
-    assert tried() == dict.fromkeys(TRIED, Outcome.REFUSED)
+    assert tried() == dict.fromkeys(TRIED, AttemptOutcome.REFUSED)
 
 
 def test_an_api_that_limits_nobody_is_found_out() -> None:
     open_door = StrangerLimit(time.monotonic, burst=10_000, burst_of_all=10_000)
     assert tried(strangers=open_door) == {
-        **dict.fromkeys(TRIED, Outcome.REFUSED),
-        TRIED[-1]: Outcome.SUCCEEDED,
+        **dict.fromkeys(TRIED, AttemptOutcome.REFUSED),
+        TRIED[-1]: AttemptOutcome.SUCCEEDED,
     }

@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from gpuclusters.proof.checks import ProofTest
-from gpuclusters.proof.jobs import LABEL, PROGRAMS
-from gpuclusters.proof.ladder_pods import REACH
+from gpuclusters.proof.manifests import LABEL, PROGRAMS, REACH
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from lab import kata_runtime, tools
 from lab.control_plane import NodeSpec

@@ -12,7 +12,7 @@ import yaml
 
 from gpuclusters.domain import monitoring_stack
 from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
-from gpuclusters.domain.prometheus_selection import PROMETHEUS_RULE, SERVICE_MONITOR, why_not
+from gpuclusters.metrics.selection import PROMETHEUS_RULE, SERVICE_MONITOR, why_not
 from lab import tools
 
 pytestmark = pytest.mark.lab

@@ -15,11 +15,10 @@ from gpuclusters.core.converge import SystemClock
 from gpuclusters.core.errors import BusyError, CommandFailedError
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
-from gpuclusters.proof import jobs as proof_jobs
+from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
-from gpuclusters.proof.checks import ProofTest
-from gpuclusters.proof.host import texts
-from gpuclusters.proof.jobs import CONFIG_MAP, JOB
+from gpuclusters.proof.checks import ProofTest, proven
+from gpuclusters.proof.manifests import CONFIG_MAP, JOB, texts
 from gpuclusters.proof.model import ProofInputs
 from gpuclusters.tenancy.objects import NAMESPACE, POD
 from lab.control_plane.kube import KubeApi
@@ -146,7 +145,7 @@ def ready(api: KubeApi, path: str) -> bool:
 
 def test_every_gpu_of_every_node_calculates_and_nothing_stays_behind(world: World) -> None:
     result = world.run()
-    assert result.proven, result.checks
+    assert proven(result.checks), result.checks
     assert [check.subject for check in result.checks] == [
         "cluster",
         *(name for node in world.nodes for name in (node, f"{node} cpu-0", f"{node} cpu-1")),
@@ -164,7 +163,7 @@ def test_what_a_killed_run_left_is_cleared_away_and_a_namespace_of_ones_own_is_k
         api.request("POST", "/api/v1/namespaces", {"metadata": {"name": world.namespace}})
         jobs = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
         inputs = world.inputs()
-        body = proof_jobs.job(
+        body = manifests.job(
             inputs,
             ProofTest.MATMUL,
             inputs.nodes[0],
@@ -174,7 +173,7 @@ def test_what_a_killed_run_left_is_cleared_away_and_a_namespace_of_ones_own_is_k
         assert api.request("POST", jobs, body)[0] == 201
         with pytest.raises(BusyError):
             world.cluster.create(JOB, body)
-        assert world.run().proven
+        assert proven(world.run().checks)
         assert world.cluster.get(NAMESPACE, world.namespace) is not None
         assert world.left() == []
         api.delete(f"/api/v1/namespaces/{world.namespace}")
@@ -202,14 +201,14 @@ def test_gpus_that_somebody_holds_are_waited_for_by_name(
                 return
             soon = {"spec": {"activeDeadlineSeconds": 1}}
             jobs = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
-            name = proof_jobs.name(ProofTest.MATMUL, world.nodes[0])
+            name = manifests.job_name("matmul", world.nodes[0])
             api.request(
                 "PATCH", f"{jobs}/{name}", soon, content_type="application/merge-patch+json"
             )
 
         world.reporter.told = end
         result = world.run()
-    assert not result.proven
+    assert not proven(result.checks)
     (failed,) = [check for check in result.checks if check.outcome != "passed"]
     assert failed.subject == world.nodes[0]
     assert "DeadlineExceeded" in failed.said

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.proof import pod
+from gpuclusters.proof import manifests
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.nodes.loading import BLOBS
@@ -148,14 +148,14 @@ def test_a_digest_that_nobody_has_is_not_stood_for(lab: RealLab) -> None:
 
 def test_a_program_of_a_proof_runs_by_the_digest_of_its_image(lab: RealLab) -> None:
     text = (ROOT / "gpuclusters/proof/scripts/matmul.py").read_text()
-    programs = pod.programs("default", {"matmul.py": text})
+    programs = manifests.programs("default", {"matmul.py": text})
     lab.kubectl("create", "-f", "-", given=json.dumps(programs))
     container: dict[str, Any] = {
         "image": ALIAS,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", f"{pod.FOLDER}/matmul.py", "--size", "8192"],
+        "command": ["python3", f"{manifests.FOLDER}/matmul.py", "--size", "8192"],
         "volumeMounts": [
-            {"name": "programs", "mountPath": pod.FOLDER},
+            {"name": "programs", "mountPath": manifests.FOLDER},
             *({"name": f"gpu{one}", "mountPath": f"/dev/nvidia{one}"} for one in (0, 1)),
         ],
     }

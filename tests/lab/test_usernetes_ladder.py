@@ -22,12 +22,12 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.usernetes_versions import version_set
 from gpuclusters.gpu_operator.objects import DAEMON_SET
-from gpuclusters.proof import ladder_run, plugin_gate
-from gpuclusters.proof.checks import Outcome
-from gpuclusters.proof.host import texts
-from gpuclusters.proof.ladder_inputs import WHOLE, LadderInputs
-from gpuclusters.proof.plugin_gate import GateInputs
-from gpuclusters.proof.run import ProofResult
+from gpuclusters.proof import ladder_run, nodes
+from gpuclusters.proof.checks import Outcome, ProofResult, proven
+from gpuclusters.proof.ladder_model import LadderInputs
+from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
+from gpuclusters.proof.model import WHOLE
+from gpuclusters.proof.nodes import GateInputs
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes import device_plugin as device_plugin_manifest
 from lab.control_plane import NodeSpec
@@ -127,7 +127,7 @@ class World:
         return LadderInputs.model_validate(given | changes)
 
     def climb(self, rung: int = 9, **changes: Any) -> ProofResult:
-        found = texts(ladder_run.PROGRAMS)
+        found = texts(LADDER_PROGRAMS)
         return ladder_run.run(
             self.inputs(rung, **changes), self.cluster, Quick(), Reporter(), found
         )
@@ -139,7 +139,7 @@ class World:
             expected=dict.fromkeys(self.nodes, GPUS),
             timeout_seconds=seconds,
         )
-        return dict(plugin_gate.wait(wanted, self.cluster, Quick(), Reporter()))
+        return dict(nodes.wait(wanted, self.cluster, Quick(), Reporter()))
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def healed(world: World) -> Iterator[None]:
 def test_two_nodes_climb_to_the_training_and_nothing_stays_behind(world: World) -> None:
     assert world.gate()["allocatable"] == dict.fromkeys(world.nodes, GPUS)
     result = world.climb()
-    assert result.proven, [c for c in result.checks if c.outcome is not Outcome.PASSED]
+    assert proven(result.checks), [c for c in result.checks if c.outcome is not Outcome.PASSED]
     assert [check.level for check in result.checks] == [
         "R5",
         "R5",

@@ -10,8 +10,7 @@ from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import checks as proof
-from gpuclusters.proof import host as adapter
-from gpuclusters.proof import ladder_hosts
+from gpuclusters.proof import hosts
 from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.proof.ladder import CheckLevel
 from lab.hosts.usernetes.rootless_faults import CdiInvisible, EngineIsRootful, NvmlLost
@@ -42,8 +41,8 @@ def node(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) 
 def climb(host: SimulatedHost, highest: CheckLevel = CheckLevel.NODE_CDI) -> list[Check]:
     connection = HostConnection.model_validate(host.connection)
     credentials = SshCredentials("test", private_key=host.client_key.read_text())
-    said = adapter.ask(SshHost(connection, credentials), ACCOUNT, highest)
-    return ladder_hosts.judge(host.name, GPUS, said, highest)
+    said = hosts.ask(SshHost(connection, credentials), ACCOUNT, highest)
+    return hosts.judge(host.name, GPUS, said, highest)
 
 
 def test_a_prepared_host_holds_all_four(node: SimulatedHost) -> None:

@@ -29,8 +29,7 @@ from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.host.connect import KEY_FILE_VARIABLE
 from gpuclusters.host.model import HostConnection
 from gpuclusters.proof import checks as proof
-from gpuclusters.proof import host as ladder
-from gpuclusters.proof import ladder_hosts
+from gpuclusters.proof import hosts
 from gpuclusters.proof.ladder import CheckLevel
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 from gpuclusters.rootless.resource import RootlessHostProvider
@@ -264,8 +263,8 @@ def the_proof_holds_as_far_as_there_are_gpus(
     site: Site, gpus: tuple[str, ...], *, real: bool
 ) -> None:
     """Rungs 1 to 4; without a GPU the first says so, and the names in the node are there none the less."""
-    said = ladder.ask(site.ssh, site.account, CheckLevel.NODE_CDI)
-    checks = ladder_hosts.judge(site.connection.host, len(gpus), said)
+    said = hosts.ask(site.ssh, site.account, CheckLevel.NODE_CDI)
+    checks = hosts.judge(site.connection.host, len(gpus), said)
     listed = {
         line.partition("=")[2]
         for line in said.of("node-cdi").text.splitlines()

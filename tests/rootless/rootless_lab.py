@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuclusters.domain.usernetes_versions import version_set
-from gpuclusters.proof.ladder_inputs import WHOLE
+from gpuclusters.proof.model import WHOLE
 from gpuclusters.usernetes.model import LiveNode
 from lab import images, rootless_node, tools
 from lab.control_plane import NodeSpec, Taint

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuclusters.proof.ladder_inputs import WHOLE
+from gpuclusters.proof.model import WHOLE
 from gpuclusters.rootless.decide import LEAST_IDS
 from lab.nodes import cgroups
 from lab.nodes.network import token

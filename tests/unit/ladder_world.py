@@ -9,9 +9,8 @@ from typing import Any
 
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
-from gpuclusters.proof.ladder_inputs import LadderInputs
-from gpuclusters.proof.ladder_pods import REACH
-from gpuclusters.proof.pod import JOB, LABEL
+from gpuclusters.proof.ladder_model import LadderInputs
+from gpuclusters.proof.manifests import JOB, LABEL, REACH
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes.decide import HOST_IP
 from gpuclusters.usernetes.device_plugin import NAMESPACE as SYSTEM

@@ -10,7 +10,7 @@ from typing import Any
 from gpuclusters.domain import gpu_products
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, EVENT
-from gpuclusters.proof.jobs import JOB, LABEL
+from gpuclusters.proof.manifests import JOB, LABEL
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -60,7 +60,6 @@ TAIL = "# Out of bounds values : {bad} {word}\n# Avg bus bandwidth    : 135.094\
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
 DCGM = "nvcr.io/nvidia/cloud-native/dcgm@sha256:" + "d" * 64
 TEXTS = {"matmul.py": "print()", "diagnostics.sh": "#", "load.sh": "#"}
-AT = "2026-11-22T02:00:00Z"
 LOGS = {
     "matmul": line({}, {}),
     "diagnostics": diag(("memory", ["Pass", "Pass"], "Pass")),

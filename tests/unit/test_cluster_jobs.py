@@ -12,7 +12,7 @@ from gpuclusters.adapters import cluster_jobs
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.kube.objects import KubernetesObjects
-from gpuclusters.proof.jobs import JOB
+from gpuclusters.proof.manifests import JOB
 
 AWAY = UnreachableError("API server x", "list jobs", "connection refused", "look at it")
 

@@ -8,10 +8,15 @@ import pytest
 
 from gpuclusters.proof.checks import Check
 from gpuclusters.proof.checks import Outcome as Found
-from gpuclusters.proof.evidence import About
-from gpuclusters.proof.evidence_check import faults, headline
-from gpuclusters.proof.evidence_isolation import Finding, IsolationEvidence, Outcome
-from gpuclusters.proof.evidence_proof import ProofEvidence
+from gpuclusters.proof.evidence import (
+    About,
+    Attempt,
+    AttemptOutcome,
+    IsolationEvidence,
+    ProofEvidence,
+    faults,
+    headline,
+)
 
 ABOUT = About(
     cluster="dev",
@@ -23,16 +28,16 @@ ABOUT = About(
 )
 
 
-def _evidence(*outcomes: Outcome) -> IsolationEvidence:
-    findings = tuple(
-        Finding("pods", "acme", f"attempt {n} | with a pipe", outcome, "no\nnewline")
+def _evidence(*outcomes: AttemptOutcome) -> IsolationEvidence:
+    attempts = tuple(
+        Attempt("pods", "acme", f"attempt {n} | with a pipe", outcome, "no\nnewline")
         for n, outcome in enumerate(outcomes)
     )
-    return IsolationEvidence(about=ABOUT, findings=findings)
+    return IsolationEvidence(about=ABOUT, attempts=attempts)
 
 
 def test_isolation_is_proven_when_every_attempt_was_tried_and_refused() -> None:
-    evidence = _evidence(Outcome.REFUSED, Outcome.REFUSED)
+    evidence = _evidence(AttemptOutcome.REFUSED, AttemptOutcome.REFUSED)
     assert evidence.holds
     assert faults(json.loads(json.dumps(evidence.document()))) == []
     assert evidence.markdown().startswith(
@@ -43,12 +48,12 @@ def test_isolation_is_proven_when_every_attempt_was_tried_and_refused() -> None:
 @pytest.mark.parametrize(
     ("hole", "verdict"),
     [
-        (Outcome.SUCCEEDED, "1 of 2 attempts succeeded: isolation does not hold"),
-        (Outcome.NOT_TRIED, "1 of 2 attempts could not be made: isolation is not proven"),
+        (AttemptOutcome.SUCCEEDED, "1 of 2 attempts succeeded: isolation does not hold"),
+        (AttemptOutcome.NOT_TRIED, "1 of 2 attempts could not be made: isolation is not proven"),
     ],
 )
-def test_one_attempt_that_was_not_refused_is_enough(hole: Outcome, verdict: str) -> None:
-    evidence = _evidence(Outcome.REFUSED, hole)
+def test_one_attempt_that_was_not_refused_is_enough(hole: AttemptOutcome, verdict: str) -> None:
+    evidence = _evidence(AttemptOutcome.REFUSED, hole)
     assert not evidence.holds
     assert faults(evidence.document()) == [
         "does not show isolation: 1 of 2 attempts not refused",
@@ -58,7 +63,12 @@ def test_one_attempt_that_was_not_refused_is_enough(hole: Outcome, verdict: str)
 
 
 def test_the_verdict_counts_every_outcome() -> None:
-    mixed = _evidence(Outcome.REFUSED, Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.NOT_TRIED)
+    mixed = _evidence(
+        AttemptOutcome.REFUSED,
+        AttemptOutcome.SUCCEEDED,
+        AttemptOutcome.SUCCEEDED,
+        AttemptOutcome.NOT_TRIED,
+    )
     assert mixed.verdict == (
         "2 of 4 attempts succeeded, 1 could not be made: isolation does not hold"
     )
@@ -75,7 +85,7 @@ def test_nothing_tried_proves_nothing() -> None:
 
 
 def test_a_file_that_was_altered_later_is_recognised() -> None:
-    document = _evidence(Outcome.REFUSED, Outcome.SUCCEEDED).document()
+    document = _evidence(AttemptOutcome.REFUSED, AttemptOutcome.SUCCEEDED).document()
     document["findings"][1]["outcome"] = "refused"
     assert faults(document) == ["was altered: its digest does not fit its content"]
 
@@ -157,6 +167,8 @@ def test_evidence_of_one_kind_is_none_of_the_other() -> None:
 
 def test_a_cell_of_the_table_is_one_line_and_breaks_no_table() -> None:
     (row,) = [
-        line for line in _evidence(Outcome.REFUSED).markdown().splitlines() if "attempt 0" in line
+        line
+        for line in _evidence(AttemptOutcome.REFUSED).markdown().splitlines()
+        if "attempt 0" in line
     ]
     assert row == "| acme | attempt 0 \\| with a pipe | refused | no newline |"

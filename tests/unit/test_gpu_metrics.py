@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import gpu_alerts, gpu_counters, monitoring_stack, rke2_matrix
-from gpuclusters.domain.gpu_alerts_xid import XIDS, Urgency
+from gpuclusters.domain import monitoring_stack, rke2_matrix
 from gpuclusters.domain.monitoring_stack import Monitoring
-from gpuclusters.domain.prometheus_selection import (
+from gpuclusters.metrics import alerts, counters
+from gpuclusters.metrics.alerts import Urgency
+from gpuclusters.metrics.selection import (
     PROMETHEUS_RULE,
     SERVICE_MONITOR,
-    matches,
     why_not,
 )
 from tests.fixtures.grafana import (
@@ -30,12 +30,33 @@ from tests.fixtures.promql import PromqlError, parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "rke2-metrics.md"
 FILES = sorted(DASHBOARDS.glob("rke2-*.json"))
-ALERTS = {alert.name: alert for alert in gpu_alerts.alerts()}
+# What the operator exports (controllers/operator_metrics.go of NVIDIA/gpu-operator), and what we ask of
+# kube-state-metrics, which both monitoring charts install.
+_SCRAPED = frozenset({"namespace", "pod", "job", "instance", "service", "endpoint", "container"})
+OPERATOR_METRICS = {
+    f"gpu_operator_{name}": _SCRAPED
+    for name in (
+        "gpu_nodes_total",
+        "reconciliation_status",
+        "reconciliation_total",
+        "reconciliation_failed_total",
+        "reconciliation_has_nfd_labels",
+        "reconciliation_last_success_ts_seconds",
+    )
+}
+_RESOURCE = frozenset({"node", "resource", "unit"})
+KUBE_STATE_METRICS = {
+    "kube_node_status_allocatable": _RESOURCE,
+    "kube_node_status_capacity": _RESOURCE,
+    "kube_pod_container_resource_requests": _RESOURCE | {"namespace", "pod", "container"},
+    "kube_pod_status_phase": frozenset({"namespace", "pod", "phase"}),
+}
+ALERTS = {alert.name: alert for group in alerts.alerts().values() for alert in group}
 SERIES = {
-    **gpu_counters.exported(),
-    **gpu_alerts.OPERATOR_METRICS,
-    **gpu_alerts.KUBE_STATE_METRICS,
-    gpu_alerts.EXPECTED: frozenset({"node", "resource"}),
+    **counters.exported(),
+    **OPERATOR_METRICS,
+    **KUBE_STATE_METRICS,
+    alerts.EXPECTED: frozenset({"node", "resource"}),
 }
 EXPRESSIONS = {name: alert.expr for name, alert in ALERTS.items()} | {
     name: expr for path in FILES for name, expr in expressions(path)
@@ -49,7 +70,7 @@ def test_each_query_names_only_what_is_exported(name: str) -> None:
 
 
 def test_without_our_list_of_counters_queries_would_find_nothing() -> None:
-    default = gpu_counters.exported(gpu_counters.DEFAULT)
+    default = counters.exported(counters.table().default)
     blind = {
         name
         for name, alert in ALERTS.items()
@@ -63,13 +84,13 @@ def test_without_our_list_of_counters_queries_would_find_nothing() -> None:
 
 def test_every_counter_that_we_add_is_asked_for() -> None:
     asked = {metric for expr in EXPRESSIONS.values() for metric in parse(expr).metrics}
-    unused = {one.field for one in gpu_counters.EXTRA} - asked
+    unused = set(counters.table().extra) - asked
     # Kept for a look by hand: what Volta has instead of remapped rows, and errors of a GPU's life.
     assert unused == {"DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL"}
 
 
 def test_the_list_of_counters_is_what_the_exporter_reads() -> None:
-    lines = [line for line in gpu_counters.csv().splitlines() if not line.startswith("#")]
+    lines = [line for line in counters.csv().splitlines() if not line.startswith("#")]
     rows = [[part.strip() for part in line.split(",")] for line in lines]
     assert all(len(row) == 3 for row in rows)
     assert all(row[0].startswith(("DCGM_FI_", "DCGM_EXP_")) for row in rows)
@@ -79,9 +100,9 @@ def test_the_list_of_counters_is_what_the_exporter_reads() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert.name)
 def test_an_alert_is_complete_and_its_texts_use_labels_that_it_keeps(
-    alert: gpu_alerts.Alert,
+    alert: alerts.Alert,
 ) -> None:
-    document = alert.document()
+    document = alert.rule()
     assert re.fullmatch(r"Rke2Gpu[A-Za-z]+", document["alert"])
     assert re.fullmatch(r"\d+[smh]", document["for"])
     assert set(document["annotations"]) == {"summary", "description", "runbook"}
@@ -92,11 +113,11 @@ def test_an_alert_is_complete_and_its_texts_use_labels_that_it_keeps(
         assert set(re.findall(r"\$labels\.(\w+)", text)) <= kept
     if alert.wait == "0s":
         # Errors are counted within the exporter's window of minutes: waiting could miss them.
-        assert alert in gpu_alerts.ERRORS
+        assert alert in alerts.alerts()["errors"]
 
 
 def test_what_each_node_must_offer_is_recorded_beside_the_alerts() -> None:
-    groups = gpu_alerts.groups({"n1": {"nvidia.com/mig-1g.10gb": 7}, "n0": {"nvidia.com/gpu": 8}})
+    groups = alerts.groups({"n1": {"nvidia.com/mig-1g.10gb": 7}, "n0": {"nvidia.com/gpu": 8}})
     assert groups[0]["rules"] == [
         {
             "record": "gpu_clusters:node_gpus_expected",
@@ -110,7 +131,7 @@ def test_what_each_node_must_offer_is_recorded_beside_the_alerts() -> None:
         },
     ]
     assert sum(len(group["rules"]) for group in groups[1:]) == len(ALERTS)
-    assert len(gpu_alerts.groups({})) == len(groups) - 1
+    assert len(alerts.groups({})) == len(groups) - 1
 
 
 def test_codes_of_applications_page_nobody() -> None:
@@ -125,11 +146,13 @@ def test_codes_of_applications_page_nobody() -> None:
         *(144, 145, 146, 147, 148, 149, 150, 155, 156, 158),
     }
     # There: IGNORE or RESTART_APP, and 45, which follows another.
-    quiet = {x.number for x in XIDS if x.urgency is Urgency.IGNORE}
+    quiet = {n for n, (leads_to, _) in alerts.xids().items() if leads_to is Urgency.IGNORE}
     assert {13, 31, 43, 45, 63, 68} <= quiet
     assert not quiet & pages
     # "Xid 154: GPU recovery action changed" says of itself what to do; 94 ended one application alone.
-    assert {94, 154} <= {x.number for x in XIDS if x.urgency is Urgency.LOOK}
+    assert {94, 154} <= {
+        n for n, (leads_to, _) in alerts.xids().items() if leads_to is Urgency.LOOK
+    }
 
 
 def test_the_names_of_counters_are_those_of_every_operators_exporter() -> None:
@@ -139,7 +162,7 @@ def test_the_names_of_counters_are_those_of_every_operators_exporter() -> None:
             2
         ]  # 4.6.0-4.8.3-distroless: DCGM, exporter
         exporter = tuple(int(part) for part in tag.split("-")[1].split("."))
-        assert exporter < gpu_counters.RENAMED, (version, tag)
+        assert exporter < counters.RENAMED, (version, tag)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -165,10 +188,10 @@ def test_there_are_dashboards_and_their_queries_are_read() -> None:
 def test_each_alert_and_each_code_has_its_place_in_the_page() -> None:
     page = PAGE.read_text()
     assert set(re.findall(r"^### (Rke2Gpu\w+)$", page, re.MULTILINE)) == {
-        gpu_alerts.PREFIX + name for name in ALERTS
+        alerts.PREFIX + name for name in ALERTS
     }
-    for xid in XIDS:
-        assert f"| {xid.number} | {xid.urgency} | {xid.meaning} | {xid.action} |" in page
+    for number, (urgency, xid) in alerts.xids().items():
+        assert f"| {number} | {urgency} | {xid.meaning} | {xid.do} |" in page
 
 
 # Selection
@@ -256,11 +279,10 @@ def test_rules_are_selected_by_fields_of_their_own() -> None:
     assert why_not(deaf, PROMETHEUS_RULE, monitor(), NAMESPACES)
 
 
-def test_a_selector_is_read_as_kubernetes_reads_it() -> None:
-    assert not matches(None, {})
-    assert matches({}, {})
+def test_an_operator_that_kubernetes_has_not_is_refused() -> None:
+    near = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
     with pytest.raises(ValueError, match="'Near' is no operator"):
-        matches({"matchExpressions": [{"key": "a", "operator": "Near"}]}, {})
+        why_not(prometheus(ruleSelector=near), PROMETHEUS_RULE, monitor(), NAMESPACES)
 
 
 # Values

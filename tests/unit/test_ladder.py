@@ -10,11 +10,10 @@ from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
 from gpuclusters.proof import checks as proof
-from gpuclusters.proof import ladder, ladder_hosts, ladder_run, plugin_gate
-from gpuclusters.proof.checks import Check, Outcome
+from gpuclusters.proof import hosts, ladder, ladder_run, nodes
+from gpuclusters.proof.checks import Check, Outcome, ProofResult
 from gpuclusters.proof.ladder import CheckLevel
-from gpuclusters.proof.plugin_gate import GateInputs
-from gpuclusters.proof.run import ProofResult
+from gpuclusters.proof.nodes import GateInputs
 from tests.unit.ladder_world import (
     TEXTS,
     TRAINED,
@@ -62,7 +61,7 @@ def climb(
 
 def whole(said: str, cluster: LadderCluster) -> list[Check]:
     """All nine rungs, as `verify` climbs them."""
-    checks = ladder_hosts.judge("a", 2, ladder_hosts.parse(said))
+    checks = hosts.judge("a", 2, hosts.parse(said))
     if not proof.proven(checks):
         return [
             *checks,
@@ -188,19 +187,19 @@ def test_a_node_of_another_kind_in_the_same_cluster_is_nobodys_fault() -> None:
 
 def test_index_names_beside_uuids_do_no_harm() -> None:
     named = "".join(f"nvidia.com/gpu={name}\n" for name in ("0", "1", *UUIDS, "all"))
-    (*_, last) = ladder_hosts.judge("a", 2, ladder_hosts.parse(host(node_cdi=f"0\n{named}")))
+    (*_, last) = hosts.judge("a", 2, hosts.parse(host(node_cdi=f"0\n{named}")))
     assert (last.level, last.outcome, last.figures) == ("R4", Outcome.PASSED, {"names": 3})
 
 
 def test_the_runtime_of_an_older_docker_is_as_good_as_its_cdi_devices() -> None:
     said = info(DiscoveredDevices=[], Runtimes={"nvidia": {}})
-    checks = ladder_hosts.judge("a", 2, ladder_hosts.parse(host(docker_info=said)))
+    checks = hosts.judge("a", 2, hosts.parse(host(docker_info=said)))
     assert proof.proven(checks)
 
 
 def test_a_host_that_breaks_off_fails_at_what_it_did_not_say() -> None:
     cut = host()[: host().index("== docker-run")]
-    (*_, last) = ladder_hosts.judge("a", 2, ladder_hosts.parse(cut))
+    (*_, last) = hosts.judge("a", 2, hosts.parse(cut))
     assert (last.level, last.outcome) == ("R3", Outcome.FAILED)
 
 
@@ -210,7 +209,7 @@ def test_a_control_plane_with_its_taint_gets_no_pods() -> None:
     cluster.logs["reach-0"] = reached("b")
     cluster.logs["training"] = TRAINED.replace("2 nodes, 4", "1 nodes, 2")
     result = climb(cluster, nodes=nodes)
-    assert result.proven, proof.faults(result.checks)
+    assert proof.proven(result.checks), proof.faults(result.checks)
     assert [c.subject for c in result.checks if c.level in {"R6", "R8"}] == ["b", "b"]
     assert [c.subject for c in result.checks if c.level == "R7"] == ["a", "b"]
 
@@ -231,7 +230,7 @@ def test_time_runs_out_for_the_whole_climb() -> None:
     clock = Clock()
     wanted = inputs(9, timeout_seconds=30)
     result = ladder_run.run(wanted, cluster, clock, Reporter(), TEXTS)
-    assert not result.proven
+    assert not proof.proven(result.checks)
     assert 30 <= clock.time < 60
 
 
@@ -262,7 +261,7 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     )
     clock, reporter = Clock(), Reporter()
     with pytest.raises(Refused) as refused:
-        plugin_gate.wait(wanted, cluster, clock, reporter)
+        nodes.wait(wanted, cluster, clock, reporter)
     text = str(refused.value)
     assert "not ready after 60 s" in text
     assert "node b: nvidia.com/gpu: 0, wanted 2; pod plugin-b on b: container" in text
@@ -272,5 +271,5 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     assert clock.time >= 58
     assert len(reporter.lines) == 1, "what is waited for is told once"
     cluster.gpus["b"] = "2"
-    told = plugin_gate.wait(wanted, cluster, clock, reporter)
+    told = nodes.wait(wanted, cluster, clock, reporter)
     assert told == {"allocatable": {"a": 2, "b": 2}, "drift": []}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuclusters.domain import gpu_products
-from gpuclusters.proof import matmul
+from gpuclusters.proof import logs
 from gpuclusters.proof.checks import proven
 from gpuclusters.proof.model import ProofNode
 
@@ -40,10 +40,10 @@ def test_matrices_are_right_and_repeatable_on_every_gpu_of_this_machine(
     assert found["cpu"] is False
     assert found["driver"]
     name = found["devices"][0]["name"]
-    product = next((p for p in gpu_products.names() if matmul.is_product(p, name)), None)
+    product = next((p for p in gpu_products.names() if logs.is_product(p, name)), None)
     node = ProofNode(
         name="here", resources={"nvidia.com/gpu": len(found["devices"])}, product=product
     )
     # Half of the data sheet: this is about the program; which floor is right is for a proof to say.
-    checks = matmul.judge(node, done.stdout, floor_percent=50, simulated=False)
+    checks = list(logs.matmul(node, done.stdout, floor_percent=50, simulated=False))
     assert proven(checks), [check.said for check in checks]

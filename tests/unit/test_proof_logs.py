@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.proof import dcgm, load, matmul
-from gpuclusters.proof import nccl as proof_nccl
+from gpuclusters.proof import logs
 from gpuclusters.proof.checks import Check, Outcome, faults, proven
 from gpuclusters.proof.evidence import counted
 from gpuclusters.proof.model import ProofNode
@@ -34,7 +33,7 @@ def outcomes(checks: Any) -> list[str]:
 
 def judged(log: str, target: ProofNode | None = None, **changes: Any) -> list[Check]:
     settings = {"floor_percent": 70, "simulated": False} | changes
-    return list(matmul.judge(target or node(), log, **settings))
+    return list(logs.matmul(target or node(), log, **settings))
 
 
 def test_gpus_that_are_right_and_fast_enough_pass() -> None:
@@ -92,12 +91,12 @@ def test_a_gpu_that_is_missing_in_the_pod_is_a_failure() -> None:
 def test_a_floor_follows_the_part_of_the_gpu() -> None:
     name = f"{A100} MIG 1g.10gb"
     cut = node(mig=True, resources={"nvidia.com/mig-1g.10gb": 1})
-    assert matmul.floor(cut, name, 70) == pytest.approx(312 / 7 * 0.7)
+    assert logs.matmul_floor(cut, name, 70) == pytest.approx(312 / 7 * 0.7)
     assert proven(judged(line({"name": name, "tflops": 32.0}), cut))
     shared = node(shared=True, resources={"nvidia.com/gpu.shared": 8})
-    assert matmul.floor(shared, A100, 70) is None
+    assert logs.matmul_floor(shared, A100, 70) is None
     assert proven(judged(line({"tflops": 3.0}), shared)), "one is asked for, and others share it"
-    assert matmul.floor(node(product=None), A100, 70) is None
+    assert logs.matmul_floor(node(product=None), A100, 70) is None
 
 
 def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
@@ -109,7 +108,7 @@ def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
     )
     assert proven(judged(done.stdout, simulated=True))
     assert not proven(judged(done.stdout)), "a processor is no GPU"
-    found = matmul.parse(done.stdout)
+    found = logs.json_line(done.stdout, "matmul")
     assert found is not None
     assert found["devices"][0]["error"] < 1e-6
 
@@ -148,7 +147,7 @@ def test_the_program_takes_mig_instances_for_the_gpu_that_holds_them(tmp_path: P
 
 def test_every_test_of_dcgm_is_a_check() -> None:
     log = diag(("memory", ["Pass", "Pass"], "Pass"), ("pcie", ["Pass"], "Pass"))
-    checks = dcgm.judge("n0", log, exit_code=0)
+    checks = logs.diagnostics("n0", log, exit_code=0)
     assert proven(checks)
     assert [check.what for check in checks] == [
         "passes DCGM's diagnostics: Hardware/memory",
@@ -168,7 +167,7 @@ def test_every_test_of_dcgm_is_a_check() -> None:
     ],
 )
 def test_skipped_is_not_passed(results: list[str], summary: str | None, outcome: Outcome) -> None:
-    (check,) = dcgm.judge("n0", diag(("memory", results, summary)), exit_code=0)
+    (check,) = logs.diagnostics("n0", diag(("memory", results, summary)), exit_code=0)
     assert check.outcome is outcome
     assert not proven([check])
 
@@ -182,7 +181,7 @@ def test_the_older_shape_is_read_with_its_warnings() -> None:
             ]
         }
     }
-    (check,) = dcgm.judge("n0", json.dumps(document), exit_code=226)
+    (check,) = logs.diagnostics("n0", json.dumps(document), exit_code=226)
     assert check.outcome is Outcome.FAILED
     assert check.said == "GPU 3: Fail (DBE 2)"
 
@@ -197,13 +196,13 @@ def test_the_older_shape_is_read_with_its_warnings() -> None:
     ],
 )
 def test_diagnostics_without_a_result_fail(log: str, code: int, said: str) -> None:
-    (check,) = dcgm.judge("n0", log, exit_code=code)
+    (check,) = logs.diagnostics("n0", log, exit_code=code)
     assert check.outcome is Outcome.FAILED
     assert check.said.startswith(said)
 
 
 def test_an_exit_code_that_nothing_explains_fails() -> None:
-    checks = dcgm.judge("n0", diag(("memory", ["Pass"], "Pass")), exit_code=1)
+    checks = logs.diagnostics("n0", diag(("memory", ["Pass"], "Pass")), exit_code=1)
     assert outcomes(checks) == ["passed", "failed"]
 
 
@@ -217,7 +216,7 @@ def answer(*series: tuple[dict[str, str], str]) -> dict[str, Any]:
 
 def test_a_load_is_found_by_the_pod_that_exported_it_or_by_the_one_that_caused_it() -> None:
     node_of = {"exporter-a": "n0", "proof-load-n1": "n1"}
-    seen = load.active(
+    seen = logs.active(
         answer(
             ({"pod": "exporter-a", "UUID": "GPU-0"}, "0.9"),
             ({"pod": "exporter-a", "exported_pod": "proof-load-n0", "UUID": "GPU-0"}, "0.4"),
@@ -227,23 +226,23 @@ def test_a_load_is_found_by_the_pod_that_exported_it_or_by_the_one_that_caused_i
         node_of,
     )
     assert seen == {"n0": {"GPU-0": 0.9}, "n1": {"1": 0.2}}
-    assert proven(load.judge_load("n0", 1, seen["n0"], 50))
-    (low,) = load.judge_load("n1", 1, seen["n1"], 50)
+    assert proven([logs.load("n0", 1, seen["n0"], 50)])
+    low = logs.load("n1", 1, seen["n1"], 50)
     assert low.said == "below 50 % of the time: 1 20%"
-    (few,) = load.judge_load("n0", 8, seen["n0"], 50)
+    few = logs.load("n0", 8, seen["n0"], 50)
     assert few.said == "Prometheus knows 1 of its 8 GPUs"
-    (none,) = load.judge_load("n2", 8, {}, 50)
+    none = logs.load("n2", 8, {}, 50)
     assert none.said.startswith("Prometheus has no DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
     assert outcomes([low, few, none]) == ["failed"] * 3
 
 
 def test_a_burn_in_is_passed_by_every_gpu_or_not_at_all() -> None:
     log = "100.0%  proc'd: 10  errors: 0\nTested 2 GPUs:\n\tGPU 0: OK\n\tGPU 1: {}\n"
-    assert proven(load.judge_burn("n0", 2, log.format("OK"), exit_code=0))
-    checks = load.judge_burn("n0", 2, log.format("FAULTY"), exit_code=0)
+    assert proven(list(logs.burn("n0", 2, log.format("OK"), exit_code=0)))
+    checks = list(logs.burn("n0", 2, log.format("FAULTY"), exit_code=0))
     assert outcomes(checks) == ["passed", "failed"]
-    assert outcomes(load.judge_burn("n0", 3, log.format("OK"), exit_code=0))[-1] == "failed"
-    assert not proven(load.judge_burn("n0", 2, "", exit_code=0))
+    assert outcomes(list(logs.burn("n0", 3, log.format("OK"), exit_code=0)))[-1] == "failed"
+    assert not proven(list(logs.burn("n0", 2, "", exit_code=0)))
 
 
 # Collectives: the columns are those of nccl-tests' README, with numbers of our own
@@ -257,8 +256,7 @@ def reduced(*rows: tuple[int, float, str], bad: int = 0, word: str = "OK") -> st
 
 
 def nccl(log: str, code: int = 0) -> Check:
-    (check,) = proof_nccl.judge("n0", log, floor_gb_per_second=300, exit_code=code)
-    return check
+    return logs.reduce("n0", log, floor_gb_per_second=300, exit_code=code)
 
 
 def test_the_largest_size_decides_how_fast_it_is() -> None:

@@ -10,16 +10,14 @@ from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain import gpu_products
-from gpuclusters.proof import jobs as proof_jobs
-from gpuclusters.proof import pod as proof_pod
+from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
-from gpuclusters.proof import state
-from gpuclusters.proof.checks import Outcome
-from gpuclusters.proof.jobs import CONFIG_MAP
+from gpuclusters.proof.checks import Outcome, ProofResult, ProofTest, proven
+from gpuclusters.proof.manifests import CONFIG_MAP
 from gpuclusters.proof.model import ProofInputs, cuda_of_driver
+from gpuclusters.proof.resource import ProofRunProvider
 from tests.unit.proof_world import (
     A100,
-    AT,
     DCGM,
     IMAGE,
     LOGS,
@@ -52,20 +50,18 @@ def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
     return ProofInputs.model_validate(given | changes)
 
 
-def run(
-    cluster: FakeCluster, wanted: ProofInputs, reporter: Reporter | None = None
-) -> proof_run.ProofResult:
+def run(cluster: FakeCluster, wanted: ProofInputs, reporter: Reporter | None = None) -> ProofResult:
     return proof_run.run(wanted, cluster, Clock(), reporter or Reporter(), TEXTS)
 
 
-def outcomes(result: proof_run.ProofResult) -> list[tuple[str, str, str]]:
+def outcomes(result: ProofResult) -> list[tuple[str, str, str]]:
     return [(check.level, check.what, check.outcome.value) for check in result.checks]
 
 
 def test_the_whole_ladder_is_climbed_and_taken_away_again() -> None:
     cluster = FakeCluster()
     result = run(cluster, inputs())
-    assert result.proven, result.checks
+    assert proven(result.checks), result.checks
     assert [check.level for check in result.checks] == [
         "L0", "L1", "L1", "L1", "L2", "L2", "L3", "L3", "L4",
     ]  # fmt: skip
@@ -115,7 +111,7 @@ def test_diagnostics_are_a_client_of_the_nodes_own_engine_in_its_own_image() -> 
     assert container["command"] == ["sh", "/proof/diagnostics.sh", "10.42.0.7:5555", "2"]
     without = FakeCluster(engine=False)
     result = run(without, inputs("L2"))
-    assert not result.proven
+    assert not proven(result.checks)
     (check,) = [
         check
         for check in result.checks
@@ -153,7 +149,7 @@ def test_a_step_that_does_not_hold_ends_the_climb(
 ) -> None:
     cluster = FakeCluster(**changes)
     result = run(cluster, inputs())
-    assert not result.proven
+    assert not proven(result.checks)
     assert [what for _, what, outcome in outcomes(result) if outcome == "failed"] == [failed]
     not_tried = [what for _, what, outcome in outcomes(result) if outcome == "not-tried"]
     assert not_tried == [f"runs {test}" for test in after]
@@ -175,7 +171,7 @@ def test_what_a_job_waits_for_is_told_and_is_the_reason_when_its_time_is_over() 
     assert failed.said.startswith("not over after 600 s: pod proof-matmul-n0-")
     assert "ImagePullBackOff: Back-off pulling image: not found" in failed.said
     (told,) = reporter.lines
-    assert "proof on n0 waits: pod proof-matmul-n0-" in told
+    assert "waiting for: proof on n0: pod proof-matmul-n0-" in told
 
 
 def test_the_whole_proof_has_an_end_too() -> None:
@@ -191,7 +187,7 @@ def test_the_whole_proof_has_an_end_too() -> None:
     late = proof_run.run(inputs(timeout_seconds=60), FakeCluster(), Slow(), Reporter(), TEXTS)
     assert late.checks[-1].outcome is Outcome.NOT_TRIED
     assert late.checks[-1].said == "the 60 s for the whole proof are over"
-    assert not late.proven
+    assert not proven(late.checks)
 
 
 def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
@@ -202,9 +198,9 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
     ]
     wanted = inputs(nodes=nodes)
     limits = {
-        node.name: proof_jobs.job(
-            wanted, proof_jobs.ProofTest.MATMUL, node, config_map="c", image=IMAGE
-        )["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        node.name: manifests.job(wanted, ProofTest.MATMUL, node, config_map="c", image=IMAGE)[
+            "spec"
+        ]["template"]["spec"]["containers"][0]["resources"]["limits"]
         for node in wanted.nodes
     }
     assert limits == {
@@ -213,10 +209,10 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
         "one": {"nvidia.com/gpu": "1"},
     }
     applies = {
-        (trial.value, node.name)
-        for trial in wanted.tests
+        (test.value, node.name)
+        for test in wanted.tests
         for node in wanted.nodes
-        if proof_jobs.concerns(trial, node)
+        if manifests.concerns(test, node)
     }
     assert applies == {
         ("matmul", "cut"),
@@ -230,10 +226,7 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
 
 def test_names_of_jobs_are_short_and_of_one_node_each() -> None:
     long = "gpu-node-" + "a" * 60
-    names = {
-        proof_jobs.name(proof_jobs.ProofTest.DIAGNOSTICS, node)
-        for node in (long + ".x", long + ".y", "n")
-    }
+    names = {manifests.job_name("diagnostics", node) for node in (long + ".x", long + ".y", "n")}
     assert len(names) == 3
     assert all(len(name) <= 63 for name in names)
 
@@ -281,7 +274,7 @@ def test_a_v100_gets_no_image_that_does_not_know_it() -> None:
 
 def test_the_burn_in_may_be_left_out_of_the_highest_level_and_that_is_said() -> None:
     result = run(FakeCluster(), inputs(burn=None))
-    assert result.proven
+    assert proven(result.checks)
     assert "The burn-in of L3 was not run: no image with gpu_burn is given." in result.remarks
 
 
@@ -303,21 +296,29 @@ def test_a_driver_runs_images_up_to_a_version_of_cuda(driver: str, cuda: int | N
 # Kept in a state
 
 
+class Provider(ProofRunProvider):
+    """Finds this cluster, and does not wait by the clock of the machine."""
+
+    def __init__(self, fake: FakeCluster) -> None:
+        self.fake = fake
+
+    def cluster(self, inputs: Any) -> Any:
+        return self.fake
+
+    def show(self, inputs: ProofInputs, cluster: Any) -> ProofResult:
+        return run(cluster, inputs)
+
+
 def kept(
     cluster: FakeCluster, wanted: ProofInputs, before: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
-    return state.ensure(
-        wanted.fingerprint,
-        before,
-        lambda: run(cluster, wanted),
-        target=cluster.target,
-        called=f"proof {wanted.level}",
-        at=AT,
-    )
+    return Provider(cluster).ensure(wanted, dict(before))
 
 
 def seen_later(cluster: FakeCluster, before: Mapping[str, Any]) -> dict[str, Any]:
-    return state.observe(before, proof_run.observe(inputs(), cluster))
+    live = Provider(cluster).observe(inputs(), dict(before))
+    assert live is not None
+    return live.outputs
 
 
 def test_a_proof_is_run_again_only_when_something_that_matters_has_changed() -> None:
@@ -359,7 +360,7 @@ def test_a_proof_that_does_not_hold_names_every_check_that_failed() -> None:
 
 
 def test_only_the_config_map_of_this_proof_is_mounted() -> None:
-    one = proof_pod.programs("gpu-proof", TEXTS)
-    other = proof_pod.programs("gpu-proof", TEXTS | {"matmul.py": "print(1)"})
+    one = manifests.programs("gpu-proof", TEXTS)
+    other = manifests.programs("gpu-proof", TEXTS | {"matmul.py": "print(1)"})
     assert one["metadata"]["name"] != other["metadata"]["name"]
     assert CONFIG_MAP.kind == one["kind"]

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.proof import ladder_network, training
+from gpuclusters.proof import logs
 from gpuclusters.proof.checks import Outcome
-from gpuclusters.proof.wait import Ended
+from gpuclusters.proof.cluster import Ended
 from tests.unit.ladder_world import inputs
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/proof/scripts"
@@ -48,19 +48,19 @@ def train(world: int, rank: int, port: int, *words: str) -> subprocess.Popen[str
 
 def test_two_pods_with_two_ranks_each_train_one_model_and_their_log_is_proof(own_port: int) -> None:
     pods = [train(2, rank, own_port, "--simulated", "--gpus", "2") for rank in range(2)]
-    logs = [pod.communicate(timeout=SECONDS)[0] for pod in pods]
-    assert [pod.returncode for pod in pods] == [0, 0], logs
-    said = training.parse(logs[0])
+    printed = [pod.communicate(timeout=SECONDS)[0] for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], printed
+    said = logs.training_log(printed[0])
     assert (said.simulated, said.nodes, said.ranks, said.epoch) == (True, 2, 4, 4)
     assert said.devices == ("simulated",) * 4
     wanted = inputs(simulated=True)
     part = wanted.training
     assert part is not None
-    check = training.judge(wanted, part, Ended(logs[0], 0), 3.0)
+    check = logs.training(wanted, part, Ended(printed[0], 0), 3.0)
     assert check.outcome is Outcome.PASSED, check.said
     assert check.figures["accuracy"] > 0.8, "it is computed, and it learns"
     real = inputs()
-    assert training.judge(real, part, Ended(logs[0], 0)).outcome is Outcome.FAILED
+    assert logs.training(real, part, Ended(printed[0], 0)).outcome is Outcome.FAILED
 
 
 def test_a_rank_that_does_not_come_is_named(own_port: int) -> None:
@@ -150,9 +150,9 @@ def test_a_pod_that_is_not_found_is_named_and_it_goes_on_answering(own_port: int
     pod.terminate()
     pod.communicate(timeout=SECONDS)
     assert pod.returncode == 0
-    answer = ladder_network.told(line)
+    answer = logs.reach_answer(line)
     assert answer is not None
-    check = ladder_network.judge(answer)
+    check = logs.reached(answer)
     assert (check.subject, check.outcome) == ("a", Outcome.FAILED)
     assert "bad address reach-1.nowhere.invalid" in check.said
 
@@ -167,4 +167,4 @@ def test_an_exchange_is_whole_and_one_that_is_altered_is_noticed() -> None:
             "NODE_NAME", "?"
         )
         server.shutdown()
-    assert ladder_network.told("noise\n{broken\n" + json.dumps({"proof": "other"})) is None
+    assert logs.reach_answer("noise\n{broken\n" + json.dumps({"proof": "other"})) is None

@@ -15,9 +15,7 @@ from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
 from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import ladder, training_times
 from gpuclusters.proof.checks import Check
-from gpuclusters.proof.evidence import About
-from gpuclusters.proof.evidence_check import faults, headline
-from gpuclusters.proof.evidence_ladder import LadderEvidence
+from gpuclusters.proof.evidence import About, LadderEvidence, faults, headline
 from gpuclusters.proof.ladder import CheckLevel
 
 SVG = "{http://www.w3.org/2000/svg}"

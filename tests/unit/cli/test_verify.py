@@ -16,12 +16,11 @@ from gpuclusters.cli.project import Project
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import ClusterType, StackConfig
 from gpuclusters.domain import gpu_products
-from gpuclusters.domain.gpu_alerts import RULES_NAME
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.proof import load
+from gpuclusters.metrics import selection
+from gpuclusters.metrics.alerts import RULES_NAME
 from gpuclusters.proof.checks import Check, Level, Outcome
-from gpuclusters.proof.evidence import About
-from gpuclusters.proof.evidence_proof import ProofEvidence
+from gpuclusters.proof.evidence import About, ProofEvidence
 from gpuclusters.tenancy.objects import NAMESPACE
 from tests.unit.proof_world import FakeCluster
 
@@ -161,9 +160,9 @@ class Watched(FakeCluster):
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         found = {
-            load.PROMETHEUS: self.watchers,
-            load.MONITOR: self.monitors,
-            load.RULE: self.rules,
+            selection.PROMETHEUS: self.watchers,
+            selection.SERVICE_MONITOR: self.monitors,
+            selection.PROMETHEUS_RULE: self.rules,
         }
         if kind == NAMESPACE:
             return [{"metadata": {"name": name}} for name in ("monitoring", "gpu-operator")]
@@ -186,7 +185,7 @@ ALL = {
 
 
 def looked_at(cluster: Watched) -> list[tuple[str, str, str]]:
-    checks = load.look(cluster, operator_namespace="gpu-operator", namespace="monitoring")
+    checks = selection.look(cluster, operator_namespace="gpu-operator", namespace="monitoring")
     return [(check.subject, check.outcome.value, check.said) for check in checks]
 
 

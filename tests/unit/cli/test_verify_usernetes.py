@@ -18,13 +18,11 @@ from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
-from gpuclusters.proof import ladder_hosts
+from gpuclusters.proof import hosts
 from gpuclusters.proof.checks import Outcome
-from gpuclusters.proof.evidence import About
-from gpuclusters.proof.evidence_check import faults
-from gpuclusters.proof.evidence_ladder import LadderEvidence
+from gpuclusters.proof.evidence import About, LadderEvidence, faults
+from gpuclusters.proof.hosts import HostAnswers
 from gpuclusters.proof.ladder import CheckLevel
-from gpuclusters.proof.ladder_hosts import HostAnswers
 from tests.unit.ladder_world import LadderCluster, host
 
 CASES = Path(__file__).resolve().parents[1] / "usernetes_cases"
@@ -77,11 +75,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         text = said[one.connection.host]
         if isinstance(text, Exception):
             raise text
-        return ladder_hosts.parse(text)
+        return hosts.parse(text)
 
     cluster = Cluster(names)
     monkeypatch.setattr(verify_hosts, "reach", connections)
-    monkeypatch.setattr(verify_usernetes.ladder_hosts, "ask", ask)
+    monkeypatch.setattr(verify_usernetes.hosts, "ask", ask)
     monkeypatch.setattr(verify_usernetes, "ClusterJobs", lambda _: cluster)
     monkeypatch.setattr(verify_usernetes, "admin_kubeconfig", lambda _: "kubeconfig")
     monkeypatch.setattr(verify_usernetes, "uses_lab", lambda _: False)

@@ -15,7 +15,6 @@ from gpuclusters.proof import training_times
 from gpuclusters.proof.ladder import CLUSTER_RUNGS, CheckLevel
 from gpuclusters.proof.model import Part, Seconds
 
-WHOLE = "nvidia.com/gpu"
 NAMESPACE = "gpu-ladder"
 VECTOR_ADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
 """Of the device plugin's README; CUDA 12 still has code for Volta."""

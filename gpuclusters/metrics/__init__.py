@@ -1,0 +1,1 @@
+"""Metrics of GPUs: what is exported, which alerts there are, which Prometheus selects them."""

@@ -1,0 +1,468 @@
+"""What the programs of the proofs printed, and what it shows: a check for each statement.
+
+`dcgmi diag -j` is read in two shapes, as NVIDIA/DCGM's own tests have it: DCGM 4 (`DCGM Diagnostic`, results
+by entity, a `test_summary`) and DCGM 3 (`DCGM GPU Diagnostic`, results by `gpu_id`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpuclusters.domain import gpu_products, known_errors
+from gpuclusters.proof.checks import Check, Level, Outcome
+from gpuclusters.proof.cluster import Ended
+from gpuclusters.proof.ladder import CheckLevel, failed, passed
+from gpuclusters.proof.ladder_model import LadderInputs, Training
+from gpuclusters.proof.manifests import REACH
+from gpuclusters.proof.model import ProofNode
+
+Object = Mapping[str, Any]
+_WORDS = 300
+
+
+def json_line(log: str, proof: str) -> Object | None:
+    """The last line of a log that is the JSON result of this proof; None if there is none."""
+    for line in reversed(log.splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, Mapping) and found.get("proof") == proof:
+            return found
+    return None
+
+
+def end(log: str) -> str:
+    """Its last three lines as one, cut."""
+    return " | ".join(line.strip() for line in log.splitlines()[-3:])[-_WORDS:]
+
+
+# Matrices: right, repeatable, fast enough, on the GPU meant.
+
+MATMUL_FORMAT = 1
+MOST_ERROR = 2e-3
+"""Relative error of a product in half precision: rounding its result alone gives about 3e-4."""
+_MIG = re.compile(r"MIG (\d+)g\.")
+_MAKE = re.compile(r"^(NVIDIA|Tesla) ")
+"""Drivers of different ages write it or not."""
+
+
+def matmul(node: ProofNode, log: str, *, floor_percent: int, simulated: bool) -> Iterator[Check]:
+    """A check for each GPU, and one for their number."""
+    found = json_line(log, "matmul")
+    if found is None or found.get("format") != MATMUL_FORMAT:
+        yield _multiplies(
+            node.name, f"the job gave no result line; its log ends: {end(log) or '(empty)'}"
+        )
+        return
+    if found.get("cpu") is not False and not simulated:
+        yield _multiplies(node.name, "it ran on the processor, not on a GPU")
+        return
+    devices, wanted = list(found.get("devices") or ()), sum(node.requests.values())
+    outcome = Outcome.PASSED if len(devices) == wanted else Outcome.FAILED
+    said = f"{len(devices)} of {wanted} devices in the pod"
+    what = "gives a pod the devices that it asks for"
+    yield Check(Level.L1, node.name, what, outcome, said)
+    for position, device in enumerate(devices):
+        subject = f"{node.name} {device.get('uuid', position)}"
+        if "failed" in device:
+            yield _multiplies(subject, str(device["failed"]))
+        else:
+            yield _device(subject, node, device, None if simulated else floor_percent)
+
+
+def _device(subject: str, node: ProofNode, device: Object, floor_percent: int | None) -> Check:
+    name, tflops = str(device["name"]), float(device["tflops"])
+    error, differ = float(device["error"]), int(device["differ"])
+    real = floor_percent is not None
+    least = matmul_floor(node, name, floor_percent) if floor_percent is not None else None
+    known = f"floor {least:.1f}" if least is not None else "no floor is known"
+    problems = {
+        # Not a number is wrong too.
+        f"wrong by more than {MOST_ERROR:g}": not error <= MOST_ERROR,
+        "the same product came out differently twice": differ,
+        "too slow": least is not None and tflops < least,
+        f"the configuration says {node.product}": real
+        and node.product is not None
+        and not is_product(node.product, name),
+    }
+    wrong = [problem for problem, there in problems.items() if there]
+    said = f"{name}: {tflops:.4g} TFLOPS ({known}), error {error:.1e}, {differ} elements differ"
+    figures = {"tflops": tflops, "error": error} | ({"floor_tflops": least} if least else {})
+    outcome = Outcome.FAILED if wrong else Outcome.PASSED
+    return _multiplies(subject, "; ".join([*wrong, said]), outcome, figures)
+
+
+def _multiplies(
+    subject: str,
+    said: str,
+    outcome: Outcome = Outcome.FAILED,
+    figures: Mapping[str, float] | None = None,
+) -> Check:
+    return Check(Level.L1, subject, "multiplies matrices", outcome, said, figures or {})
+
+
+def matmul_floor(node: ProofNode, name: str, floor_percent: int) -> float | None:
+    """Least TFLOPS of a device of this name; None if none is known or it is shared.
+
+    A share of the data sheet's dense half precision rate; a MIG instance has as much of it as it has
+    compute slices.
+    """
+    if node.product is None or node.shared:
+        return None
+    product, table = gpu_products.product(node.product), gpu_products.table()
+    cut, part = _MIG.search(name), 1.0
+    if cut and product.mig:
+        part = int(cut[1]) / table.kinds[table.families[product.mig].kind].slices[0]
+    return product.bf16_tflops * part * floor_percent / 100
+
+
+def is_product(product: str, name: str) -> bool:
+    """Whether a device that calls itself so is of a product; MIG instances add their profile to it."""
+    return _MAKE.sub("", gpu_products.product(product).name) in _MAKE.sub("", name)
+
+
+# DCGM's diagnostics. A test that was skipped did not pass.
+
+_ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
+
+
+def diagnostics(node: str, log: str, *, exit_code: int) -> Sequence[Check]:
+    """A check for each test that DCGM lists."""
+    found = dcgm_document(log)
+    if found is None:
+        said = f"exit code {exit_code}, no JSON; it said: {log.strip()[-_WORDS:] or '(nothing)'}"
+        return [_diagnosed(node, Outcome.FAILED, said)]
+    checks = [
+        _test(node, str(category.get("category", "?")), test)
+        for category in found.get("test_categories") or ()
+        for test in category.get("tests") or ()
+    ]
+    if not checks:
+        return [_diagnosed(node, Outcome.FAILED, "it lists no test")]
+    if exit_code and all(check.outcome is Outcome.PASSED for check in checks):
+        said = f"all tests pass, and the exit code is {exit_code}"
+        checks.append(_diagnosed(node, Outcome.FAILED, said))
+    return checks
+
+
+def dcgm_document(log: str) -> Object | None:
+    """The document in a log, whatever stands around it; None if there is none."""
+    begin, stop = log.find("{"), log.rfind("}")
+    try:
+        document = json.loads(log[begin : stop + 1]) if begin >= 0 else None
+    except ValueError:
+        return None
+    if not isinstance(document, Mapping):
+        return None
+    found = next((document[root] for root in _ROOTS if root in document), None)
+    return found if isinstance(found, Mapping) else None
+
+
+def _test(node: str, category: str, test: Object) -> Check:
+    results = list(test.get("results") or ())
+    states = [_state(one.get("status")) for one in results]
+    summary = (test.get("test_summary") or {}).get("status")
+    if summary is not None:
+        states.append(_state(summary))
+    outcome = Outcome.NOT_TRIED if Outcome.NOT_TRIED in states or not states else Outcome.PASSED
+    if Outcome.FAILED in states:
+        outcome = Outcome.FAILED
+    bad = [_result(one) for one in results if _state(one.get("status")) is not Outcome.PASSED]
+    said = "; ".join(bad) or f"{len(results)} results, {outcome}"
+    return _diagnosed(node, outcome, said, f": {category}/{test.get('name', '?')}")
+
+
+def _diagnosed(node: str, outcome: Outcome, said: str, test: str = "") -> Check:
+    return Check(Level.L2, node, f"passes DCGM's diagnostics{test}", outcome, said)
+
+
+def _state(status: object) -> Outcome:
+    match str(status).casefold():
+        case "pass":
+            return Outcome.PASSED
+        case "skip" | "notrun" | "not run":
+            return Outcome.NOT_TRIED
+    return Outcome.FAILED
+
+
+def _result(one: Object) -> str:
+    """What is said about an entity that did not pass."""
+    entity = one.get("entity_id", one.get("gpu_id"))
+    where = f"{one.get('entity_group', 'GPU')} {entity}: " if entity is not None else ""
+    told = [
+        str(w.get("warning", w)) if isinstance(w, Mapping) else str(w)
+        for w in one.get("warnings") or ()
+    ]
+    info = one.get("info") or ()
+    told += [info] if isinstance(info, str) else map(str, info)
+    return f"{where}{one.get('status')}" + (f" ({'; '.join(told)[:_WORDS]})" if told else "")
+
+
+# A load that Prometheus must see, and the burn-in.
+
+_VERDICT = re.compile(r"^\s*GPU (\d+): (OK|FAULTY)\b", re.MULTILINE)
+
+
+def tensor_query(window_seconds: int) -> str:
+    """How active each GPU's tensor pipe was at most, by the pod that exported or used it.
+
+    A node cannot be asked for: which label names it differs between releases of the exporter.
+    """
+    metric = f"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE[{window_seconds}s]"
+    return f"max by (pod, exported_pod, gpu, UUID) (max_over_time({metric}))"
+
+
+def active(answer: Object, node_of: Mapping[str, str]) -> Mapping[str, dict[str, float]]:
+    """Activity by node and GPU, from an answer of Prometheus' query API.
+
+    Args:
+        answer: the whole answer.
+        node_of: node by name of pod, of the exporter's pods and of the proof's.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for series in (answer.get("data") or {}).get("result") or ():
+        labels, (_, value) = series["metric"], series["value"]
+        node = node_of.get(labels.get("pod", "")) or node_of.get(labels.get("exported_pod", ""))
+        if node is not None:
+            gpu = str(labels.get("UUID") or labels.get("gpu"))
+            known = found.setdefault(node, {})
+            known[gpu] = max(known.get(gpu, 0.0), float(value))
+    return found
+
+
+def load(node: str, gpus: int, seen: Mapping[str, float], least_percent: int) -> Check:
+    """Whether all GPUs of the node were busy enough, as Prometheus saw it."""
+    low = {gpu: share for gpu, share in seen.items() if share * 100 < least_percent}
+    outcome, figures = Outcome.FAILED, {}
+    if not seen:
+        said = "Prometheus has no DCGM_FI_PROF_PIPE_TENSOR_ACTIVE of it"
+    else:
+        figures = {"least_tensor_active": min(seen.values())}
+        if len(seen) < gpus:
+            said = f"Prometheus knows {len(seen)} of its {gpus} GPUs"
+        elif low:
+            listed = ", ".join(f"{gpu} {share:.0%}" for gpu, share in sorted(low.items()))
+            said = f"below {least_percent} % of the time: {listed}"
+        else:
+            outcome, said = Outcome.PASSED, f"{len(seen)} GPUs, the least {min(seen.values()):.0%}"
+    return Check(Level.L2, node, "is seen under load by Prometheus", outcome, said, figures)
+
+
+def burn(node: str, gpus: int, log: str, *, exit_code: int) -> Iterator[Check]:
+    """A check for each GPU that gpu-burn tells of, by its last word."""
+    verdicts, what = dict(_VERDICT.findall(log)), "stands a burn-in"
+    for gpu, verdict in verdicts.items():
+        outcome = Outcome.PASSED if verdict == "OK" else Outcome.FAILED
+        yield Check(Level.L3, f"{node} GPU {gpu}", what, outcome, verdict)
+    if len(verdicts) != gpus or exit_code:
+        said = f"it tells of {len(verdicts)} of {gpus} GPUs, exit code {exit_code}"
+        yield Check(Level.L3, node, what, Outcome.FAILED, said)
+
+
+# all_reduce_perf of nccl-tests: nothing wrong, and fast enough at the largest size.
+
+_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(\d+)\s+(\w+)", re.MULTILINE)
+_COLUMNS = 13
+"""size, count, type, redop, root, and twice time, algbw, busbw, #wrong."""
+
+
+class Row(NamedTuple):
+    """One size: the slower of out-of-place and in-place, and how many results were wrong in both."""
+
+    bytes: int
+    bus_gb_per_second: float
+    wrong: int | None
+    """None: nobody looked."""
+
+
+def reduce_rows(log: str) -> Iterator[Row]:
+    """The table; lines that mpirun prefixes are read too."""
+    for line in log.splitlines():
+        fields = re.sub(r"^\s*\[[^\]]*\]<stdout>:", "", line).split()
+        if len(fields) != _COLUMNS or not fields[0].isdecimal():
+            continue
+        wrong = (fields[8], fields[12])
+        try:
+            speed = min(float(fields[7]), float(fields[11]))
+            number = None if "N/A" in wrong else sum(int(float(text)) for text in wrong)
+        except ValueError:
+            continue
+        yield Row(int(fields[0]), speed, number)
+
+
+def reduce(node: str, log: str, *, floor_gb_per_second: int, exit_code: int) -> Check:
+    """Whether the GPUs of a node reduce together."""
+    what, outcome = "reduces over all GPUs of the node", Outcome.FAILED
+    table, bounds = list(reduce_rows(log)), _BOUNDS.search(log)
+    if not table or bounds is None or exit_code:
+        said = f"it did not come to its end, exit code {exit_code}: {end(log) or '(no output)'}"
+        return Check(Level.L4, node, what, outcome, said)
+    largest = max(table, key=lambda row: row.bytes)
+    speed = largest.bus_gb_per_second
+    said = (
+        f"{speed:.1f} GB/s of bus bandwidth at {largest.bytes} bytes (floor {floor_gb_per_second})"
+    )
+    wrong = sum(bool(row.wrong) for row in table)
+    if wrong or bounds[2] != "OK":
+        said = f"wrong results at {wrong} sizes; {said}"
+    elif speed < floor_gb_per_second:
+        said = f"too slow: {said}"
+    elif any(row.wrong is None for row in table):
+        outcome, said = Outcome.NOT_TRIED, f"results were not compared (#wrong is N/A); {said}"
+    else:
+        outcome = Outcome.PASSED
+    figures = {"bus_gb_per_second": speed, "bytes": float(largest.bytes)}
+    return Check(Level.L4, node, what, outcome, said, figures)
+
+
+# Rung 6: what a pod says about reaching those of the other nodes.
+
+
+def reached(answer: Object) -> Check:
+    """What one pod shows about its node."""
+    node, peers = str(answer.get("node", "?")), list(answer.get("peers") or ())
+    wrong = [peer for peer in peers if "failed" in peer]
+    if wrong:
+        text = "; ".join(f"{peer['peer']}: {peer['failed']}" for peer in wrong)
+        return failed(CheckLevel.NETWORK, node, f"{len(wrong)} of {len(peers)} not reached: {text}")
+    if not peers:
+        return passed(CheckLevel.NETWORK, node, "the only node: nobody to reach")
+    slowest = max(float(peer.get("seconds", 0)) for peer in peers)
+    others = ", ".join(sorted({str(peer.get("node", "?")) for peer in peers}))
+    said = f"reaches {others} by name"
+    return passed(CheckLevel.NETWORK, node, said, peers=len(peers), slowest_seconds=slowest)
+
+
+def reach_answer(log: str) -> Object | None:
+    """The line of a pod's program; None if it has not come yet."""
+    return json_line(log, REACH)
+
+
+# Rung 8: NVIDIA's vectorAdd.
+
+PASSED_WORDS = "Test PASSED"
+
+
+def vector_add(node: str, ended: Ended) -> Check:
+    """Whether the sample passed on a node."""
+    if ended.exit_code == 0 and PASSED_WORDS in ended.log:
+        return passed(CheckLevel.VECTOR_ADD, node, PASSED_WORDS)
+    words = " ".join(ended.log.split())[-_WORDS:]
+    said = f'it ended well and did not print "{PASSED_WORDS}": {words}'
+    if ended.said:
+        said = ": ".join(part for part in (ended.said, words) if part)
+    way = known_errors.advice("ladder", ended.log, ended.said)
+    return failed(CheckLevel.VECTOR_ADD, node, said, way)
+
+
+# Rung 9: the training.
+
+BACKEND = "nccl"
+_BACKEND = re.compile(r"^Using distributed PyTorch with (\w+) backend$", re.MULTILINE)
+_BARRIER = re.compile(r"^Passed the barrier with (\d+) nodes, (\d+) ranks$", re.MULTILINE)
+_DEVICE = re.compile(r"^Device of rank (\d+): (.+)$", re.MULTILINE)
+_EPOCH = re.compile(r"^Train Epoch: (\d+) ", re.MULTILINE)
+_TRAINED = re.compile(r"^Trained for ([\d.]+) s, (\d+) epochs$", re.MULTILINE)
+_RESULT = re.compile(
+    r"^\{metricName: accuracy, metricValue: ([\d.]+)\};\{metricName: loss, metricValue: ([\d.]+|nan|inf)\}",
+    re.MULTILINE,
+)
+
+
+class TrainingLog(NamedTuple):
+    """What was said."""
+
+    simulated: bool
+    cuda: bool
+    backend: str
+    nodes: int
+    ranks: int
+    devices: tuple[str, ...]
+    """Name of each rank's device."""
+    epoch: int
+    """The last one that began."""
+    trained_seconds: float
+    accuracy: float | None
+
+
+def training_log(log: str) -> TrainingLog:
+    """Everything that the log tells; what it does not tell is empty."""
+    backend, barrier = _BACKEND.search(log), _BARRIER.search(log)
+    trained, result = _TRAINED.search(log), _RESULT.search(log)
+    return TrainingLog(
+        simulated="This is simulated:" in log,
+        cuda=re.search(r"^Using CUDA$", log, re.MULTILINE) is not None,
+        backend=backend[1] if backend else "",
+        nodes=int(barrier[1]) if barrier else 0,
+        ranks=int(barrier[2]) if barrier else 0,
+        devices=tuple(name for _, name in _DEVICE.findall(log)),
+        epoch=max(map(int, _EPOCH.findall(log)), default=0),
+        trained_seconds=float(trained[1]) if trained else 0.0,
+        accuracy=float(result[1]) if result else None,
+    )
+
+
+def training(
+    inputs: LadderInputs, part: Training, ended: Ended, seconds: float | None = None
+) -> Check:
+    """Whether a training shows what it must.
+
+    Args:
+        inputs: of the ladder.
+        part: the training as it was asked for.
+        ended: how its Job ended, with the log of rank 0, or of the rank that failed.
+        seconds: of the whole Job; None if its status does not tell.
+    """
+    said = training_log(ended.log)
+    if problems := list(_untrained(inputs, part, ended, said)):
+        way = known_errors.advice("ladder", ended.log, ended.said)
+        return failed(CheckLevel.TRAINING, "cluster", "; ".join(problems), way)
+    accuracy = said.accuracy or 0.0
+    devices = ", ".join(sorted(set(said.devices)))
+    whole = said.trained_seconds if seconds is None else seconds
+    return passed(
+        CheckLevel.TRAINING,
+        "cluster",
+        f"{said.nodes} nodes with {said.ranks} ranks ({devices}) reach an accuracy of {accuracy:.4f} "
+        f"(floor {part.accuracy_floor:g}) in {whole:.0f} s, {said.trained_seconds:g} s of it training",
+        nodes=said.nodes,
+        gpus=said.ranks,
+        epochs=part.epochs,
+        batch_size=part.batch_size,
+        accuracy=accuracy,
+        seconds=whole,
+        trained_seconds=said.trained_seconds,
+        simulated=int(said.simulated),
+    )
+
+
+def _untrained(
+    inputs: LadderInputs, part: Training, ended: Ended, said: TrainingLog
+) -> Iterator[str]:
+    if ended.exit_code is None:
+        at = f" in epoch {said.epoch} of {part.epochs}" if said.epoch else ""
+        yield f"it did not end{at}: {ended.said}"
+        return
+    if ended.exit_code:
+        words = " ".join(ended.log.split())[-_WORDS:]
+        yield f"{ended.pod or 'a pod'} ended with {ended.said}: {words or 'it printed nothing'}"
+        return
+    if said.simulated and not inputs.simulated:
+        yield "it was simulated: nothing was calculated on a GPU"
+    if not said.simulated and not inputs.simulated:
+        if not said.cuda:
+            yield "it did not use CUDA"
+        if said.backend != BACKEND:
+            yield f"the ranks talked over {said.backend or 'nothing'}, wanted {BACKEND}"
+    ranks = inputs.pods * inputs.gpus_per_pod
+    if (said.nodes, said.ranks) != (inputs.pods, ranks):
+        came = f"{said.nodes} nodes and {said.ranks} ranks came to the barrier"
+        yield f"{came}, wanted {inputs.pods} and {ranks}"
+    if said.accuracy is None:
+        yield "it said no accuracy"
+    elif said.accuracy < part.accuracy_floor:
+        yield f"accuracy {said.accuracy:.4f} is below the floor {part.accuracy_floor:g}"

@@ -1,0 +1,220 @@
+"""Rungs 5 and 7, and the gate behind the device plugin: what Node objects say, and why GPUs are missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field
+
+from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.finding import Finding, Level
+from gpuclusters.domain import known_errors
+from gpuclusters.domain.custom_resource import Name
+from gpuclusters.gpu_operator.objects import EVENT
+from gpuclusters.gpu_operator.pods import blocked
+from gpuclusters.gpu_operator.readiness import late
+from gpuclusters.proof.checks import Check, Outcome
+from gpuclusters.proof.cluster import POLL_SECONDS, JobCluster
+from gpuclusters.proof.ladder import CheckLevel, failed, passed
+from gpuclusters.proof.model import WHOLE, Part
+from gpuclusters.tenancy.objects import NODE, POD
+from gpuclusters.usernetes.decide import HOST_IP
+from gpuclusters.usernetes.device_plugin import NAMESPACE, PLUGIN_CONTAINER, PLUGIN_LABELS
+
+DEFAULT_TIMEOUT_SECONDS = 600
+"""The plugin's image is small; nodes that have just joined pull it through their own network first."""
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+Object = Mapping[str, Any]
+Expected = Mapping[str, int]
+"""GPUs by node."""
+_LINES = 12
+_TROUBLE = re.compile(r"^E|error|could not", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment."""
+
+    nodes: Mapping[str, Object]
+    plugins: Mapping[str, Object] = field(default_factory=dict)
+    """Pod of the device plugin, by node."""
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """What the plugin printed last, by node."""
+    events: Sequence[Object] = ()
+
+
+def read(cluster: JobCluster, expected: Expected, *, closely: bool = True) -> Snapshot:
+    """What the cluster shows; `closely`: also the plugin of nodes that do not offer what they should."""
+    nodes = {str(node["metadata"]["name"]): node for node in cluster.list(NODE)}
+    short = {name for name, count in expected.items() if offered(nodes.get(name)) != count}
+    if not closely or not short:
+        return Snapshot(nodes)
+    plugins = {
+        str(pod["spec"].get("nodeName", "")): pod
+        for pod in cluster.list(POD, NAMESPACE)
+        if PLUGIN_LABELS.items() <= (pod["metadata"].get("labels") or {}).items()
+        and "deletionTimestamp" not in pod["metadata"]
+    }
+    logs = {node: _log(cluster, pod) for node, pod in plugins.items() if node in short}
+    return Snapshot(nodes, plugins, logs, cluster.list(EVENT, NAMESPACE))
+
+
+def _log(cluster: JobCluster, pod: Object) -> str:
+    """Its last lines; empty where there is no log, as of a container that never started."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    if not any(map(_has_run, statuses)):
+        return ""
+    try:
+        text = cluster.log(NAMESPACE, str(pod["metadata"]["name"]), PLUGIN_CONTAINER)
+    except Exception as error:  # noqa: BLE001 (the node must be named, not the log that cannot be had)
+        return f"(its log cannot be read: {error})"
+    return "\n".join(text.splitlines()[-_LINES:])
+
+
+def _has_run(status: Object) -> bool:
+    states = (status.get("lastState") or {}, status.get("state") or {})
+    over = any(state.get("terminated") for state in states)
+    return bool(status.get("started") or status.get("restartCount") or over)
+
+
+def offered(node: Object | None) -> int:
+    """GPUs that pods can ask of a node."""
+    told = (((node or {}).get("status") or {}).get("allocatable") or {}).get(WHOLE, "0")
+    return int(told) if str(told).isdecimal() else 0
+
+
+def registered(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
+    """Rung 5, a check for each node."""
+    for name in expected:
+        node = snapshot.nodes.get(name)
+        if node is None:
+            there = ", ".join(sorted(snapshot.nodes)) or "none"
+            said = f"it is not in the cluster, whose nodes are: {there}"
+            way = "a fresh join needs a fresh token: run `up` again"
+            yield failed(CheckLevel.NODES, name, said, way)
+        elif wrong := list(_unready(node)):
+            way = known_errors.advice("ladder", *wrong)
+            yield failed(CheckLevel.NODES, name, "; ".join(wrong), way)
+        else:
+            yield passed(CheckLevel.NODES, name, f"Ready, ExternalIP {_external(node)}")
+
+
+def unexpected(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
+    """Rung 5: nodes of Usernetes that nobody configured. One that joined otherwise is not ours to judge."""
+    for name in sorted(set(snapshot.nodes) - set(expected)):
+        if HOST_IP in (snapshot.nodes[name]["metadata"].get("labels") or {}):
+            said = "it is in the cluster and in no configuration"
+            way = f"`kubectl delete node {name}` if its host is gone, or configure it"
+            yield failed(CheckLevel.NODES, name, said, way)
+
+
+def _unready(node: Object) -> Iterator[str]:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
+    if ready.get("status") != "True":
+        told = ready.get("message") or ready.get("reason") or "its kubelet never said"
+        yield f"it is not Ready: {told}"
+    if not _external(node):
+        yield "it has no ExternalIP: `make sync-external-ip` has not run since it joined"
+    taints = [str(taint.get("key")) for taint in (node.get("spec") or {}).get("taints") or ()]
+    if UNINITIALIZED in taints:
+        yield f"it still has the taint {UNINITIALIZED}"
+
+
+def _external(node: Object) -> str:
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    return next((str(a["address"]) for a in addresses if a.get("type") == "ExternalIP"), "")
+
+
+def allocatable(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
+    """Rung 7, a check for each node; one that offers too little says what its plugin said."""
+    for name, count in expected.items():
+        node = snapshot.nodes.get(name)
+        found = offered(node)
+        if node is not None and found == count:
+            yield passed(CheckLevel.ALLOCATABLE, name, f"{WHOLE}: {count}", gpus=count)
+            continue
+        seen = f"{WHOLE}: {found}, wanted {count}" if node else "it is not in the cluster"
+        way = "correct gpus.count in the configuration"
+        if found < count:
+            why, told = _plugin(snapshot, name)
+            seen = "; ".join(part for part in (seen, why) if part)
+            way = known_errors.advice("ladder", told, why)
+        yield failed(CheckLevel.ALLOCATABLE, name, seen, way)
+
+
+def _plugin(snapshot: Snapshot, node: str) -> tuple[str, str]:
+    """What is wrong with the plugin of a node, in one sentence; and all that it said."""
+    pod = snapshot.plugins.get(node)
+    if pod is None:
+        return "no pod of the device plugin is on it", ""
+    log = snapshot.logs.get(node, "")
+    # A line of klog without its time and place.
+    wrong = [line.split("] ", 1)[-1].strip() for line in log.splitlines() if _TROUBLE.search(line)]
+    last = f'; the plugin says "{wrong[0]}"' if wrong else ""
+    return f"{blocked(pod, snapshot.events)}{last}", log
+
+
+def waits(checks: Sequence[Check]) -> Sequence[Finding]:
+    """The checks that do not hold, as something to wait for."""
+    return [
+        Finding(
+            "gpu.plugin",
+            f"node {check.subject}: {check.said}",
+            path=(check.subject,),
+            level=Level.REPAIR,
+        )
+        for check in checks
+        if check.outcome is not Outcome.PASSED
+    ]
+
+
+class GateInputs(Part):
+    """Inputs of the wait for every node's GPUs."""
+
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+    expected: dict[Name, int] = Field(min_length=1)
+    """GPUs by node."""
+    timeout_seconds: int = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=14_400)
+    triggers: tuple[str, ...] = ()
+    """Whatever makes another look necessary when it changes."""
+
+    @property
+    def natural_id(self) -> str:
+        """`cluster/device-plugin`."""
+        return f"{self.cluster}/device-plugin"
+
+    def outputs(self, cluster: JobCluster) -> dict[str, Any]:
+        """What the resource tells, as of now."""
+        snapshot = read(cluster, self.expected)
+        missing = waits(list(allocatable(snapshot, self.expected)))
+        return {
+            "allocatable": {name: offered(snapshot.nodes.get(name)) for name in self.expected},
+            "drift": [one.to_output() for one in missing],
+        }
+
+
+def wait(
+    inputs: GateInputs, cluster: JobCluster, clock: Clock, reporter: Reporter
+) -> Mapping[str, Any]:
+    """Wait until every node offers what it must; answers the outputs.
+
+    Raises:
+        Refused: not in time; names every node, and what its plugin says.
+        AdapterError: the cluster is not reached.
+    """
+    left = poll(
+        lambda: waits(list(allocatable(read(cluster, inputs.expected), inputs.expected))),
+        target=cluster.target,
+        timeout_seconds=inputs.timeout_seconds,
+        poll_seconds=POLL_SECONDS,
+        clock=clock,
+        reporter=reporter,
+    )
+    if left:
+        raise late(cluster.target, inputs.timeout_seconds, left)
+    return {"allocatable": dict(inputs.expected), "drift": []}
