@@ -27,7 +27,7 @@ from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.domain.rke2_config import Settings
 from gpuclusters.host import drop_ins
-from gpuclusters.providers.fleet_preflight import FleetPreflight
+from gpuclusters.preflight.resource import FleetPreflight
 from stacks import hosts
 
 

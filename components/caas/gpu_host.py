@@ -21,12 +21,12 @@ from gpuclusters.boot.resource import HostBoot
 from gpuclusters.cdi.model import VfioBackend, spec_path
 from gpuclusters.cdi.resource import CdiSpec
 from gpuclusters.core import scripts
-from gpuclusters.domain.preflight_expects import Expects
 from gpuclusters.fabric.resource import FabricPartitions
 from gpuclusters.fabric.table import BOARDS, Baseboard, Board
 from gpuclusters.host import drop_ins
 from gpuclusters.host.resource import HostFile
-from gpuclusters.providers.preflight import Preflight
+from gpuclusters.preflight.model import Expects
+from gpuclusters.preflight.resource import Preflight
 from gpuclusters.service_vm.resource import ServiceVm
 from gpuclusters.vfio.model import VfioFunction
 from gpuclusters.vfio.resource import VfioBinding

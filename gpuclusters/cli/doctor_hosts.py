@@ -6,19 +6,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gpuclusters.adapters.host_facts import SshHostFacts
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.expectations import expects
 from gpuclusters.config.inventory import ResolvedHost
 from gpuclusters.config.plan import fabric_manager_host
 from gpuclusters.core.errors import AdapterError
-from gpuclusters.domain.preflight import judge, stage_of
-from gpuclusters.domain.preflight_expects import Expects, Stage
-from gpuclusters.domain.preflight_facts import HostFacts
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
+from gpuclusters.preflight.decide import judge, stage_of
+from gpuclusters.preflight.host import read_facts
+from gpuclusters.preflight.model import Expects, HostFacts, Stage
 
 CREDENTIALS = "credentials"
 _AT_ONCE = 64
@@ -95,9 +94,8 @@ def _look(
 ) -> tuple[HostFacts | None, list[Diagnosis]]:
     host = SshHost(machine.connection, credentials, connect_attempts=1)
     try:
-        facts = SshHostFacts(host).read(
-            machine.expects.functions, fabric_manager=machine.fabric_manager
-        )
+        wanted = machine.expects.functions
+        facts = read_facts(host, wanted, fabric_manager=machine.fabric_manager)
     except AdapterError as error:
         return None, [failure(machine.name, error.problem, error.remedy, error_name(error))]
     stage = stage_of(facts, machine.expects)

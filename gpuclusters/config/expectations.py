@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import board, preset, table
-from gpuclusters.domain.preflight_expects import Expects, expects_of
+from gpuclusters.preflight.model import Expects, expects_of
 
 
 def expects(config: CaasConfig, node: Node) -> Expects:

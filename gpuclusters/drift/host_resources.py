@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gpuclusters.core import codes
@@ -10,6 +10,7 @@ from gpuclusters.core.finding import Level
 from gpuclusters.drift.engine import Seen
 from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.reading import Reader, property_lines, texts
+from gpuclusters.preflight.decide import AREA, ONLY_BARE
 
 _UNIT = r"(?P<what>\S+\.(?:service|timer)) is "
 _PREFLIGHT: Final = {
@@ -50,13 +51,28 @@ def converging(area: str) -> Reader:
 
 def machine(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     """Preflight: whether a prepared machine is fit. What it finds, `up` refuses; it does not mend it."""
-    for one in (seen.new.outputs.get("findings") or ()) if seen.new else ():
+    found = (seen.new.outputs.get("findings") or ()) if seen.new else ()
+    yield from _unfit(seen, seen.host, found, "fit for virtual machines", up=up)
+
+
+def fleet(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
+    """FleetPreflight: what keeps a machine from being prepared, and is not told of the prepared machine."""
+    by_machine = (seen.new.outputs.get("findings") or {}) if seen.new else {}
+    for host, all_of_it in by_machine.items():
+        found = [one for one in all_of_it if one["code"].removeprefix(AREA) in ONLY_BARE]
+        yield from _unfit(seen, host, found, "fit to be prepared", up=up)
+
+
+def _unfit(
+    seen: Seen, host: str, found: Iterable[Mapping[str, Any]], declared: str, *, up: bool | None
+) -> Iterator[Finding]:
+    for one in found:
         code = one["code"]
         yield Finding(
             _PREFLIGHT.get(code, "machine-unfit"),
-            seen.host,
+            host,
             code,
-            declared="fit for virtual machines",
+            declared=declared,
             found=one["problem"],
             up=None if up is None else False,
             do=codes.listed()[code].do,

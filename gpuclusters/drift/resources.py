@@ -16,7 +16,7 @@ from gpuclusters.review.plan import KEPT, is_component
 
 
 def _silent(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG001
-    """Told by others: tenancies are looked at closer, a fleet is looked at machine by machine."""
+    """Told by others: tenancies are looked at closer."""
     yield from ()
 
 
@@ -24,7 +24,7 @@ READERS: Final[Mapping[str, Reader]] = {
     f"{KEPT}HostBoot": host_resources.converging("boot"),
     f"{KEPT}VfioBinding": host_resources.converging("vfio"),
     f"{KEPT}Preflight": host_resources.machine,
-    f"{KEPT}FleetPreflight": _silent,
+    f"{KEPT}FleetPreflight": host_resources.fleet,
     f"{KEPT}CdiSpec": host_resources.converging("cdi"),
     f"{KEPT}HostFile": host_resources.converging("host"),
     f"{KEPT}ServiceVm": host_resources.service_vm,

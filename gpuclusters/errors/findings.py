@@ -9,12 +9,12 @@ from gpuclusters.config.stack import SECTIONS
 from gpuclusters.core import codes
 from gpuclusters.core.codes import Severity as DriftSeverity
 from gpuclusters.core.finding import Level
-from gpuclusters.domain.preflight_finding import AREA, WARNINGS
 from gpuclusters.drift.kinds import KINDS as DRIFT
 from gpuclusters.errors import source
 from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
 from gpuclusters.fabric.answers import CODES, id_of
 from gpuclusters.policy.rules import RULES
+from gpuclusters.preflight.decide import AREA, WARNINGS
 
 _OPERATOR = "gpuclusters.gpu_operator.checks"
 _DOCTOR = ("failure", "warning")

@@ -15,9 +15,9 @@ from components.caas.gpu_host import (
 )
 from components.host_connection import HostConnection
 from gpuclusters.boot import model as host_boot
-from gpuclusters.domain.preflight_expects import Expects
 from gpuclusters.fabric.table import Board
 from gpuclusters.host import drop_ins
+from gpuclusters.preflight.model import Expects
 from gpuclusters.service_vm.model import LAB_IMAGE
 from gpuclusters.vfio import model as vfio
 from tests.components.recorder import Recorder, record

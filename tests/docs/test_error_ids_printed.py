@@ -21,9 +21,9 @@ from gpuclusters.config.stack import parse
 from gpuclusters.core.errors import HostKeyMismatchError
 from gpuclusters.core.finding import refused
 from gpuclusters.domain import error_id
-from gpuclusters.domain.preflight_fleet import FleetError
 from gpuclusters.errors import catalogue
 from gpuclusters.fabric.answers import FabricError
+from gpuclusters.preflight.decide import FleetError
 from gpuclusters.providers.failures import StepError, explained
 from gpuclusters.review.plan import PlanError
 from tests.unit.config.documents import FILE, base, patched

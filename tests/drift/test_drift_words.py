@@ -67,6 +67,15 @@ def test_a_mig_layout_and_the_findings_of_a_preflight() -> None:
     assert "reboot" in three.do
 
 
+def test_of_a_fleet_is_told_what_no_prepared_machine_tells() -> None:
+    held = {"code": "preflight.gpus-in-use", "problem": "held open by python3 (7)"}
+    loaded = {"code": "preflight.driver-loaded", "problem": "nvidia is loaded"}
+    found_now = {"hgx-01": [loaded], "hgx-02": [loaded, held]}
+    (one,) = found("FleetPreflight", {}, {"findings": {}}, {"findings": found_now})
+    assert (one.where, one.what) == ("hgx-02", "preflight.gpus-in-use")
+    assert one.found == "held open by python3 (7)"
+
+
 def test_a_finding_of_a_provider_keeps_its_code() -> None:
     drift = {
         "code": "vfio.unbound",

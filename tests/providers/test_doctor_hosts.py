@@ -13,10 +13,10 @@ import pytest
 from gpuclusters.cli.diagnosis import Level
 from gpuclusters.cli.doctor_hosts import Machine, examine
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.preflight_expects import expects_of
 from gpuclusters.fabric.table import Board
 from gpuclusters.host import connect as ssh_connect
 from gpuclusters.host.model import HostConnection
+from gpuclusters.preflight.model import expects_of
 from lab.hosts import faults
 from lab.hosts.hardware import hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.preflight_expects import expects_of
 from gpuclusters.fabric.table import Board
-from gpuclusters.providers.fleet_preflight import FleetPreflightProvider
+from gpuclusters.preflight.model import expects_of
+from gpuclusters.preflight.resource import FleetPreflightProvider
 from lab.hosts import faults
 from lab.hosts.hardware import hardware_faults
 from tests.fixtures.hosts import SimulatedHost

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.host_facts import SshHostFacts
 from gpuclusters.core import codes
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.preflight import judge
-from gpuclusters.domain.preflight_expects import Expects, Stage, expects_of
 from gpuclusters.fabric.table import Board
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
-from gpuclusters.providers.preflight import PreflightProvider
+from gpuclusters.preflight.decide import judge
+from gpuclusters.preflight.host import read_facts
+from gpuclusters.preflight.model import Expects, Stage, expects_of
+from gpuclusters.preflight.resource import PreflightProvider
 from lab.hosts import faults
 from lab.hosts.hardware import hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
@@ -47,7 +47,7 @@ def found(
 ) -> list[str]:
     credentials = SshCredentials("test", private_key=host.client_key.read_text())
     reached = SshHost(HostConnection(**host.connection), credentials)
-    facts = SshHostFacts(reached).read(expects.functions)
+    facts = read_facts(reached, expects.functions)
     return [
         finding.code.removeprefix("preflight.") for finding in judge(facts, expects, stage).findings
     ]

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuclusters.domain.platforms import PRESETS, Platform, Preset
-from gpuclusters.domain.preflight_expects import Expects, expects_of
-from gpuclusters.domain.preflight_facts import Bar, HostFacts, NumaFact, PciFact
 from gpuclusters.fabric.table import Board
+from gpuclusters.preflight.model import Bar, Expects, HostFacts, NumaFact, PciFact, expects_of
 
 PRESET: Preset = PRESETS[Platform.SUPERMICRO_HGX_H100]
 BOARD = Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions)

@@ -12,21 +12,23 @@ from hypothesis import strategies as st
 
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Level
-from gpuclusters.domain import preflight
 from gpuclusters.domain.platforms import PRESETS, Platform
-from gpuclusters.domain.preflight import judge
-from gpuclusters.domain.preflight_expects import Expects, Stage, VfioBackend, expects_of
-from gpuclusters.domain.preflight_facts import (
+from gpuclusters.fabric.table import Board
+from gpuclusters.preflight import decide as preflight
+from gpuclusters.preflight.decide import AREA, judge
+from gpuclusters.preflight.decide import stages as stages_of
+from gpuclusters.preflight.model import (
     Bar,
+    Expects,
     FabricFact,
     Holder,
     HostFacts,
     NumaFact,
     PciFact,
+    Stage,
+    VfioBackend,
+    expects_of,
 )
-from gpuclusters.domain.preflight_finding import AREA
-from gpuclusters.domain.preflight_finding import stages as stages_of
-from gpuclusters.fabric.table import Board
 from tests.unit.preflight_machines import (
     EXPECTS,
     EXTRA,
@@ -114,7 +116,7 @@ CASES: list[tuple[str, tuple[Stage, ...], Change]] = [
     ("driver-installed", BOTH, lambda f: replace(f, packages={"kmod-nvidia-open-dkms": "595"})),
     ("not-on-vfio", (PREPARED,), lambda f: having(f, GPU_1, driver=None)),
     ("not-on-vfio", (PREPARED,), lambda f: having(f, EXTRA, driver=None)),
-    ("gpus-in-use", (BARE,), lambda f: replace(f, holders=(Holder("driver", 7, "python3"),))),
+    ("gpus-in-use", (BARE,), lambda f: replace(f, holders=(Holder(7, "python3"),))),
     (
         "vfio-node-missing",
         (PREPARED,),
@@ -193,11 +195,6 @@ def test_a_bare_machine_is_not_taken_for_a_prepared_one() -> None:
     assert {"iommu-off", "not-on-vfio", "driver-loaded", "qemu-missing", "huge-pages-short"} <= set(
         found
     )
-
-
-def test_guests_of_tenants_do_not_stop_a_second_up() -> None:
-    running = prepared(holders=(Holder("vfio", 4203, "qemu-system-x86"),))
-    assert names(running, BARE) == names(running, PREPARED) == []
 
 
 def test_a_function_of_the_group_without_a_driver_is_in_nobodys_way() -> None:
@@ -285,7 +282,7 @@ def test_an_intel_iommu_is_missed_before_preparation_only_if_it_was_asked_for(
 def test_a_refresh_tells_only_what_does_not_change_by_itself() -> None:
     expects = EXPECTS
     one = preflight.outputs(prepared(), expects, judge(prepared(), expects, PREPARED))
-    later = prepared(free_gib=500, clock_offset_seconds=3, holders=(Holder("vfio", 1, "qemu"),))
+    later = prepared(free_gib=500, clock_offset_seconds=3)
     assert preflight.outputs(later, expects, judge(later, expects, PREPARED)) == one
     assert one["gpus"][GPU_1] == {"iommu_group": "20", "driver": "vfio-pci", "numa_node": 0}
 

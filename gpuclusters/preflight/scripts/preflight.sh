@@ -1,6 +1,6 @@
 #!/bin/sh
 # Print what decides whether this machine can give its GPUs to virtual machines: one fact a line, a
-# word and its values, separated by tabs. Reads only; also runs without root, and then says less.
+# key and its values. Reads only; also runs without root, and then says less.
 # Usage: sh -s -- FABRIC_MANAGER|- ADDRESS...
 #   FABRIC_MANAGER  address of the fabric manager's API, or "-" not to ask for it
 #   ADDRESS         PCI functions whose registers are read, like 0000:0f:00.0
@@ -12,13 +12,7 @@ shift
 tab=$(printf '\t')
 
 say() {
-    word=$1
-    shift
-    line=$word
-    for value; do
-        line=$line$tab$value
-    done
-    printf '%s\n' "$line"
+    printf '%s\n' "$*"
 }
 
 # The first line of a file as $line; empty where there is none or it cannot be read.
@@ -33,17 +27,12 @@ has() {
 
 identity() {
     say format 1
-    say user "$(id -u)"
     first_line /proc/sys/kernel/osrelease
     say kernel "$line"
     first_line /proc/cmdline
     say command-line "$line"
-    first_line /proc/sys/kernel/random/boot_id
-    say boot-id "$line"
     first_line /etc/machine-id
     say machine-id "$line"
-    first_line /sys/class/dmi/id/product_name
-    say product "$line"
 }
 
 processor() {
@@ -52,10 +41,10 @@ processor() {
         /^vendor_id/ && !vendor { vendor = $2 }
         /^flags/ && !flags { flags = $2 }
         END {
-            printf "cpu\t%s", vendor
+            printf "cpu %s", vendor
             n = split(flags, flag, " ")
             for (i = 1; i <= n; i++)
-                if (flag[i] ~ /^(vmx|svm|hypervisor|pdpe1gb)$/) printf "\t%s", flag[i]
+                if (flag[i] ~ /^(vmx|svm|hypervisor|pdpe1gb)$/) printf " %s", flag[i]
             print ""
         }' /proc/cpuinfo
     for table in DMAR IVRS; do
@@ -66,7 +55,7 @@ processor() {
 }
 
 memory() {
-    awk '/^MemTotal:/ { printf "memory\t%s\n", $2 }' /proc/meminfo
+    awk '/^MemTotal:/ { printf "memory %s\n", $2 }' /proc/meminfo
     for node in /sys/devices/system/node/node[0-9]*; do
         if [ -r "$node/meminfo" ]; then
             total=$(awk '/MemTotal:/ { print $4 }' "$node/meminfo")
@@ -95,7 +84,7 @@ functions() {
             say group "${folder##*/}"
             for member in "$folder"/devices/*; do
                 if [ -L "$member" ]; then
-                    say member "${folder##*/}" "${member##*/}"
+                    say member "${member##*/}" "${folder##*/}"
                 fi
             done
         fi
@@ -103,7 +92,7 @@ functions() {
     for bound in /sys/bus/pci/drivers/*/*:*:*.*; do
         if [ -L "$bound" ]; then
             driver=${bound%/*}
-            say driver "${driver##*/}" "${bound##*/}"
+            say driver "${bound##*/}" "${driver##*/}"
         fi
     done
 }
@@ -161,8 +150,6 @@ nodes() {
 
 # fuser prints process ids on its standard output and ends with 1 if there are none.
 holders() {
-    through=$1
-    shift
     for node; do # a pattern that fits nothing stands for itself
         shift
         if [ -e "$node" ]; then
@@ -175,7 +162,7 @@ holders() {
     # Each once, though a process holds several.
     for pid in $(fuser "$@" 2>/dev/null | tr -s ' \t' '\n' | sort -un || true); do
         first_line "/proc/$pid/comm"
-        say holder "$through" "$pid" "$line"
+        say holder "$pid" "$line"
     done
 }
 
@@ -210,7 +197,7 @@ software() {
             done || true
     fi
     if has rpm; then
-        rpm -qa --queryformat 'package\t%{NAME}\t%{VERSION}\n' '*nvidia*' 'cuda-drivers*' 2>/dev/null || true
+        rpm -qa --queryformat 'package %{NAME} %{VERSION}\n' '*nvidia*' 'cuda-drivers*' 2>/dev/null || true
     fi
     if has qemu-system-x86_64; then
         say qemu "$(qemu-system-x86_64 --version 2>/dev/null | head -n 1)"
@@ -243,14 +230,13 @@ nodes
 fuser=no
 if fuser -V >/dev/null 2>&1; then
     fuser=yes
-    holders vfio /dev/vfio/[0-9]* /dev/vfio/devices/vfio*
     # shellcheck disable=SC2046 # paths of device nodes, without blanks
-    holders driver /dev/nvidia[0-9]* /dev/nvidiactl $(graphics_nodes "$@")
+    holders /dev/nvidia[0-9]* /dev/nvidiactl $(graphics_nodes "$@")
 fi
 software
 if [ "$fabric" != - ]; then
     fabric_manager
 fi
-df -Pk / | awk 'NR == 2 { printf "disk\t%s\n", $4 }'
+df -Pk / | awk 'NR == 2 { printf "disk %s\n", $4 }'
 # The last fact, so that the time of the answer's arrival is closest to it.
 say clock "$(date +%s)"

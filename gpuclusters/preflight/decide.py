@@ -1,0 +1,450 @@
+"""Whether a machine can be prepared, or is prepared: all findings at once. Pure.
+
+Each check gives a row for each thing that it looks at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from gpuclusters.cdi.model import VfioBackend
+from gpuclusters.core import codes
+from gpuclusters.core.finding import Finding, Level, Refused
+from gpuclusters.domain.versions import older, parse_release
+from gpuclusters.fabric.answers import code_of_exit
+from gpuclusters.preflight.model import (
+    Bar,
+    Expects,
+    FleetInputs,
+    FleetMachine,
+    HostFacts,
+    NumaFact,
+    PciFact,
+    Stage,
+)
+
+AREA = "preflight."
+WARNINGS = frozenset(
+    {"fuser-missing", "kernel-old", "libvirt-old", "numa-nodes", "qemu-old", "reset-missing"}
+)
+"""What `up` tells and goes on; it stops at everything else."""
+ONLY_PREPARED = frozenset(
+    {
+        "driver-loaded", "fabric-client-missing", "fabric-failed", "fabric-initialising", "fabric-mode",
+        "fabric-modules", "fabric-partitions", "fabric-unreachable", "fabric-version", "huge-pages-short",
+        "iommufd-missing", "kvm-missing", "libvirt-missing", "not-on-vfio", "ovmf-missing", "qemu-missing",
+        "vfio-node-missing",
+    }
+)  # fmt: skip
+"""What preparation puts right, so that nobody looks for it before."""
+ONLY_BARE = frozenset({"gpus-in-use", "no-package-manager"})
+"""What matters only to preparation."""
+PMC_SIERRA_MEMORY_CONTROLLER = "11f8:4128"
+
+_MIB, _GIB, _FOUR_GIB = 2**20, 2**30, 2**32
+_GIB_IN_KIB = 2**20
+# Firmware and kernel keep some for themselves before MemTotal is counted (page structures alone are 1.6 %).
+_KEPT = 0.05
+_VFIO = "vfio-pci"
+_HOST_DRIVERS = frozenset({"nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nouveau"})
+_ACPI_TABLES = {"GenuineIntel": "DMAR", "AuthenticAMD": "IVRS"}
+# What may stay in a group beside functions on vfio-pci (vfio_main.c: vfio_dev_viable): other VFIO
+# drivers, the stub, the port driver of bridges; no driver at all is fine too.
+_HARMLESS = frozenset({_VFIO, "pci-stub", "pcieport"})
+# Packages that bring a kernel module of NVIDIA: Debian's and Ubuntu's names, and those of NVIDIA's own
+# repositories. Toolkits, firmware and the fabric manager's client bring none.
+_DRIVER_PACKAGE = re.compile(
+    r"nvidia-(driver|dkms|kernel|open)(-.*)?|linux-modules-nvidia-.*|kmod-nvidia.*|cuda-drivers.*"
+    r"|xserver-xorg-video-nvidia.*"
+)
+_SHELL_NOT_FOUND = frozenset({126, 127})
+_FABRIC_CAUSES = {
+    -3: "fabric-mode",
+    -6: "fabric-version",
+    -8: "fabric-initialising",
+    -9: "fabric-unreachable",
+    -14: "fabric-initialising",
+    -15: "fabric-initialising",
+    -22: "fabric-initialising",
+}
+
+Row = tuple[bool, str, str, str]
+"""Whether it is wrong, the code without its area, what was read, what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """One machine under examination."""
+
+    facts: HostFacts
+    expects: Expects
+    stage: Stage
+
+    def configured(self) -> list[PciFact]:
+        """The functions of the configuration that are on the machine."""
+        return self._there(self.expects.functions)
+
+    def gpus(self) -> list[PciFact]:
+        """The GPUs of the configuration that are on the machine."""
+        return self._there(self.expects.gpus.values())
+
+    def _there(self, addresses: Iterable[str]) -> list[PciFact]:
+        found = self.facts.functions
+        return [found[address] for address in addresses if address in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found on one machine."""
+
+    failures: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All, failures first."""
+        return self.failures + self.warnings
+
+
+def judge(facts: HostFacts, expects: Expects, stage: Stage) -> Verdict:
+    """Hold what was read against what is expected."""
+    context = CheckContext(facts, expects, stage)
+    rows = chain.from_iterable(check(context) for check in _CHECKS)
+    found = [_finding(*row) for is_wrong, *row in rows if is_wrong and stage in stages(row[0])]
+    return Verdict(
+        tuple(f for f in found if f.level is Level.BLOCK),
+        tuple(f for f in found if f.level is Level.WARN),
+    )
+
+
+def stages(code: str) -> frozenset[Stage]:
+    """When a fault is looked for."""
+    name = code.removeprefix(AREA)
+    if name in ONLY_PREPARED:
+        return frozenset({Stage.PREPARED})
+    return frozenset({Stage.BARE}) if name in ONLY_BARE else frozenset(Stage)
+
+
+def stage_of(facts: HostFacts, expects: Expects) -> Stage:
+    """What a machine looks like: prepared once anything of it is on vfio-pci."""
+    found = (facts.functions.get(address) for address in expects.functions)
+    taken = any(function is not None and function.driver == _VFIO for function in found)
+    return Stage.PREPARED if taken else Stage.BARE
+
+
+def _finding(name: str, read: str, expected: str) -> Finding:
+    code = AREA + name
+    level = Level.WARN if name in WARNINGS else Level.BLOCK
+    return Finding(code, f"{read}; expected {expected}", codes.listed()[code].do, level=level)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _machine(context: CheckContext) -> Iterator[Row]:
+    """The account, the processor, memory, disk and clock."""
+    facts, expects = context.facts, context.expects
+    flags, pages_of = facts.cpu_flags, sorted(expects.huge_pages_1g.items())
+    yield not facts.root, "sudo-password", "`sudo -n` asks for a password", "none"
+    read = "the processor shows `hypervisor`"
+    yield "hypervisor" in flags, "host-is-virtual", read, "a physical machine"
+    read = "the processor shows neither vmx nor svm"
+    yield not flags & {"vmx", "svm"}, "virtualization-off", read, "one of them"
+    memory, least = facts.memory_kib, expects.memory_gib or 0
+    read = f"{memory // _GIB_IN_KIB} GiB of memory"
+    yield memory < least * _GIB_IN_KIB * (1 - _KEPT), "memory-short", read, f"{least} GiB"
+    nodes, wanted = len(facts.numa), expects.numa_nodes
+    other = bool(nodes and wanted and nodes != wanted)
+    yield other, "numa-nodes", f"{nodes} NUMA nodes", str(wanted)
+    lacks = any(expects.huge_pages_1g.values()) and "pdpe1gb" not in flags
+    yield lacks, "huge-pages-unsupported", "the processor lacks pdpe1gb", "pages of 1 GiB"
+    for number, pages in pages_of:
+        node = facts.numa.get(int(number), NumaFact(0, 0))
+        room, node_name = node.memory_kib // _GIB_IN_KIB, f"NUMA node {number}"
+        more = f"more than the {pages} GiB to be reserved on it"
+        yield pages > room, "huge-pages-too-many", f"{node_name} has {room} GiB", more
+        read = f"{node_name}: {node.huge_pages_1g} huge pages of 1 GiB"
+        yield node.huge_pages_1g < pages, "huge-pages-short", read, str(pages)
+    free, room = facts.free_gib, expects.disk_gib
+    read = f"{free} GiB free in the root file system"
+    yield free is not None and free < room, "disk-short", read, f"{room} GiB"
+    offset, most = facts.clock_offset_seconds, expects.clock_offset_seconds
+    read = f"its clock is {abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
+    yield abs(offset) > most, "clock-skew", read, f"at most {most} s"
+
+
+def _iommu(context: CheckContext) -> Iterator[Row]:
+    """The IOMMU, its groups, and who else is in them."""
+    facts, name = context.facts, context.expects.name
+    table = _ACPI_TABLES.get(facts.cpu_vendor)
+    handed_over = table in facts.acpi_tables if table else bool(facts.acpi_tables)
+    # Groups are proof of both.
+    off = not facts.iommu_groups
+    read = f"ACPI tables of an IOMMU: {_listed(sorted(facts.acpi_tables))}"
+    yield off and not handed_over, "iommu-firmware-off", read, table or "DMAR or IVRS"
+    missed = context.stage is Stage.PREPARED or _is_told(facts)
+    said = _listed(word for word in facts.command_line if "iommu" in word)
+    read = f"no IOMMU group; on the kernel's command line: {said}"
+    yield off and handed_over and missed, "iommu-off", read, "a group for every GPU"
+
+    gpus = {gpu.address for gpu in context.gpus()}
+    ours = set(context.expects.functions)
+    for group in dict.fromkeys(f.iommu_group for f in context.configured() if f.iommu_group):
+        members = [f.address for f in context.configured() if f.iommu_group == group]
+        together = [address for address in members if address in gpus]
+        read = f"IOMMU group {group} holds {_listed(map(name, together))}"
+        yield len(together) > 1, "acs-missing", read, "a group for each GPU"
+        for function in facts.group_members(group):
+            known = function.pci_id == PMC_SIERRA_MEMORY_CONTROLLER
+            yield (
+                function.address not in ours and _is_in_the_way(function),
+                "memory-controller-left-out" if known else "foreign-in-group",
+                f"{function.address} ({function.pci_id}, driver {function.driver or 'none'}) is in IOMMU "
+                f"group {group} with {_listed(map(name, members))}",
+                "only functions of this board",
+            )
+
+
+def _is_told(facts: HostFacts) -> bool:
+    """Whether the running kernel uses an IOMMU: on AMD unless told not to, on Intel only if told to.
+
+    Distributions build either way for Intel (CONFIG_INTEL_IOMMU_DEFAULT_ON); a kernel that does without
+    being told would have made groups.
+    """
+    pairs = (word.partition("=") for word in facts.command_line)
+    values = {key: value.split(",") for key, _, value in pairs}
+    if facts.cpu_vendor == "AuthenticAMD":
+        return "off" not in values.get("amd_iommu", ())
+    return "on" in values.get("intel_iommu", ())
+
+
+def _is_in_the_way(function: PciFact) -> bool:
+    if function.is_bridge:
+        return False
+    if function.pci_id == PMC_SIERRA_MEMORY_CONTROLLER:
+        # It has no driver of its own today; a group that is left half bound breaks when it gets one.
+        return function.driver != _VFIO
+    return function.driver is not None and function.driver not in _HARMLESS
+
+
+def _functions(context: CheckContext) -> Iterator[Row]:
+    """GPUs, switches and what they need of the bus."""
+    facts, expects = context.facts, context.expects
+    for address in expects.functions:
+        name, wanted = expects.name(address), expects.wanted_id(address)
+        function = facts.functions.get(address)
+        if function is None:
+            read = f"{name}: no PCI function"
+            yield True, "function-missing", read, wanted or "a PCI function"
+            continue
+        read = f"{name}: PCI id {function.pci_id}"
+        yield function.pci_id != (wanted or function.pci_id), "wrong-function", read, wanted or ""
+        header = function.header.ljust(16, b"\xff")
+        read = f"{name}: revision {header[8]:02x}, header type {header[14]:02x}"
+        yield function.answers is False, "off-the-bus", read, "an ordinary header"
+        driver = function.driver or "none"
+        yield driver != _VFIO, "not-on-vfio", f"{name}: driver {driver}", _VFIO
+    kinds = {expects.gpu_pci_id: "GPU", expects.switch_pci_id: "NVSwitch"}
+    configured = f"{len(expects.gpus)} GPUs and {len(expects.switches)} switches"
+    for function in facts.functions.values():
+        known = function.pci_id in kinds and function.address not in expects.functions
+        read = (
+            f"{kinds.get(function.pci_id)} {function.address} ({function.pci_id}) is not configured"
+        )
+        yield known, "unlisted-function", read, configured
+    for gpu in context.gpus():
+        name = expects.name(gpu.address)
+        if gpu.bars and gpu.answers is not False:
+            for number, mib in sorted(expects.gpu_bars_mib.items()):
+                bar = gpu.bars.get(int(number), Bar(0, 0))
+                yield from _bar(f"{name}: BAR{number}", bar, mib * _MIB)
+        missing = gpu.resettable is False
+        yield missing, "reset-missing", f"{name}: no reset method", "flr or bus"
+
+
+def _bar(name: str, bar: Bar, size: int) -> Iterator[Row]:
+    placed = bar.size != 0 and bar.start != 0
+    low = bar.size == size >= _FOUR_GIB > bar.start
+    yield not placed, "bar-not-placed", f"{name} has no address", _size(size)
+    yield placed and bar.size != size, "bar-size", f"{name} is {_size(bar.size)}", _size(size)
+    yield placed and low, "bar-below-4g", f"{name} begins at {bar.start:#x}", "above 4 GiB"
+
+
+def _size(size: int) -> str:
+    return f"{size // _GIB} GiB" if size >= _GIB else f"{size // _MIB} MiB"
+
+
+def _device_nodes(context: CheckContext) -> Iterator[Row]:
+    """What VMs open: KVM, and the device nodes of the chosen backend."""
+    nodes, backend = context.facts.nodes, context.expects.vfio
+    yield "/dev/kvm" not in nodes, "kvm-missing", "/dev/kvm is not there", "/dev/kvm"
+    only_iommufd = backend is VfioBackend.IOMMUFD
+    if only_iommufd and "/dev/iommu" not in nodes:
+        yield True, "iommufd-missing", "/dev/iommu is not there", "/dev/iommu"
+        return
+    # `auto` takes the new form only where both the machine and the function have it.
+    iommufd = "/dev/iommu" in nodes and backend is not VfioBackend.LEGACY
+    node = "/dev/vfio/vfio"
+    yield node not in nodes and not iommufd, "vfio-node-missing", f"{node} is not there", node
+    for function in context.configured():
+        if iommufd and function.vfio_device is not None:
+            node = f"/dev/vfio/devices/{function.vfio_device}"
+        elif only_iommufd or function.iommu_group is None:
+            node = ""
+        else:
+            node = f"/dev/vfio/{function.iommu_group}"
+        read = f"{context.expects.name(function.address)}: {node or 'no VFIO device'} is not there"
+        # One that is not on vfio-pci is told as that.
+        missing = function.driver == _VFIO and node not in nodes
+        yield missing, "vfio-node-missing", read, node or "/dev/vfio/<group>"
+
+
+def _software(context: CheckContext) -> Iterator[Row]:
+    """Drivers, versions and programs of the host."""
+    facts, expects = context.facts, context.expects
+    loaded = sorted(facts.modules & _HOST_DRIVERS)
+    read = f"loaded kernel modules: {_listed(loaded)}"
+    yield bool(loaded), "driver-loaded", read, "none of them"
+    users = _listed(f"{h.name or 'process'} ({h.pid})" for h in facts.holders)
+    read = f"held open through the host's driver by {users}"
+    yield bool(facts.holders), "gpus-in-use", read, "nobody"
+    packages = sorted(p for p in facts.packages if _DRIVER_PACKAGE.fullmatch(p))
+    read = f"installed: {_listed(f'{name} {facts.packages[name]}' for name in packages)}"
+    yield bool(packages), "driver-installed", read, "no NVIDIA driver"
+    for name, program, label, found, least in (
+        ("kernel", "", "Linux", facts.kernel, expects.kernel_minimum),
+        ("qemu", "qemu-system-x86_64", "QEMU", facts.qemu, expects.qemu_minimum),
+        ("libvirt", "virsh", "libvirt", facts.libvirt, expects.libvirt_minimum),
+    ):
+        newer = f"{least} or newer"
+        if found is None:
+            yield True, f"{name}-missing", f"no {program}", newer
+        else:
+            release = parse_release(least)
+            old = release is not None and older(found, release)
+            yield old, f"{name}-old", f"{label} {found}", newer
+    firmware = "OVMF_CODE_4M.fd or OVMF_CODE.fd"
+    yield not facts.firmware, "ovmf-missing", "no OVMF image", firmware
+    commands = facts.commands
+    yield "systemctl" not in commands, "no-systemd", "no systemctl", "systemd"
+    managers = commands & {"apt-get", "dnf"}
+    yield not managers, "no-package-manager", "neither apt-get nor dnf", "one of them"
+    yield "fuser" not in commands, "fuser-missing", "no fuser", "fuser, of the package psmisc"
+
+
+def _fabric(context: CheckContext) -> Iterator[Row]:
+    """`fmpm -l` gives a table with the configured modules in it. Only asked of a cluster that runs."""
+    fabric, table = context.facts.fabric, "a table of partitions"
+    if fabric is None:
+        return
+    if fabric.exit_status in _SHELL_NOT_FOUND:
+        yield True, "fabric-client-missing", "fmpm is not there", "fmpm"
+        return
+    if fabric.exit_status:
+        cause = _FABRIC_CAUSES.get(code_of_exit(fabric.exit_status), "fabric-failed")
+        said = " ".join(fabric.output.split())[:160] or "nothing"
+        yield True, cause, f"`fmpm -l` ended with {fabric.exit_status} ({said})", table
+        return
+    try:
+        partitions = json.loads(fabric.output)["partitionInfo"]
+        modules = {int(gpu["physicalId"]) for p in partitions for gpu in p["gpuInfo"]}
+    except (ValueError, KeyError, TypeError):
+        yield True, "fabric-failed", "`fmpm -l` printed no table", table
+        return
+    wanted = {int(module) for module in context.expects.gpus}
+    read = f"physical ids {sorted(modules)}"
+    yield bool(modules - wanted), "fabric-modules", read, f"the modules {sorted(wanted)}"
+    missing = sorted(wanted - modules)
+    most = context.expects.partitions or len(partitions)
+    none_with = f", none with the modules {_listed(map(str, missing))}" if missing else ""
+    yield (
+        bool(missing) or len(partitions) < most,
+        "fabric-partitions",
+        f"{len(partitions)} partitions{none_with}",
+        f"{most}" + (", every module in one" if missing else ""),
+    )
+
+
+_CHECKS = (_machine, _iommu, _functions, _device_nodes, _software, _fabric)
+
+
+def text(finding: Finding) -> str:
+    """All about a finding, in a few lines for people."""
+    about = codes.listed()[finding.code]
+    return (
+        f"  {finding.code}: {finding.problem}\n"
+        f"    cause: {about.means}\n"
+        f"    do: {about.do}\n"
+        f"    source: {about.source}"
+    )
+
+
+class PreflightError(Refused):
+    """A machine that cannot go on, with all that is wrong with it."""
+
+    error_id = "preflight.machine-unfit"
+
+    def __init__(self, where: str, stage: Stage, findings: Sequence[Finding]) -> None:
+        super().__init__(where, findings)
+        self.stage = stage
+
+    def __str__(self) -> str:
+        count = "one finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
+        bare = self.stage is Stage.BARE
+        state = "cannot be prepared" if bare else "is not ready for virtual machines"
+        head = f"{self.target}: the machine {state}, {count}; nothing was changed by this step"
+        return "\n".join([head, *(text(finding) for finding in self.findings)])
+
+
+class FleetError(Refused):
+    """Machines that cannot be prepared, each with all that is wrong with it."""
+
+    error_id = "preflight.fleet-unfit"
+
+    def __init__(self, reports: Sequence[str], looked_at: int) -> None:
+        super().__init__("preflight", ())
+        self.reports, self.looked_at = tuple(reports), looked_at
+
+    def __str__(self) -> str:
+        count = f"{len(self.reports)} of {self.looked_at} machines"
+        head = f"{self.target}: {count} cannot be prepared; nothing was changed on any of them"
+        return "\n".join([head, *self.reports])
+
+
+def to_look_at(inputs: FleetInputs, before: Mapping[str, Any]) -> tuple[FleetMachine, ...]:
+    """Machines that are new, or described otherwise than before.
+
+    A machine that was found fit has been prepared since, and runs containers: it is not judged again
+    because another one joins.
+    """
+    unfit = before.get("findings", {})
+    stated = (FleetMachine.model_validate(m) for m in before.get("machines") or ())
+    fit = [machine for machine in stated if not unfit.get(machine.connection.host)]
+    return tuple(machine for machine in inputs.machines if machine not in fit)
+
+
+def outputs(facts: HostFacts, expects: Expects, verdict: Verdict) -> Mapping[str, Any]:
+    """What the resource says of the machine: only what does not change by itself."""
+    gpus = {a: facts.functions[a] for a in sorted(expects.gpus.values()) if a in facts.functions}
+    return {
+        "kernel": facts.kernel,
+        "qemu": facts.qemu or "",
+        "libvirt": facts.libvirt or "",
+        "memory_gib": facts.memory_kib // _GIB_IN_KIB,
+        "gpus": {
+            address: {
+                "iommu_group": function.iommu_group or "",
+                "driver": function.driver or "",
+                "numa_node": -1 if function.numa_node is None else function.numa_node,
+            }
+            for address, function in gpus.items()
+        },
+        "warnings": [finding.to_output() for finding in verdict.warnings],
+        "findings": [finding.to_output() for finding in verdict.failures],
+    }
