@@ -3,15 +3,60 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from engine import aliases
 from engine import urn as urns
 from engine.diff import ignore_changes
-from engine.goal import Goal
+from engine.goal import Alias, Goal
+from engine.request import Request
 from engine.session import Session
 from engine.state import STACK_TYPE, ResourceState
 from engine.values import Values
+
+
+def resolve(goal: Goal, request: Request, alias_of: Mapping[str, str]) -> tuple[str, ...]:
+    """The URNs in the order in which they are tried.
+
+    First those that the program names, then those that follow from the parent having had another
+    one (`alias_of` maps URNs of this run to the old URN that was found for them).
+    """
+    found = dict.fromkeys(_resolve_one(alias, goal, request, alias_of) for alias in goal.aliases)
+    found.update(dict.fromkeys(_inherited(goal, request, alias_of, tuple(found))))
+    return tuple(found)
+
+
+def _resolve_one(alias: Alias, goal: Goal, request: Request, alias_of: Mapping[str, str]) -> str:
+    if alias.urn:
+        return alias.urn
+    # A parent that was found under an old URN had that one when this resource was below it.
+    old_parent = alias_of.get(alias.parent, alias.parent)
+    parent = "" if alias.no_parent else old_parent or goal.parent
+    return urns.make(
+        alias.stack or request.stack,
+        alias.project or request.project.name,
+        parent,
+        alias.type or goal.type,
+        alias.name or goal.name,
+    )
+
+
+def _inherited(
+    goal: Goal, request: Request, alias_of: Mapping[str, str], own: tuple[str, ...]
+) -> Iterator[str]:
+    old_parent = alias_of.get(goal.parent)
+    if old_parent is None:
+        return
+    yield _below(old_parent, goal.type, goal.name, goal.parent, request)
+    for alias in own:
+        yield _below(old_parent, urns.type_of(alias), urns.name_of(alias), goal.parent, request)
+
+
+def _below(old_parent: str, type_: str, name: str, parent: str, request: Request) -> str:
+    # Children are often called after their parent; such a name changed with the parent's.
+    prefix = urns.name_of(parent)
+    if name.startswith(prefix):
+        name = urns.name_of(old_parent) + name.removeprefix(prefix)
+    return urns.make(request.stack, request.project.name, old_parent, type_, name)
 
 
 class PlanError(Exception):
@@ -53,7 +98,7 @@ class Drafts:
         with progress.lock:
             if parent and parent not in progress.registered:
                 raise PlanError(f"could not find parent resource {parent}", urn)
-            candidates = aliases.resolve(goal, request, progress.alias_of)
+            candidates = resolve(goal, request, progress.alias_of)
             self.claim(urn)
             old, alias = self._find_old(urn, candidates)
             new = self._new_state(goal, urn, alias)

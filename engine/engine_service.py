@@ -8,10 +8,10 @@ import grpc
 from google.protobuf import empty_pb2
 
 from engine.events import Severity
+from engine.project import VersionError, satisfies
 from engine.protocol import engine_pb2, engine_pb2_grpc
 from engine.session import Session
 from engine.state import VERSION
-from engine.versions import VersionError, satisfies
 
 _SEVERITIES: dict[int, Severity] = {
     engine_pb2.LogSeverity.DEBUG: "debug",

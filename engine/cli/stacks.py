@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from engine.backend import selection
+from engine.backend import address
 from engine.backend.checkpoints import empty_deployment
 from engine.backend.locks import held
 from engine.cli import stackdata
@@ -71,7 +71,7 @@ def _init(arguments: argparse.Namespace) -> int:
         raise UserError(f"stack '{stack}' already exists")
     workspace.backend.create(stack, empty_deployment(workspace.new_manager(stack)))
     if not arguments.no_select:
-        selection.select(workspace.home, workspace.project, str(stack))
+        address.select(workspace.home, workspace.project, str(stack))
     print(f"Created stack '{stack.name}'")
     return 0
 
@@ -112,7 +112,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _current(workspace: Workspace) -> str | None:
     try:
-        return selection.selected(workspace.home, workspace.project)
+        return address.selected(workspace.home, workspace.project)
     except UserError:
         # `stack ls --all` works outside of a project, where nothing is selected.
         return None
@@ -127,7 +127,7 @@ def _select(arguments: argparse.Namespace) -> int:
         arguments.no_select = False
         return _init(arguments)
     workspace.backend.require(stack)
-    selection.select(workspace.home, workspace.project, str(stack))
+    address.select(workspace.home, workspace.project, str(stack))
     return 0
 
 
@@ -144,8 +144,8 @@ def _remove(arguments: argparse.Namespace) -> int:
     workspace.backend.remove(stack, force=arguments.force, backups=arguments.remove_backups)
     if not arguments.preserve_config:
         workspace.project.stack_file(stack.name).unlink(missing_ok=True)
-    if selection.selected(workspace.home, workspace.project) in (stack.name, str(stack)):
-        selection.select(workspace.home, workspace.project, None)
+    if address.selected(workspace.home, workspace.project) in (stack.name, str(stack)):
+        address.select(workspace.home, workspace.project, None)
     print(f"Stack '{stack.name}' has been removed!")
     return 0
 

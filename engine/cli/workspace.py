@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from engine import project as projects
-from engine.backend import selection
+from engine.backend import address
 from engine.backend.address import backend_folder, pulumi_home
 from engine.backend.checkpoints import stored_manager
 from engine.backend.filebackend import FileBackend
@@ -53,7 +53,7 @@ class Workspace:
         """The stack that is named or selected; it exists."""
         name = self._name or os.environ.get("PULUMI_STACK")
         if not name:
-            name = selection.selected(self.home, self.project)
+            name = address.selected(self.home, self.project)
         if not name:
             raise UserError(
                 "no stack selected; pass --stack, set PULUMI_STACK,"

@@ -35,7 +35,7 @@ from lab.control_plane.objects import MANIFESTS, kubeconfig_of
 from lab.control_plane.processes import Running
 from lab.files import write_atomic
 from lab.tools import Report
-from lab.tools.report import to_stderr
+from lab.tools.model import to_stderr
 
 _LOCK_SECONDS = 120.0
 _READY_SECONDS = 240.0

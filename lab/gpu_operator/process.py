@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from lab.gpu_operator import toolkit_programs
+from lab.gpu_operator import toolkit
 from lab.gpu_operator.model import OperatorError, OperatorSpec
 from lab.server_process import Report, Server, ServerFolder, ServerStatus
-from lab.tools.errors import ToolError
+from lab.tools.model import ToolError
 
 SERVER = Server("lab.gpu_operator", "the stand-in of the GPU Operator", OperatorError)
 
@@ -53,7 +53,7 @@ def _prepare(hosts: Path, report: Report) -> None:
     if not any(hosts.glob("*/machine.json")):
         return
     try:
-        toolkit_programs.ensure(report)
+        toolkit.ensure(report)
     except ToolError as error:
         report(f"on real nodes the step of NVIDIA's container toolkit is played: {error}")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.cluster import ClusterError
 from lab.control_plane.layout import Layout
 from lab.files import read_json, write_json
-from lab.gpu_operator import toolkit_programs
+from lab.gpu_operator import toolkit
 from lab.gpu_operator.machines import HostMachines
 from lab.gpu_operator.model import OperatorError, OperatorSpec
 from lab.gpu_operator.operator import Operator
@@ -19,7 +19,7 @@ from lab.gpu_operator.real_nodes import RealNodes
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import Kube
 from lab.server_process import ServerFolder
-from lab.tools.errors import ToolError
+from lab.tools.model import ToolError
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ async def _play(folder: ServerFolder, spec: OperatorSpec, stop: asyncio.Event) -
 def _programs() -> Mapping[str, Path] | None:
     """NVIDIA's own, where whoever started this has had them made."""
     try:
-        return toolkit_programs.there()
+        return toolkit.there()
     except ToolError as error:
         _log.info("on real nodes the toolkit's step is played: %s", error)
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from lab.hosts.machine import Machine
 
@@ -15,6 +16,8 @@ PASSWD, GROUP = "/etc/passwd", "/etc/group"
 SUBUID, SUBGID = "/etc/subuid", "/etc/subgid"
 _FIRST_SUBORDINATE, _COUNT = 100_000, 65_536
 _FIRST, _LAST = 1000, 60_000
+MANAGERS = "user-managers"
+"""What a machine remembers of the systemd of its accounts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +101,23 @@ def add(machine: Machine, name: str, *, many_users: bool) -> Account:
         ends = [start + count for _, start, count in ranges(machine, path)]
         add_range(machine, path, name, max([_FIRST_SUBORDINATE, *ends]), _COUNT)
     return account
+
+
+def is_up(machine: Machine, account: Account) -> bool:
+    """Whether the account's systemd runs."""
+    known: dict[str, Any] = machine.state.get(MANAGERS, {})
+    return bool(known.get(account.name, {}).get("up"))
+
+
+def controllers(machine: Machine, account: Account) -> tuple[str, ...]:
+    """The controllers that the running one was given."""
+    text = machine.read_text(controllers_file(account)) or ""
+    return tuple(text.split())
+
+
+def controllers_file(account: Account) -> str:
+    """Where the kernel lists them."""
+    return (
+        f"/sys/fs/cgroup/user.slice/user-{account.uid}.slice/user@{account.uid}.service/"
+        "cgroup.controllers"
+    )

@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from lab.hosts import faults, firmware
 from lab.hosts.folder import HostFolder, HostsFolder
 from lab.hosts.host import Host
-from lab.hosts.keys import create
+from lab.hosts.identity import create
 from lab.hosts.model import ADDRESS
 from lab.hosts.ports import Place
 from lab.hosts.redfish import Redfish, Reply

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from lab.hosts.hardware import boot_loader, initramfs, memory_pages
-from lab.hosts.hardware.kernel import COMMAND_LINE
-from lab.hosts.machine import PREPARED
+from lab.hosts.hardware.kernel import COMMAND_LINE, Kernel
+from lab.hosts.machine import PREPARED, Machine
 from lab.hosts.nvidia import driver_condition
 from lab.hosts.systemd import units
-
-if TYPE_CHECKING:
-    from lab.hosts.host import Host
 
 OTHERS = "console=tty0 console=ttyS0,115200n8 crashkernel=512M"
 """What the machine's owner has on the command line already."""
@@ -35,12 +33,12 @@ _OF_A_PREPARED_MACHINE = (
 )
 
 
-def make(host: Host) -> None:
+def make(machine: Machine, kernel: Kernel, identity: Mapping[str, Any]) -> None:
     """Write what tells one condition from the other, and start the kernel."""
-    machine, root = host.machine, host.folder.root
-    rocky = host.identity["system"] != "ubuntu"
+    root = machine.folder.root
+    rocky = identity["system"] != "ubuntu"
     if rocky:
-        _make_rpm_system(root, host.identity["system"])
+        _make_rpm_system(root, identity["system"])
     else:
         (root / "etc/default/grub.d").mkdir(parents=True, exist_ok=True)
     prepared = machine.condition == "prepared" and machine.board.passes_gpus_on
@@ -52,7 +50,7 @@ def make(host: Host) -> None:
         f'GRUB_CMDLINE_LINUX_DEFAULT="{_BY_HAND}"\nGRUB_CMDLINE_LINUX="{OTHERS}"\n',
     )
     if prepared:
-        _prepare(host, rocky=rocky)
+        _prepare(machine, rocky=rocky)
     if rocky:
         _write(root / boot_loader.ENTRY[1:], boot_loader.render_entry(line))
     else:
@@ -63,7 +61,7 @@ def make(host: Host) -> None:
             (root / path).unlink(missing_ok=True)
         if machine.condition == "prepared" and machine.board.runs_the_driver:
             driver_condition.install(machine)
-        host.kernel.boot(running, initramfs.blacklisted(machine))
+        kernel.boot(running, initramfs.blacklisted(machine))
         driver_condition.booted(machine)
     else:
         machine.path(COMMAND_LINE).write_text(f"{running}\n")
@@ -77,8 +75,8 @@ def _prepared_arguments() -> str:
     return " ".join(line for line in lines if not line.startswith("#"))
 
 
-def _prepare(host: Host, *, rocky: bool) -> None:
-    machine, root = host.machine, host.folder.root
+def _prepare(machine: Machine, *, rocky: bool) -> None:
+    root = machine.folder.root
     other_boot_loader = _GRUB_FILE if rocky else _ARGUMENTS_FILE
     for file in (PREPARED / "root").rglob("*"):
         path = str(file.relative_to(PREPARED / "root"))

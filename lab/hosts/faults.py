@@ -14,20 +14,25 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from lab.files import read_json, write_json
 from lab.hosts import control
 from lab.hosts.folder import HostFolder, HostsFolder
+from lab.hosts.hardware import hardware
 from lab.hosts.hardware.board import board
 from lab.hosts.hardware.boot_faults import BootsOldKernelLine as BootsOldKernelLine
 from lab.hosts.hardware.boot_faults import DeviceHeld as DeviceHeld
 from lab.hosts.hardware.boot_faults import DeviceRefusesUnbind as DeviceRefusesUnbind
 from lab.hosts.hardware.boot_faults import InitramfsFails as InitramfsFails
 from lab.hosts.hardware.boot_faults import RebootNeverReturns as RebootNeverReturns
+from lab.hosts.hardware.hardware_faults import Faults as Faults
+from lab.hosts.hardware.hardware_faults import GpuFault as _GpuFault
+from lab.hosts.hardware.hardware_faults import GpuFellOffTheBus as GpuFellOffTheBus
 from lab.hosts.hardware.hardware_faults import HardwareFault
+from lab.hosts.hardware.hardware_faults import ResetNotSupported as ResetNotSupported
 from lab.hosts.model import HostsError
 from lab.hosts.nvidia.driver_faults import GpuInUse as GpuInUse
 from lab.hosts.nvidia.driver_faults import PackageGone as PackageGone
@@ -149,17 +154,6 @@ class SudoNeedsPassword(_Fault):
     kind: Literal["sudo-needs-password"] = "sudo-needs-password"
 
 
-class _GpuFault(_Fault):
-    module: int | None = Field(default=None, ge=1, le=8)
-    """The GPU's number on the baseboard; None: every GPU of the host."""
-
-
-class ResetNotSupported(_GpuFault):
-    """The bridge above the GPU is hidden: it cannot be reset, which the real tool reports with exit 0."""
-
-    kind: Literal["reset-not-supported"] = "reset-not-supported"
-
-
 class ResetHangs(_GpuFault):
     """A reset of the GPU never ends."""
 
@@ -170,12 +164,6 @@ class MemoryNotCleared(_GpuFault):
     """The GPU never reports that its memory is clear."""
 
     kind: Literal["memory-not-cleared"] = "memory-not-cleared"
-
-
-class GpuFellOffTheBus(_GpuFault):
-    """The GPU answers nothing but ones: `lspci` shows revision ff."""
-
-    kind: Literal["gpu-fell-off-the-bus"] = "gpu-fell-off-the-bus"
 
 
 class KnobsChanged(_GpuFault):
@@ -251,26 +239,6 @@ Fault = Annotated[
 
 _FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
 _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
-_T = TypeVar("_T", bound=_Fault)
-_G = TypeVar("_G", bound=_GpuFault)
-
-
-class Faults(tuple[Any, ...]):
-    """The faults of one host at one moment."""
-
-    __slots__ = ()
-
-    def all(self, kind: type[_T]) -> Iterator[_T]:
-        """The faults of this kind."""
-        return (fault for fault in self if isinstance(fault, kind))
-
-    def first(self, kind: type[_T]) -> _T | None:
-        """A fault of this kind, if there is any."""
-        return next(self.all(kind), None)
-
-    def of_gpu(self, kind: type[_G], module: int) -> _G | None:
-        """A fault of this kind that concerns this GPU, if there is any."""
-        return next((f for f in self.all(kind) if f.module in {None, module}), None)
 
 
 def parse(kind: str, values: dict[str, Any]) -> Fault:
@@ -362,6 +330,4 @@ def _change(folder: Path, host: str) -> Iterator[HostFolder]:
 
 def _show(entry: HostFolder) -> None:
     """Let faults of the hardware be seen in the host's files."""
-    from lab.hosts.hardware import hardware
-
     hardware.apply(entry, board(read_json(entry.identity)["platform"]), read(entry))

@@ -48,10 +48,12 @@ class Host:
         self.machine = Machine(folder, self.platform)
         self.kernel = Kernel(self.machine, device_nodes=launcher.switches_user)
         self.services = Services(self.machine, self._run, self.faults)
-        self.power = Power(self)
+        self.power = Power(
+            self.machine, self.kernel, self.services, self.faults, halt=self.halt, watch=self.watch
+        )
         if "made" not in self.machine.state:
             self.machine.state["made"] = True
-            condition.make(self)
+            condition.make(self.machine, self.kernel, identity)
         self.watch()
         self._listener = control.listen(folder.root / tree.SOCKET, 0o666)
         self._answering: set[asyncio.Task[None]] = set()

@@ -11,7 +11,7 @@ from lab.files import read_json, write_json
 from lab.hosts import control, views
 from lab.hosts.folder import HostsFolder
 from lab.hosts.hardware.board import board
-from lab.hosts.keys import ensure_key
+from lab.hosts.identity import ensure_key
 from lab.hosts.model import (
     BMC_USER,
     USER,

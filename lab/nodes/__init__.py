@@ -22,15 +22,16 @@ if TYPE_CHECKING:
         BRIDGE,
         CILIUM,
         OWN_CAPACITY,
+        TOOLS,
         NodesError,
         NodesSpec,
         NodesStatus,
         ProgramState,
         RunningNode,
+        tools_for,
     )
     from lab.nodes.process import command_in, start, status, stop
     from lab.nodes.requests import control, program_state
-    from lab.nodes.tool_names import TOOLS, tools_for
 else:
     __getattr__ = on_demand.names(
         __name__,
@@ -39,10 +40,10 @@ else:
             "entrances": "entrance",
             "facts": "machine_facts",
             "forward": "forwarded",
-            "model": "BRIDGE CILIUM OWN_CAPACITY NodesError NodesSpec NodesStatus ProgramState RunningNode",
+            "model": "BRIDGE CILIUM OWN_CAPACITY NodesError NodesSpec NodesStatus ProgramState RunningNode "
+            "TOOLS tools_for",
             "process": "command_in start status stop",
             "requests": "control program_state",
-            "tool_names": "TOOLS tools_for",
         },
     )
 

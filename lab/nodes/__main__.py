@@ -24,7 +24,7 @@ from lab.nodes import (
 )
 from lab.nodes.model import NodesError, RunningNode
 from lab.tools import ToolError
-from lab.tools.report import to_stderr
+from lab.tools.model import to_stderr
 
 _USAGE = """\
 usage: python -m lab.nodes start [--cilium] FOLDER CONTROL_PLANE NODE...

@@ -9,6 +9,19 @@ from types import MappingProxyType
 from typing import Any
 
 from lab.control_plane import NodeSpec, Taint
+from lab.nodes import cilium, dns, proxy
+
+TOOLS = (
+    "containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet", "cni-bridge", "cni-host-local",
+    *proxy.TOOLS, *dns.TOOLS,
+)  # fmt: skip
+"""Every node."""
+
+
+def tools_for(network: str) -> tuple[str, ...]:
+    """The programs of nodes whose pods have this network."""
+    return (*TOOLS, *cilium.TOOLS) if network == CILIUM else TOOLS
+
 
 Devices = Mapping[str, tuple[int, int]]
 """Character devices by path in a node, such as /dev/vfio/10: major and minor number."""

@@ -9,17 +9,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.control_plane import NodeSpec
+from lab.control_plane import NodeSpec, pki
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import LOOPBACK
 from lab.hosts.tree import LIB
 from lab.kubeconfig import of_node
-from lab.nodes import capacity, cilium, configuration, dns, identity, proxy
+from lab.nodes import capacity, cilium, configuration, dns, proxy
 from lab.nodes.distribution import Distribution
 from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
 from lab.nodes.model import Devices
 from lab.nodes.network import API_SERVICE, MACHINE, REGISTRY_PORT
 from lab.tools.cache import cache_root
+
+_GROUP = "system:nodes"
+
+
+def issue(layout: Layout, folder: RealNodeFolder, address: str) -> None:
+    """Certificates with which the node's kubelet calls the API server and is called by it."""
+    folder.pki.mkdir(parents=True, exist_ok=True, mode=0o700)
+    user = f"system:node:{folder.name}"
+    pki.issue(layout, folder.pki / "client.crt", pki.Client("client", user, _GROUP))
+    pki.issue(
+        layout,
+        folder.pki / "serving.crt",
+        pki.Client("serving", user, _GROUP),
+        names=[folder.name],
+        addresses=[address],
+    )
+    shutil.copyfile(layout.certificate(pki.CA), folder.pki / "ca.crt")
+
 
 PROJECT = Path(__file__).resolve().parents[2]
 _NAMED = {
@@ -103,7 +121,7 @@ def write_programs(
         link = folder.plugins / name
         link.unlink(missing_ok=True)
         link.symlink_to(around.programs[tool])
-    identity.issue(around.layout, folder, place.address)
+    issue(around.layout, folder, place.address)
     runc = folder.plugins / "runc"
     folder.containerd_configuration.write_text(configuration.containerd(folder, runc, distribution))
     folder.kubelet_configuration.write_text(

@@ -9,8 +9,106 @@ from typing import Any, Protocol
 
 from lab.control_plane.kube import KubeApi
 from lab.files import write_atomic
-from lab.nodes import cilium_objects, configuration, dns, dns_pods, objects, proxy
+from lab.images.names import BUSYBOX
+from lab.nodes import cilium_objects, configuration, dns, objects, proxy
 from lab.nodes.folder import RealNodeFolder
+from lab.nodes.objects import LABEL
+
+CONFIGURATION = "coredns"
+"""Name of the ConfigMap with the Corefile."""
+_LABELS = {"k8s-app": dns.SERVICE}
+_PROGRAMS = "/programs"
+_REPLICAS = 2
+_ZONES = f"{dns.DOMAIN} in-addr.arpa ip6.arpa"
+COREFILE = f"""\
+{_ZONES} {{
+    errors
+    kubernetes {_ZONES} {{
+        ttl 5
+    }}
+}}
+. {{
+    errors
+    template ANY ANY {{
+        rcode NXDOMAIN
+    }}
+}}
+"""
+"""What it is told: it knows the cluster, and every other name does not exist."""
+
+Object = dict[str, Any]
+
+
+def declare(api: KubeApi, token: str, tools: Mapping[str, Path]) -> None:
+    """All of it; a Corefile that is there already is left as it is."""
+    for manifest in (*dns.rights(), _account(), _service()):
+        api.apply(manifest)
+    # What somebody has written into it is theirs.
+    if (
+        api.request("GET", f"/api/v1/namespaces/{dns.NAMESPACE}/configmaps/{CONFIGURATION}")[0]
+        == 404
+    ):
+        api.create(_configuration())
+    api.apply(_pods(token, tools["coredns"].parent))
+
+
+def _account() -> Object:
+    metadata = {"name": dns.NAME, "namespace": dns.NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
+def _service() -> Object:
+    made = dns.service()
+    del made["spec"]["internalTrafficPolicy"]
+    made["spec"]["selector"] = _LABELS
+    return made
+
+
+def _configuration() -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": CONFIGURATION, "namespace": dns.NAMESPACE},
+        "data": {"Corefile": COREFILE},
+    }
+
+
+def _pods(token: str, programs: Path) -> Object:
+    container = {
+        "name": dns.NAME,
+        "image": BUSYBOX,
+        "command": [f"{_PROGRAMS}/coredns", "-conf", "/etc/coredns/Corefile"],
+        "readinessProbe": {"tcpSocket": {"port": dns.PORT}, "periodSeconds": 1},
+        "volumeMounts": [
+            {"name": "programs", "mountPath": _PROGRAMS, "readOnly": True},
+            {"name": "configuration", "mountPath": "/etc/coredns", "readOnly": True},
+        ],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": dns.NAME, "namespace": dns.NAMESPACE, "labels": _LABELS},
+        "spec": {
+            "replicas": _REPLICAS,
+            "selector": {"matchLabels": _LABELS},
+            "template": {
+                "metadata": {"labels": _LABELS},
+                "spec": {
+                    "serviceAccountName": dns.NAME,
+                    "priorityClassName": "system-cluster-critical",
+                    "terminationGracePeriodSeconds": 1,
+                    "nodeSelector": {LABEL: token},
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [container],
+                    "volumes": [
+                        {"name": "programs", "hostPath": {"path": str(programs)}},
+                        {"name": "configuration", "configMap": {"name": CONFIGURATION}},
+                    ],
+                },
+            },
+        },
+    }
+
 
 Node = dict[str, Any]
 
@@ -80,7 +178,7 @@ class Cilium:
     def declare(self, api: KubeApi) -> None:
         """Agents, operator, names."""
         cilium_objects.declare(api, self.token, self.folder, self.programs, self.address)
-        dns_pods.declare(api, self.token, self.programs)
+        declare(api, self.token, self.programs)
 
     def configure(self, _folder: RealNodeFolder, _pods: str, /) -> bool:
         """The agent does it, once it serves pods."""

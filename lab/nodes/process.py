@@ -22,10 +22,10 @@ from lab.nodes.model import (
     NodesSpec,
     NodesStatus,
     RunningNode,
+    tools_for,
 )
 from lab.nodes.network import MOST_NODES
 from lab.nodes.requests import NotAnsweredError, ask
-from lab.nodes.tool_names import tools_for
 from lab.server_process import Report, Server
 from lab.tools.cilium_sources import cilium_sources
 

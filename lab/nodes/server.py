@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from lab.control_plane.ports import kept
 from lab.files import read_json, write_json
 from lab.hosts.folder import HostsFolder
 from lab.kubelet.membership import Membership
-from lab.nodes import cilium_objects, leftovers, links, registry, roster
+from lab.nodes import cilium_objects, leftovers, links, registry
 from lab.nodes.announcements import Announcements
 from lab.nodes.doors import Doors
 from lab.nodes.entrances import Entrances
@@ -32,15 +33,63 @@ from lab.nodes.folder import REGISTRY, NodesFolder
 from lab.nodes.held_node import HeldNode
 from lab.nodes.joining import Joining
 from lab.nodes.machines import Machines
-from lab.nodes.model import CILIUM, NodesError, NodesSpec
+from lab.nodes.model import CILIUM, NodesError, NodesSpec, tools_for
 from lab.nodes.network import NetworkPlan, plan, token
 from lab.nodes.node_files import Place, Surroundings
 from lab.nodes.pod_network import Bridge, Cilium, PodNetwork
 from lab.nodes.process import SERVER
 from lab.nodes.requests import Answer, answering
-from lab.nodes.tool_names import tools_for
 from lab.tools.cache import cache_root
 from lab.tools.cilium_sources import cilium_sources
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What has to be done to running nodes; one that is made anew is both `removed` and `added`."""
+
+    removed: frozenset[str]
+    added: frozenset[str]
+    relabelled: frozenset[str]
+
+
+def numbers(names: Collection[str], known: Mapping[str, int]) -> dict[str, int]:
+    """A number for each node: the one that it had, else the lowest that is free."""
+    kept = {name: number for name, number in known.items() if name in names}
+    free = (number for number in range(len(names)) if number not in kept.values())
+    return kept | {name: next(free) for name in names if name not in kept}
+
+
+def must_restart(running: NodesSpec, wanted: NodesSpec) -> str:
+    """What of a wish only another process can do, in words; empty when there is nothing of it."""
+    if running.control_plane != wanted.control_plane:
+        return "they are to join another control plane"
+    if running.hosts != wanted.hosts:
+        return "their hosts lie elsewhere"
+    if running.network != wanted.network:
+        return f"their network is to be {wanted.network}"
+    return ""
+
+
+def changes(running: NodesSpec, wanted: NodesSpec) -> Changes:
+    """What changed about nodes. Labels can be changed; with anything else a node is made anew."""
+    before = {node.name: node for node in running.nodes}
+    after = {node.name: node for node in wanted.nodes}
+    both = before.keys() & after.keys()
+    anew = {
+        name
+        for name in both
+        if replace(before[name], labels={}) != replace(after[name], labels={})
+        or running.devices.get(name, {}) != wanted.devices.get(name, {})
+        or (name in running.joins) != (name in wanted.joins)
+    }
+    return Changes(
+        removed=frozenset(before.keys() - after.keys() | anew),
+        added=frozenset(after.keys() - before.keys() | anew),
+        relabelled=frozenset(
+            name for name in both - anew if dict(before[name].labels) != dict(after[name].labels)
+        ),
+    )
+
 
 _LOCK_SECONDS = 120.0
 _WATCH_SECONDS = 0.5
@@ -164,7 +213,7 @@ class Nodes:
 
     async def _add(self, names: set[str]) -> None:
         """Make these nodes of the wish; they are on their way when it returns."""
-        self._numbers = roster.numbers([node.name for node in self._spec.nodes], self._numbers)
+        self._numbers = numbers([node.name for node in self._spec.nodes], self._numbers)
         write_json(self._folder.numbers, self._numbers)
         groups = [self._group(name) for name in {*self._numbers, *self._machines.held}]
         leftovers.note(self._folder, self._network.interface, groups)
@@ -214,9 +263,9 @@ class Nodes:
         """Do what the wish in the folder says now; nodes that stay keep running."""
         async with self._reloading:
             wanted = NodesSpec.of(read_json(self._folder.specs))
-            if why := roster.must_restart(self._spec, wanted):
+            if why := must_restart(self._spec, wanted):
                 return {"restart": why}
-            found = roster.changes(self._spec, wanted)
+            found = changes(self._spec, wanted)
             new = [image for image in wanted.images if image not in self._spec.images]
             self._spec = wanted
             self._machines.wish(wanted)

@@ -11,7 +11,7 @@ from lab.control_plane.kube import KubeApi, UnavailableError
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import LOOPBACK
 from lab.files import write_atomic
-from lab.nodes import identity, objects
+from lab.nodes import node_files, objects
 from lab.nodes.folder import RealNodeFolder
 from lab.rootless_node import configuration
 from lab.rootless_node.model import RootlessNodeError, RootlessSpec
@@ -31,7 +31,7 @@ def write(spec: RootlessSpec, data: Path, port: int, api_port: int) -> None:
         (data / folder).mkdir(parents=True, exist_ok=True)
     issued = RealNodeFolder(data / "issued" / spec.name)
     # The API server asks the kubelet at the port that rootlesskit publishes.
-    identity.issue(Layout.of(spec.control_plane), issued, LOOPBACK)
+    node_files.issue(Layout.of(spec.control_plane), issued, LOOPBACK)
     for name in _FILES:
         (issued.pki / name).replace(data / "etc/kubernetes/pki" / name)
     kubernetes = data / "etc/kubernetes"

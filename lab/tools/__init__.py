@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lab.tools.errors import ToolError
-from lab.tools.report import Report
+from lab.tools.model import Report, ToolError
 from lab.tools.resolver import ensure, resolve
 
 __all__ = ["Report", "ToolError", "ensure", "resolve"]

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.tools.catalogue import Tool
-from lab.tools.errors import ToolError
-from lab.tools.report import Report, duration
+from lab.tools.model import Report, ToolError, duration
 
 MODULES = Path(__file__).parent / "modules"
 _PROGRESS_SECONDS = 10.0

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab.tools.catalogue import Platform, Tool
-from lab.tools.errors import ToolError
-from lab.tools.report import Report
+from lab.tools.model import Report, ToolError
 
 _POLL_SECONDS = 0.2
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from lab.tools.build import MODULES, go_environment
 from lab.tools.cache import ToolCache
 from lab.tools.cilium_programs import CILIUM_VERSION, MODULE
-from lab.tools.errors import ToolError
 from lab.tools.golang import find_go
-from lab.tools.report import Report
+from lab.tools.model import Report, ToolError
 
 _SECONDS = 300
 _NOT_NEEDED = ("tests", "complexity-tests", "test-progs")

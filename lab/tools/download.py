@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.tools.catalogue import Platform, Release, Tool
-from lab.tools.errors import ToolError
+from lab.tools.model import ToolError
 
 # A machine without a way out must find that out quickly; one with a slow way out may take its time.
 _CONNECT_SECONDS = 3.0

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from lab.tools.build import go_environment
 from lab.tools.cache import ToolCache
-from lab.tools.errors import ToolError
 from lab.tools.golang import find_go
-from lab.tools.report import Report
+from lab.tools.model import Report, ToolError
 
 BUILD_SECONDS = 900
 """Longer than any build took on two cores that did other work too."""

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from lab.tools.cache import ToolCache
-from lab.tools.errors import ToolError
-from lab.tools.report import Report
+from lab.tools.model import Report, ToolError
 
 MINIMUM_GO = (1, 26)
 GO_WHEEL_VERSION = "1.26.6"

@@ -4,8 +4,27 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+Report = Callable[[str], None]
+
+
+def to_stderr(line: str) -> None:
+    """Write a line to standard error at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """`8s`, `2m10s`."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+class ToolError(RuntimeError):
+    """A tool that could not be had; the message is one sentence for the user and says what to do."""
+
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 

@@ -14,13 +14,12 @@ from itertools import groupby
 from pathlib import Path
 
 from lab.tools import build as go_build
-from lab.tools import debian
+from lab.tools import debian_packages
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, Platform, Tool, host_platform, parse_version
 from lab.tools.download import NetworkError, download
-from lab.tools.errors import ToolError
 from lab.tools.golang import find_go
-from lab.tools.report import Report, to_stderr
+from lab.tools.model import Report, ToolError, to_stderr
 
 _VERSION_SECONDS = 60
 
@@ -61,7 +60,7 @@ class Resolver:
     offline: bool = field(default_factory=_offline)
     download: Download = download
     build: Build = _build_with_go
-    unpack: Unpack = debian.unpack
+    unpack: Unpack = debian_packages.unpack
 
     def ensure(self, names: Sequence[str], report: Report) -> dict[str, Path]:
         """See the function `ensure`."""
@@ -144,7 +143,9 @@ class Resolver:
 
     def _install(self, tool: Tool, program: Path, origin: str) -> Path:
         program.chmod(0o755)
-        tree = program.parent / debian.TREE if tool.debian and tool.debian.launcher else None
+        tree = (
+            program.parent / debian_packages.TREE if tool.debian and tool.debian.launcher else None
+        )
         version = program_version(program, tool)
         # A distribution has one version of a program and not the one that we would choose.
         fits = tool.accepts(version or "") if tool.debian else version == tool.version

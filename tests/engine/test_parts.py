@@ -6,16 +6,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine import aliases, urn
+from engine import drafts, urn
 from engine.goal import Alias, Goal, GoalError, parse_duration
 from engine.graph import Graph, layers, needs
-from engine.messages import in_go
+from engine.planner import in_go
+from engine.project import VersionError, satisfies
 from engine.providers import default_name
 from engine.request import Request
 from engine.state import ResourceState, Snapshot, StateError
 from engine.targets import Targets
 from engine.values import Plaintext, Secret
-from engine.versions import VersionError, satisfies
 from tests.engine.enginekit import Project
 
 STACK = "urn:pulumi:dev::memory::pulumi:pulumi:Stack::memory-dev"
@@ -45,7 +45,7 @@ def test_a_child_follows_its_parents_alias_and_the_prefix_of_its_name() -> None:
     new_parent = "urn:pulumi:dev::memory::a:b:Group::new"
     old_parent = "urn:pulumi:dev::memory::a:b:Group::old"
     goal = Goal("a:b:Thing", "new-disk", custom=True, parent=new_parent)
-    found = aliases.resolve(goal, request(), {new_parent: old_parent})
+    found = drafts.resolve(goal, request(), {new_parent: old_parent})
     assert found == ("urn:pulumi:dev::memory::a:b:Group$a:b:Thing::old-disk",)
 
 
@@ -60,7 +60,7 @@ def test_own_aliases_come_first_and_are_multiplied_with_the_parents() -> None:
         aliases=(Alias(name="volume"), Alias(no_parent=True), Alias(urn="urn:pulumi:x::y::z::w")),
     )
     group = "urn:pulumi:dev::memory::a:b:Group$"
-    assert aliases.resolve(goal, request(), {new_parent: old_parent}) == (
+    assert drafts.resolve(goal, request(), {new_parent: old_parent}) == (
         group + "a:b:Thing::volume",
         "urn:pulumi:dev::memory::a:b:Thing::disk",
         "urn:pulumi:x::y::z::w",

@@ -18,7 +18,7 @@ _CODE = Path(__file__).with_name("warm")
 _ROOT = Path(__file__).parents[2]
 _ENGINE = (
     *("engine.cli.main", "engine.deployment", "engine.display.base"),
-    *("engine.cli.watching", "engine.display.lines", "engine.backend.filebackend"),
+    *("engine.cli.runs", "engine.display.lines", "engine.backend.filebackend"),
     "cryptography.hazmat.primitives.ciphers.aead",
 )
 _PROGRAM = ("pulumi", "pulumi.dynamic", "asyncio", "runpy", "json")

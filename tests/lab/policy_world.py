@@ -19,7 +19,7 @@ from gpuclusters.tenancy.programs import Accounts, Place, Ports, Program, Reach
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.commands import POD_RANGE, SERVICE_RANGE
-from lab.nodes import NodesStatus, dns_pods
+from lab.nodes import NodesStatus, pod_network
 from lab.nodes.network import API_SERVICE
 from tests.fixtures.control_plane import KubeCluster
 from tests.lab import beside_nodes
@@ -264,10 +264,10 @@ def _name(real: RealLab, addresses: Mapping[str, str]) -> None:
         for key, name in sorted(NAMED.items(), key=lambda item: -len(item[1]))
     )
     zones = " ".join(NAMED.values())
-    corefile = f"{zones} {{\n{answers}}}\n{dns_pods.COREFILE}"
+    corefile = f"{zones} {{\n{answers}}}\n{pod_network.COREFILE}"
     patch = json.dumps({"data": {"Corefile": corefile}})
     place = "--namespace=kube-system"
-    real.kubectl("patch", "configmap", dns_pods.CONFIGURATION, place, f"--patch={patch}")
+    real.kubectl("patch", "configmap", pod_network.CONFIGURATION, place, f"--patch={patch}")
     real.kubectl("rollout", "restart", "deployment/coredns", place)
     real.kubectl("rollout", "status", "deployment/coredns", place, "--timeout=280s")
 

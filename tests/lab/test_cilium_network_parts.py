@@ -11,7 +11,7 @@ import pytest
 from lab import nodes
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
-from lab.nodes import cgroups, cilium, cilium_objects, dns, dns_pods, roster
+from lab.nodes import cgroups, cilium, cilium_objects, dns, pod_network, server
 from lab.nodes.model import NodesError, NodesSpec
 from lab.tools.catalogue import FOR_CILIUM, FOR_NODES
 
@@ -30,7 +30,7 @@ def test_the_process_that_holds_nodes_is_told_their_network(network: str) -> Non
 
 
 def test_another_network_is_another_process() -> None:
-    why = roster.must_restart(lab(nodes.BRIDGE), lab(nodes.CILIUM))
+    why = server.must_restart(lab(nodes.BRIDGE), lab(nodes.CILIUM))
     assert why == "their network is to be cilium"
 
 
@@ -122,7 +122,7 @@ def test_policies_are_judged_by_the_operator_alone() -> None:
 
 def test_names_come_from_pods_that_policies_can_select() -> None:
     api = _Api()
-    dns_pods.declare(cast("KubeApi", api), "token", TOOLS)
+    pod_network.declare(cast("KubeApi", api), "token", TOOLS)
     made = {manifest["kind"]: manifest for manifest in api.applied}
     pods = made["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert made["Service"]["spec"]["selector"] == pods == {"k8s-app": "kube-dns"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuclusters.domain.quantity import parse_quantity
 from lab.control_plane import NodeSpec
 from lab.control_plane.model import HGX_ALLOCATABLE, HGX_CAPACITY
-from lab.nodes import OWN_CAPACITY, capacity, configuration, cri, roster
+from lab.nodes import OWN_CAPACITY, capacity, configuration, cri, server
 from lab.nodes.distribution import UPSTREAM, Distribution
 from lab.nodes.folder import NodesFolder
 from lab.nodes.model import NodesSpec
@@ -35,8 +35,8 @@ def lab(*nodes: NodeSpec, plane: str = "/lab", hosts: Path | None = None) -> Nod
 def test_a_node_keeps_its_number_while_others_come_and_go(
     first: list[str], then: list[str]
 ) -> None:
-    before = roster.numbers(first, {})
-    after = roster.numbers(then, before)
+    before = server.numbers(first, {})
+    after = server.numbers(then, before)
     assert set(after) == set(then)
     assert len(set(after.values())) == len(then)
     assert all(after[name] == before[name] for name in set(first) & set(then))
@@ -44,21 +44,21 @@ def test_a_node_keeps_its_number_while_others_come_and_go(
 
 
 def test_only_what_is_different_changes() -> None:
-    found = roster.changes(
+    found = server.changes(
         lab(node("a"), node("b"), node("c")), lab(node("a", zone="1"), node("b"), node("d"))
     )
     assert (found.removed, found.added, found.relabelled) == ({"c"}, {"d"}, {"a"})
 
 
 def test_a_node_with_another_capacity_is_made_anew() -> None:
-    found = roster.changes(lab(node("a")), lab(NodeSpec("a")))
+    found = server.changes(lab(node("a")), lab(NodeSpec("a")))
     assert (found.removed, found.added, found.relabelled) == ({"a"}, {"a"}, frozenset())
 
 
 def test_what_another_process_has_to_do_is_said() -> None:
-    assert roster.must_restart(lab(), lab(node("a"))) == ""
-    assert "control plane" in roster.must_restart(lab(), lab(plane="/other"))
-    assert "hosts" in roster.must_restart(lab(), lab(hosts=Path("/hosts")))
+    assert server.must_restart(lab(), lab(node("a"))) == ""
+    assert "control plane" in server.must_restart(lab(), lab(plane="/other"))
+    assert "hosts" in server.must_restart(lab(), lab(hosts=Path("/hosts")))
 
 
 def test_nodes_and_management_controllers_have_addresses_of_their_own() -> None:

@@ -28,7 +28,7 @@ from gpuclusters.gpu_operator.chart import crd_documents
 from gpuclusters.kube.objects import KubernetesObjects
 from lab import control_plane, gpu_operator, images, nodes, tools
 from lab.control_plane import NodeSpec
-from lab.gpu_operator import faults, toolkit, toolkit_programs
+from lab.gpu_operator import faults, toolkit
 from lab.gpu_operator.real_nodes import RealNodes
 from lab.hosts import HostSpec
 from lab.hosts.folder import HostsFolder
@@ -184,7 +184,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def toolkit_files() -> dict[str, Path]:
     """NVIDIA's programs."""
-    return dict(toolkit_programs.ensure(print))
+    return dict(toolkit.ensure(print))
 
 
 def test_hosts_that_joined_are_nodes_as_their_configuration_says(world: World) -> None:

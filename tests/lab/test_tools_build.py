@@ -16,8 +16,8 @@ from lab.tools import build as building
 from lab.tools.build import MODULES, build, go_command, go_environment
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS
-from lab.tools.errors import ToolError
 from lab.tools.golang import find_go, parse_go_version
+from lab.tools.model import ToolError
 
 SOURCES = (
     "k8s.io/kubernetes",

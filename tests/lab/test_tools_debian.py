@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.tools import debian
+from lab.tools import debian_packages
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, Platform, Tool
-from lab.tools.errors import ToolError
+from lab.tools.model import ToolError
 from lab.tools.resolver import Resolver
 
 PACKAGE = """\
@@ -134,7 +134,7 @@ def test_without_apt_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolError, match=r"no apt-get and dpkg-deb .* install runc"):
-        debian.unpack(TOOLS["runc"], tmp_path)
+        debian_packages.unpack(TOOLS["runc"], tmp_path)
 
 
 def test_a_program_whose_name_others_use_is_not_taken_from_path(

@@ -14,7 +14,7 @@ import pytest
 
 from lab.tools.catalogue import TOOLS, Platform, Release, Tool
 from lab.tools.download import NetworkError, download, find_checksum, open_url
-from lab.tools.errors import ToolError
+from lab.tools.model import ToolError
 
 PLATFORM = Platform("linux", "amd64")
 PROGRAM = b"the program"

@@ -11,8 +11,7 @@ import pytest
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, Platform, Tool, parse_version
 from lab.tools.download import NetworkError
-from lab.tools.errors import ToolError
-from lab.tools.report import Report
+from lab.tools.model import Report, ToolError
 from lab.tools.resolver import Resolver
 
 PLATFORM = Platform("linux", "amd64")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.gpu_operator import toolkit_programs
+from lab.gpu_operator import toolkit
 from lab.tools.build import go_environment
 from lab.tools.cache import ToolCache
 from lab.tools.go_program import BUILD_SECONDS
@@ -36,13 +36,10 @@ def lay(folder: Path, version: str, uuids: Sequence[str] = ()) -> None:
     for name in ("usr/bin", LIBRARY_FOLDER, "etc/systemd/system"):
         (folder / name).mkdir(parents=True)
     _lay_driver(folder, uuids)
-    for name in toolkit_programs.NAMES:
-        program = toolkit_programs.program(name, version).built(print)
+    for name in toolkit.NAMES:
+        program = toolkit.program(name, version).built(print)
         shutil.copy2(program, folder / "usr/bin" / name)
-    unit = (
-        _source(toolkit_programs.SOURCES / version)
-        / "deployments/systemd/nvidia-cdi-refresh.service"
-    )
+    unit = _source(toolkit.SOURCES / version) / "deployments/systemd/nvidia-cdi-refresh.service"
     (folder / "etc/systemd/system" / unit.name).write_text(unit.read_text())
     shutil.copy2(HERE / "systemctl.sh", folder / "usr/bin/systemctl")
     (folder / "usr/bin/systemctl").chmod(0o755)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from uuid import uuid4
 
 from lab.files import read_json, write_json
 from lab.hosts.faults import BootsOldKernelLine, Faults, RebootNeverReturns
 from lab.hosts.hardware import boot_loader, hardware, initramfs
-from lab.hosts.hardware.kernel import LIB
+from lab.hosts.hardware.kernel import LIB, Kernel
 from lab.hosts.machine import Machine
 from lab.hosts.service_vm import libvirt
 from lab.hosts.systemd import units, user_manager
-
-if TYPE_CHECKING:
-    from lab.hosts.host import Host
+from lab.hosts.systemd.services import Services
 
 DOWN_SECONDS = 0.3
 """How long a simulated machine is away; a real HGX machine tests its memory for minutes."""
@@ -52,8 +50,18 @@ class Chassis(Protocol):
 class Power:
     """Whether a host is up, and how it comes up again."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(
+        self,
+        machine: Machine,
+        kernel: Kernel,
+        services: Services,
+        faults: Callable[[], Faults],
+        *,
+        halt: Callable[[], Awaitable[None]],
+        watch: Callable[[], None],
+    ) -> None:
+        self._machine, self._kernel, self._services = machine, kernel, services
+        self._faults, self._halt, self._watch = faults, halt, watch
         self._chassis: Chassis | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -64,15 +72,15 @@ class Power:
     def reboot(self) -> None:
         """Go down in a moment, so that whoever gave the order still gets an answer."""
         if self._task is None or self._task.done():
-            self._host.machine.note("power", action="reboot")
-            self._host.machine.state["power"] = "off"
+            self._machine.note("power", action="reboot")
+            self._machine.state["power"] = "off"
             self._task = asyncio.create_task(self._cycle())
             self._task.add_done_callback(self._report)
 
     async def resume(self) -> None:
         """Finish a boot that was cut off by the end of the server, or that a fault held up."""
         waiting = self._task is None or self._task.done()
-        if waiting and "power" in self._host.machine.state and self._may_return():
+        if waiting and "power" in self._machine.state and self._may_return():
             await self._down()
             await self._up()
 
@@ -83,12 +91,12 @@ class Power:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _may_return(self) -> bool:
-        return self._host.faults().first(RebootNeverReturns) is None
+        return self._faults().first(RebootNeverReturns) is None
 
     def _report(self, cycle: asyncio.Task[None]) -> None:
         """A machine that stays down without a fault says why in the server's log."""
         if not cycle.cancelled() and (error := cycle.exception()) is not None:
-            _log.error("host %s does not come up", self._host.machine.name, exc_info=error)
+            _log.error("host %s does not come up", self._machine.name, exc_info=error)
 
     async def _cycle(self) -> None:
         await asyncio.sleep(_ANSWER_SECONDS)
@@ -101,47 +109,47 @@ class Power:
     async def _down(self) -> None:
         if self._chassis is not None:
             await self._chassis.suspend()
-        await self._host.halt()
+        await self._halt()
         if self._chassis is not None:
             await self._chassis.stop_machine()
 
     async def _up(self) -> None:
-        host = self._host
-        host.machine.state["power"] = "booting"
-        boot(host, host.faults())
+        machine = self._machine
+        machine.state["power"] = "booting"
+        boot(machine, self._kernel, self._faults())
+        self._watch()
         if self._chassis is not None:
             await self._chassis.start_machine()
-        await host.services.boot()
-        hardware.apply(host.folder, host.platform, host.faults())
-        host.machine.state.pop("power", None)
-        host.machine.save()
-        host.machine.note("power", action="up", line=host.kernel.command_line)
+        await self._services.boot()
+        hardware.apply(machine.folder, machine.board, self._faults())
+        machine.state.pop("power", None)
+        machine.save()
+        machine.note("power", action="up", line=self._kernel.command_line)
         if self._chassis is not None:
             await self._chassis.resume()
 
 
-def boot(host: Host, injected: Faults) -> None:
+def boot(machine: Machine, kernel: Kernel, injected: Faults) -> None:
     """Everything between the firmware and the first unit."""
-    machine = host.machine
     # A boot finds the hardware anew; what is wrong with it shows again when the machine is up.
-    hardware.take_back(host.folder)
-    line = host.kernel.command_line
+    hardware.take_back(machine.folder)
+    line = kernel.command_line
     if injected.first(BootsOldKernelLine) is None:
         line = f"BOOT_IMAGE=/boot/vmlinuz-6.8.0-60-generic {_next_line(machine)}"
     for name in _FORGOTTEN:
-        _empty(host.folder.root / name)
+        _empty(machine.folder.root / name)
     boot_id = str(uuid4())
-    write_json(host.folder.identity, {**read_json(host.folder.identity), "boot_id": boot_id})
+    identity = machine.folder.identity
+    write_json(identity, {**read_json(identity), "boot_id": boot_id})
     machine.path(f"{LIB}/proc/boot_id").write_text(f"{boot_id}\n")
-    host.folder.virtual_machines.unlink(missing_ok=True)
-    host.kernel.boot(line, initramfs.blacklisted(machine))
+    machine.folder.virtual_machines.unlink(missing_ok=True)
+    kernel.boot(line, initramfs.blacklisted(machine))
     for module in _modules_to_load(machine):
-        if not host.kernel.refuses(module):
-            host.kernel.load(module)
+        if not kernel.refuses(module):
+            kernel.load(module)
     units.rebooted(machine)
     for hook in HOOKS:
         hook(machine, injected)
-    host.watch()
 
 
 def _next_line(machine: Machine) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lab.hosts.faults import Faults, GpuFellOffTheBus, ResetNotSupported
 from lab.hosts.folder import HostFolder
 from lab.hosts.hardware import hardware_faults as kinds
 from lab.hosts.hardware import sysfs
 from lab.hosts.hardware.board import GIB, Board, PciDevice
+from lab.hosts.hardware.hardware_faults import Faults, GpuFellOffTheBus, ResetNotSupported
 from lab.hosts.patches import Patches
 
 _PROC = "/usr/local/lib/lab-host/proc"

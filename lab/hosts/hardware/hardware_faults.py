@@ -2,11 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
 from lab.hosts.service_vm.fabric_faults import BaseFault
+
+_T = TypeVar("_T", bound=BaseFault)
+_G = TypeVar("_G", bound="GpuFault")
+
+
+class GpuFault(BaseFault):
+    """A fault of one GPU or of all."""
+
+    module: int | None = Field(default=None, ge=1, le=8)
+    """The GPU's number on the baseboard; None: every GPU of the host."""
+
+
+class ResetNotSupported(GpuFault):
+    """The bridge above the GPU is hidden: it cannot be reset, which the real tool reports with exit 0."""
+
+    kind: Literal["reset-not-supported"] = "reset-not-supported"
+
+
+class GpuFellOffTheBus(GpuFault):
+    """The GPU answers nothing but ones: `lspci` shows revision ff."""
+
+    kind: Literal["gpu-fell-off-the-bus"] = "gpu-fell-off-the-bus"
+
+
+class Faults(tuple[Any, ...]):
+    """The faults of one host at one moment."""
+
+    __slots__ = ()
+
+    def all(self, kind: type[_T]) -> Iterator[_T]:
+        """The faults of this kind."""
+        return (fault for fault in self if isinstance(fault, kind))
+
+    def first(self, kind: type[_T]) -> _T | None:
+        """A fault of this kind, if there is any."""
+        return next(self.all(kind), None)
+
+    def of_gpu(self, kind: type[_G], module: int) -> _G | None:
+        """A fault of this kind that concerns this GPU, if there is any."""
+        return next((f for f in self.all(kind) if f.module in {None, module}), None)
 
 
 class IommuOff(BaseFault):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lab.hosts import keys
+from lab.hosts import identity
 from lab.hosts.call import Answer, Call
 from lab.hosts.machine import Machine
 from lab.hosts.service_vm import libvirt, service_vm_guest
@@ -163,7 +163,7 @@ def _account_refused(call: Call, wanted: _Wanted, guest: Guest) -> str | None:
             )
         else:
             try:
-                offered = keys.public_key(file)
+                offered = identity.public_key(file)
             except ValueError:
                 said += f'Load key "{name}": error in libcrypto\n'
                 continue

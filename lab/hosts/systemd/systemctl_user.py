@@ -130,7 +130,7 @@ def _manager(call: Call) -> Answer:
         return Answer.error(
             f"Failed to {verb} {' '.join(names)}: one unit of an account, please", 1
         )
-    up = user_manager.is_up(call.machine, account)
+    up = accounts.is_up(call.machine, account)
     if verb == "is-active":
         return Answer.out("active" if up else "inactive", 0 if up else _NOT_RUNNING)
     if verb not in {"start", "stop", "restart"}:
@@ -139,7 +139,7 @@ def _manager(call: Call) -> Answer:
         return Answer.error(f"Failed to {verb} {names[0]}: Interactive authentication required.", 1)
     if up and verb in {"stop", "restart"}:
         user_manager.stop(call.machine, account)
-    if verb in {"start", "restart"} and not user_manager.is_up(call.machine, account):
+    if verb in {"start", "restart"} and not accounts.is_up(call.machine, account):
         user_manager.start(call.machine, account, call.faults)
         user_manager.start_enabled(call.machine, account, call.faults)
     return Answer()

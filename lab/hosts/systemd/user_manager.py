@@ -17,13 +17,13 @@ from lab.hosts.faults import Faults
 from lab.hosts.faults import read as faults_of
 from lab.hosts.machine import Machine
 from lab.hosts.systemd import units
+from lab.hosts.usernetes import rootless
 from lab.hosts.usernetes.rootless_faults import DelegationIneffective, NerdctlRuns, UserBusGone
 
 LINGER = "/var/lib/systemd/linger"
 TEMPLATE = "user@.service"
 _DEFAULT = "cpu memory pids"
 _WITHOUT = "memory pids"
-_STATE = "user-managers"
 
 Object = dict[str, Any]
 
@@ -33,22 +33,10 @@ def lingers(machine: Machine, account: Account) -> bool:
     return machine.path(f"{LINGER}/{account.name}").exists()
 
 
-def is_up(machine: Machine, account: Account) -> bool:
-    """Whether the account's systemd runs."""
-    known: Object = machine.state.get(_STATE, {})
-    return bool(known.get(account.name, {}).get("up"))
-
-
-def controllers(machine: Machine, account: Account) -> tuple[str, ...]:
-    """The controllers that the running one was given."""
-    text = machine.read_text(_controllers_file(account)) or ""
-    return tuple(text.split())
-
-
 def reachable(machine: Machine, account: Account, faults: Faults) -> bool:
     """Whether its bus answers."""
     return (
-        is_up(machine, account)
+        accounts.is_up(machine, account)
         and machine.has_package("dbus-user-session")
         and faults.first(UserBusGone) is None
     )
@@ -69,7 +57,7 @@ def start(machine: Machine, account: Account, faults: Faults) -> None:
         delegated = said if said is not None else delegated
     if faults.first(DelegationIneffective):
         delegated = _WITHOUT
-    file = machine.path(_controllers_file(account))
+    file = machine.path(accounts.controllers_file(account))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(" ".join(sorted(delegated.split())) + "\n")
     runtime = machine.path(account.runtime)
@@ -79,26 +67,22 @@ def start(machine: Machine, account: Account, faults: Faults) -> None:
         runtime.joinpath("containerd-rootless").mkdir()
     if os.geteuid() == 0:
         os.chown(runtime, account.uid, account.uid)
-    machine.state.setdefault(_STATE, {})[account.name] = {"up": True}
+    machine.state.setdefault(accounts.MANAGERS, {})[account.name] = {"up": True}
     machine.note("user-manager", action="start", account=account.name)
 
 
 def stop(machine: Machine, account: Account) -> None:
     """Stop it, and with it all that the account runs there."""
-    from lab.hosts.usernetes import rootless
-
     rootless.stop(machine, account)
     for unit in user_units(machine, account).values():
         unit["active"] = False
-    machine.state.setdefault(_STATE, {})[account.name] = {"up": False}
+    machine.state.setdefault(accounts.MANAGERS, {})[account.name] = {"up": False}
     shutil.rmtree(machine.path(account.runtime), ignore_errors=True)
-    machine.path(_controllers_file(account)).unlink(missing_ok=True)
+    machine.path(accounts.controllers_file(account)).unlink(missing_ok=True)
 
 
 def start_enabled(machine: Machine, account: Account, faults: Faults) -> None:
     """Start what the account has enabled."""
-    from lab.hosts.usernetes import rootless
-
     for name, unit in user_units(machine, account).items():
         if not unit["enabled"]:
             continue
@@ -115,7 +99,7 @@ def booted(machine: Machine, faults: Faults) -> None:
     there yet.
     """
     for account in accounts.ordinary(machine).values():
-        if is_up(machine, account):
+        if accounts.is_up(machine, account):
             stop(machine, account)
         if lingers(machine, account):
             start(machine, account, faults)
@@ -138,14 +122,7 @@ def allow_linger(machine: Machine, account: Account) -> None:
     file = machine.path(f"{LINGER}/{account.name}")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
-    if not is_up(machine, account):
+    if not accounts.is_up(machine, account):
         faults = faults_of(machine.folder)
         start(machine, account, faults)
         start_enabled(machine, account, faults)
-
-
-def _controllers_file(account: Account) -> str:
-    return (
-        f"/sys/fs/cgroup/user.slice/user-{account.uid}.slice/user@{account.uid}.service/"
-        "cgroup.controllers"
-    )

@@ -87,7 +87,7 @@ def loginctl(call: Call) -> Answer:
     if account is None:
         return Answer.error(f"Failed to look up user {names[0]}: No such process", 1)
     if verb == "show-user":
-        if not user_manager.is_up(call.machine, account):
+        if not accounts.is_up(call.machine, account):
             text = f"User ID {account.uid} is not logged in or lingering"
             return Answer.error(f"Failed to get user: {text}", 1)
         return Answer.out("yes" if user_manager.lingers(call.machine, account) else "no")

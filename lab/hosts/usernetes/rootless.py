@@ -26,7 +26,6 @@ from lab.hosts.hardware.board import board
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
 from lab.hosts.nvidia import cdi
-from lab.hosts.systemd import user_manager
 from lab.hosts.usernetes.rootless_faults import (
     AccountOfDirectory,
     CdiInvisible,
@@ -110,7 +109,7 @@ def state(machine: Machine, account: Account) -> Object:
 def engine(machine: Machine, account: Account, faults: Faults) -> Engine:
     """The daemon as it is."""
     mine = state(machine, account)
-    running = bool(mine["running"]) and user_manager.is_up(machine, account)
+    running = bool(mine["running"]) and accounts.is_up(machine, account)
     sees = tuple(mine.get("sees", ()))
     if faults.first(CdiInvisible):
         sees = ()
@@ -129,7 +128,7 @@ def engine(machine: Machine, account: Account, faults: Faults) -> Engine:
         default_runtime=settings.get("default-runtime", "runc"),
         cdi_directories=sees,
         cdi_devices=tuple(devices),
-        controllers=user_manager.controllers(machine, account),
+        controllers=accounts.controllers(machine, account),
         containers=mine["containers"] if running else {},
         starts=mine["starts"],
     )
