@@ -26,7 +26,6 @@ from gpuclusters.lease import model as lease_resource
 from gpuclusters.maintenance.resource import NodeMaintenance
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import model as tenancy_resource
-from gpuclusters.tenancy.model import TenancySpec
 from gpuclusters.tenancy.programs import Place, Program, Reach
 from stacks import caas_api, caas_machines, kata
 from stacks.hosts import connection
@@ -48,7 +47,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     cluster = plan(config)
     machines = caas_machines.declare(config, cluster, secrets)
     hosts = machines.hosts
-    kubeconfig, nodes = caas_machines.kubernetes(config, secrets, machines)
+    kubeconfig, nodes = caas_machines.kubernetes(config, cluster, secrets, machines)
     in_cluster = kubernetes_objects.inside(
         kubeconfig,
         # Made here, its certificates are renewed now and then, and it stays the same cluster.
@@ -60,6 +59,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
     runtime = runtime_class("kata", kata.runtime(config), in_cluster)
     installed = kata.deploy(
         config,
+        cluster,
         {node.name: connection(node.name, secrets.hosts[node.name]) for node in cluster.nodes},
         secrets.ssh_private_key,
         requires=nodes,
@@ -136,7 +136,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         for tenant in cluster.tenants
     }
     mounted = kata.csi_driver(config, after(installed, opts=in_cluster))
-    for one in config.tenants:
+    for one in cluster.tenants:
         kata.tenant_storage(config, one, after(tenants[one.name], mounted, opts=in_cluster))
     return Outputs(
         kubeconfig=kubeconfig,
@@ -147,7 +147,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         },
         tenants={
             tenant.name: {
-                "namespace": tenant.namespace,
+                "namespace": tenant.tenancy.namespace,
                 "gpus": tenant.share.gpus,
                 "ready": tenants[tenant.name].ready,
             }
@@ -209,32 +209,10 @@ def _reach(config: CaasConfig, secrets: Secrets) -> pulumi.Output[Reach]:
 def _tenant(
     config: CaasConfig, secrets: Secrets, tenant: TenantPlan, kubeconfig: pulumi.Output[str]
 ) -> TenantArgs:
-    level = config.kubernetes.pod_security.value
-    # As Pod Security Admission writes versions: `v1.34` of `1.34.2`.
-    version = "v" + ".".join(config.kubernetes.version.removeprefix("v").split(".")[:2])
-    spec: Mapping[str, Any] = {
-        "tenant": tenant.name,
-        "namespace": tenant.namespace,
-        "gpus": tenant.share.gpus,
-        "gpu_resource": config.device_access.resource_name,
-        "sizes": tenant.sizes,
-        "pod_security": {"enforce": level, "audit": level, "warn": level, "version": version},
-        "quota": {"hard": tenant.quota},
-        "limits": tenant.share.limits(huge_pages=config.kata.huge_pages),
-        "egress": {
-            "internet": tenant.egress.internet,
-            "fqdns": tenant.egress.fqdns,
-            "nfs_cidrs": tenant.nfs_cidrs,
-            "api_server": tenant.egress.api_server,
-        },
-        "runtime_classes": [config.kata.runtime_class],
-        "images": tenant.images,
-        "pull_secret": bool(tenant.registry_auth),
-    }
     return TenantArgs(
         cluster=config.name,
         kubeconfig=kubeconfig,
-        tenancy=TenancySpec.model_validate(spec),
+        tenancy=tenant.tenancy,
         registry_credentials=_registry_credentials(secrets, tenant),
         adopt=tenant.name in config.adopt.tenants,
     )
@@ -242,14 +220,13 @@ def _tenant(
 
 def _registry_credentials(secrets: Secrets, tenant: TenantPlan) -> pulumi.Output[str] | None:
     """What the tenant's pods pull with."""
-    if not tenant.registry_auth or secrets.tenant_registry_credentials is None:
+    wanted = tenant.stated.images.registry_auth
+    if not wanted or secrets.tenant_registry_credentials is None:
         return None
 
     def document(text: str) -> str:
         try:
-            return tenancy_resource.docker_config(
-                tenant.name, tenant.registry_auth, yaml.safe_load(text)
-            )
+            return tenancy_resource.docker_config(tenant.name, wanted, yaml.safe_load(text))
         except (ValueError, yaml.YAMLError) as error:
             # Nothing of what could not be read: it may be the password.
             said = str(error) if type(error) is ValueError else "it is not YAML"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pulumi
 
@@ -16,17 +15,12 @@ from components.caas.gpu_host import GpuHost, GpuHostArgs, HostPreparationArgs, 
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
-from gpuclusters.config import rke2_settings, service_vm
-from gpuclusters.config.boot import boot_profile
+from gpuclusters.config import rke2_settings
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import Secrets
-from gpuclusters.config.expectations import expects
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.machine_preparation import machine_preparation
-from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.domain.rke2_config import Settings
-from gpuclusters.host import drop_ins
 from gpuclusters.preflight.resource import FleetPreflight
 from stacks import hosts
 
@@ -52,18 +46,18 @@ def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines
         machines=[
             {
                 "connection": connections[node.name].as_input(),
-                "expects": expects(config, node).model_dump(mode="json"),
+                "expects": node.expects.model_dump(mode="json"),
             }
-            for node in config.nodes
+            for node in cluster.nodes
         ],
     )
     made = {
         node.name: GpuHost(
             node.name,
-            _host(config, cluster, node, stated, connections[node.name], secrets),
+            _host(config, cluster, node, connections[node.name], secrets),
             after(fit),
         )
-        for node, stated in zip(cluster.nodes, config.nodes, strict=True)
+        for node in cluster.nodes
     }
     return Machines(fit=fit, hosts=made)
 
@@ -72,16 +66,15 @@ def _host(
     config: CaasConfig,
     cluster: CaasPlan,
     node: NodePlan,
-    stated: Node,
     reached: HostConnection,
     secrets: Secrets,
 ) -> GpuHostArgs:
     own = config.own_table
     return GpuHostArgs(
-        preparation=_preparation(config, stated, reached, secrets),
-        expects=expects(config, stated),
+        preparation=_preparation(node, reached, secrets),
+        expects=node.expects,
         board=node.board,
-        service_vm=_service_vm(config, stated),
+        service_vm=node.service_vm,
         baseboard=cluster.preset.baseboard,
         table={str(number): list(modules) for number, modules in own.items()} if own else None,
         partitions=(
@@ -93,20 +86,13 @@ def _host(
         guest_driver=config.versions.guest_driver or config.versions.fabric_manager,
         cdi_kind=config.device_access.cdi_kind,
         vfio=config.device_access.vfio.value,
-        drop_ins=_drop_ins(config),
+        drop_ins=_drop_ins(config, cluster),
         protect=config.protect,
     )
 
 
-def _service_vm(config: CaasConfig, node: Node) -> Mapping[str, Any]:
-    stated = service_vm.settings(config)
-    return {**stated, "adopt": stated["adopt"] or node.name in config.adopt.machines}
-
-
-def _preparation(
-    config: CaasConfig, node: Node, reached: HostConnection, secrets: Secrets
-) -> HostPreparationArgs:
-    wanted = machine_preparation(config, node)
+def _preparation(node: NodePlan, reached: HostConnection, secrets: Secrets) -> HostPreparationArgs:
+    wanted = node.preparation
     return HostPreparationArgs(
         connection=reached,
         private_key=secrets.ssh_private_key,
@@ -117,37 +103,24 @@ def _preparation(
         packages=wanted.packages,
         may_reboot=wanted.may_reboot,
         reboot_timeout_seconds=wanted.reboot_timeout_seconds,
-        adopt=node.name in config.adopt.machines,
+        adopt=node.adopt,
     )
 
 
-def _drop_ins(config: CaasConfig) -> RuntimeDropIns | None:
+def _drop_ins(config: CaasConfig, cluster: CaasPlan) -> RuntimeDropIns | None:
     if isinstance(config.kubernetes, Rke2Kubernetes):
         return None  # it reads others, and only when it starts
-    return RuntimeDropIns(kubelet=_kubelet(config), containerd=_containerd(config))
-
-
-def _kubelet(config: CaasConfig) -> str:
-    return drop_ins.kubelet(
-        runtime_request_timeout_seconds=boot_profile(config).kubelet_request_timeout
-    )
-
-
-def _containerd(config: CaasConfig) -> str:
-    containerd = config.kubernetes.containerd
-    return drop_ins.containerd(
-        schema=drop_ins.ContainerdSchema(containerd.config_version.value),
-        enable_cdi=containerd.enable_cdi,
-        image_pull_progress_timeout_seconds=containerd.image_pull_progress_timeout_seconds,
+    return RuntimeDropIns(
+        kubelet=cluster.kubelet_drop_in, containerd=config.kubernetes.containerd.drop_in
     )
 
 
 def kubernetes(
-    config: CaasConfig, secrets: Secrets, machines: Machines
+    config: CaasConfig, plan: CaasPlan, secrets: Secrets, machines: Machines
 ) -> tuple[pulumi.Output[str], Mapping[str, Sequence[pulumi.Resource]]]:
     """The admin kubeconfig, and by machine what must be there before it can be used as a node."""
     if isinstance(config.kubernetes, Rke2Kubernetes):
-        made = _rke2(config, config.kubernetes, secrets, machines)
+        made = _rke2(config, plan, config.kubernetes, secrets, machines)
         joined = {
             name: [*([machines.hosts[name]] if name in machines.hosts else []), node]
             for name, node in made.nodes.items()
@@ -159,7 +132,11 @@ def kubernetes(
 
 
 def _rke2(
-    config: CaasConfig, cluster: Rke2Kubernetes, secrets: Secrets, machines: Machines
+    config: CaasConfig,
+    plan: CaasPlan,
+    cluster: Rke2Kubernetes,
+    secrets: Secrets,
+    machines: Machines,
 ) -> Rke2Cluster:
     servers = [server.name for server in cluster.servers]
     address = cluster.registration_address or _only_address(config, cluster)
@@ -175,7 +152,7 @@ def _rke2(
         Rke2ClusterArgs(
             version=cluster.version,
             artifacts=rke2_settings.artifacts(cluster),
-            settings=_settings(config, cluster, address),
+            settings=_settings(config, plan, cluster, address),
             servers=[host(name) for name in servers],
             agents=[host(node.name) for node in config.nodes if node.name not in servers],
             agents_at_once=cluster.agents_at_once,
@@ -189,16 +166,16 @@ def _rke2(
     )
 
 
-def _settings(config: CaasConfig, cluster: Rke2Kubernetes, address: str) -> Settings:
+def _settings(
+    config: CaasConfig, plan: CaasPlan, cluster: Rke2Kubernetes, address: str
+) -> Settings:
     return rke2_settings.settings(
         cluster,
         registration_address=address,
         kube_proxy_replacement=config.network.kube_proxy_replacement,
-        socket_lb_host_namespace_only=config.network.socket_lb_host_namespace_only,
-        dns_proxy=config.network.dns_proxy,
         ingress_controller=getattr(config.api.exposure, "ingress_class", None) == "cilium",
-        kubelet_drop_in=_kubelet(config),
-        containerd_drop_in=_containerd(config),
+        kubelet_drop_in=plan.kubelet_drop_in,
+        containerd_drop_in=cluster.containerd.drop_in,
     )
 
 

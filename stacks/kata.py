@@ -16,13 +16,11 @@ from gpuclusters.boot.guest_profile import (
     install_at_once,
     install_timeout_seconds,
 )
-from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import NoChart
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
-from gpuclusters.config.plan import namespace
-from gpuclusters.config.tenants import Tenant
+from gpuclusters.config.plan import CaasPlan, TenantPlan, guest_driver
 from gpuclusters.domain import quantity
 from gpuclusters.domain.versions import KATA_RELEASES
 from gpuclusters.kata import chart as kata_chart
@@ -51,12 +49,13 @@ def node_labels(config: CaasConfig) -> Mapping[str, str]:
 
     A GPU Operator that is there labels nodes with the mode of their GPUs itself.
     """
-    mode = {} if config.gpu_operator is not None else config.kata.shim.node_selector
+    mode = {} if config.gpu_operator else config.kata.shim.node_selector
     return {**mode, WORKLOAD_LABEL: PASSTHROUGH}
 
 
 def deploy(
     config: CaasConfig,
+    cluster: CaasPlan,
     hosts: Mapping[str, HostConnection],
     private_key: pulumi.Input[str] | None,
     *,
@@ -70,7 +69,7 @@ def deploy(
     kata = config.kata
     if isinstance(kata.chart, NoChart):
         return None
-    shim = _shim(config)
+    shim = _shim(config, cluster)
     drop_in = shim.toml()
     values = kata_chart.chart_values(
         shim=kata.shim,
@@ -134,20 +133,20 @@ def csi_driver(config: CaasConfig, opts: pulumi.ResourceOptions) -> pulumi.Resou
 
 
 def tenant_storage(
-    config: CaasConfig, tenant: Tenant, opts: pulumi.ResourceOptions
+    config: CaasConfig, tenant: TenantPlan, opts: pulumi.ResourceOptions
 ) -> TenantStorage | None:
     """The tenant's folders; None if it has none."""
     volumes = [
         TenantVolume(
             tenant=tenant.name,
-            namespace=namespace(config, tenant),
+            namespace=tenant.tenancy.namespace,
             name=volume.name,
             server=str(volume.server),
             path=volume.path,
             size_gib=volume.size_gib,
             mode=volume.mode,
         )
-        for volume in (tenant.nfs.volumes if tenant.nfs else ())
+        for volume in tenant.stated.volumes
     ]
     if not volumes:
         return None
@@ -155,10 +154,10 @@ def tenant_storage(
     return TenantStorage(f"{tenant.name}-storage", args, opts)
 
 
-def _shim(config: CaasConfig) -> ShimConfiguration:
+def _shim(config: CaasConfig, cluster: CaasPlan) -> ShimConfiguration:
     return ShimConfiguration(
         shim=config.kata.shim,
-        profile=boot_profile(config),
+        profile=cluster.boot,
         installation=config.kata.installation,
         huge_pages=config.kata.huge_pages,
         kubelet_root=_kubelet_root(config),
@@ -172,7 +171,5 @@ def _kubelet_root(config: CaasConfig) -> str:
 
 def _guest_driver(config: CaasConfig) -> str:
     """What Kata's own image must hold; of another only its builder knows."""
-    release = KATA_RELEASES.get(config.versions.kata)
-    if config.kata.guest_image is GuestImage.CUSTOM or release is None:
-        return "-"
-    return config.versions.guest_driver or release.guest_driver
+    own = config.kata.guest_image is GuestImage.KATA and config.versions.kata in KATA_RELEASES
+    return (guest_driver(config) if own else None) or "-"

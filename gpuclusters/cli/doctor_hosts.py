@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.expectations import expects
 from gpuclusters.config.inventory import ResolvedHost
-from gpuclusters.config.plan import fabric_manager_host
+from gpuclusters.config.plan import expects
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
@@ -47,7 +46,7 @@ def machines(config: CaasConfig, hosts: Sequence[ResolvedHost]) -> list[Machine]
                 host_key=by_name[node.name].host_key,
             ),
             expects(config, node),
-            fabric_manager_host(config),
+            str(config.service_vm.bind_address),
         )
         for node in config.nodes
         if node.name in by_name

@@ -14,12 +14,11 @@ from gpuclusters.config.base import (
     Flag,
     Network,
     Section,
-    checked,
     refusal,
 )
 from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.hosts import Hosts
-from gpuclusters.config.kata import DeviceAccess, GpuOperator, Kata, Sandbox
+from gpuclusters.config.kata import DeviceAccess, Kata
 from gpuclusters.config.kubernetes import Kubernetes
 from gpuclusters.config.leases import Leases
 from gpuclusters.config.nodes import Layout, Node, TablePartition
@@ -34,12 +33,9 @@ from gpuclusters.fabric.table import LayoutError, table_for
 class ClusterNetwork(Section):
     """Cilium as it runs in the cluster, and the networks that no tenant may reach."""
 
-    kube_proxy_replacement: Annotated[Flag, checked(10)] = True
-    """kubeProxyReplacement of Cilium."""
-    socket_lb_host_namespace_only: Annotated[Flag, checked(10)] = True
-    """socketLB.hostNamespaceOnly of Cilium; without it VMs cannot reach services."""
-    dns_proxy: Annotated[Flag, checked(10)] = True
-    """l7Proxy of Cilium, with its DNS proxy; the policies of all tenants need it."""
+    kube_proxy_replacement: Flag = True
+    """kubeProxyReplacement of the Cilium of a cluster that is made here. One that you have needs l7Proxy, and
+    beside kubeProxyReplacement socketLB.hostNamespaceOnly: without it VMs reach no service."""
     node_cidrs: tuple[AnyNetwork, ...] = ()
     """Networks of the machines and servers, closed to every tenant. Needed for machines of your own: every
     address under hosts and kubernetes must be in one."""
@@ -63,7 +59,7 @@ class CaasConfig(Section):
     """Where the machines come from."""
     kubernetes: Kubernetes
     """Where Kubernetes comes from."""
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...] = Field(min_length=1)
     """The machines that carry GPUs."""
     partition_layout: Layout
     """How every board is cut: sizes that add up to 8; mixed if every node states its own; by-lease if no cut
@@ -78,14 +74,13 @@ class CaasConfig(Section):
     """How the machines are made ready: kernel, drivers, packages, limits, reboots."""
     service_vm: ServiceVm = Field(default_factory=ServiceVm)
     """The VM that runs the fabric manager."""
-    sandbox: Annotated[Sandbox, checked(12)] = Sandbox.KATA
-    """What keeps containers apart: kata. gVisor is refused by name, with the reason."""
     kata: Kata = Field(default_factory=Kata)
     """Kata Containers."""
     device_access: DeviceAccess = Field(default_factory=DeviceAccess)
     """How GPUs are named."""
-    gpu_operator: GpuOperator | None = None
-    """The GPU Operator, if the cluster has one."""
+    gpu_operator: Flag = False
+    """Whether the cluster has the GPU Operator, which labels nodes itself; docs/kata.md says how it must be
+    set."""
     network: ClusterNetwork = Field(default_factory=ClusterNetwork)
     """Cilium and closed networks."""
     storage: Storage = Field(default_factory=Storage)

@@ -31,9 +31,8 @@ def _chain(value: str) -> str:
 
 HostName = Annotated[
     Text,
-    Field(max_length=253),
     matches(
-        r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+        r"(?=.{,253}$)([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
         "is not a full host name in lower case",
         "write the name that tenants call, without https:// and port: api.example.com",
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,8 @@ from gpuclusters.config.base import (
     Section,
     Sha256,
     Text,
-    checked,
+    Version,
+    matches,
     refusal,
 )
 from gpuclusters.fabric.manager_config import API_PORT, INTERNAL_PORT, STATE_FILE
@@ -38,18 +38,13 @@ from gpuclusters.service_vm.model import (
 )
 
 
-class FabricMode(IntEnum):
-    """FABRIC_MODE of the fabric manager."""
-
-    BARE_METAL = 0
-    SHARED = 1
-    VGPU = 2
-
-
-def _mode(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and value in (0, 1, 2):
-        return FabricMode(value)
-    raise refusal("is not a mode of the fabric manager", "write 1, shared NVSwitch")
+def _shared(value: Any) -> Any:
+    if value != 1 or isinstance(value, bool):
+        raise refusal(
+            "gives the whole board to one owner, while a caas cluster shares it",
+            "write 1, or leave it out",
+        )
+    return value
 
 
 def _failure_mode(value: Any) -> Any:
@@ -62,15 +57,53 @@ def _failure_mode(value: Any) -> Any:
 
 
 FailureMode = Annotated[Literal[0, 1], BeforeValidator(_failure_mode)]
-Mode = Annotated[FabricMode, BeforeValidator(_mode, json_schema_input_type=Literal[0, 1, 2])]
+StateFile = Annotated[
+    Text,
+    matches(
+        ".{,256}",
+        "is longer than the 256 characters that the fabric manager reads",
+        "write a shorter path",
+    ),
+    matches(
+        r"/(?!.*(^|/)\.\.(/|$)).*[^/]",
+        "is not the absolute path of a file",
+        "write for example /var/lib/nvidia-fabricmanager/state",
+    ),
+    matches(
+        "(?!/(tmp|var/tmp|run|var/run|dev/shm)/).*",
+        "is lost when the service VM reboots, and with it which partitions are in use",
+        "write a path on a disk: /var/lib/nvidia-fabricmanager/state",
+    ),
+]
+FabricMode = Annotated[Literal[1], BeforeValidator(_shared, json_schema_input_type=Literal[1])]
 
 
 class VmImage(Section):
     """What the service VM's disk is laid over: UEFI, cloud-init, and as a rule driver and fabric manager."""
 
-    path: Text | None = None
+    path: (
+        Annotated[
+            Text,
+            matches(
+                "/.*[^/]",
+                "is not the absolute path of a file",
+                "write for example /srv/images/fabric-manager.qcow2",
+            ),
+        ]
+        | None
+    ) = None
     """Its file on every machine."""
-    url: Text | None = None
+    url: (
+        Annotated[
+            Text,
+            matches(
+                "https?://.*",
+                "is not an address that a machine can download from",
+                "write one that begins with https://",
+            ),
+        ]
+        | None
+    ) = None
     """Where every machine downloads it from, instead of path."""
     sha256: Sha256
     """Its checksum; verified before the first use."""
@@ -81,7 +114,14 @@ class ServiceNetwork(Section):
 
     name: DnsLabel = NETWORK
     """Its name in libvirt."""
-    bridge: Text = BRIDGE
+    bridge: Annotated[
+        Text,
+        matches(
+            ".{,15}",
+            "is longer than the 15 characters that the kernel takes",
+            "write a shorter name, or leave it out for br-fm",
+        ),
+    ] = BRIDGE
     """Its bridge on the machine, 15 characters at most."""
     host_address: Address = IPv4Address(HOST_ADDRESS)
     """The machine's address on it."""
@@ -130,11 +170,11 @@ class ServiceVm(Section):
     """Packages that it installs at its first boot; by default its image holds all of them."""
     firmware: Firmware = Field(default_factory=Firmware)
     """UEFI firmware."""
-    fabric_mode: Mode = FabricMode.SHARED
-    """FABRIC_MODE: 1, shared NVSwitch. 0 and 2 serve one owner of the whole board."""
+    fabric_mode: FabricMode = 1
+    """FABRIC_MODE: shared NVSwitch."""
     fabric_mode_restart: Flag = True
     """FABRIC_MODE_RESTART: a restarted fabric manager leaves running partitions alone. Needs state-file."""
-    state_file: Text | None = STATE_FILE
+    state_file: StateFile | None = STATE_FILE
     """STATE_FILE_NAME: on a disk of the service VM that survives its reboot."""
     bind_address: Address = IPv4Address(VM_ADDRESS)
     """FM_CMD_BIND_INTERFACE: the service VM's address on the network it shares with its machine alone. The
@@ -166,11 +206,9 @@ class ServiceVm(Section):
 class Versions(Section):
     """Versions that must agree with each other. Every one is a number, never `latest`."""
 
-    kata: Text = "4.1.0"
+    kata: Version = "4.1.0"
     """Kata Containers on the machines; its guest image brings the GPU driver."""
-    guest_driver: Text | None = None
+    guest_driver: Version | None = None
     """NVIDIA driver in the guest image; by default the one of Kata's own image."""
-    fabric_manager: Text = "595.58.03"
+    fabric_manager: Version = "595.58.03"
     """Fabric manager in the service VM: exactly the guest driver's version."""
-    cdi: Annotated[Text, checked(8)] = "0.6.0"
-    """Newest version of CDI that the machines' runtime reads; specs state the least that they use."""

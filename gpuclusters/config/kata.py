@@ -1,4 +1,4 @@
-"""`sandbox`, `kata`, `device-access` and `gpu-operator`: what turns a pod into a VM with GPUs."""
+"""`kata` and `device-access`: what turns a pod into a VM with GPUs."""
 
 from __future__ import annotations
 
@@ -18,24 +18,13 @@ from gpuclusters.config.base import (
     Section,
     Sha256,
     Text,
-    checked,
     matches,
     refusal,
 )
 from gpuclusters.config.charts import Chart
-from gpuclusters.config.kubernetes import Distribution
 from gpuclusters.kata import model as kata
 
 _VENDOR_OR_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
-
-
-class Sandbox(StrEnum):
-    """What keeps a container apart from the machine and from other tenants."""
-
-    KATA = "kata"
-    """A virtual machine of its own, to which its GPUs are passed through."""
-    GVISOR = "gvisor"
-    """A kernel in user space; its `nvproxy` passes calls on to the machine's own NVIDIA driver."""
 
 
 class GuestImage(StrEnum):
@@ -101,8 +90,6 @@ class Kata(Section):
     multi_install_suffix: Suffix = ""
     """env.multiInstallSuffix of the chart: also ends the names of RuntimeClass and handler. Changing it
     removes the chart and installs it again."""
-    distribution: Annotated[Distribution | None, checked(6)] = None
-    """k8sDistribution of the chart; only for checking: it is the cluster's own."""
     node_feature_discovery: Flag = False
     """node-feature-discovery.enabled of the chart."""
     values: Mapping[Text, Any] = Field(default_factory=dict)
@@ -112,7 +99,7 @@ class Kata(Section):
     snapshotter: Snapshotter | None = None
     """Snapshotter of Kata pods; erofs needs containerd 2.2. By default overlayfs, and nydus for confidential
     shims, whose guests pull their images themselves."""
-    guest_image: Annotated[GuestImage, checked(2)] = GuestImage.KATA
+    guest_image: GuestImage = GuestImage.KATA
     """Whose image boots: Kata's own, or one that you built with another driver."""
     guest_image_sha256: Sha256 | None = None
     """Checksum of the guest image on the machines. Stated, it is compared on every machine after the
@@ -134,13 +121,6 @@ class Kata(Section):
     def node_selector(self) -> Mapping[str, str]:
         """Labels of nodes on which pods of the RuntimeClass can start."""
         return self.installation.node_selector(self.shim)
-
-
-class Mechanism(StrEnum):
-    """How a pod asks for GPUs."""
-
-    DEVICE_PLUGIN = "device-plugin"
-    DRA = "dra"
 
 
 def _cdi_kind(value: str) -> str:
@@ -167,8 +147,6 @@ CdiKind = Annotated[Text, AfterValidator(_cdi_kind)]
 class DeviceAccess(Section):
     """How GPUs are named to Kubernetes and to Kata."""
 
-    mechanism: Annotated[Mechanism, checked(6)] = Mechanism.DEVICE_PLUGIN
-    """device-plugin. Kata cannot yet read claims of Dynamic Resource Allocation (dra)."""
     resource_name: CdiKind = "nvidia.com/pgpu"
     """Extended resource that pods ask for and quotas count."""
     cdi_kind: CdiKind = "nvidia.com/pgpu"
@@ -177,43 +155,3 @@ class DeviceAccess(Section):
     """Which nodes of /dev a VM opens: legacy (the IOMMU group's), iommufd (the function's own, half a minute
     faster with 8 GPUs), or auto, iommufd where the kernel has it. Numbers of iommufd change at boot: its CDI
     spec lies in /var/run/cdi, is gone after a reboot, and `up` writes it again."""
-
-
-class SandboxMode(StrEnum):
-    """sandboxWorkloads.mode of the GPU Operator."""
-
-    KATA = "kata"
-    KUBEVIRT = "kubevirt"
-
-
-class CcMode(StrEnum):
-    """ccManager.defaultMode of the GPU Operator."""
-
-    ON = "on"
-    OFF = "off"
-
-
-class OperatorResource(StrEnum):
-    """A custom resource that tells the GPU Operator what to run."""
-
-    CLUSTER_POLICY = "cluster-policy"
-    GPU_CLUSTER = "gpu-cluster"
-
-
-class GpuOperator(Section):
-    """The GPU Operator, if the cluster has one. It must not do what this program does."""
-
-    sandbox_mode: Annotated[SandboxMode, checked(6)] = SandboxMode.KATA
-    """sandboxWorkloads.mode; the operator's own default is kubevirt."""
-    default_cc_mode: Annotated[CcMode, checked(6)] = CcMode.OFF
-    """ccManager.defaultMode; the operator's own default is "on", with which plain Kata pods never start."""
-    node_feature_discovery: Annotated[Flag, checked(6)] = True
-    """nfd.enabled."""
-    custom_resources: Annotated[tuple[OperatorResource, ...], checked(6)] = (
-        OperatorResource.CLUSTER_POLICY,
-    )
-    """Custom resources that exist; cluster-policy and gpu-cluster exclude each other."""
-    sandbox_device_plugin: Annotated[Flag, checked(6)] = False
-    """Whether the operator runs its own device plugin for Kata."""
-    sandbox_device_plugin_alias: Annotated[Text, checked(6)] = "pgpu"
-    """P_GPU_ALIAS of that plugin: it announces nvidia.com/<alias>."""

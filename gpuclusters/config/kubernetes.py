@@ -6,11 +6,14 @@ from enum import StrEnum
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import DnsName, Flag, Network, Seconds, Section, Text, checked
+from gpuclusters.config.base import DnsName, Network, Seconds, Section, Version, refusal
 from gpuclusters.config.rke2 import Rke2Settings, Rke2Version
 from gpuclusters.domain import rke2_config
+from gpuclusters.domain.versions import CONTAINERD_CDI_DEFAULT, older
+from gpuclusters.host import drop_ins
+from gpuclusters.host.drop_ins import ContainerdSchema
 
 
 class Distribution(StrEnum):
@@ -23,13 +26,6 @@ class Distribution(StrEnum):
     MICROK8S = "microk8s"
 
 
-class ContainerdConfigVersion(StrEnum):
-    """The `version` line of containerd's configuration; plugin ids changed from 2 to 3."""
-
-    V2 = "2"
-    V3 = "3"
-
-
 class PodSecurityLevel(StrEnum):
     """A level of Pod Security Admission that isolates; `privileged` does not and is refused."""
 
@@ -38,35 +34,55 @@ class PodSecurityLevel(StrEnum):
     PRIVILEGED = "privileged"
 
 
+def _isolates(level: PodSecurityLevel) -> PodSecurityLevel:
+    if level is PodSecurityLevel.PRIVILEGED:
+        raise refusal(
+            "lets tenants' pods use hostNetwork and hostPath, past their VM and its policies",
+            "write restricted, or baseline",
+        )
+    return level
+
+
 class Kubelet(Section):
     """Settings of every kubelet, written as a drop-in."""
 
     runtime_request_timeout_seconds: Seconds | None = None
     """How long the kubelet waits for containerd. The default of Kubernetes, 120, is too short for a VM with
     GPUs; by default derived from the largest VM (docs/kata.md)."""
-    pod_resources_get: Annotated[Flag, checked(7)] = False
-    """Whether the kubelets run with the feature gate KubeletPodResourcesGet. Only needed before Kubernetes
-    1.34; Kata learns from it which GPUs a pod was given."""
 
 
 class Containerd(Section):
     """Settings of every containerd, written as a drop-in."""
 
-    version: Annotated[Text, checked(7)] = "2.3.0"
-    """Version that runs on the machines. 1.7 needs enable-cdi; 2.4 no longer knows it."""
-    config_version: ContainerdConfigVersion = ContainerdConfigVersion.V3
-    """`version` of the main configuration file; "2" for containerd 1.x. A drop-in with ids of the other
-    version is ignored silently."""
-    enable_cdi: Flag = False
-    """Write `enable_cdi = true`. Needed for containerd 1.7."""
+    version: Version = "2.3.0"
+    """Version that runs on the machines: before 2.0 the drop-in switches CDI on."""
+    config_version: ContainerdSchema | None = None
+    """`version` of the main configuration file; by default "2" for containerd 1.x, and "3". A drop-in with
+    ids of the other version is ignored silently."""
     image_pull_progress_timeout_seconds: Seconds = 1800
     """How long a pull may stand still; images with CUDA have 20 GB."""
 
+    @property
+    def is_old(self) -> bool:
+        """Whether it reads no CDI specs by itself, and no configuration of version 3."""
+        return older(self.version, CONTAINERD_CDI_DEFAULT)
+
+    @property
+    def drop_in(self) -> str:
+        """Text of its drop-in."""
+        default = ContainerdSchema.V2 if self.is_old else ContainerdSchema.V3
+        return drop_ins.containerd(
+            schema=self.config_version or default,
+            enable_cdi=self.is_old,
+            image_pull_progress_timeout_seconds=self.image_pull_progress_timeout_seconds,
+        )
+
 
 class _Kubernetes(Section):
-    version: Text = "1.34.2"
-    """Version of the API server; the Pod Security levels are pinned to it."""
-    distribution: Annotated[Distribution, checked(6)] = Distribution.K8S
+    version: Version = "1.34.2"
+    """Version of the API server; the Pod Security levels are pinned to it. Before 1.34 the drop-in of the
+    kubelets switches on KubeletPodResourcesGet, from which Kata learns which GPUs a pod was given."""
+    distribution: Distribution = Distribution.K8S
     """Who packaged it."""
     pod_cidr: Network = IPv4Network("10.244.0.0/16")
     """Addresses of pods. Closed to tenants beside their own; the fabric manager must not be in it."""
@@ -74,7 +90,9 @@ class _Kubernetes(Section):
     """Addresses of services. Closed to tenants beside what is theirs."""
     cluster_domain: DnsName = "cluster.local"
     """DNS domain of services."""
-    pod_security: PodSecurityLevel = PodSecurityLevel.RESTRICTED
+    pod_security: Annotated[PodSecurityLevel, AfterValidator(_isolates)] = (
+        PodSecurityLevel.RESTRICTED
+    )
     """Pod Security level that tenants' namespaces enforce: restricted or baseline."""
     kubelet: Kubelet = Field(default_factory=Kubelet)
     """Settings of the kubelets."""
@@ -103,7 +121,7 @@ class Rke2Kubernetes(Rke2Settings, _Kubernetes):
     """Where the cluster comes from."""
     version: Rke2Version
     """Release of RKE2. Another one upgrades the servers one at a time and then the agents; by one minor."""
-    distribution: Annotated[Distribution, checked(6)] = Distribution.RKE2
+    distribution: Distribution = Distribution.RKE2
     """Who packaged it."""
     pod_cidr: Network = rke2_config.POD_CIDR
     """Addresses of pods; each node takes a /24 of it. They never change."""

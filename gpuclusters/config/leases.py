@@ -27,7 +27,9 @@ class Knobs(Section):
 class GoldenFirmware(Section):
     """What a GPU must be like before the next tenant gets it; anything else is quarantined."""
 
-    versions: Mapping[Text, tuple[Text, ...]] = Field(default_factory=dict)
+    versions: Mapping[Text, Annotated[tuple[Text, ...], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     """Accepted versions by prefix of the item's id in the BMC's firmware inventory, for example
     `HGX_FW_GPU: ["96.00.A5.00.01"]`. Ids vary by BMC release, so prefixes are compared. Items of the GPU
     in question are those that end with its number; all others hold for the whole machine."""

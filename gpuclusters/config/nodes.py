@@ -15,7 +15,7 @@ from gpuclusters.config.base import (
     PemCertificate,
     Section,
     Text,
-    checked,
+    Version,
     https_url,
     refusal,
 )
@@ -116,16 +116,8 @@ class Node(Section):
         tuple[Annotated[Integer, Field(ge=0, le=1_048_576)], ...] | None
     ) = None
     """1-GiB huge pages that the machine reserves at boot, one number for each NUMA node."""
-    physical_address_bits: Annotated[
-        Annotated[Integer, Field(ge=32, le=64)] | None, checked(13)
-    ] = None
-    """Physical address bits that VMs see; 46 or more with host-phys-bits on current servers."""
-    mmio_high_gib: Annotated[Gib | None, checked(13)] = None
-    """Window for 64-bit BARs that the machine's BIOS opens ("MMIO High Size"), in GiB."""
-    kernel: Text | None = None
+    kernel: Version | None = None
     """Version of the machine's Linux kernel; before 6.12 mapping GPUs takes longer (a warning)."""
-    qemu: Annotated[Text | None, checked(13)] = None
-    """Version of QEMU that runs the VMs, if it is not Kata's own; before 9.2 it is slow (a warning)."""
     maintenance: Drain | None = None
     """Take the machine out of service: wait until its containers end, or evict them. Nothing new is placed on
     it; `up` ends when all its GPUs are free or in quarantine. Leave it out when the machine may serve."""

@@ -5,28 +5,38 @@ Everything here is pure. `plan` of a configuration that `stack.parse` accepted d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network, ip_network
+from typing import Any
+from urllib.parse import urlsplit
 
+from gpuclusters.boot.guest_profile import BootProfile, Guest
+from gpuclusters.boot.model import RebootPolicy, host_files, kernel_arguments
+from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.nodes import BY_LEASE, Node
-from gpuclusters.config.places import closed_to_tenants
-from gpuclusters.config.tenants import ContainerSize, Egress, NfsMount, Tenant
+from gpuclusters.config.preparation import PACKAGES
+from gpuclusters.config.tenants import ContainerSize, NfsMount, Tenant
 from gpuclusters.core import naming
+from gpuclusters.core.finding import Path
 from gpuclusters.domain.platforms import PRESETS, Preset
-from gpuclusters.domain.versions import KATA_RELEASES
+from gpuclusters.domain.preflight_expects import Expects, expects_of
+from gpuclusters.domain.versions import KATA_RELEASES, POD_RESOURCES_GET, older, parse_release
 from gpuclusters.fabric.table import (
-    BOARDS,
     Board,
     LayoutError,
-    MapSource,
     Partition,
     PartitionTable,
     plan_layout,
     table_for,
 )
+from gpuclusters.host import drop_ins
 from gpuclusters.kata import model as sizing
 from gpuclusters.maintenance.decide import Drain
+from gpuclusters.service_vm.model import LAB_IMAGE
 from gpuclusters.tenancy.model import (
     CPU_PER_GPU,
     DISK_GIB_PER_CONTAINER,
@@ -34,13 +44,31 @@ from gpuclusters.tenancy.model import (
     MEMORY_GIB_PER_GPU,
     Share,
     Size,
+    TenancySpec,
 )
-from gpuclusters.tenancy.ranges import joined
+from gpuclusters.tenancy.ranges import Range, joined, literal
+from gpuclusters.vfio.model import NVSWITCH_PCI_ID, VfioFunction, board_functions
+
+_MACHINE_MEMORY_GIB = 2048
+"""Of a machine whose memory is neither stated nor in its platform's preset."""
 
 
 @dataclass(frozen=True, slots=True)
+class MachinePreparation:
+    """What one machine must boot with, and what belongs to vfio-pci."""
+
+    kernel_arguments: tuple[str, ...]
+    files: Mapping[str, str]
+    functions: tuple[VfioFunction, ...]
+    huge_pages_1g: Mapping[int, int]
+    packages: Mapping[str, str | None]
+    may_reboot: bool
+    reboot_timeout_seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """One machine: where its GPUs are and how its board is cut."""
+    """One machine: where its GPUs are, how its board is cut, and what it must be."""
 
     name: str
     board: Board
@@ -53,33 +81,37 @@ class NodePlan:
     """Whether they are a declared cut, each GPU in exactly one, which stays active while nobody has it."""
     maintenance: Drain | None
     """What becomes of its containers while it is out of service; None when it serves."""
+    preparation: MachinePreparation
+    expects: Expects
+    service_vm: Mapping[str, Any]
+    """Inputs of its service VM beside the host and its PCI functions."""
+    adopt: bool
+    """Whether what is on it already is taken over."""
 
 
 @dataclass(frozen=True, slots=True)
 class TenantPlan:
-    """One tenant: where it lives, what it may hold, where it may connect to."""
+    """One tenant: what was written, and what follows from it."""
 
-    name: str
-    namespace: str
+    stated: Tenant
     share: Share
-    quota: Mapping[str, str]
-    """`hard` of its ResourceQuota."""
-    sizes: tuple[int, ...]
-    """How many GPUs one container may ask for."""
-    egress: Egress
-    images: tuple[str, ...]
-    """Registries, and paths at registries, that its images come from; empty for any public registry."""
-    registry_auth: tuple[str, ...]
-    """Registries that it has passwords for."""
-    nfs_cidrs: tuple[str, ...]
-    """File servers that its own VMs mount; those of the kubelet need no rule."""
+    tenancy: TenancySpec
+
+    @property
+    def name(self) -> str:
+        """Of the tenant."""
+        return self.stated.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaasPlan:
     """All of a cluster."""
 
     preset: Preset
+    boot: BootProfile
+    """Every timeout of its VMs."""
+    kubelet_drop_in: str
+    """Text of the drop-in of its kubelets."""
     nodes: tuple[NodePlan, ...]
     tenants: tuple[TenantPlan, ...]
     sizes: tuple[int, ...]
@@ -110,11 +142,6 @@ def preset(config: CaasConfig) -> Preset:
 def table(config: CaasConfig) -> PartitionTable:
     """The partitions that the cluster's boards offer."""
     return table_for(preset(config).baseboard, config.own_table)
-
-
-def module_map(config: CaasConfig) -> MapSource:
-    """Whether the machines' GPUs say in which module they sit, or the configuration is believed."""
-    return BOARDS[preset(config).baseboard].module_map
 
 
 def guest_driver(config: CaasConfig) -> str | None:
@@ -155,7 +182,7 @@ def partitions(config: CaasConfig, node: Node) -> tuple[Partition, ...]:
     return plan_layout(known, layout)
 
 
-def layout(config: CaasConfig, node: Node) -> tuple[int, ...] | None:
+def _layout(config: CaasConfig, node: Node) -> tuple[int, ...] | None:
     """The sizes into which a node's board is cut; None if numbers are stated, or leases alone decide."""
     if node.partitions is not None:
         return None
@@ -233,51 +260,222 @@ def share(config: CaasConfig, tenant: Tenant) -> Share:
     )
 
 
-def fabric_manager_host(config: CaasConfig) -> str:
-    """Where the fabric manager's API is, as seen from its machine."""
-    return str(config.service_vm.bind_address)
+def memory_gib(config: CaasConfig, node: Node) -> int | None:
+    """Of a machine; None where nobody says."""
+    return node.memory_gib or preset(config).memory_gib
+
+
+def service_vm_gib(config: CaasConfig) -> int:
+    """What the service VM takes of a machine's memory, in whole GiB."""
+    return -(-config.service_vm.memory_mib // sizing.GIB)
+
+
+def boot_profile(config: CaasConfig, **other: int | None) -> BootProfile:
+    """Every timeout of the cluster: derived where none is stated; `other` is in place of what is."""
+    stated = {
+        "cdi_timeout": config.kata.cdi_timeout_seconds,
+        "create_container_timeout": config.kata.create_container_timeout_seconds,
+        "dial_timeout": config.kata.dial_timeout_seconds,
+        "kubelet_request_timeout": config.kubernetes.kubelet.runtime_request_timeout_seconds,
+    }
+    return BootProfile.of(_largest_guest(config)).stated(**stated | other)
+
+
+def _largest_guest(config: CaasConfig) -> Guest:
+    """The VM that boots longest: the most GPUs of a board, the most memory of a tenant, the oldest kernel.
+
+    Not the most GPUs of the present cut: another cut would then restart every kubelet and install Kata anew.
+    """
+    gpus = max(table(config).sizes)
+    asked = [share(config, tenant).max_container.memory_gib for tenant in config.tenants]
+    machines = [memory_gib(config, node) or _MACHINE_MEMORY_GIB for node in config.nodes]
+    kernels = [parse_release(node.kernel) for node in config.nodes if node.kernel is not None]
+    return Guest(
+        gpus=gpus,
+        memory_gib=min(max(asked, default=gpus * MEMORY_GIB_PER_GPU), max(machines)),
+        huge_pages=config.kata.huge_pages,
+        # With `auto` a machine may turn out to have only the slower form.
+        iommufd=config.device_access.vfio is VfioBackend.IOMMUFD,
+        kernel=min((kernel for kernel in kernels if kernel is not None), default=None),
+    )
+
+
+def machine_addresses(config: CaasConfig) -> Iterator[tuple[Path, str]]:
+    """By key: addresses and names of machines, servers, and of what leads to the API server."""
+    listed = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
+    for number, machine in enumerate(listed):
+        yield ("hosts", "machines", number, "address"), machine.address
+    cluster = config.kubernetes
+    if not isinstance(cluster, Rke2Kubernetes):
+        return
+    for number, server in enumerate(cluster.servers):
+        if server.address is not None:
+            yield ("kubernetes", "servers", number, "address"), server.address
+    if cluster.registration_address is not None:
+        yield ("kubernetes", "registration-address"), cluster.registration_address
+
+
+def controller_addresses(config: CaasConfig) -> Iterator[tuple[Path, str]]:
+    """By key: addresses and names of management controllers."""
+    for number, node in enumerate(config.nodes):
+        if node.bmc is not None:
+            yield ("nodes", number, "bmc", "url"), urlsplit(node.bmc.url).hostname or ""
+
+
+def service_vm_network(config: CaasConfig) -> IPv4Network:
+    """The range that each machine shares with its service VM."""
+    network = config.service_vm.network
+    return IPv4Network(f"{network.host_address}/{network.prefix_length}", strict=False)
+
+
+def _closed_to_tenants(config: CaasConfig) -> Iterator[Range]:
+    """All that is known to be no tenant's business; a tenant's own pods are reached past these ranges.
+
+    Cilium applies ranges to what it does not manage: a pod's address has the pod's identity instead.
+    """
+    yield from config.network.node_cidrs
+    yield from config.network.bmc_cidrs
+    yield config.kubernetes.pod_cidr
+    yield config.kubernetes.service_cidr
+    yield service_vm_network(config)
+    for _, host in (*machine_addresses(config), *controller_addresses(config)):
+        address = literal(host)
+        if address is not None:
+            yield ip_network(address)
+
+
+def expects(config: CaasConfig, node: Node) -> Expects:
+    """What the preflight compares a machine with: its own words where it has some, else its platform's."""
+    return expects_of(
+        preset(config),
+        board(config, node),
+        memory_gib=node.memory_gib,
+        huge_pages_1g=node.hugepages_gib_per_numa_node or (),
+        vfio=config.device_access.vfio,
+        partitions=len(table(config).partitions),
+    )
+
+
+def _preparation(config: CaasConfig, node: Node) -> MachinePreparation:
+    said, known, its = config.preparation, preset(config), board(config, node)
+    functions = board_functions(
+        gpus=its.gpus,
+        gpu_pci_id=known.gpu_pci_id,
+        switches=its.switches,
+        switch_pci_id=known.switch_pci_id or NVSWITCH_PCI_ID,
+        extra_functions=its.extra_functions,
+        extra_pci_id=known.extra_pci_id,
+    )
+    pages = dict(enumerate(node.hugepages_gib_per_numa_node or ()))
+    return MachinePreparation(
+        kernel_arguments=kernel_arguments(
+            cpu=said.cpu,
+            huge_pages_1g_by_numa_node=pages,
+            early_claim=[f.pci_id for f in functions] if said.early_claim else (),
+            extra=said.extra_kernel_arguments,
+        ),
+        files=host_files(
+            disable_idle_d3=said.disable_idle_d3,
+            dma_entry_limit=said.dma_entry_limit,
+            inotify_instances=said.inotify_instances,
+            inotify_watches=said.inotify_watches,
+        ),
+        functions=functions,
+        huge_pages_1g=pages,
+        packages=dict.fromkeys(PACKAGES) | dict(said.package_versions),
+        may_reboot=said.reboot is RebootPolicy.ALLOW,
+        reboot_timeout_seconds=said.reboot_timeout_seconds,
+    )
+
+
+_FABRIC_MANAGER = {
+    "fabric_mode": "mode",
+    "fabric_mode_restart": "restart",
+    **{
+        key: key
+        for key in (
+            *("bind_address", "port", "internal_port", "state_file", "daemonize"),
+            *("stay_resident_on_failures", "access_link_failure_mode", "trunk_link_failure_mode"),
+            *("nvswitch_failure_mode", "partition_rail_policy"),
+        )
+    },
+}
+"""What the section says of the fabric manager, and what its configuration calls it."""
+
+
+def _service_vm(config: CaasConfig, node: Node) -> dict[str, Any]:
+    vm = config.service_vm
+    found = vm.model_dump(mode="json")
+    manager = {name: found.pop(key) for key, name in _FABRIC_MANAGER.items()}
+    if vm.partition_rail_policy is None:
+        del manager["partition_rail_policy"]
+    found["fabric_manager"] = {"version": config.versions.fabric_manager, **manager}
+    found["image"] = vm.image.model_dump(exclude_none=True) if vm.image else dict(LAB_IMAGE)
+    found["adopt"] = vm.adopt or node.name in config.adopt.machines
+    packages = found.pop("packages")
+    if packages is not None:
+        found["packages"] = {"source": packages.pop("repository"), **packages}
+    return found
+
+
+def _node(config: CaasConfig, node: Node) -> NodePlan:
+    return NodePlan(
+        name=node.name,
+        board=board(config, node),
+        partitions=partitions(config, node),
+        layout=_layout(config, node),
+        declared=config.partition_layout != BY_LEASE,
+        maintenance=node.maintenance,
+        preparation=_preparation(config, node),
+        expects=expects(config, node),
+        service_vm=_service_vm(config, node),
+        adopt=node.name in config.adopt.machines,
+    )
 
 
 def _tenant(config: CaasConfig, tenant: Tenant, offered: tuple[int, ...]) -> TenantPlan:
-    its = share(config, tenant)
-    nfs = tenant.nfs
-    return TenantPlan(
-        name=tenant.name,
-        namespace=namespace(config, tenant),
-        share=its,
-        quota=its.quota(config.device_access.resource_name, tenant.extra_quota),
-        sizes=tenant.sizes or tuple(size for size in offered if size <= tenant.gpus),
-        egress=tenant.egress,
-        images=tenant.images.allowed,
-        registry_auth=tenant.images.registry_auth,
-        nfs_cidrs=(
-            tuple(str(server) for server in nfs.servers)
-            if nfs and nfs.mounted_by is NfsMount.GUEST
-            else ()
-        ),
-    )
+    its, nfs = share(config, tenant), tenant.nfs
+    level = config.kubernetes.pod_security.value
+    # As Pod Security Admission writes versions: `v1.34` of `1.34.2`.
+    version = "v" + ".".join(config.kubernetes.version.removeprefix("v").split(".")[:2])
+    # What the kubelet mounts needs no rule.
+    mounts_itself = nfs is not None and nfs.mounted_by is NfsMount.GUEST
+    spec: Mapping[str, Any] = {
+        "tenant": tenant.name,
+        "namespace": namespace(config, tenant),
+        "gpus": tenant.gpus,
+        "gpu_resource": config.device_access.resource_name,
+        "sizes": tenant.sizes or tuple(size for size in offered if size <= tenant.gpus),
+        "pod_security": {"enforce": level, "audit": level, "warn": level, "version": version},
+        "quota": {"hard": its.quota(config.device_access.resource_name, tenant.extra_quota)},
+        "limits": its.limits(huge_pages=config.kata.huge_pages),
+        "egress": {
+            **tenant.egress.model_dump(),
+            "nfs_cidrs": tuple(map(str, nfs.servers)) if nfs and mounts_itself else (),
+        },
+        "runtime_classes": [config.kata.runtime_class],
+        "images": tenant.images.allowed,
+        "pull_secret": bool(tenant.images.registry_auth),
+    }
+    return TenantPlan(tenant, its, TenancySpec.model_validate(spec))
 
 
 def plan(config: CaasConfig) -> CaasPlan:
     """What the stack declares."""
-    nodes = tuple(
-        NodePlan(
-            node.name,
-            board(config, node),
-            partitions(config, node),
-            layout=layout(config, node),
-            declared=config.partition_layout != BY_LEASE,
-            maintenance=node.maintenance,
-        )
-        for node in config.nodes
-    )
+    boot = boot_profile(config)
+    nodes = tuple(_node(config, node) for node in config.nodes)
     offered = tuple(sorted({cut.size for node in nodes for cut in node.partitions}))
     return CaasPlan(
         preset=preset(config),
+        boot=boot,
+        kubelet_drop_in=drop_ins.kubelet(
+            runtime_request_timeout_seconds=boot.kubelet_request_timeout,
+            pod_resources_get=older(config.kubernetes.version, POD_RESOURCES_GET),
+        ),
         nodes=nodes,
         tenants=tuple(_tenant(config, tenant, offered) for tenant in config.tenants),
         sizes=offered,
-        fabric_manager_host=fabric_manager_host(config),
-        infrastructure_cidrs=joined(closed_to_tenants(config)),
-        storage_cidrs=tuple(sorted(str(cidr) for cidr in config.network.storage_cidrs)),
+        fabric_manager_host=str(config.service_vm.bind_address),
+        infrastructure_cidrs=joined(_closed_to_tenants(config)),
+        storage_cidrs=tuple(sorted(map(str, config.network.storage_cidrs))),
     )

@@ -9,7 +9,6 @@ from typing import Any
 import yaml
 
 from caas import settings
-from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.exposure import GatewayExposure, IngressExposure
 from gpuclusters.config.plan import CaasPlan, NodePlan
@@ -69,7 +68,7 @@ def settings_file(
                 for key, value in leases.deadlines.model_dump().items()
             }
         ),
-        start_deadline_seconds=boot_profile(config).pod_start_deadline,
+        start_deadline_seconds=plan.boot.pod_start_deadline,
         hosts=tuple(
             _host(config, plan, node, hosts[node.name], (cuts or {}).get(node.name))
             for node in plan.nodes

@@ -5,7 +5,6 @@ Every cluster type with RKE2 gets the same cluster: `shared` is what all of them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,12 +75,9 @@ def settings(
     *,
     registration_address: str,
     kube_proxy_replacement: bool,
-    socket_lb_host_namespace_only: bool,
-    dns_proxy: bool,
     ingress_controller: bool,
-    kubelet_drop_in: str | None,
-    containerd_drop_in: str | None,
-    kubelet_arguments: Sequence[str] = (),
+    kubelet_drop_in: str,
+    containerd_drop_in: str,
 ) -> rke2_config.Settings:
     """All that the hosts of a `caas` cluster agree on.
 
@@ -89,16 +85,10 @@ def settings(
         cluster: the section.
         registration_address: fixed address of the servers, resolved.
         kube_proxy_replacement: of Cilium.
-        socket_lb_host_namespace_only: of Cilium.
-        dns_proxy: of Cilium.
         ingress_controller: of Cilium.
         kubelet_drop_in: KubeletConfiguration beside RKE2's own.
         containerd_drop_in: configuration of containerd, version 3, beside RKE2's own.
-        kubelet_arguments: `kubelet-arg`, beside what the section asks for.
     """
-    gates = (
-        ["feature-gates=KubeletPodResourcesGet=true"] if cluster.kubelet.pod_resources_get else []
-    )
     return replace(
         shared(cluster, registration_address=registration_address),
         pod_cidr=cluster.pod_cidr,
@@ -106,11 +96,10 @@ def settings(
         cilium=cilium(
             cluster.cilium,
             kube_proxy_replacement=kube_proxy_replacement,
-            socket_lb_host_namespace_only=socket_lb_host_namespace_only,
-            dns_proxy=dns_proxy,
+            socket_lb_host_namespace_only=True,
+            dns_proxy=True,
             ingress_controller=ingress_controller,
         ),
-        kubelet_arguments=(*gates, *kubelet_arguments),
         kubelet_drop_in=kubelet_drop_in,
         containerd_drop_in=containerd_drop_in,
     )

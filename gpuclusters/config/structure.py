@@ -51,7 +51,8 @@ class Reading(Generic[M]):
         changed: dict[str, Any] = {}
         for name in rule.each:
             key = type(self.model).model_fields[name].alias or name
-            wrong = {path[1] for path in self.unread if path[0] == key and len(path) > 1}
+            below = [path[1] for path in self.unread if path[0] == key and len(path) > 1]
+            wrong = {at for at in below if isinstance(at, int)}
             if wrong:
                 items = getattr(self.model, name)
                 kept[key] = [number for number in range(len(items)) if number not in wrong]
@@ -74,22 +75,21 @@ def read(model: type[M], document: Mapping[str, Any]) -> Reading[M]:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
     located = [(_path(entry["loc"], document), entry) for entry in errors]
+    # A list whose items are wrong is as long as it was written.
+    above = {path[:depth] for path, _ in located for depth in range(len(path))}
+    located = [one for one in located if one[1]["type"] not in _LISTS or one[0] not in above]
     unknown = {
         path: suggestion(path, model, document)
         for path, entry in located
         if entry["type"] == "extra_forbidden"
     }
-    # A mistyped key leaves the right one missing: one mistake, said once. A list whose items are wrong is
-    # as long as it was written.
+    # A mistyped key leaves the right one missing: one mistake, said once.
     meant = {(*path[:-1], near) for path, near in unknown.items() if near}
-    parents = {path[:-1] for path, _ in located}
-    said = [
-        (path, entry)
+    flaws = tuple(
+        explain(path, entry, document, model)
         for path, entry in located
-        if not (entry["type"] == "missing" and path in meant)
-        and not (entry["type"] in _LISTS and path in parents)
-    ]
-    flaws = tuple(explain(path, entry, document, model) for path, entry in said)
+        if entry["type"] != "missing" or path not in meant
+    )
     unread = (*meant, *(path for path, _ in located if path not in unknown))
     return Reading(_partial(model, _pruned(document, unknown), unread), flaws, unread)
 

@@ -11,12 +11,14 @@ from pydantic import AfterValidator, Field
 
 from gpuclusters.config.base import (
     Count,
+    DnsLabel,
     Flag,
     Gib,
     Integer,
     Network,
     Section,
     Text,
+    matches,
     refusal,
 )
 from gpuclusters.config.storage import NfsVolume
@@ -40,6 +42,11 @@ def _fqdn(value: str) -> str:
                 "is not a host name",
                 "write a name without scheme, port or path: registry.example.com or *.example.com",
             )
+    if "*" in labels[-1] or (len(labels) > 1 and set("".join(labels[:-1])) == {"*"}):
+        raise refusal(
+            "stands for a whole top-level domain or more",
+            "write the names that are needed, or egress.internet: true",
+        )
     return value
 
 
@@ -81,7 +88,15 @@ class ContainerSize(Section):
     of the tenant's disk-gib for max-container, unless stated."""
 
 
+_NO_GLIBC = re.compile(r"(^|[/:_.-])(alpine|musl|distroless|busybox|chainguard|wolfi)([/:_.@*-]|$)")
+
+
 def _source(value: str) -> str:
+    if found := _NO_GLIBC.search(value):
+        raise refusal(
+            f"is an image of {found.group(2)}, in which NVIDIA's hooks cannot run",
+            "use an image with glibc and a shell, for example Ubuntu's or Debian's",
+        )
     if re.fullmatch(image.SOURCE, value):
         return value
     if "*" in value:
@@ -121,12 +136,22 @@ class Images(Section):
     by tenant. No other tenant pulls with it."""
 
 
+Quantity = Annotated[
+    Text,
+    matches(
+        r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?",
+        "is not a quantity",
+        'write for example "100"',
+    ),
+]
+
+
 class Tenant(Section):
     """One tenant: a namespace of its own, a quota, and policies that let nobody else in."""
 
-    name: Text
+    name: DnsLabel
     """Name of the tenant."""
-    namespace: Text | None = None
+    namespace: DnsLabel | None = None
     """Its namespace; by default tenant-namespace-prefix and the name."""
     gpus: Count
     """How many GPUs it may hold at once, over the whole cluster."""
@@ -147,7 +172,7 @@ class Tenant(Section):
     """What a container gets that states no limits."""
     max_container: ContainerSize | None = None
     """The most that one container may ask for; by default the quota less one VM's overhead."""
-    extra_quota: Mapping[Text, Text] = Field(default_factory=dict)
+    extra_quota: Mapping[Text, Quantity] = Field(default_factory=dict)
     """More entries of the ResourceQuota, for example `count/configmaps: "100"`."""
     egress: Egress = Field(default_factory=Egress)
     """Where its pods may connect to."""
@@ -155,3 +180,8 @@ class Tenant(Section):
     """Its file servers."""
     images: Images = Field(default_factory=Images)
     """Where its images come from."""
+
+    @property
+    def volumes(self) -> tuple[NfsVolume, ...]:
+        """Its folders on file servers that become claims."""
+        return self.nfs.volumes if self.nfs else ()

@@ -19,14 +19,9 @@ Release = tuple[int, ...]
 
 POD_RESOURCES_GET: Release = (1, 34)
 """Kubernetes from which the kubelet answers PodResources `Get` without a feature gate."""
-CONTAINERD_CDI_ALWAYS: Release = (2, 4)
-"""containerd from which `enable_cdi` no longer exists."""
 CONTAINERD_CDI_DEFAULT: Release = (2, 0)
 """containerd from which `enable_cdi` is on unless switched off."""
 CONTAINERD_EROFS: Release = (2, 2)
-CDI_ANNOTATIONS: Release = (0, 6, 0)
-"""CDI version from which specs and devices have annotations, and a class may have a dot."""
-CDI_RELEASES = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 KERNEL_MEASURED: Release = (6, 8)
 """Kernel of the published boots: 3 to 8 seconds for a GPU's memory. Older ones are taken for as slow as Linux
 5.15, which needs minutes for each GPU."""

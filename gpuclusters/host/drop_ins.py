@@ -29,18 +29,21 @@ class ContainerdSchema(StrEnum):
     V3 = "3"
 
 
-def kubelet(*, runtime_request_timeout_seconds: int) -> str:
+def kubelet(*, runtime_request_timeout_seconds: int, pod_resources_get: bool = False) -> str:
     """A KubeletConfiguration drop-in.
 
     Args:
         runtime_request_timeout_seconds: how long the kubelet waits for containerd. The default of two
             minutes is too short for a VM with eight GPUs, whose BARs are mapped page by page.
+        pod_resources_get: whether the kubelet needs a gate to tell Kata which GPUs a pod was given.
     """
+    gate = "featureGates:\n  KubeletPodResourcesGet: true\n" if pod_resources_get else ""
     return (
         f"{HEADER}"
         "apiVersion: kubelet.config.k8s.io/v1beta1\n"
         "kind: KubeletConfiguration\n"
         f"runtimeRequestTimeout: {runtime_request_timeout_seconds}s\n"
+        f"{gate}"
     )
 
 

@@ -12,6 +12,12 @@ def test_the_kubelet_waits_for_slow_virtual_machines() -> None:
     document = yaml.safe_load(kubelet(runtime_request_timeout_seconds=1200))
     assert document["kind"] == "KubeletConfiguration"
     assert document["runtimeRequestTimeout"] == "1200s"
+    assert "featureGates" not in document
+
+
+def test_an_old_kubelet_is_told_to_say_which_gpus_a_pod_was_given() -> None:
+    text = kubelet(runtime_request_timeout_seconds=1200, pod_resources_get=True)
+    assert yaml.safe_load(text)["featureGates"] == {"KubeletPodResourcesGet": True}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 
 from gpuclusters.core.naming import is_dns_label, is_reserved_namespace
 from gpuclusters.domain.versions import older, parse_release
-from gpuclusters.kata import model as sizing
 from gpuclusters.tenancy.model import Share, Size, quota_keys
 
 
@@ -36,14 +35,6 @@ def test_versions_are_compared_by_number_and_not_by_letter() -> None:
     assert not older("6.12.0", (6, 12))
     assert not older("10.0", (9, 2))
     assert not older("latest", (9, 2))
-
-
-def test_the_window_of_a_vm_is_an_eighth_of_its_address_space() -> None:
-    assert sizing.aperture_gib(46) == 8192
-    assert sizing.aperture_gib(40) == 128
-    assert sizing.aperture_gib(32) == 1
-    # Eight H100 do not fit into 1 TiB although their large BARs do: each has small ones too.
-    assert sizing.bars_gib(8, 128) > sizing.aperture_gib(43)
 
 
 @pytest.mark.parametrize(

@@ -1,100 +1,122 @@
-"""Row 1: every board is cut into partitions that its table has, each GPU in exactly one."""
+"""Rows 1 to 4: how boards are cut, and the VM with the NVSwitches and the fabric manager."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import NOTHING, finding, show
+from gpuclusters.config.fabric import ServiceVm, Versions
+from gpuclusters.config.fault import show
+from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.nodes import MIXED, Node
-from gpuclusters.config.plan import cut_sizes, preset, table
-from gpuclusters.config.rules.rule import rule
-from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.fabric.table import TABLES, LayoutError, PartitionTable, plan_layout
+from gpuclusters.config.plan import (
+    board,
+    cut_sizes,
+    guest_driver,
+    preset,
+    service_vm_network,
+    table,
+)
+from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.tenants import Tenant
+from gpuclusters.core.finding import Level, Path
+from gpuclusters.domain.platforms import SwitchAccess
+from gpuclusters.domain.rke2_matrix import branch_of
+from gpuclusters.domain.versions import KATA_RELEASES
+from gpuclusters.driver.packages import FABRIC_MANAGER, fabric_manager
+from gpuclusters.fabric.table import (
+    TABLES,
+    Board,
+    LayoutError,
+    PartitionTable,
+    plan_layout,
+    repeated,
+)
+from gpuclusters.tenancy.isolation import FABRIC_MANAGER_PORT
+from gpuclusters.tenancy.ranges import overlapping
+
+_SSH_PORT = 22
+_UBUNTUS = "ubuntu"
+"""Is in the version of every package that Ubuntu builds; those of NVIDIA end in -1."""
 
 
-def _layout(path: Path, known: PartitionTable, layout: tuple[int, ...]) -> Iterator[Finding]:
+def _words(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _layout(known: PartitionTable, layout: tuple[int, ...]) -> Iterator[Wrong]:
     try:
         plan_layout(known, layout)
     except LayoutError as error:
-        sizes = ", ".join(str(size) for size in known.sizes)
-        yield finding(
-            path,
+        yield Wrong(
+            "partition-layout",
             f"cannot be cut: {error}",
-            show(layout),
-            f"write sizes out of {sizes} that add up to 8, for example [4, 2, 1, 1]",
+            f"write sizes out of {_words(known.sizes)} that add up to 8, for example [4, 2, 1, 1]",
         )
 
 
 @rule(1, "caas.layout-impossible")
-def cluster_layout_is_on_offer(config: CaasConfig) -> Iterable[Finding]:
-    layout = config.partition_layout
-    if not isinstance(layout, str):
-        yield from _layout(("partition-layout",), table(config), layout)
+def cluster_layout_is_on_offer(config: CaasConfig) -> Iterable[Wrong]:
+    if not isinstance(config.partition_layout, str):
+        yield from _layout(table(config), config.partition_layout)
 
 
-@rule(1, "caas.node-layout-impossible", each=["nodes"])
-def node_layouts_are_on_offer(config: CaasConfig) -> Iterable[Finding]:
-    for position, node in enumerate(config.nodes):
-        if node.partition_layout is not None:
-            path: Path = ("nodes", position, "partition-layout")
-            yield from _layout(path, table(config), node.partition_layout)
+@rule(1, "caas.node-layout-impossible", "nodes")
+def node_layouts_are_on_offer(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    if node.partition_layout is not None:
+        yield from _layout(table(config), node.partition_layout)
 
 
-@rule(1, "caas.layout-stated-twice", each=["nodes"])
-def layouts_are_stated_once(config: CaasConfig) -> Iterable[Finding]:
+@rule(1, "caas.layout-stated-twice", "nodes")
+def layouts_are_stated_once(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     mixed = config.partition_layout == MIXED
-    for position, node in enumerate(config.nodes):
-        path: Path = ("nodes", position, "partition-layout")
-        own = node.partition_layout is not None or node.partitions is not None
-        if mixed and not own:
-            yield finding(
-                path,
-                "is missing while the cluster's partition-layout is mixed",
-                NOTHING,
-                "write the node's sizes, for example [4, 2, 1, 1]",
-            )
-        if not mixed and own:
-            key = "partition-layout" if node.partition_layout is not None else "partitions"
-            yield finding(
-                ("nodes", position, key),
-                "is stated although the cluster's partition-layout holds for every node",
-                show(node.partition_layout or node.partitions or ()),
-                "write partition-layout: mixed for the cluster, or remove it here",
-            )
-        if node.partition_layout is not None and node.partitions is not None:
-            yield finding(
-                ("nodes", position, "partitions"),
-                "is stated beside partition-layout",
-                show(node.partitions),
-                "keep one of the two",
-            )
+    own = [
+        key
+        for key, value in (
+            ("partition-layout", node.partition_layout),
+            ("partitions", node.partitions),
+        )
+        if value is not None
+    ]
+    if mixed and not own:
+        yield Wrong(
+            "partition-layout",
+            "is missing while the cluster's partition-layout is mixed",
+            "write the node's sizes, for example [4, 2, 1, 1]",
+        )
+    if own and not mixed:
+        yield Wrong(
+            own[0],
+            "is stated although the cluster's partition-layout holds for every node",
+            "write partition-layout: mixed for the cluster, or remove it here",
+        )
+    if len(own) > 1:
+        yield Wrong("partitions", "is stated beside partition-layout", "keep one of the two")
 
 
-@rule(1, "caas.partition-unknown", each=["nodes"])
-def partition_numbers_are_in_the_table(config: CaasConfig) -> Iterable[Finding]:
+@rule(1, "caas.partition-unknown", "nodes")
+def partition_numbers_are_in_the_table(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     known = table(config)
     numbers = [partition.id for partition in known.partitions]
-    for position, node in enumerate(config.nodes):
-        for entry, number in enumerate(node.partitions or ()):
-            if number in numbers:
-                continue
-            others = [
-                board.value
-                for board, other in TABLES.items()
-                if board is not known.baseboard and number in [cut.id for cut in other.partitions]
-            ]
-            hint = f" (it is one of {', '.join(others)})" if others else ""
-            yield finding(
-                ("nodes", position, "partitions", entry),
-                f"is not the number of a partition of {known.baseboard}{hint}",
-                show(number),
-                f"write numbers from {min(numbers)} to {max(numbers)}",
-            )
+    for entry, number in enumerate(node.partitions or ()):
+        if number in numbers:
+            continue
+        others = [
+            board.value
+            for board, other in TABLES.items()
+            if board is not known.baseboard and number in [cut.id for cut in other.partitions]
+        ]
+        hint = f" (it is one of {_words(others)})" if others else ""
+        yield Wrong(
+            ("partitions", entry),
+            f"is not the number of a partition of {known.baseboard}{hint}",
+            f"write numbers from {min(numbers)} to {max(numbers)}",
+        )
 
 
 @rule(1, "caas.table-already-known")
-def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Finding]:
+def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Wrong]:
     stated = config.own_table
     known = TABLES.get(preset(config).baseboard)
     if stated is None or known is None:
@@ -102,12 +124,12 @@ def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Finding]:
     if {n: tuple(sorted(m)) for n, m in stated.items()} != {
         p.id: p.modules for p in known.partitions
     }:
-        yield finding(
-            ("partition-table",),
+        yield Wrong(
+            "partition-table",
             f"is not the table of {known.baseboard}: a table of your own is what "
             "SHARED_PARTITION_DEFINITION_FILE gives the fabric manager, and this version does not install it",
-            f"{len(stated)} partitions",
             "leave the key out",
+            f"{len(stated)} partitions",
         )
 
 
@@ -119,75 +141,344 @@ def _modules(known: PartitionTable, node: Node) -> Iterator[tuple[int, int]]:
             yield entry, module
 
 
-@rule(1, "caas.partitions-overlap", each=["nodes"])
-def partitions_do_not_overlap(config: CaasConfig) -> Iterable[Finding]:
-    known = table(config)
-    for position, node in enumerate(config.nodes):
-        owner: dict[int, int] = {}
-        clashes: dict[tuple[int, int], list[int]] = {}
-        for entry, module in _modules(known, node):
-            if module in owner:
-                clashes.setdefault((owner[module], entry), []).append(module)
-            else:
-                owner[module] = entry
-        for (first, entry), modules in clashes.items():
-            chosen = node.partitions or ()
-            yield finding(
-                ("nodes", position, "partitions", entry),
-                f"shares GPU modules {', '.join(map(str, modules))} with partition {chosen[first]}",
-                show(chosen[entry]),
-                "choose partitions that have no GPU in common",
-            )
+@rule(1, "caas.partitions-overlap", "nodes")
+def partitions_do_not_overlap(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    owner: dict[int, int] = {}
+    clashes: dict[tuple[int, int], list[int]] = {}
+    for entry, module in _modules(table(config), node):
+        first = owner.setdefault(module, entry)
+        if first != entry:
+            clashes.setdefault((first, entry), []).append(module)
+    for (first, entry), modules in clashes.items():
+        other = (node.partitions or ())[first]
+        yield Wrong(
+            ("partitions", entry),
+            f"shares GPU modules {_words(modules)} with partition {other}",
+            "choose partitions that have no GPU in common",
+        )
 
 
-@rule(1, "caas.gpu-in-no-partition", each=["nodes"])
-def partitions_leave_no_gpu_out(config: CaasConfig) -> Iterable[Finding]:
+@rule(1, "caas.gpu-in-no-partition", "nodes")
+def partitions_leave_no_gpu_out(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     known = table(config)
     numbers = {partition.id for partition in known.partitions}
-    for position, node in enumerate(config.nodes):
-        if node.partitions is None or not numbers.issuperset(node.partitions):
-            continue
-        covered = {module for _, module in _modules(known, node)}
-        left = [module for module in range(1, max(known.sizes) + 1) if module not in covered]
-        if left:
-            yield finding(
-                ("nodes", position, "partitions"),
-                f"leaves GPU modules {', '.join(map(str, left))} in no partition",
-                show(node.partitions),
-                "add partitions that hold them",
-            )
+    if node.partitions is None or not numbers.issuperset(node.partitions):
+        return
+    covered = {module for _, module in _modules(known, node)}
+    left = [module for module in range(1, max(known.sizes) + 1) if module not in covered]
+    if left:
+        yield Wrong(
+            "partitions",
+            f"leaves GPU modules {_words(left)} in no partition",
+            "add partitions that hold them",
+        )
 
 
-@rule(1, "caas.size-of-no-partition", each=["tenants"])
-def tenant_sizes_are_partition_sizes(config: CaasConfig) -> Iterable[Finding]:
+@rule(1, "caas.size-of-no-partition", "tenants")
+def tenant_sizes_are_partition_sizes(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     known = table(config)
-    for position, tenant in enumerate(config.tenants):
-        for entry, size in enumerate(tenant.sizes or ()):
-            if size not in known.sizes:
-                yield finding(
-                    ("tenants", position, "sizes", entry),
-                    f"is not the size of a partition of {known.baseboard}",
-                    show(size),
-                    f"write sizes out of {', '.join(map(str, known.sizes))}",
-                )
-
-
-@rule(1, "caas.no-partition-for-tenant", each=["tenants"], level=Level.WARN)
-def tenants_can_use_what_is_cut(config: CaasConfig) -> Iterable[Finding]:
-    cut = cut_sizes(config)
-    offered = ", ".join(map(str, cut))
-    for position, tenant in enumerate(config.tenants):
-        if cut and tenant.gpus < cut[0]:
-            yield finding(
-                ("tenants", position, "gpus"),
-                f"is less than the smallest partition, of {cut[0]} GPUs: the tenant can run nothing",
-                show(tenant.gpus),
-                f"write {cut[0]} or more, or cut a board into smaller partitions",
+    for entry, size in enumerate(tenant.sizes or ()):
+        if size not in known.sizes:
+            yield Wrong(
+                ("sizes", entry),
+                f"is not the size of a partition of {known.baseboard}",
+                f"write sizes out of {_words(known.sizes)}",
             )
-        elif cut and tenant.sizes and not set(tenant.sizes) & set(cut):
-            yield finding(
-                ("tenants", position, "sizes"),
-                f"are sizes into which no board is cut; they are cut into {offered}",
-                show(tenant.sizes),
-                "change sizes or a layout",
+
+
+@rule(1, "caas.no-partition-for-tenant", "tenants", level=Level.WARN)
+def tenants_can_use_what_is_cut(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    cut = cut_sizes(config)
+    if cut and tenant.gpus < cut[0]:
+        yield Wrong(
+            "gpus",
+            f"is less than the smallest partition, of {cut[0]} GPUs: the tenant can run nothing",
+            f"write {cut[0]} or more, or cut a board into smaller partitions",
+        )
+    elif cut and tenant.sizes and not set(tenant.sizes) & set(cut):
+        yield Wrong(
+            "sizes",
+            f"are sizes into which no board is cut; they are cut into {_words(cut)}",
+            "change sizes or a layout",
+        )
+
+
+@rule(2, "caas.fabric-manager-version", "versions")
+def fabric_manager_is_of_the_guest_drivers_version(
+    config: CaasConfig, versions: Versions
+) -> Iterable[Wrong]:
+    driver = guest_driver(config)
+    if driver is not None and versions.fabric_manager != driver:
+        yield Wrong(
+            "fabric-manager",
+            f"differs from the guest's GPU driver, which is {driver}",
+            f"write {driver}, and install exactly that one in the service VM",
+        )
+
+
+@rule(2, "caas.guest-driver-version", "versions")
+def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions) -> Iterable[Wrong]:
+    custom = config.kata.guest_image is GuestImage.CUSTOM
+    release = None if custom else KATA_RELEASES.get(versions.kata)
+    if release is None:
+        if versions.guest_driver is None:
+            why = "your own guest image" if custom else f"Kata {versions.kata}"
+            yield Wrong(
+                "guest-driver",
+                f"is missing, and which driver {why} holds is not known",
+                "write the version of the NVIDIA driver in the guest image",
+            )
+    elif versions.guest_driver not in (None, release.guest_driver):
+        yield Wrong(
+            "guest-driver",
+            f"is not in the guest image of Kata {versions.kata}, which has {release.guest_driver}",
+            f"write {release.guest_driver}, or set kata.guest-image: custom and build an image",
+        )
+
+
+@rule(2, "caas.service-vm-packages", "service_vm")
+def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+    if vm.packages is None:
+        return
+    path: Path = ("packages", "packages")
+    version = config.versions.fabric_manager
+    stated = vm.packages.packages
+    managers = [name for name in stated if name.startswith(FABRIC_MANAGER)]
+    branch = branch_of(version)
+    of_nvidia = fabric_manager(branch, of_ubuntu=False)
+    if not managers:
+        yield Wrong(
+            path,
+            f"has no package {FABRIC_MANAGER}",
+            f'write it with its exact version: {of_nvidia}: "{version}-1" from NVIDIA\'s repository',
+            show(sorted(stated)),
+        )
+    for name, its in stated.items():
+        if not its[0].isdigit() or "*" in its:
+            yield Wrong(
+                (*path, name),
+                "is not an exact version",
+                "write the version as `apt-cache madison` prints it",
+            )
+        elif name in managers and its.partition("-")[0] != version:
+            yield Wrong(
+                (*path, name),
+                f"is not versions.fabric-manager ({version})",
+                f"write {version}-1, or the other version there",
+            )
+        elif name == fabric_manager(branch, of_ubuntu=True) != of_nvidia and _UBUNTUS not in its:
+            yield Wrong(
+                (*path, name),
+                "is virtual in NVIDIA's repository from branch 590 on, and does not install at a version",
+                f'write {of_nvidia}: "{its}"',
+            )
+
+
+@rule(3, "caas.fabric-state-lost", "service_vm")
+def state_survives_a_restart(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+    if vm.state_file is None and vm.fabric_mode_restart:
+        yield Wrong(
+            "state-file",
+            "is missing while fabric-mode-restart is true",
+            "write a path on a disk of the service VM: /var/lib/nvidia-fabricmanager/state",
+        )
+
+
+@rule(3, "caas.fabric-manager-exposed", "service_vm")
+def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+    address, cluster = vm.bind_address, config.kubernetes
+    odd = address.is_multicast or address.is_link_local or address.is_reserved
+    for wrong, found in (
+        ("listens on every network, tenants' among them", address.is_unspecified),
+        ("can be reached from inside the service VM only", address.is_loopback),
+        ("is not an address that a VM listens on", odd and not address.is_unspecified),
+        (
+            f"is in kubernetes.pod-cidr ({cluster.pod_cidr}), where tenants are",
+            address in cluster.pod_cidr,
+        ),
+        (
+            f"is in kubernetes.service-cidr ({cluster.service_cidr}), where tenants are",
+            address in cluster.service_cidr,
+        ),
+    ):
+        if found:
+            remedy = (
+                "write the service VM's address on the network that it shares with its host alone"
+            )
+            yield Wrong("bind-address", wrong, remedy)
+
+
+@rule(3, "caas.service-vm-port", "service_vm")
+def ports_do_not_clash(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+    if vm.port != FABRIC_MANAGER_PORT:
+        yield Wrong(
+            "port",
+            "is a port that fmpm, which has no option for it, never connects to",
+            f"write {FABRIC_MANAGER_PORT}, or leave it out",
+        )
+    for port, whose in ((vm.port, "the API"), (_SSH_PORT, "the service VM's SSH server")):
+        if vm.internal_port == port:
+            yield Wrong(
+                "internal-port",
+                f"is also the port of {whose}",
+                "write another, or leave it out for 16000",
+            )
+
+
+@rule(3, "caas.service-vm-address", "service_vm")
+def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+    network, address = service_vm_network(config), vm.bind_address
+    if address == vm.network.host_address:
+        yield Wrong(
+            "bind-address",
+            "is the machine's own address on that network",
+            f"write another address of {network}",
+        )
+    elif address in (network.network_address, network.broadcast_address):
+        yield Wrong(
+            "bind-address",
+            f"names the whole of {network}, not one machine on it",
+            "write an address between the first and the last",
+        )
+    elif address not in network and not (
+        address.is_unspecified or address.is_loopback or address.is_multicast
+    ):
+        yield Wrong(
+            "bind-address",
+            f"is not in service-vm.network ({network}), where its machine is",
+            "write an address of that range, or set network.host-address to the machine's",
+        )
+
+
+@rule(3, "caas.service-vm-network-overlap", "service_vm")
+def the_network_of_the_service_vm_is_nobody_elses(
+    config: CaasConfig, _vm: ServiceVm
+) -> Iterable[Wrong]:
+    network = service_vm_network(config)
+    for key, ranges in (
+        ("kubernetes.pod-cidr", [config.kubernetes.pod_cidr]),
+        ("kubernetes.service-cidr", [config.kubernetes.service_cidr]),
+        ("network.node-cidrs", config.network.node_cidrs),
+        ("network.bmc-cidrs", config.network.bmc_cidrs),
+        ("network.storage-cidrs", config.network.storage_cidrs),
+    ):
+        for other in overlapping(network, ranges):
+            yield Wrong(
+                "network.host-address",
+                f"makes {network}, which overlaps {key} ({other})",
+                "write an address of a range that nothing else uses, and bind-address in it",
+            )
+
+
+@rule(4, "caas.service-vm-image", "service_vm")
+def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+    if vm.image is None:
+        if isinstance(config.hosts, ExistingHosts):
+            yield Wrong(
+                "image",
+                "is missing: nothing says what the service VM boots",
+                "write {path: FILE, sha256: CHECKSUM} or {url: ADDRESS, sha256: CHECKSUM} of an image "
+                "with UEFI and cloud-init, as docs/service-vm.md describes",
+            )
+    elif (vm.image.path is None) == (vm.image.url is None):
+        yield Wrong(
+            "image",
+            "needs either path or url, and only one of them",
+            "write where the image comes from once",
+            "neither" if vm.image.path is None else "both",
+        )
+
+
+@rule(4, "caas.gpu-address-missing", "nodes")
+def all_gpus_have_addresses(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    known = board(config, node).gpus
+    missing = [module for module in range(1, 9) if module not in known]
+    if missing and node.gpus is None:
+        yield Wrong(
+            "gpus",
+            f"is missing, and the preset of {config.platform} knows no PCI addresses",
+            'write the address of each module: {"1": "0000:1b:00.0", …}',
+        )
+    elif missing:
+        yield Wrong(
+            "gpus",
+            f"has no address for modules {_words(missing)}",
+            "write all eight, as `nvidia_gpu_tools.py --query-module-name` reports them",
+            f"modules {_words(sorted(known))}" if known else "an empty mapping",
+        )
+
+
+@rule(4, "caas.switches-incomplete", "nodes")
+def the_service_vm_has_all_switches(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    known, its = preset(config), board(config, node)
+    count = known.fabric_functions
+    if known.switch_access is SwitchAccess.CONNECTX_BRIDGE:
+        yield from _bridges(its, count, config.platform)
+    elif len(its.switches) != count:
+        yield Wrong(
+            "switches",
+            f"are not the {count} NVSwitches of {known.baseboard}",
+            f"write the PCI addresses of all {count} (10de:22a3): without one "
+            "of them the fabric manager does not start",
+        )
+
+
+def _bridges(its: Board, count: int, platform: str) -> Iterator[Wrong]:
+    if its.switches:
+        yield Wrong(
+            "switches",
+            f"cannot be passed through: on {platform} the NVSwitches have no PCI function",
+            "remove it, and write the ConnectX-7 functions that manage them as extra-functions; "
+            "the service VM runs nvlsm before the fabric manager",
+        )
+    if len(its.extra_functions) != count:
+        yield Wrong(
+            "extra-functions",
+            f"are not the {count} ConnectX-7 functions that manage the NVSwitches",
+            f"write the PCI addresses of the {count} functions whose VPD says SW_MNG",
+        )
+
+
+@rule(4, "caas.iommu-group-incomplete", "nodes")
+def the_service_vm_has_the_whole_group(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    known = preset(config)
+    if len(board(config, node).extra_functions) < len(known.extra_functions):
+        yield Wrong(
+            "extra-functions",
+            f"lacks the function {known.extra_pci_id} that shares the switches' IOMMU group",
+            f"write its PCI address, usually {_words(known.extra_functions)}, or leave the key out",
+        )
+
+
+@rule(4, "caas.pci-function-twice", "nodes")
+def no_function_has_two_owners(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    its = board(config, node)
+    gpus: dict[str, int] = {}
+    for module, address in sorted(its.gpus.items()):
+        if gpus.setdefault(address, module) != module:
+            yield Wrong(
+                ("gpus", str(module)),
+                f"is also the address of module {gpus[address]}",
+                "write the address of this module's GPU",
+                show(address),
+            )
+    for key, addresses in (("switches", its.switches), ("extra-functions", its.extra_functions)):
+        for address in repeated(addresses):
+            yield Wrong(key, "lists a function twice", "list it once", show(address))
+        for address in dict.fromkeys(addresses):
+            if address in gpus:
+                yield Wrong(
+                    key,
+                    f"holds the address of GPU module {gpus[address]}: the service VM and a "
+                    "tenant cannot have the same function",
+                    "write the address of the switch or bridge",
+                    show(address),
+                )
+    for address in dict.fromkeys(its.switches):
+        if address in its.extra_functions:
+            yield Wrong(
+                "extra-functions",
+                "holds a function that is also under switches",
+                "list it once",
+                show(address),
             )

@@ -1,192 +1,318 @@
-"""Row 13: the machines have the memory, the address space and the software that their VMs need."""
+"""Rows 5 to 8 and 13: VMs have the time, the memory and the software that they need, and one owner of each.
+
+Timeouts that the configuration does not state are derived and fit each other; see `boot.guest_profile`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from gpuclusters.boot.command_line import key_of
+from gpuclusters.boot.guest_profile import GUEST_BASE_MIB
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import finding, show
+from gpuclusters.config.charts import LabChart
+from gpuclusters.config.fault import show
+from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.kata import DeviceAccess, Kata, Snapshotter
 from gpuclusters.config.nodes import Node
-from gpuclusters.config.plan import most_guests, overhead_gib, partitions, preset
-from gpuclusters.config.rules.rule import rule
-from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain.versions import (
-    KERNEL_HUGE_FAULTS,
-    QEMU_ALIGNED_BARS,
-    older,
-    parse_release,
+from gpuclusters.config.plan import (
+    boot_profile,
+    memory_gib,
+    most_guests,
+    overhead_gib,
+    partitions,
+    preset,
+    service_vm_gib,
+    share,
 )
+from gpuclusters.config.preparation import Preparation
+from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.tenants import Tenant
+from gpuclusters.core.finding import Level
+from gpuclusters.domain.versions import CONTAINERD_EROFS, KERNEL_HUGE_FAULTS, older
 from gpuclusters.fabric.table import LayoutError
-from gpuclusters.kata.model import GIB, aperture_gib, bars_gib, guests_mib
+from gpuclusters.host.drop_ins import ContainerdSchema
+from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata.model import GIB, guests_mib
+
+_SHOWN = 8
+_SET_ELSEWHERE = {
+    "amd_iommu": "preparation.cpu",
+    "intel_iommu": "preparation.cpu",
+    "iommu": "preparation.cpu",
+    "default_hugepagesz": "nodes[].hugepages-gib-per-numa-node",
+    "hugepages": "nodes[].hugepages-gib-per-numa-node",
+    "hugepagesz": "nodes[].hugepages-gib-per-numa-node",
+    "module_blacklist": "the list of drivers that would take a GPU",
+    "vfio_pci.ids": "preparation.early-claim",
+}
+"""By kernel argument: what sets it."""
 
 
-def _memory_gib(config: CaasConfig, node: Node) -> int | None:
-    return node.memory_gib if node.memory_gib is not None else preset(config).memory_gib
+@rule(5, "caas.kubelet-timeout")
+def kubelet_outwaits_kata(config: CaasConfig) -> Iterable[Wrong]:
+    stated = config.kubernetes.kubelet.runtime_request_timeout_seconds
+    least = boot_profile(config).problems().get("kubelet_request_timeout")
+    if stated is not None and least is not None:
+        yield Wrong(
+            "kubernetes.kubelet.runtime-request-timeout-seconds",
+            f"is less than Kata's create_container_timeout, which is {least}: the kubelet gives up "
+            "while the VM boots",
+            f"write {least} or more, or leave it out",
+        )
 
 
-def _memory_path(position: int) -> Path:
-    return ("nodes", position, "memory-gib")
+@rule(5, "caas.kata-timeout", "kata")
+def kata_outwaits_its_guest(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+    profile = boot_profile(config)
+    least = profile.problems().get("create_container_timeout")
+    if kata.create_container_timeout_seconds is not None and least is not None:
+        yield Wrong(
+            "create-container-timeout-seconds",
+            f"is less than the boot takes, about {profile.estimate.total} seconds, or than "
+            f"agent.cdi_timeout and a minute, {profile.cdi_timeout} + 60",
+            f"write {least} or more, or leave it out",
+        )
 
 
-def _sizes(config: CaasConfig, node: Node) -> tuple[int, ...]:
-    """Partition sizes of the node; empty if its layout is wrong, which other rules say."""
+@rule(5, "caas.guest-driver-timeout", "kata")
+def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+    profile = boot_profile(config)
+    if kata.cdi_timeout_seconds is not None and "cdi_timeout" in profile.problems():
+        yield Wrong(
+            "cdi-timeout-seconds",
+            f"is too low for {profile.guest.gpus} GPUs in one VM, whose driver takes about "
+            f"{profile.estimate.guest} seconds when all goes well",
+            f"leave it out, which means {boot_profile(config, cdi_timeout=None).cdi_timeout}",
+        )
+
+
+@rule(5, "caas.guest-boot-timeout", "kata")
+def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+    profile = boot_profile(config)
+    if kata.dial_timeout_seconds is not None and "dial_timeout" in profile.problems():
+        guest = profile.guest
+        yield Wrong(
+            "dial-timeout-seconds",
+            f"is too low for a VM with {guest.gpus} GPUs and {guest.memory_gib} GiB, which boots for "
+            f"about {profile.estimate.total} seconds",
+            f"leave it out, which means {boot_profile(config, dial_timeout=None).dial_timeout}",
+        )
+
+
+@rule(6, "caas.feature-discovery-twice", "kata", level=Level.WARN)
+def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+    if config.gpu_operator and kata.node_feature_discovery:
+        yield Wrong(
+            "node-feature-discovery",
+            "is on, and the GPU Operator brings its own unless its nfd.enabled is false",
+            "write false, or switch the other off",
+        )
+
+
+@rule(6, "caas.chart-value-unknown", "kata")
+def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+    for unknown in kata_chart.unknown_keys(kata.values):
+        near = unknown.nearest
+        known = ", ".join(unknown.known[:_SHOWN]) + (", …" if len(unknown.known) > _SHOWN else "")
+        yield Wrong(
+            ("values", *unknown.path),
+            f"is not a value that the chart kata-deploy {kata_chart.VERSION} reads",
+            f"did you mean {near}?" if near else f"remove it; the keys here are {known}",
+            f"the key {show(unknown.path[-1])}",
+        )
+
+
+@rule(6, "caas.chart-value-twice", "kata")
+def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+    for key in kata.values:
+        if key in kata_chart.OWNED:
+            yield Wrong(
+                ("values", key),
+                "is set by this program",
+                f"remove it; {kata_chart.OWNED[key]}",
+                f"the key {show(key)}",
+            )
+
+
+@rule(6, "caas.lab-chart")
+def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Wrong]:
+    for path, chart in (
+        ("kata.chart.source", config.kata.chart),
+        ("storage.csi-driver-chart.source", config.storage.csi_driver_chart),
+    ):
+        if isinstance(chart, LabChart) and isinstance(config.hosts, ExistingHosts):
+            yield Wrong(
+                path,
+                "is the lab's stand-in, which installs nothing, while hosts are not the lab's",
+                "write registry, or file with a path",
+            )
+
+
+@rule(7, "caas.containerd-config-version")
+def containerd_reads_its_drop_in(config: CaasConfig) -> Iterable[Wrong]:
+    containerd = config.kubernetes.containerd
+    if containerd.is_old and containerd.config_version is ContainerdSchema.V3:
+        yield Wrong(
+            "kubernetes.containerd.config-version",
+            f"is unknown to containerd {containerd.version}, which would ignore the drop-in",
+            'write "2", or leave it out',
+        )
+
+
+@rule(7, "caas.snapshotter-missing")
+def containerd_has_the_snapshotter(config: CaasConfig) -> Iterable[Wrong]:
+    version = config.kubernetes.containerd.version
+    if config.kata.snapshotter is Snapshotter.EROFS and older(version, CONTAINERD_EROFS):
+        yield Wrong(
+            "kata.snapshotter",
+            f"needs containerd 2.2, while kubernetes.containerd.version is {version}",
+            "write overlayfs or nydus, or upgrade containerd",
+        )
+
+
+@rule(7, "caas.confidential-image-pull", "kata")
+def confidential_guests_pull_their_images(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+    if kata.shim.confidential and kata.snapshotter is Snapshotter.OVERLAYFS:
+        yield Wrong(
+            "snapshotter",
+            f"unpacks images on the machine, and {kata.shim} is confidential: its guest pulls them itself",
+            "remove it for nydus, as Kata's chart has it, or write erofs",
+        )
+
+
+@rule(8, "caas.cdi-kind", "device_access")
+def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> Iterable[Wrong]:
+    name = access.resource_name
+    if access.cdi_kind != name:
+        yield Wrong(
+            "cdi-kind",
+            f"differs from resource-name, which is {name}: Kata would look for {name}=1 and find nothing",
+            f"write {name}, or leave both out",
+        )
+
+
+def _sizes(config: CaasConfig, node: Node, *, crowded: bool = False) -> tuple[int, ...]:
+    """Partition sizes of the node, `crowded` with as many VMs as it can carry; none of a wrong layout."""
     try:
+        if crowded:
+            return most_guests(config, node)
         return tuple(partition.size for partition in partitions(config, node))
     except LayoutError:
         return ()
 
 
-def _most_guests(config: CaasConfig, node: Node) -> tuple[int, ...]:
-    """As `_sizes`, while the node carries as many VMs as it can."""
-    try:
-        return most_guests(config, node)
-    except LayoutError:
-        return ()
-
-
-@rule(13, "caas.machine-memory", each=["nodes"])
-def guests_fit_into_the_machine(config: CaasConfig) -> Iterable[Finding]:
-    largest = max((tenant.default_container.memory_gib for tenant in config.tenants), default=0)
-    if not largest:
-        return
-    for position, node in enumerate(config.nodes):
-        memory = _memory_gib(config, node)
-        cuts = _most_guests(config, node)
-        if memory is None or not cuts:
-            continue
-        guests = guests_mib(cuts, largest * GIB, config.kata.overhead.memory_mib)
-        needed = -(-(guests + config.service_vm.memory_mib) // GIB)
-        if needed > memory:
-            yield finding(
-                _memory_path(position),
-                f"is less than {len(cuts)} VMs of {largest} GiB with "
-                f"{config.kata.overhead.memory_mib} MiB overhead each and the service VM need, "
-                f"{needed} GiB",
-                show(memory),
-                "cut the board into fewer partitions, or lower the tenants' "
-                "default-container.memory-gib",
-            )
-
-
-@rule(13, "caas.largest-container", each=["tenants"])
-def largest_guest_fits_somewhere(config: CaasConfig) -> Iterable[Finding]:
-    memories = [_memory_gib(config, node) for node in config.nodes]
-    known = [memory for memory in memories if memory is not None]
-    if not known or len(known) < len(memories):
-        return
-    room = max(known) - overhead_gib(config) - -(-config.service_vm.memory_mib // GIB)
-    for position, tenant in enumerate(config.tenants):
-        if tenant.max_container and tenant.max_container.memory_gib > room:
-            yield finding(
-                ("tenants", position, "max-container", "memory-gib"),
-                f"fits into no machine: the largest has {max(known)} GiB, of which VMs' overhead "
-                f"and the service VM leave {max(room, 0)}",
-                show(tenant.max_container.memory_gib),
-                f"write {max(room, 1)} or less",
-            )
-
-
-@rule(13, "caas.huge-pages-too-many", each=["nodes"])
-def huge_pages_fit(config: CaasConfig) -> Iterable[Finding]:
-    numa_nodes = preset(config).numa_nodes
-    for position, node in enumerate(config.nodes):
-        pages = node.hugepages_gib_per_numa_node
-        if pages is None:
-            continue
-        yield from _huge_page_shape(
-            ("nodes", position, "hugepages-gib-per-numa-node"), pages, numa_nodes
+@rule(13, "caas.vm-overhead", "kata")
+def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+    least = boot_profile(config).memory_overhead_mib
+    if kata.overhead.memory_mib < least:
+        yield Wrong(
+            "overhead.memory-mib",
+            f"is less than a VM takes beside its containers, {least} MiB: the kernel would end it",
+            f"write {least} or more, or leave it out",
         )
-        memory = _memory_gib(config, node)
-        if memory is None:
-            continue
-        room = memory - -(-config.service_vm.memory_mib // GIB)
-        if sum(pages) > room:
-            yield finding(
-                ("nodes", position, "hugepages-gib-per-numa-node"),
-                f"reserves {sum(pages)} GiB, more than the {max(room, 0)} GiB that the service VM "
-                f"leaves of the machine's {memory}",
-                show(pages),
-                "reserve less",
-            )
 
 
-def _huge_page_shape(path: Path, pages: tuple[int, ...], numa_nodes: int) -> Iterator[Finding]:
+@rule(13, "caas.machine-memory", "nodes")
+def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    largest = max((tenant.default_container.memory_gib for tenant in config.tenants), default=0)
+    memory, overhead = memory_gib(config, node), config.kata.overhead.memory_mib
+    cuts = _sizes(config, node, crowded=True)
+    if memory is None or not largest or not cuts:
+        return
+    guests = guests_mib(cuts, largest * GIB, overhead)
+    needed = -(-(guests + config.service_vm.memory_mib) // GIB)
+    if needed > memory:
+        yield Wrong(
+            "memory-gib",
+            f"is less than {len(cuts)} VMs of {largest} GiB with {overhead} MiB overhead each and the "
+            f"service VM need, {needed} GiB",
+            "cut the board into fewer partitions, or lower the tenants' default-container.memory-gib",
+            show(memory),
+        )
+
+
+@rule(13, "caas.largest-container", "tenants")
+def largest_guest_fits_somewhere(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    known = [memory_gib(config, node) or 0 for node in config.nodes]
+    if not tenant.max_container or not all(known):
+        return
+    room = max(known) - overhead_gib(config) - service_vm_gib(config)
+    if tenant.max_container.memory_gib > room:
+        yield Wrong(
+            "max-container.memory-gib",
+            f"fits into no machine: the largest has {max(known)} GiB, of which VMs' overhead "
+            f"and the service VM leave {max(room, 0)}",
+            f"write {max(room, 1)} or less",
+        )
+
+
+@rule(13, "caas.huge-pages-too-many", "nodes")
+def huge_pages_fit(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    pages, numa_nodes = node.hugepages_gib_per_numa_node, preset(config).numa_nodes
+    if pages is None:
+        return
     if len(pages) != numa_nodes:
-        yield finding(
-            path,
+        yield Wrong(
+            "hugepages-gib-per-numa-node",
             f"has {len(pages)} numbers for {numa_nodes} NUMA nodes",
-            show(pages),
             f"write {numa_nodes} numbers, one for each",
         )
     elif len(set(pages)) > 1:
-        yield finding(
-            path,
+        yield Wrong(
+            "hugepages-gib-per-numa-node",
             "differs between NUMA nodes, so that a VM's memory cannot be spread like its GPUs",
-            show(pages),
             "write the same number for each",
+        )
+    memory = memory_gib(config, node)
+    if memory is None:
+        return
+    room = memory - service_vm_gib(config)
+    if sum(pages) > room:
+        yield Wrong(
+            "hugepages-gib-per-numa-node",
+            f"reserves {sum(pages)} GiB, more than the {max(room, 0)} GiB that the service VM "
+            f"leaves of the machine's {memory}",
+            "reserve less",
         )
 
 
-@rule(13, "caas.guest-address-space", each=["nodes"])
-def guests_can_address_their_gpus(config: CaasConfig) -> Iterable[Finding]:
-    bar = preset(config).gpu_bar_gib
-    for position, node in enumerate(config.nodes):
-        bits = node.physical_address_bits
-        largest = max(_sizes(config, node), default=0)
-        if bits is None or not largest:
-            continue
-        needed = bars_gib(largest, bar)
-        if aperture_gib(bits) < needed:
-            yield finding(
-                ("nodes", position, "physical-address-bits"),
-                f"give a window of {aperture_gib(bits)} GiB, while the BARs of {largest} GPUs take "
-                f"{needed}",
-                show(bits),
-                "start VMs with host-phys-bits, or cut the board into smaller partitions",
-            )
+@rule(13, "caas.huge-pages-missing", "nodes")
+def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    if not config.kata.huge_pages:
+        return
+    sizes = [share(config, tenant).default_container.memory_gib for tenant in config.tenants]
+    needed = max(sizes, default=0) + GUEST_BASE_MIB // GIB
+    pages = list(node.hugepages_gib_per_numa_node or ())
+    if sum(pages) < needed:
+        yield Wrong(
+            "hugepages-gib-per-numa-node",
+            f"reserves {sum(pages)} GiB, while kata.huge-pages is on and a VM of default size takes "
+            f"{needed}",
+            "reserve what the machine's VMs take together, for example [512, 512], or set "
+            "kata.huge-pages: false",
+        )
 
 
-@rule(13, "caas.machine-address-space", each=["nodes"])
-def machines_can_address_their_gpus(config: CaasConfig) -> Iterable[Finding]:
-    needed = bars_gib(8, preset(config).gpu_bar_gib)
-    for position, node in enumerate(config.nodes):
-        if node.mmio_high_gib is not None and node.mmio_high_gib < needed:
-            yield finding(
-                ("nodes", position, "mmio-high-gib"),
-                f"is less than the BARs of eight GPUs take, {needed} GiB",
-                show(node.mmio_high_gib),
-                'raise "MMIO High Size" in the BIOS, with "Above 4G Decoding" on',
-            )
+@rule(13, "caas.slow-gpu-mapping", "nodes", level=Level.WARN)
+def several_gpus_start_fast(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+    gpus = max(_sizes(config, node), default=0)
+    if gpus > 1 and node.kernel is not None and older(node.kernel, KERNEL_HUGE_FAULTS):
+        yield Wrong(
+            "kernel",
+            f"maps the memory of {gpus} GPUs in small pages: seconds for each, minutes before Linux 6.8",
+            f"upgrade to {'.'.join(map(str, KERNEL_HUGE_FAULTS))} or newer",
+        )
 
 
-@rule(13, "caas.machine-version-not-pinned", each=["nodes"])
-def machine_versions_are_versions(config: CaasConfig) -> Iterable[Finding]:
-    for position, node in enumerate(config.nodes):
-        for key, value in (("kernel", node.kernel), ("qemu", node.qemu)):
-            if value is not None and parse_release(value) is None:
-                yield finding(
-                    ("nodes", position, key),
-                    "is not a version",
-                    show(value),
-                    "write its numbers in quotes, for example 6.17.0 or 11.0.1",
-                )
-
-
-@rule(13, "caas.slow-gpu-mapping", each=["nodes"], level=Level.WARN)
-def several_gpus_start_fast(config: CaasConfig) -> Iterable[Finding]:
-    for position, node in enumerate(config.nodes):
-        gpus = max(_sizes(config, node), default=0)
-        if gpus < 2:
-            continue
-        for key, value, least in (
-            ("kernel", node.kernel, KERNEL_HUGE_FAULTS),
-            ("qemu", node.qemu, QEMU_ALIGNED_BARS),
-        ):
-            if value is not None and older(value, least):
-                yield finding(
-                    ("nodes", position, key),
-                    f"maps the memory of {gpus} GPUs in small pages: seconds for each, "
-                    "minutes before Linux 6.8",
-                    show(value),
-                    f"upgrade to {'.'.join(map(str, least))} or newer",
-                )
+@rule(13, "caas.kernel-argument-twice", "preparation")
+def extra_arguments_are_not_set_elsewhere(
+    _config: CaasConfig, preparation: Preparation
+) -> Iterable[Wrong]:
+    names = [key_of(argument) for argument in preparation.extra_kernel_arguments]
+    for position, name in enumerate(names):
+        path = ("extra-kernel-arguments", position)
+        if name in _SET_ELSEWHERE:
+            yield Wrong(path, f"is set already, from {_SET_ELSEWHERE[name]}", "remove it here")
+        elif name in names[:position]:
+            yield Wrong(path, "has the name of another argument before it", "keep one of both")

@@ -1,17 +1,53 @@
-"""What a rule is: a pure function over a section, and the code of the fault that it finds."""
+"""What a rule is: a pure function over a section or a part of it, and the code of the fault that it finds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
+from gpuclusters.config.base import Section
+from gpuclusters.config.fault import finding, show
+from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.core.codes import listed
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, Level, Path
 
-Check = Callable[[Any], Iterable[Finding]]
-"""From the section of the cluster type that the rule belongs to."""
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What is wrong with one key. What was written there is read from the section itself."""
+
+    path: str | Path
+    """Below what the rule is about; `network.bridge` is a path too."""
+    problem: str
+    remedy: str
+    got: str = ""
+    """What was written, where the value itself does not show it."""
+
+    def at(self, section: Any, prefix: Path) -> Finding:
+        """With the whole path and the value that stands there."""
+        below = tuple(self.path.split(".")) if isinstance(self.path, str) else self.path
+        path = (*prefix, *below)
+        return finding(
+            path, self.problem, self.got or show(_value(section, path), path), self.remedy
+        )
+
+
+def _value(section: Any, path: Path) -> Any:
+    current = section
+    for part in path:
+        if isinstance(current, Section):
+            current = getattr(current, str(part).replace("-", "_"))
+        elif isinstance(current, Mapping):
+            current = current.get(part)
+        else:
+            current = current[part] if current is not None else None
+    return current
+
+
+Check = Callable[..., Iterable[Wrong | Finding]]
+"""From the section of the cluster type, and from the part of it that the rule is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +59,10 @@ class Rule:
     code: str
     """Of the fault; `core/codes` says what it means."""
     find: Check
+    of: str
+    """Field that it is about: each item of a list, or the value itself if there is one."""
+    kind: type
+    """What the value must be for the rule to be asked."""
     each: tuple[str, ...]
     """Lists whose items it looks at one by one: what is wrong with one says nothing about the others."""
     level: Level
@@ -39,17 +79,37 @@ class Rule:
 
     def check(self, section: Any) -> Iterator[Finding]:
         """What is wrong by this rule."""
-        for found in self.find(section):
-            yield replace(found, code=self.code, level=self.level)
+        for prefix, parts in self._about(section):
+            for one in self.find(section, *parts):
+                found = one.at(section, prefix) if isinstance(one, Wrong) else one
+                yield replace(found, code=self.code, level=self.level)
+
+    def _about(self, section: Any) -> Iterator[tuple[Path, tuple[Any, ...]]]:
+        if not self.of:
+            yield (), ()
+            return
+        key = self.of.replace("_", "-")
+        value = getattr(section, self.of)
+        if isinstance(value, tuple):
+            for position, item in enumerate(value):
+                yield (key, position), (item,)
+        elif value is not None and isinstance(value, self.kind):
+            yield (key,), (value,)
 
 
 def rule(
-    row: int, code: str, *, each: Iterable[str] = (), level: Level = Level.BLOCK
+    row: int,
+    code: str,
+    of: str = "",
+    *,
+    kind: type = object,
+    each: Iterable[str] = (),
+    level: Level = Level.BLOCK,
 ) -> Callable[[Check], Rule]:
-    """Make a rule of a function. `each` are field names of the section's model."""
+    """Make a rule of a function. `of` and `each` are field names of the section's model."""
 
     def make(find: Check) -> Rule:
-        return Rule(row, code, find, tuple(each), level)
+        return Rule(row, code, find, of, kind, (*each, of) if of else tuple(each), level)
 
     return make
 
@@ -58,3 +118,27 @@ def of(*modules: ModuleType) -> tuple[Rule, ...]:
     """The rules of modules, each once, as they stand there."""
     found = [one for module in modules for one in vars(module).values() if isinstance(one, Rule)]
     return tuple(dict.fromkeys(found))
+
+
+def repeats(values: Sequence[object]) -> Iterator[tuple[int, int]]:
+    """Positions of values that were there before, with the position of the first."""
+    first: dict[object, int] = {}
+    for position, value in enumerate(values):
+        if first.setdefault(value, position) != position:
+            yield position, first[value]
+
+
+def listed_twice(hosts: object) -> Iterator[Finding]:
+    """Names and addresses that stand for two machines; of hosts that are not listed there are none."""
+    if not isinstance(hosts, ExistingHosts):
+        return
+    names = [machine.name for machine in hosts.machines]
+    addresses = [f"{machine.address}:{machine.port}" for machine in hosts.machines]
+    for key, values in (("name", names), ("address", addresses)):
+        for position, first in repeats(values):
+            yield finding(
+                ("hosts", "machines", position, key),
+                f"is also that of machines[{first}]",
+                show(values[position]),
+                "write the one of this machine",
+            )

@@ -1,274 +1,283 @@
-"""Rows 9 and 11: tenants' names, and what they may hold."""
+"""Rows 9, 11 and 12: tenants' names, what they may hold, and what they run and mount."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fault import finding, show
+from gpuclusters.config.fault import show
+from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.plan import namespace, overhead_cpu, overhead_gib, share
-from gpuclusters.config.rules.cluster import repeats
-from gpuclusters.config.rules.rule import rule
-from gpuclusters.config.tenants import Tenant
+from gpuclusters.config.rules.rule import Wrong, repeats, rule
+from gpuclusters.config.tenants import NfsMount, Tenant
 from gpuclusters.core import naming
-from gpuclusters.core.finding import Finding, Level, Path
+from gpuclusters.core.finding import Level, Path
 from gpuclusters.tenancy.model import quota_keys
 
 _GPUS_PER_NODE = 8
-_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
-
-
-@rule(9, "caas.tenant-name", each=["tenants"])
-def tenant_names_are_labels(config: CaasConfig) -> Iterable[Finding]:
-    for position, tenant in enumerate(config.tenants):
-        if not naming.is_dns_label(tenant.name):
-            yield finding(
-                ("tenants", position, "name"),
-                "is not a name that Kubernetes accepts",
-                show(tenant.name),
-                "write at most 63 lower-case letters, digits and '-', with a letter or digit at "
-                "both ends",
-            )
 
 
 @rule(9, "caas.tenant-twice", each=["tenants"])
-def tenant_names_differ(config: CaasConfig) -> Iterable[Finding]:
+def tenant_names_differ(config: CaasConfig) -> Iterable[Wrong]:
     for position, first in repeats([tenant.name for tenant in config.tenants]):
-        yield finding(
+        yield Wrong(
             ("tenants", position, "name"),
             f"is also the name of tenants[{first}]",
-            show(config.tenants[position].name),
             "give every tenant a name of its own",
         )
 
 
-def _namespace_path(position: int, tenant: Tenant) -> Path:
-    return ("tenants", position, "name" if tenant.namespace is None else "namespace")
+def _named(tenant: Tenant) -> str:
+    """The key that a tenant's namespace comes from."""
+    return "name" if tenant.namespace is None else "namespace"
 
 
 @rule(9, "caas.namespace-invalid", each=["tenants"])
-def namespaces_are_valid(config: CaasConfig) -> Iterable[Finding]:
+def namespaces_are_valid(config: CaasConfig) -> Iterable[Wrong]:
     for position, tenant in enumerate(config.tenants):
-        if tenant.namespace is None and not naming.is_dns_label(tenant.name):
-            continue  # said of the name already
         name = namespace(config, tenant)
         if naming.is_dns_label(name):
             continue
-        path = _namespace_path(position, tenant)
-        if tenant.namespace is not None:
-            yield finding(
-                path,
-                "is not a namespace that Kubernetes accepts",
-                show(name),
-                "write at most 63 lower-case letters, digits and '-', with a letter or digit at "
-                "both ends",
-            )
-        elif len(name) > naming.LABEL_LENGTH:
-            yield finding(
-                path,
+        if len(name) > naming.LABEL_LENGTH:
+            yield Wrong(
+                ("tenants", position, _named(tenant)),
                 f"gives a namespace of {len(name)} characters, of which Kubernetes accepts "
                 f"{naming.LABEL_LENGTH}",
-                show(name),
                 "shorten the name or tenant-namespace-prefix, or state a namespace",
+                show(name),
             )
         else:
-            yield finding(
-                ("tenant-namespace-prefix",),
+            yield Wrong(
+                "tenant-namespace-prefix",
                 f"gives {tenant.name} a namespace that Kubernetes does not accept",
-                show(name),
                 "begin it with a letter or digit, and use lower-case letters, digits and '-'",
-            )
-
-
-@rule(9, "caas.namespace-taken", each=["tenants"])
-def namespaces_are_free(config: CaasConfig) -> Iterable[Finding]:
-    for position, tenant in enumerate(config.tenants):
-        name = namespace(config, tenant)
-        if naming.is_reserved_namespace(name) or name in config.programs.accounts.namespaces:
-            yield finding(
-                _namespace_path(position, tenant),
-                "gives the tenant a namespace that belongs to the cluster",
                 show(name),
-                "choose another, for example one that begins with tenant-",
             )
+
+
+@rule(9, "caas.namespace-taken", "tenants")
+def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    name = namespace(config, tenant)
+    if naming.is_reserved_namespace(name) or name in config.programs.accounts.namespaces:
+        yield Wrong(
+            _named(tenant),
+            "gives the tenant a namespace that belongs to the cluster",
+            "choose another, for example one that begins with tenant-",
+            show(name),
+        )
 
 
 @rule(9, "caas.programs-namespace")
-def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Finding]:
+def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Wrong]:
     prefix = config.tenant_namespace_prefix
-    taken = [
-        name for name in config.programs.accounts.namespaces if prefix and name.startswith(prefix)
-    ]
-    if taken:
-        yield finding(
-            ("programs", "namespace"),
+    if prefix and any(name.startswith(prefix) for name in config.programs.accounts.namespaces):
+        yield Wrong(
+            "programs.namespace",
             f"begins with tenant-namespace-prefix ({prefix}), like the namespaces of tenants",
-            show(config.programs.namespace),
             "leave it out, or write one that begins otherwise",
         )
 
 
 @rule(9, "caas.namespace-shared", each=["tenants"])
-def namespaces_differ(config: CaasConfig) -> Iterable[Finding]:
+def namespaces_differ(config: CaasConfig) -> Iterable[Wrong]:
     names = [namespace(config, tenant) for tenant in config.tenants]
     for position, first in repeats(names):
         if config.tenants[position].name == config.tenants[first].name:
             continue  # said of the names already
-        yield finding(
-            _namespace_path(position, config.tenants[position]),
+        yield Wrong(
+            ("tenants", position, _named(config.tenants[position])),
             f"gives the tenant the namespace of tenants[{first}]",
-            show(names[position]),
             "give every tenant a namespace of its own",
+            show(names[position]),
         )
 
 
-@rule(11, "caas.quota-not-enforced", each=["tenants"])
-def quota_entries_are_enforced(config: CaasConfig) -> Iterable[Finding]:
+@rule(11, "caas.quota-not-enforced", "tenants")
+def quota_entries_are_enforced(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     ours = quota_keys(config.device_access.resource_name)
-    for position, tenant in enumerate(config.tenants):
-        for key, value in tenant.extra_quota.items():
-            path: Path = ("tenants", position, "extra-quota", key)
-            yield from _quota_key(path, key, ours)
-            if not _QUANTITY.fullmatch(value):
-                yield finding(
-                    path, "is not a quantity", show(value, path), 'write for example "100"'
-                )
-
-
-def _quota_key(path: Path, key: str, ours: frozenset[str]) -> Iterator[Finding]:
-    bare = key.removeprefix("limits.")
-    if key in ours:
-        yield finding(
-            path,
-            "is set from the tenant's gpus, cpu, memory-gib, disk-gib, storage-gib and nfs.volumes",
-            f"the key {show(key)}",
-            "remove it, and change those",
-        )
-    elif "/" in bare and not bare.startswith(("requests.", "count/")) and _is_extended(bare):
-        yield finding(
-            path,
-            "is accepted by Kubernetes and never enforced: extended resources count under "
-            "requests. only",
-            f"the key {show(key)}",
-            f"write requests.{bare}",
-        )
+    for key in tenant.extra_quota:
+        bare = key.removeprefix("limits.")
+        if key in ours:
+            yield Wrong(
+                ("extra-quota", key),
+                "is set from the tenant's gpus, cpu, memory-gib, disk-gib, storage-gib and nfs.volumes",
+                "remove it, and change those",
+                f"the key {show(key)}",
+            )
+        elif "/" in bare and not bare.startswith(("requests.", "count/")) and _is_extended(bare):
+            yield Wrong(
+                ("extra-quota", key),
+                "is accepted by Kubernetes and never enforced: extended resources count under "
+                "requests. only",
+                f"write requests.{bare}",
+                f"the key {show(key)}",
+            )
 
 
 def _is_extended(key: str) -> bool:
     return ".storageclass.storage.k8s.io/" not in key and ".deviceclass.resource.k8s.io/" not in key
 
 
-@rule(11, "caas.quota-too-small", each=["tenants"])
-def quota_holds_one_pod(config: CaasConfig) -> Iterable[Finding]:
-    for position, tenant in enumerate(config.tenants):
-        its = share(config, tenant)
-        memory = its.default_container.memory_gib + overhead_gib(config)
-        cpu = its.default_container.cpu + overhead_cpu(config)
-        if its.total.memory_gib < memory:
-            yield finding(
-                ("tenants", position, "memory-gib"),
-                f"is less than one default container and its VM's overhead, {memory} GiB",
-                show(its.total.memory_gib),
-                f"write {memory} or more, or a smaller default-container.memory-gib",
-            )
-        if its.total.disk_gib < its.default_container.disk_gib:
-            yield finding(
-                ("tenants", position, "disk-gib"),
-                f"is less than one default container, {its.default_container.disk_gib} GiB",
-                show(its.total.disk_gib),
-                f"write {its.default_container.disk_gib} or more, or a smaller default-container.disk-gib",
-            )
-        if its.total.cpu < cpu:
-            yield finding(
-                ("tenants", position, "cpu"),
-                f"is less than one default container and its VM's overhead, {cpu} cores",
-                show(its.total.cpu),
-                f"write {cpu} or more, or a smaller default-container.cpu",
+def _overheads(config: CaasConfig) -> Mapping[str, tuple[str, int]]:
+    """By field of a size: its unit, and what a VM takes of it beside its containers."""
+    return {
+        "memory_gib": ("GiB", overhead_gib(config)),
+        "disk_gib": ("GiB", 0),
+        "cpu": ("cores", overhead_cpu(config)),
+    }
+
+
+@rule(11, "caas.quota-too-small", "tenants")
+def quota_holds_one_pod(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    its = share(config, tenant)
+    for name, (unit, overhead) in _overheads(config).items():
+        key, beside = name.replace("_", "-"), " and its VM's overhead" if overhead else ""
+        quota, least = getattr(its.total, name), getattr(its.default_container, name) + overhead
+        if quota < least:
+            yield Wrong(
+                key,
+                f"is less than one default container{beside}, {least} {unit}",
+                f"write {least} or more, or a smaller default-container.{key}",
+                show(quota),
             )
 
 
-@rule(11, "caas.container-size", each=["tenants"])
-def container_sizes_are_in_order(config: CaasConfig) -> Iterable[Finding]:
-    for position, tenant in enumerate(config.tenants):
-        if tenant.max_container is None:
-            continue
-        its = share(config, tenant)
-        for key, default, most, total, overhead in (
-            (
-                "memory-gib",
-                its.default_container.memory_gib,
-                its.max_container.memory_gib,
-                its.total.memory_gib,
-                overhead_gib(config),
-            ),
-            (
-                "disk-gib",
-                its.default_container.disk_gib,
-                its.max_container.disk_gib,
-                its.total.disk_gib,
-                0,
-            ),
-            (
-                "cpu",
-                its.default_container.cpu,
-                its.max_container.cpu,
-                its.total.cpu,
-                overhead_cpu(config),
-            ),
-        ):
-            if most < default:
-                yield finding(
-                    ("tenants", position, "max-container", key),
-                    f"is less than default-container.{key}, which is {default}",
-                    show(most),
-                    f"write {default} or more",
-                )
-            if most + overhead > total:
-                does = f"and the VM's overhead of {overhead} do" if overhead else "does"
-                yield finding(
-                    ("tenants", position, "max-container", key),
-                    f"{does} not fit into the quota of {total}",
-                    show(most),
-                    f"write {max(total - overhead, 1)} or less, or raise the tenant's {key}",
-                )
+@rule(11, "caas.container-size", "tenants")
+def container_sizes_are_in_order(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    if tenant.max_container is None:
+        return
+    its = share(config, tenant)
+    for name, (_, overhead) in _overheads(config).items():
+        key = name.replace("_", "-")
+        default, most, total = (
+            getattr(size, name) for size in (its.default_container, its.max_container, its.total)
+        )
+        path: Path = ("max-container", key)
+        if most < default:
+            wrong = f"is less than default-container.{key}, which is {default}"
+            yield Wrong(path, wrong, f"write {default} or more", show(most))
+        if most + overhead > total:
+            does = f"and the VM's overhead of {overhead} do" if overhead else "does"
+            yield Wrong(
+                path,
+                f"{does} not fit into the quota of {total}",
+                f"write {max(total - overhead, 1)} or less, or raise the tenant's {key}",
+                show(most),
+            )
 
 
-@rule(11, "caas.gpus-above-cluster", each=["tenants"])
-def gpu_quota_exists(config: CaasConfig) -> Iterable[Finding]:
+@rule(11, "caas.gpus-above-cluster", "tenants")
+def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     total = len(config.nodes) * _GPUS_PER_NODE
-    for position, tenant in enumerate(config.tenants):
-        if total and tenant.gpus > total:
-            yield finding(
-                ("tenants", position, "gpus"),
-                f"is more than the cluster has, {total} on {len(config.nodes)} nodes",
-                show(tenant.gpus),
-                f"write {total} or less, or add nodes",
+    if tenant.gpus > total:
+        yield Wrong(
+            "gpus",
+            f"is more than the cluster has, {total} on {len(config.nodes)} nodes",
+            f"write {total} or less, or add nodes",
+        )
+
+
+@rule(11, "caas.size-above-quota", "tenants")
+def sizes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    for entry, size in enumerate(tenant.sizes or ()):
+        if size > tenant.gpus:
+            yield Wrong(
+                ("sizes", entry),
+                f"is more than the tenant's gpus, which is {tenant.gpus}",
+                "remove it, or raise gpus",
             )
-
-
-@rule(11, "caas.size-above-quota", each=["tenants"])
-def sizes_fit_the_quota(config: CaasConfig) -> Iterable[Finding]:
-    for position, tenant in enumerate(config.tenants):
-        for entry, size in enumerate(tenant.sizes or ()):
-            if size > tenant.gpus:
-                yield finding(
-                    ("tenants", position, "sizes", entry),
-                    f"is more than the tenant's gpus, which is {tenant.gpus}",
-                    show(size),
-                    "remove it, or raise gpus",
-                )
 
 
 @rule(11, "caas.gpus-overpromised", level=Level.WARN)
-def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Finding]:
+def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Wrong]:
     total = len(config.nodes) * _GPUS_PER_NODE
     promised = sum(tenant.gpus for tenant in config.tenants)
-    single = any(tenant.gpus > total for tenant in config.tenants)
-    if total and promised > total and not single:
-        yield finding(
-            ("tenants",),
+    if promised > total and all(tenant.gpus <= total for tenant in config.tenants):
+        yield Wrong(
+            "tenants",
             f"are promised more GPUs than the cluster has, {total}",
-            f"{promised} in all",
             "lower quotas or add nodes, unless they may wait for each other",
+            f"{promised} in all",
         )
+
+
+@rule(11, "caas.volumes-above-quota", "tenants")
+def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    total = sum(volume.size_gib for volume in tenant.volumes)
+    if total > tenant.storage_gib:
+        yield Wrong(
+            "storage-gib",
+            f"is less than the tenant's nfs.volumes ask for, {total} GiB: the last claims are refused",
+            f"write {total} or more, or make the volumes smaller",
+        )
+
+
+@rule(12, "caas.volume-mounted-by-guest", "tenants")
+def volumes_are_mounted_on_the_machine(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    if tenant.nfs and tenant.nfs.volumes and tenant.nfs.mounted_by is NfsMount.GUEST:
+        yield Wrong(
+            "nfs.volumes",
+            "are volumes of the kubelet, while mounted-by is guest",
+            "set mounted-by: kubelet, or remove them: a guest mounts what nfs.servers lets it reach",
+            show([volume.name for volume in tenant.nfs.volumes]),
+        )
+
+
+@rule(12, "caas.volume-server", "tenants")
+def volumes_are_on_the_tenants_servers(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    for entry, volume in enumerate(tenant.volumes):
+        servers = tenant.nfs.servers if tenant.nfs else ()
+        if not any(volume.server in network for network in servers):
+            yield Wrong(
+                ("nfs", "volumes", entry, "server"),
+                "is none of the tenant's nfs.servers",
+                "write an address within nfs.servers, or add its range there",
+            )
+
+
+@rule(12, "caas.volume-twice", "tenants")
+def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    names = Counter(volume.name for volume in tenant.volumes)
+    for entry, volume in enumerate(tenant.volumes):
+        if names[volume.name] > 1:
+            yield Wrong(
+                ("nfs", "volumes", entry, "name"),
+                "is the name of another volume of the tenant too",
+                "give each its own name",
+            )
+
+
+@rule(12, "caas.mounted-files-copied", "tenants")
+def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    shim = config.kata.shim
+    if tenant.nfs and tenant.nfs.mounted_by is NfsMount.KUBELET and not shim.shares_files:
+        yield Wrong(
+            "nfs.mounted-by",
+            f"does not work with {shim.value}, which copies files into the VM once",
+            "write guest, or set kata.shim: qemu-nvidia-gpu",
+        )
+
+
+@rule(12, "caas.any-registry", "tenants", level=Level.WARN)
+def images_come_from_listed_registries(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    if not tenant.images.allowed and not isinstance(config.hosts, LabHosts):
+        yield Wrong(
+            "images.allowed",
+            "is empty, so the tenant chooses which host the machines contact, and its name may lead to "
+            "any address that they reach",
+            "list its registries: [nvcr.io/nvidia, registry.example.com/acme]",
+        )
+
+
+@rule(12, "caas.registry-not-allowed", "tenants")
+def passwords_are_for_allowed_registries(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+    known = {source.partition("/")[0] for source in tenant.images.allowed}
+    for entry, name in enumerate(tenant.images.registry_auth):
+        if known and name not in known:
+            yield Wrong(
+                ("images", "registry-auth", entry),
+                "is no registry that the tenant's images.allowed names",
+                f"write one of {', '.join(sorted(known))}, or add it there",
+                show(name),
+            )

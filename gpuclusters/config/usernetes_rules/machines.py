@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.rules.host_list import listed_twice
-from gpuclusters.config.rules.rule import rule
+from gpuclusters.config.rules.rule import listed_twice, rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.finding import Finding, Level, Path
 

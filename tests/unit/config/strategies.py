@@ -73,10 +73,7 @@ def nodes(draw: st.DrawFn, platform: Platform, *, mixed: bool, most: int) -> lis
                 optional={
                     "memory-gib": st.integers(1024, 4096),
                     "hugepages-gib-per-numa-node": st.integers(0, 500).map(lambda n: [n, n]),
-                    "physical-address-bits": st.integers(46, 52),
-                    "mmio-high-gib": st.integers(2056, 8192),
                     "kernel": st.sampled_from(["6.17.0", "6.12", "6.8.0-45-generic"]),
-                    "qemu": st.sampled_from(["11.0.1", "9.2.0", "8.2.2"]),
                 },
             )
         )
@@ -145,14 +142,12 @@ def kubernetes(draw: st.DrawFn, source: str) -> dict[str, Any]:
             [
                 {},
                 {"version": "2.3.0", "config-version": "2"},
-                {"version": "1.7.27", "config-version": "2", "enable-cdi": True},
+                {"version": "1.7.27"},
                 {"version": "2.4.1"},
             ]
         )
     )
-    version = draw(
-        st.sampled_from([{}, {"version": "1.33.2", "kubelet": {"pod-resources-get": True}}])
-    )
+    version = draw(st.sampled_from([{}, {"version": "1.33.2"}]))
     level = draw(st.sampled_from(["restricted", "baseline"]))
     return {"source": source, "containerd": containerd, "pod-security": level, **version}
 
@@ -217,6 +212,5 @@ def documents(draw: st.DrawFn, *, most_nodes: int = 4) -> dict[str, Any]:
     if not lab and section.get("leases", {}).get("recycle-policy") == "full":
         for number, member in enumerate(members, start=1):
             member["bmc"] = {"url": f"https://10.21.0.{number}", "user": "reader"}
-    if draw(_flags):
-        section["gpu-operator"] = {"default-cc-mode": "on" if shim.confidential else "off"}
+    section["gpu-operator"] = draw(_flags)
     return {"cluster-type": "caas", "caas": section}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuclusters.config.plan import module_map, plan, table
-from gpuclusters.fabric.table import MapSource
+from gpuclusters.config.plan import plan, table
+from gpuclusters.fabric.table import BOARDS, MapSource
 from tests.unit.config.documents import accepted, base, patched
 
 # The shape is known of every board; these numbers are made up, as any are that nobody has read.
@@ -36,4 +36,4 @@ def test_a_table_that_is_given_is_planned_with_and_modules_are_believed() -> Non
     assert config is not None
     assert table(config).sizes == (4, 8)
     assert [p.id for p in plan(config).nodes[0].partitions] == [21, 22]
-    assert module_map(config) is MapSource.STATED
+    assert BOARDS[plan(config).preset.baseboard].module_map is MapSource.STATED

@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from caas.settings import Settings
-from gpuclusters.config.boot import boot_profile
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.plan import plan
+from gpuclusters.config.plan import boot_profile, plan
 from gpuclusters.config.programs import settings_file
 
 SECTION: dict[str, Any] = {
