@@ -140,7 +140,7 @@ def test_a_right_configuration_loads_and_can_be_planned(document: dict[str, Any]
         # Without a declared cut every GPU is in several partitions, of which a lease takes one.
         assert (sorted(covered) if node.declared else sorted(set(covered))) == list(range(1, 9))
         assert not set(node.board.gpus.values()) & set(node.board.service_vm)
-    namespaces = [tenant.namespace for tenant in planned.tenants]
+    namespaces = [tenant.tenancy.namespace for tenant in planned.tenants]
     assert len(set(namespaces)) == len(namespaces)
     for tenant in planned.tenants:
         assert tenant.share.default_container.memory_gib <= tenant.share.max_container.memory_gib

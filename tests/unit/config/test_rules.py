@@ -45,13 +45,8 @@ def test_an_unknown_key_does_not_silence_the_rules_about_its_neighbours() -> Non
 
 
 def test_what_one_rule_says_is_not_said_again_by_another() -> None:
-    document = caas(tenants=[{"name": "Acme", "gpus": 1}, {"name": "Acme", "gpus": 1}])
-    paths = [fault.path for fault in faults(document)]
-    assert paths == [
-        ("caas", "tenants", 0, "name"),
-        ("caas", "tenants", 1, "name"),
-        ("caas", "tenants", 1, "name"),
-    ]
+    document = caas(tenants=[{"name": "acme", "gpus": 1}, {"name": "acme", "gpus": 1}])
+    assert [fault.path for fault in faults(document)] == [("caas", "tenants", 1, "name")]
 
 
 def test_sections_of_other_cluster_types_are_not_read() -> None:
