@@ -24,7 +24,7 @@ from gpuclusters.core.finding import Level, Path
 from gpuclusters.domain.platforms import SwitchAccess
 from gpuclusters.domain.rke2_matrix import branch_of
 from gpuclusters.domain.versions import KATA_RELEASES
-from gpuclusters.driver.packages import FABRIC_MANAGER, fabric_manager
+from gpuclusters.driver.model import FABRIC_MANAGER, fabric_manager
 from gpuclusters.fabric.table import (
     TABLES,
     Board,
