@@ -23,7 +23,6 @@ from gpuclusters.config.tenants import ContainerSize, NfsMount, Tenant
 from gpuclusters.core import naming
 from gpuclusters.core.finding import Path
 from gpuclusters.domain.platforms import PRESETS, Preset
-from gpuclusters.domain.preflight_expects import Expects, expects_of
 from gpuclusters.domain.versions import KATA_RELEASES, POD_RESOURCES_GET, older, parse_release
 from gpuclusters.fabric.table import (
     Board,
@@ -36,6 +35,7 @@ from gpuclusters.fabric.table import (
 from gpuclusters.host import drop_ins
 from gpuclusters.kata import model as sizing
 from gpuclusters.maintenance.decide import Drain
+from gpuclusters.preflight.model import Expects, expects_of
 from gpuclusters.service_vm.model import LAB_IMAGE
 from gpuclusters.tenancy.model import (
     CPU_PER_GPU,
