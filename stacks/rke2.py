@@ -18,23 +18,21 @@ from components.rke2.gpu_operator import (
     GpuOperatorArgs,
     GpuSharing,
     GpuSharingArgs,
-    MigNode,
 )
 from components.rke2.metrics import Metrics, MetricsArgs
 from gpuclusters.boot.model import RebootPolicy
-from gpuclusters.config import rke2_cluster_gpus, rke2_cluster_plan, rke2_settings
+from gpuclusters.config import rke2_machines, rke2_plan, rke2_settings
 from gpuclusters.config.charts import FileChart
+from gpuclusters.config.host_secrets import Secrets
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.lab import uses_lab
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_machines import MachinePlan, machines
-from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
-from gpuclusters.config.rke2_cluster_sharing import Mig
-from gpuclusters.config.rke2_secrets import Secrets
+from gpuclusters.config.rke2_cluster import Mig, NoMetrics, RancherMonitoring, Rke2Config
+from gpuclusters.config.rke2_machines import MachinePlan, machines
 from gpuclusters.core import scripts
 from gpuclusters.domain import gcp_ports, monitoring_stack, rke2, rke2_config
 from gpuclusters.domain.monitoring_stack import NAMES
 from gpuclusters.domain.rke2 import Role
+from gpuclusters.driver.model import DriverSource
 from gpuclusters.driver.resource import GpuDriver
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.resource import GpuReadiness
@@ -85,7 +83,7 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
         "gpus-gate",
         cluster=config.name,
         kubeconfig=made.kubeconfig,
-        expected=rke2_cluster_gpus.expected(config),
+        expected=rke2_machines.expected(config),
         timeout_seconds=config.timeouts.ready_seconds,
         namespace=config.operator.namespace,
         triggers=operator.triggers,
@@ -128,24 +126,20 @@ def _drivers(config: Rke2Config, there: Hosts) -> Mapping[str, GpuDriver]:
             control=[there.connections[n].as_input() for n in config.servers if n != plan.name],
             node_name=plan.name,
             drain_timeout_seconds=config.drain_timeout_seconds,
-            reboot_timeout_seconds=config.timeouts.driver_seconds,
             adopt=plan.name in config.adopt.machines,
             opts=after(there.made.get(plan.name), made.get(earlier)),
-            **_driver(plan),
+            **_driver(config, plan),
         )
     return made
 
 
-def _driver(plan: MachinePlan) -> Mapping[str, Any]:
-    if plan.driver is None:
-        return {"source": "operator", "reboot": RebootPolicy.ALLOW.value}
+def _driver(config: Rke2Config, plan: MachinePlan) -> Mapping[str, Any]:
+    if plan.driver is not None:
+        return plan.driver.inputs()
     return {
-        "source": "host",
-        "version": plan.driver.version,
-        "modules": plan.driver.modules.value,
-        "packages": plan.driver.packages.value,
-        "nvswitch": plan.driver.nvswitch,
-        "reboot": plan.driver.reboot.value,
+        "source": DriverSource.OPERATOR.value,
+        "reboot": RebootPolicy.ALLOW.value,
+        "reboot_timeout_seconds": config.timeouts.driver_seconds,
     }
 
 
@@ -170,7 +164,7 @@ def _cluster(
         Rke2ClusterArgs(
             version=config.version,
             artifacts=rke2_settings.artifacts(config),
-            settings=rke2_cluster_plan.settings(config, registration_address=address),
+            settings=rke2_plan.settings(config, registration_address=address),
             servers=[nodes[plan.name] for plan in plans if plan.role is Role.SERVER],
             agents=[nodes[plan.name] for plan in plans if plan.role is Role.AGENT],
             agents_at_once=config.agents_at_once,
@@ -199,7 +193,7 @@ def _registries(config: Rke2Config, secrets: Secrets) -> Mapping[str, pulumi.Inp
 
     def document(text: str) -> str:
         try:
-            found = rke2_cluster_plan.registries(config, yaml.safe_load(text))
+            found = rke2_plan.registries(config, yaml.safe_load(text))
         except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
             # Nothing of what could not be read: it may be the password.
             said = (
@@ -215,7 +209,7 @@ def _registries(config: Rke2Config, secrets: Secrets) -> Mapping[str, pulumi.Inp
 
 
 def _metrics(config: Rke2Config) -> MetricsArgs:
-    kind, metrics = rke2_cluster_plan.monitoring(config), config.metrics
+    kind, metrics = rke2_plan.monitoring(config), config.metrics
     assert not isinstance(metrics, NoMetrics)  # noqa: S101 (asked before)
     names = NAMES[kind]
     chart = partial(
@@ -231,8 +225,8 @@ def _metrics(config: Rke2Config) -> MetricsArgs:
         kind=kind,
         chart=chart(metrics.chart, name=names.release),
         crd_chart=crds,
-        values=rke2_cluster_plan.monitoring_values(config),
-        expected=rke2_cluster_gpus.expected(config),
+        values=rke2_plan.monitoring_values(config),
+        expected=rke2_machines.expected(config),
     )
 
 
@@ -249,9 +243,9 @@ def _operator(config: Rke2Config, made: Rke2Cluster) -> GpuOperatorArgs:
             version=stated.version,
         ),
         chart_sha256=stated.chart.sha256 if isinstance(stated.chart, FileChart) else "",
-        values=rke2_cluster_plan.operator_values(config),
-        configs=rke2_cluster_plan.operator_configs(config),
-        nodes=sorted(rke2_cluster_gpus.expected(config)),
+        values=rke2_plan.operator_values(config),
+        configs=rke2_plan.operator_configs(config),
+        nodes=sorted(rke2_machines.expected(config)),
         namespace=stated.namespace,
         timeout_seconds=config.timeouts.operator_seconds,
     )
@@ -261,11 +255,8 @@ def _sharing(config: Rke2Config, made: Rke2Cluster) -> GpuSharingArgs:
     return GpuSharingArgs(
         cluster=config.name,
         kubeconfig=made.kubeconfig,
-        mig={
-            name: MigNode(layout=plan.layout, expected=plan.expected)
-            for name, plan in rke2_cluster_gpus.mig_nodes(config).items()
-        },
-        plugin_configs=rke2_cluster_gpus.plugin_keys(config),
+        mig=rke2_machines.mig_nodes(config),
+        plugin_configs=rke2_machines.plugin_keys(config),
         evict=isinstance(config.sharing, Mig) and config.sharing.evict,
         mig_timeout_seconds=config.timeouts.mig_seconds,
         adopt=config.adopt.machines,
@@ -279,18 +270,18 @@ def _proof(config: Rke2Config, made: Rke2Cluster, gpus: GpuReadiness) -> ProofRu
         cluster=config.name,
         kubeconfig=made.kubeconfig,
         level=config.proof.level,
-        nodes=[node.model_dump(mode="json") for node in rke2_cluster_plan.proof_nodes(config)],
+        nodes=[node.model_dump(mode="json") for node in rke2_plan.proof_nodes(config)],
         namespace=config.proof.namespace,
         operator_namespace=config.operator.namespace,
-        prometheus=monitoring_stack.prometheus(rke2_cluster_plan.monitoring(config)),
-        tolerations=list(rke2_cluster_plan.proof_tolerations(config)),
-        driver=rke2_cluster_plan.driver_of_all(config),
+        prometheus=monitoring_stack.prometheus(rke2_plan.monitoring(config)),
+        tolerations=list(rke2_plan.proof_tolerations(config)),
+        driver=rke2_plan.driver_of_all(config),
         operator=config.operator.version,
         programs=scripts.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
         timeout_seconds=config.timeouts.proof_seconds,
         simulated=uses_lab(config),
         opts=after(gpus),
-        **rke2_cluster_plan.proof_tests(config),
+        **rke2_plan.proof_tests(config),
     )
 
 

@@ -16,10 +16,9 @@ from components.usernetes import api_way
 from components.usernetes.cluster import UsernetesCluster, UsernetesClusterArgs, UsernetesHost
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
 from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
-from gpuclusters.config import ladder_plan, usernetes_plan
-from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.config.usernetes_proof import NoExporter
-from gpuclusters.config.usernetes_secrets import Secrets
+from gpuclusters.config import usernetes_plan
+from gpuclusters.config.host_secrets import Secrets
+from gpuclusters.config.usernetes import NoExporter, UsernetesConfig
 from gpuclusters.core import scripts
 from gpuclusters.proof.ladder import CLUSTER_RUNGS, CheckLevel
 from gpuclusters.proof.manifests import LADDER_PROGRAMS
@@ -151,7 +150,7 @@ def _proof(
     if config.proof.rung < CLUSTER_RUNGS[0]:
         # Rungs 1 to 4 are gates of the hosts: without them nothing of this would be there.
         return {"rung": config.proof.rung, "verdict": "passed"}
-    asked = ladder_plan.arguments(config, CheckLevel(config.proof.rung))
+    asked = usernetes_plan.arguments(config, CheckLevel(config.proof.rung))
     proof = TrainingProof(
         "proof",
         **{**asked, "versions": {**asked["versions"], **gpus}},

@@ -24,6 +24,7 @@ from components.helm import Chart
 from components.kubernetes_objects import after, pod_security
 from gpuclusters.gpu_operator import mig_node, objects
 from gpuclusters.gpu_operator import preflight as gpu_operator_preflight
+from gpuclusters.gpu_operator.mig_layout import MigNode
 from gpuclusters.gpu_operator.resource import GpuOperatorCrds, GpuOperatorPreflight, MigLayout
 
 TIMEOUT_SECONDS = 900
@@ -123,17 +124,6 @@ class GpuOperator(pulumi.ComponentResource):
             skip_crds=True,
         )
         self.register_outputs({})
-
-
-@dataclass(frozen=True, kw_only=True)
-class MigNode:
-    """The layout of one node."""
-
-    layout: str
-    """As the MIG manager's configuration calls it, such as `all-1g.10gb`."""
-    expected: Mapping[str, int]
-    """By resource, what the node offers then: `nvidia.com/mig-1g.10gb: 56`, or with strategy single
-    `nvidia.com/gpu: 56`."""
 
 
 @dataclass(frozen=True, kw_only=True)

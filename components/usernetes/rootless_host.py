@@ -65,14 +65,9 @@ class RootlessHost(pulumi.ComponentResource):
             driver = GpuDriver(
                 f"{host}-driver",
                 connection=args.connection.as_input(),
-                source="host",
-                version=wanted.version,
-                modules=wanted.modules,
-                packages=wanted.packages,
                 gpus=args.gpus,
-                reboot="allow" if wanted.may_reboot else "refuse",
-                reboot_timeout_seconds=wanted.reboot_timeout_seconds,
                 opts=child,
+                **wanted.inputs(),
             )
         prepared = PreparedHost(
             f"{host}-rootless",

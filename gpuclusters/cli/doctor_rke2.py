@@ -10,8 +10,7 @@ from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
 from gpuclusters.cli.doctor_hosts import error_name
 from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.inventory import Inventory, ResolvedHost
-from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
-from gpuclusters.config.rke2_cluster_driver import HostDriver
+from gpuclusters.config.rke2_cluster import HostDriver, Rke2Config, machine_names
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Finding
 from gpuclusters.domain.rke2 import Role, parse_version

@@ -13,7 +13,7 @@ from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
-from gpuclusters.config.rke2_cluster_plan import proof_tests
+from gpuclusters.config.rke2_plan import proof_tests
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.proof.checks import ProofTest
 

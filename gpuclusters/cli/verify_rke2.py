@@ -12,7 +12,7 @@ from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
-from gpuclusters.config import rke2_cluster_plan
+from gpuclusters.config import rke2_plan
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.core.converge import StderrReporter, SystemClock
@@ -51,7 +51,7 @@ def run(
     texts = programs()
     found = proof_run.run(wanted, cluster, SystemClock(), StderrReporter(), texts)
     checks = list(found.checks)
-    kind = rke2_cluster_plan.monitoring(config)
+    kind = rke2_plan.monitoring(config)
     if kind is not Monitoring.NONE:
         checks += selection.look(
             cluster,
@@ -75,7 +75,7 @@ def inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
     Raises:
         RunError: it cannot be shown; every reason.
     """
-    tests = rke2_cluster_plan.proof_tests(config)
+    tests = rke2_plan.proof_tests(config)
     kept = {name: part for name, part in tests.items() if _needed(name, level)}
     try:
         return ProofInputs.model_validate(
@@ -83,17 +83,18 @@ def inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
                 "cluster": config.name,
                 "kubeconfig": kubeconfig,
                 "level": level,
-                "nodes": [node.model_dump() for node in rke2_cluster_plan.proof_nodes(config)],
+                "nodes": [node.model_dump() for node in rke2_plan.proof_nodes(config)],
                 "namespace": config.proof.namespace,
                 **kept,
                 "operator_namespace": config.operator.namespace,
-                "prometheus": monitoring_stack.prometheus(rke2_cluster_plan.monitoring(config)),
-                "tolerations": rke2_cluster_plan.proof_tolerations(config),
-                "driver": rke2_cluster_plan.driver_of_all(config),
+                "prometheus": monitoring_stack.prometheus(rke2_plan.monitoring(config)),
+                "tolerations": rke2_plan.proof_tolerations(config),
+                "driver": rke2_plan.driver_of_all(config),
                 "operator": config.operator.version,
                 "timeout_seconds": config.timeouts.proof_seconds,
                 "simulated": uses_lab(config),
-            }
+            },
+            by_name=True,
         )
     except ValidationError as error:
         said = "; ".join(

@@ -14,7 +14,7 @@ from gpuclusters.cli import verify_hosts
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
-from gpuclusters.config import ladder_plan
+from gpuclusters.config import usernetes_plan
 from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.converge import StderrReporter, SystemClock
@@ -110,7 +110,7 @@ def inputs(config: UsernetesConfig, kubeconfig: str, highest: CheckLevel) -> Lad
     try:
         return LadderInputs.model_validate(
             {
-                **ladder_plan.arguments(config, highest),
+                **usernetes_plan.arguments(config, highest),
                 "kubeconfig": kubeconfig,
                 "settle_seconds": SETTLE_SECONDS,
             }

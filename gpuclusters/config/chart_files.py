@@ -9,8 +9,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, FileChart
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import finding, show
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_metrics import NoMetrics
+from gpuclusters.config.rke2_cluster import NoMetrics, Rke2Config
 from gpuclusters.core.finding import Finding, Path
 
 

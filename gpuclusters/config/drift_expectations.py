@@ -13,8 +13,8 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.plan import table
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_gpus import expected as expected_gpus
-from gpuclusters.config.rke2_cluster_machines import machines
+from gpuclusters.config.rke2_machines import expected as expected_gpus
+from gpuclusters.config.rke2_machines import machines
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT

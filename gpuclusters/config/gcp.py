@@ -8,38 +8,28 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from gpuclusters.config.base import DnsLabel, Flag, Gib, Integer, Network, Section, Text, refusal
+from gpuclusters.config.base import (
+    DnsLabel,
+    Flag,
+    Gib,
+    Integer,
+    Network,
+    Section,
+    Text,
+    matches,
+    refusal,
+)
 from gpuclusters.config.gcp_image import Image
 from gpuclusters.config.hosts import HostKey, User
 from gpuclusters.domain import gcp_machines
 from gpuclusters.domain.gcp_machines import Provisioning
 
-_PROJECT = re.compile(r"(?:[a-z][a-z0-9.-]{0,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _SCOPE = re.compile(r"[a-z][a-z.-]*[a-z]")
-_RESOURCE = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 SCOPES = ("logging.write", "monitoring.write")
 """What a machine may do by default: write its logs and measurements, and nothing else."""
-
-
-def _project(value: str) -> str:
-    if not _PROJECT.fullmatch(value):
-        raise refusal(
-            "is not the id of a project",
-            "write it as `gcloud projects list` prints it under PROJECT_ID, not its name or number",
-        )
-    return value
-
-
-def _zone(value: str) -> str:
-    if not _ZONE.fullmatch(value):
-        raise refusal(
-            "is not a zone", "write one like us-central1-a; a region has no letter behind"
-        )
-    return value
 
 
 def _machine_type(value: str) -> str:
@@ -80,15 +70,6 @@ def _range_(value: Any) -> Any:
     return value
 
 
-def _resource(value: str) -> str:
-    if not _RESOURCE.fullmatch(value):
-        raise refusal(
-            "is not the name of a resource",
-            "write at most 63 lower-case letters, digits and '-', with a letter first",
-        )
-    return value
-
-
 def _labels(value: dict[str, str]) -> dict[str, str]:
     for key, text in value.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL.fullmatch(text):
@@ -100,8 +81,22 @@ def _labels(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-Project = Annotated[Text, AfterValidator(_project)]
-Zone = Annotated[Text, AfterValidator(_zone)]
+Project = Annotated[
+    Text,
+    matches(
+        r"(?:[a-z][a-z0-9.-]{0,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
+        "is not the id of a project",
+        "write it as `gcloud projects list` prints it under PROJECT_ID, not its name or number",
+    ),
+]
+Zone = Annotated[
+    Text,
+    matches(
+        r"[a-z]+-[a-z]+[0-9]+-[a-z]",
+        "is not a zone",
+        "write one like us-central1-a; a region has no letter behind",
+    ),
+]
 MachineType = Annotated[Text, AfterValidator(_machine_type)]
 GcpGpuProduct = Annotated[
     Text,
@@ -110,7 +105,14 @@ GcpGpuProduct = Annotated[
 ]
 Scope = Annotated[Text, AfterValidator(_scope)]
 AdminRange = Annotated[Network, BeforeValidator(_range_)]
-ResourceName = Annotated[Text, AfterValidator(_resource)]
+ResourceName = Annotated[
+    Text,
+    matches(
+        r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+        "is not the name of a resource",
+        "write at most 63 lower-case letters, digits and '-', with a letter first",
+    ),
+]
 Labels = Annotated[dict[str, str], AfterValidator(_labels)]
 
 

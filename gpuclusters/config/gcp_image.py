@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from gpuclusters.config.base import Section, Text, refusal
+from gpuclusters.config.base import Section, Text, matches
 
 System = Literal["ubuntu-22.04", "ubuntu-24.04", "rhel-9", "sles-15"]
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _PUBLIC: tuple[tuple[str, re.Pattern[str], System], ...] = (
     ("ubuntu-os-cloud", re.compile(r"ubuntu-(?:minimal-)?2204-.*"), "ubuntu-22.04"),
     ("ubuntu-os-cloud", re.compile(r"ubuntu-(?:minimal-)?2404-.*"), "ubuntu-24.04"),
@@ -20,16 +19,14 @@ _PUBLIC: tuple[tuple[str, re.Pattern[str], System], ...] = (
 )
 
 
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise refusal(
-            "is not the name of an image",
-            "write it as `gcloud compute images list` prints it, without a path before it",
-        )
-    return value
-
-
-ImageName = Annotated[Text, AfterValidator(_name)]
+ImageName = Annotated[
+    Text,
+    matches(
+        r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+        "is not the name of an image",
+        "write it as `gcloud compute images list` prints it, without a path before it",
+    ),
+]
 
 
 class PinnedImage(Section):

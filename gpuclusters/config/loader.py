@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 from pulumi.runtime import config as runtime_config
 
-from gpuclusters.config import caas_secrets, rke2_secrets, usernetes_secrets
+from gpuclusters.config import caas_secrets, host_secrets
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.chart_files import chart_faults
 from gpuclusters.config.cluster import ClusterConfig
@@ -19,12 +19,11 @@ from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.fault import finding, told
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
 from gpuclusters.config.lab import uses_lab
-from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.secrets import lab_fault, plain_secrets
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
 from gpuclusters.core.finding import Finding
 
-Secrets = caas_secrets.Secrets | rke2_secrets.Secrets | usernetes_secrets.Secrets
+Secrets = caas_secrets.Secrets | host_secrets.Secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +77,7 @@ def _secrets(
     """The secrets of a cluster type, and those that were set and that it does not read."""
     if isinstance(config, CaasConfig):
         return caas_secrets.read(config, inventory, file), caas_secrets.warnings(config)
-    if isinstance(config, Rke2Config):
-        return rke2_secrets.read(config, inventory, file), rke2_secrets.warnings(config)
-    return usernetes_secrets.read(config, inventory, file), usernetes_secrets.warnings(config)
+    return host_secrets.read(config, inventory, file), host_secrets.warnings(config)
 
 
 def _document() -> dict[str, Any]:

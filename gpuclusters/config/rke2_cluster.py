@@ -2,24 +2,470 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import difflib
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
+from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config.adopted import AdoptedMachines
-from gpuclusters.config.base import DnsLabel, Flag, Network, Seconds, Section, Text, checked
+from gpuclusters.config.base import (
+    Count,
+    DnsLabel,
+    Flag,
+    Gib,
+    Integer,
+    Network,
+    Seconds,
+    Section,
+    Text,
+    checked,
+    matches,
+    refusal,
+)
+from gpuclusters.config.charts import FileChart, LabChart, RegistryChart
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.rke2 import Rke2Common, Rke2Version
-from gpuclusters.config.rke2_cluster_driver import Driver, HostDriver
-from gpuclusters.config.rke2_cluster_metrics import Metrics, NoMetrics
-from gpuclusters.config.rke2_cluster_network import Canal, Cni
-from gpuclusters.config.rke2_cluster_operator import Operator
-from gpuclusters.config.rke2_cluster_pools import Pool
-from gpuclusters.config.rke2_cluster_proof import Proof, ProofL0
-from gpuclusters.config.rke2_cluster_sharing import NotShared, Sharing
-from gpuclusters.domain import rke2_config
-from gpuclusters.domain.rke2_matrix import OperatingSystem
+from gpuclusters.config.rke2 import CiliumSettings, Rke2Common, Rke2Version
+from gpuclusters.domain import gpu_products, rke2_config
+from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
+from gpuclusters.driver.model import PackageSource
+from gpuclusters.proof.model import Burn, Collective, Diagnostics, Load, Matmul
+
+DRIVER_VERSION = r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?"
+DriverVersion = Annotated[
+    Text,
+    matches(
+        DRIVER_VERSION,
+        "is not a version of the driver",
+        'write all of its numbers in quotes, for example "580.178.04"; a branch alone is driver.branch',
+    ),
+]
+DriverBranch = Annotated[Integer, Field(ge=400, le=999)]
+
+
+class _AnyDriver(Section):
+    branch: DriverBranch | None = None
+    """Branch, 580 for example; by default the newest one with long support that all GPUs have."""
+    version: DriverVersion | None = None
+    """Exact version; by default the newest one of the branch that is known here (docs/rke2.md)."""
+    modules: ModulesPolicy = ModulesPolicy.AUTO
+    """Kernel modules: open, proprietary, or auto, which decides by the GPUs of each pool."""
+
+
+class HostDriver(_AnyDriver):
+    """Packages on the hosts, pinned; the operator leaves the driver alone."""
+
+    source: Literal["host"]
+    """Who installs the driver."""
+    packages: PackageSource = PackageSource.DISTRIBUTION
+    """Whose packages: distribution or nvidia."""
+    reboot: RebootPolicy = RebootPolicy.ALLOW
+    """Whether hosts may be restarted for it: allow or refuse."""
+
+
+class OperatorDriver(_AnyDriver):
+    """Containers of the GPU Operator, which build the kernel modules on every node."""
+
+    source: Literal["operator"]
+    """Who installs the driver."""
+    package_mirror: DnsLabel | None = None
+    """ConfigMap in the operator's namespace with the package sources of the operating system
+    (driver.repoConfig), for networks without access to them."""
+
+
+class PrecompiledDriver(Section):
+    """Containers of the GPU Operator with modules that are built for the kernels already."""
+
+    source: Literal["precompiled"]
+    """Who installs the driver."""
+    branch: DriverBranch
+    """Branch; the container's tag ends with the kernel that runs."""
+    repository: Text | None = None
+    """Where the containers are; by default NVIDIA's, on SLES SUSE's."""
+    secure_boot_signed: Flag = False
+    """Whether the modules in it are signed with a key that the hosts' firmware knows."""
+
+
+Driver = Annotated[HostDriver | OperatorDriver | PrecompiledDriver, Field(discriminator="source")]
+
+
+_KEY = re.compile(
+    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
+_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+_TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(NoSchedule|PreferNoSchedule|NoExecute)")
+
+
+def _product(value: str) -> str:
+    if value not in gpu_products.names():
+        known = gpu_products.names()
+        asked = value[:60].lower()
+        near = [name for name in known if name.startswith(asked)] or difflib.get_close_matches(
+            asked, known, n=3, cutoff=0.4
+        )
+        raise refusal(
+            "is not a GPU that is known here", f"write one like {', '.join(near or known)}"
+        )
+    return value
+
+
+def _taint(value: str) -> str:
+    match = _TAINT.fullmatch(value)
+    if (
+        match is None
+        or not _KEY.fullmatch(match["key"])
+        or not _VALUE.fullmatch(match["value"] or "")
+    ):
+        raise refusal(
+            "is not a taint",
+            "write key=value:NoSchedule, with PreferNoSchedule or NoExecute as other effects",
+        )
+    return value
+
+
+GpuProduct = Annotated[
+    str,
+    Strict(),
+    AfterValidator(_product),
+    WithJsonSchema({"type": "string", "enum": list(gpu_products.names())}),
+]
+LabelKey = Annotated[
+    str,
+    Strict(),
+    matches(_KEY.pattern, "is not the key of a label", "write one like example.com/pool or pool"),
+]
+LabelValue = Annotated[
+    str,
+    Strict(),
+    matches(
+        _VALUE.pattern,
+        "is not the value of a label",
+        "write at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+    ),
+]
+Taint = Annotated[Text, AfterValidator(_taint)]
+
+
+class PoolGpu(Section):
+    """The GPUs of each machine of a pool."""
+
+    product: GpuProduct
+    """What they are: a100-sxm4-80gb, h100-sxm5-80gb, l40s, … (docs/rke2.md has the list)."""
+    count: Annotated[Integer, Field(ge=1, le=16)]
+    """How many each machine has; a node that shows fewer is not ready."""
+    nvswitch: Flag | None = None
+    """Whether they are connected by NVSwitches, which need the fabric manager; by default what machines with
+    that many of them have."""
+
+
+class PoolDriver(Section):
+    """Where a pool's driver differs from `driver`, for GPUs that others' driver does not know."""
+
+    branch: DriverBranch | None = None
+    """Branch, 580 for example."""
+    version: DriverVersion | None = None
+    """Exact version."""
+    modules: ModulesPolicy | None = None
+    """Open or proprietary kernel modules."""
+
+
+class Pool(Section):
+    """Machines that are alike."""
+
+    name: DnsLabel
+    """Name of the pool; its nodes carry it as the label gpu-clusters.dev/pool."""
+    nodes: tuple[DnsLabel, ...]
+    """Its machines, by name. One that is a server too carries GPUs on a server, which is warned of."""
+    gpu: PoolGpu | None = None
+    """Its GPUs; none if it is not stated."""
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    """Labels of its nodes."""
+    taints: tuple[Taint, ...] = ()
+    """Taints of its nodes at their first registration; the GPU Operator is made to tolerate them."""
+    mig: Annotated[Text | None, Field(max_length=63)] = None
+    """Name of a MIG layout: all-1g.10gb, all-balanced, all-disabled, or one of sharing.layouts."""
+    driver: PoolDriver | None = None
+    """Where its driver differs from the cluster's."""
+    operating_system: OperatingSystem | None = None
+    """What its machines run, if it differs from the cluster's operating-system."""
+
+
+def parse_taint(text: str) -> dict[str, Any]:
+    """A taint as Kubernetes has it: key, value, effect."""
+    match = _TAINT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a taint")
+    return {"key": match["key"], "value": match["value"] or "", "effect": text.rpartition(":")[2]}
+
+
+Mtu = Annotated[int, Strict(), Field(ge=1280, le=9216)]
+
+
+class Canal(Section):
+    """Flannel's VXLAN with Calico's policies, RKE2's own default. The hosts' firewalld must be off."""
+
+    kind: Literal["canal"]
+    """Name of the CNI."""
+    wireguard: Flag = False
+    """Whether traffic between nodes is encrypted, by flannel's backend wireguard."""
+    mtu: Mtu | None = None
+    """MTU of the pods' network; found by itself if it is not stated."""
+
+
+class Calico(Section):
+    """Calico by its operator, with VXLAN."""
+
+    kind: Literal["calico"]
+    """Name of the CNI."""
+    mtu: Mtu | None = None
+    """MTU of the pods' network; found by itself if it is not stated."""
+
+
+class Flannel(Section):
+    """Flannel alone: no network policies, also not those of `profile: cis`."""
+
+    kind: Literal["flannel"]
+    """Name of the CNI."""
+
+
+class CiliumCni(CiliumSettings):
+    """Cilium, in place of kube-proxy or beside it."""
+
+    kind: Literal["cilium"]
+    """Name of the CNI."""
+    kube_proxy_replacement: Flag = True
+    """kubeProxyReplacement: services without kube-proxy, which is not started then."""
+    dns_proxy: Flag = True
+    """Whether Cilium's DNS proxy runs; rules by host name need it."""
+
+
+Cni = Annotated[Canal | Calico | Flannel | CiliumCni, Field(discriminator="kind")]
+
+
+OperatorVersion = Annotated[
+    Text,
+    matches(
+        r"v[0-9]{2}\.[0-9]{1,2}\.[0-9]{1,3}",
+        "is not a release of the GPU Operator",
+        "write all of its numbers with the leading v, like v26.7.0",
+    ),
+]
+OperatorChart = Annotated[RegistryChart | FileChart | LabChart, Field(discriminator="source")]
+
+
+class Operator(Section):
+    """The GPU Operator as a Helm release."""
+
+    version: OperatorVersion
+    """Release, with the leading v. Another one upgrades it in place, by one major at a time."""
+    chart: OperatorChart | None = None
+    """Where the chart comes from; by default the lab's in the lab, else NVIDIA's repository."""
+    namespace: DnsLabel = "gpu-operator"
+    """Its namespace, made by this program with the Pod Security level privileged."""
+    node_feature_discovery: Flag = True
+    """nfd.enabled: whether the chart brings Node Feature Discovery. Off if the cluster has one."""
+    nri_plugin: Flag = False
+    """cdi.nriPluginEnabled: GPUs without any change of containerd. Experimental says NVIDIA."""
+    values: Mapping[Text, Any] = Field(default_factory=dict)
+    """More values of the chart, merged over what this program derives. Every key is checked against the
+    chart's own, which accepts typos silently."""
+
+
+Replicas = Annotated[Integer, Field(ge=2, le=64)]
+ProfileName = Annotated[Text, Field(max_length=20)]
+
+
+class MigStrategy(StrEnum):
+    """How the device plugin names slices."""
+
+    SINGLE = "single"
+    """nvidia.com/gpu counts slices; all of a node are of one profile."""
+    MIXED = "mixed"
+    """nvidia.com/mig-<profile>, and nvidia.com/gpu for GPUs that are not cut."""
+
+
+class NotShared(Section):
+    """A pod gets whole GPUs."""
+
+    kind: Literal["none"]
+    """How GPUs are shared."""
+
+
+class MigDevices(Section):
+    """Some GPUs of a node, and the slices of each."""
+
+    devices: (
+        Annotated[tuple[Annotated[Integer, Field(ge=0, le=15)], ...], Field(min_length=1)] | None
+    ) = None
+    """Which GPUs, by index from 0; all if it is not stated."""
+    profiles: dict[ProfileName, Annotated[Integer, Field(ge=1, le=7)]] = Field(default_factory=dict)
+    """How many slices of each profile every one of them has; none: they are not cut."""
+
+
+class Mig(Section):
+    """GPUs are cut in hardware; each pool names its layout with `mig`."""
+
+    kind: Literal["mig"]
+    """How GPUs are shared."""
+    strategy: MigStrategy | None = None
+    """single or mixed; by default mixed if any node has several profiles or also whole GPUs."""
+    layouts: dict[DnsLabel, tuple[MigDevices, ...]] = Field(default_factory=dict)
+    """Layouts of your own, by name, beside all-<profile>, all-balanced and all-disabled."""
+    evict: Flag = False
+    """Whether pods that use a GPU may be ended for another layout; without it the change is refused while
+    there are any."""
+    reboot: Flag = False
+    """WITH_REBOOT of the MIG manager: clouds need a restart of the machine to switch MIG on."""
+
+
+class _Shared(Section):
+    replicas: Replicas
+    """How many pods share one GPU."""
+    pools: tuple[DnsLabel, ...] | None = None
+    """Pools whose GPUs are shared; all with GPUs if it is not stated."""
+    rename: Flag = False
+    """Whether the resource is called nvidia.com/gpu.shared, so that nobody gets a share unknowingly."""
+
+
+class TimeSlicing(_Shared):
+    """Pods take turns on whole GPUs, without isolation of memory or faults."""
+
+    kind: Literal["time-slicing"]
+    """How GPUs are shared."""
+    refuse_more_than_one: Flag = True
+    """failRequestsGreaterThanOne: two shares are not two GPUs, so nobody may ask for two."""
+
+
+class Mps(_Shared):
+    """Pods run on a GPU at the same time by CUDA's Multi-Process Service, which is experimental."""
+
+    kind: Literal["mps"]
+    """How GPUs are shared."""
+
+
+Sharing = Annotated[NotShared | Mig | TimeSlicing | Mps, Field(discriminator="kind")]
+
+
+MetricsChart = Annotated[RegistryChart | FileChart | LabChart, Field(discriminator="source")]
+
+
+class NoMetrics(Section):
+    """Nobody; the exporters run, and no ServiceMonitor is made."""
+
+    kind: Literal["none"]
+    """Who collects."""
+
+
+class Volume(Section):
+    """Where Prometheus keeps its samples; without one they end with its pod."""
+
+    storage_class: DnsLabel
+    """StorageClass of the volume."""
+    size_gib: Gib
+    """Its size, in GiB."""
+
+
+class _Collected(Section):
+    version: Text
+    """Version of the chart, and of the chart of its CRDs."""
+    chart: MetricsChart | None = None
+    """Where the chart comes from; by default the lab's in the lab, else the project's repository."""
+    scrape_interval_seconds: Annotated[Integer, Field(ge=5, le=300)] = 15
+    """How often the exporters are asked."""
+    retention_days: Count = 15
+    """How long Prometheus keeps samples."""
+    volume: Volume | None = None
+    """Where it keeps them."""
+    values: Mapping[Text, Any] = Field(default_factory=dict)
+    """More values of the chart, above this program's."""
+
+
+class KubePrometheusStack(_Collected):
+    """Prometheus, Alertmanager and Grafana by the chart kube-prometheus-stack, in namespace monitoring."""
+
+    kind: Literal["kube-prometheus-stack"]
+    """Who collects."""
+
+
+class RancherMonitoring(_Collected):
+    """Rancher Monitoring, in cattle-monitoring-system: rancher-monitoring-crd, then rancher-monitoring."""
+
+    kind: Literal["rancher"]
+    """Who collects."""
+    crd_chart: MetricsChart | None = None
+    """Where the chart of the CRDs comes from; by default as the chart itself."""
+
+
+Metrics = Annotated[
+    NoMetrics | KubePrometheusStack | RancherMonitoring, Field(discriminator="kind")
+]
+
+
+class _Proof(Section):
+    namespace: DnsLabel = "gpu-proof"
+    """Namespace of the jobs, made by this program."""
+
+
+class _Calculation(_Proof):
+    matmul: Matmul
+    """The calculation."""
+
+
+class _Load(_Calculation):
+    diagnostics: Diagnostics = Field(default_factory=Diagnostics)
+    """DCGM's diagnostics."""
+    load: Load
+    """The load."""
+
+
+class _BurnIn(_Load):
+    burn: Burn
+    """The burn-in."""
+
+
+class ProofL0(_Proof):
+    """The validator's pods passed, and every node offers the GPUs that it should."""
+
+    level: Literal["L0"]
+    """What has to be shown: L0 to L4."""
+
+
+class ProofL1(_Calculation):
+    """Also: every GPU calculates, correctly and fast enough."""
+
+    level: Literal["L1"]
+    """What has to be shown: L0 to L4."""
+
+
+class ProofL2(_Load):
+    """Also: DCGM's diagnostics pass, and a load is seen in the metrics."""
+
+    level: Literal["L2"]
+    """What has to be shown: L0 to L4."""
+
+
+class ProofL3(_BurnIn):
+    """Also: every GPU stands minutes at its limits."""
+
+    level: Literal["L3"]
+    """What has to be shown: L0 to L4."""
+
+
+class ProofL4(_BurnIn):
+    """Also: the GPUs of a node exchange data as fast as they should."""
+
+    level: Literal["L4"]
+    """What has to be shown: L0 to L4."""
+    collective: Collective
+    """The exchange."""
+
+
+Proof = Annotated[ProofL0 | ProofL1 | ProofL2 | ProofL3 | ProofL4, Field(discriminator="level")]
+
 
 Hosts = Annotated[ExistingHosts | LabHosts | GcpHosts, Field(discriminator="source")]
 

@@ -2,25 +2,433 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from enum import StrEnum
+from ipaddress import AddressValueError, IPv4Address
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from gpuclusters.config.base import DnsLabel, Flag, Integer, Seconds, Section, checked
-from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.usernetes_driver import PackagedDriver, RootlessDriver
-from gpuclusters.config.usernetes_machines import (
-    Account,
-    ContainerEngine,
-    ControlPlane,
-    NodeGpus,
-    RootlessPreparation,
-    Worker,
+from gpuclusters.boot.model import RebootPolicy
+from gpuclusters.config.base import (
+    Count,
+    DnsLabel,
+    Flag,
+    Integer,
+    Network,
+    PinnedImage,
+    Port,
+    Seconds,
+    Section,
+    Sha256,
+    Text,
+    checked,
+    matches,
+    refusal,
 )
-from gpuclusters.config.usernetes_network import Api, UsernetesNetwork
-from gpuclusters.config.usernetes_proof import Exporter, NoExporter, UsernetesProof
-from gpuclusters.config.usernetes_versions import VersionOverrides, VersionsName
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import ExistingHosts, LabHosts, User
+from gpuclusters.config.rke2_cluster import DRIVER_VERSION, GpuProduct
+from gpuclusters.domain import usernetes_network
+from gpuclusters.domain.rke2_matrix import ModulesPolicy
+from gpuclusters.domain.usernetes_network import FIRST_NUMBER, LAST_NUMBER
+from gpuclusters.driver.model import PackageSource
+
+DriverVersion = Annotated[
+    Text,
+    matches(
+        DRIVER_VERSION,
+        "is not a version of the driver",
+        'write all of its numbers in quotes, for example "580.178.04"; a branch alone would move',
+    ),
+]
+
+
+class PackagedDriver(Section):
+    """PackageSource on the hosts, pinned, with the kernel held. A cloud's own installer is not used."""
+
+    source: Literal["host"]
+    """Who installs the driver."""
+    version: DriverVersion | None = None
+    """Exact version; by default that of `versions`. Volta needs branch 580 or older."""
+    packages: PackageSource = PackageSource.DISTRIBUTION
+    """Whose packages: distribution or nvidia."""
+    modules: ModulesPolicy = ModulesPolicy.AUTO
+    """Kernel modules: open, proprietary, or auto, which decides by the GPUs. Volta needs the proprietary
+    ones."""
+    reboot: RebootPolicy = RebootPolicy.ALLOW
+    """Whether hosts may be restarted for it: allow or refuse."""
+
+
+class InstalledDriver(Section):
+    """The hosts have a driver; it is checked and never changed."""
+
+    source: Literal["installed"]
+    """Who installs the driver."""
+    version: Annotated[DriverVersion | None, checked(48)] = None
+    """Exact version that the hosts should have. What they run is read there, and has to know the GPUs."""
+
+
+RootlessDriver = Annotated[PackagedDriver | InstalledDriver, Field(discriminator="source")]
+
+
+NodeNumber = Annotated[Integer, Field(ge=FIRST_NUMBER, le=LAST_NUMBER)]
+
+
+def _account(value: str) -> str:
+    if value == "root":
+        raise refusal(
+            "is root, and the point of this cluster type is that nothing of it runs as root",
+            "write an account without privileges; ubuntu is the default",
+        )
+    return value
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, bool):  # which Python counts among the numbers
+        raise refusal("is not a number of GPUs", "write 1, 2, 4 or 8")
+    return value
+
+
+def _host_ip(value: str) -> str:
+    try:
+        address = IPv4Address(value)
+    except AddressValueError:
+        raise refusal("is not an IPv4 address", 'write one like "192.0.2.10"') from None
+    return str(address)
+
+
+HostIp = Annotated[Text, AfterValidator(_host_ip)]
+Account = Annotated[User, AfterValidator(_account)]
+
+
+class ControlPlane(Section):
+    """The node with the API. There is one: Usernetes has no second."""
+
+    host: DnsLabel
+    """Name of the machine, and of the node."""
+    number: NodeNumber = 1
+    """Number of the node: its own network is 10.100.<number>.0/24. It never changes."""
+    host_ip: HostIp | None = None
+    """IPv4 address at which the other hosts reach it; by default that of its default route."""
+
+
+class Worker(Section):
+    """A node that joins."""
+
+    host: DnsLabel
+    """Name of the machine, and of the node."""
+    number: NodeNumber
+    """Number of the node. It goes with the machine and not with its place in the list, so that a worker
+    can be removed from the middle. It never changes."""
+    host_ip: HostIp | None = None
+    """IPv4 address at which the other hosts reach it; by default that of its default route."""
+
+
+class NodeGpus(Section):
+    """The GPUs of each node, the control plane included: all nodes are alike."""
+
+    product: GpuProduct
+    """What they are: v100-sxm2-16gb, t4, … (docs/rke2.md has the list)."""
+    count: Annotated[
+        Literal[1, 2, 4, 8], BeforeValidator(_whole, json_schema_input_type=Literal[1, 2, 4, 8])
+    ]
+    """How many each node has; a node that shows fewer is not ready."""
+
+
+class PreparedBy(StrEnum):
+    """Who does what needs root on a host."""
+
+    SUDO = "sudo"
+    """This program, by sudo without a password."""
+    ADMINISTRATOR = "administrator"
+    """Somebody else. Nothing that needs root is done; what is missing is said, with the command for it."""
+
+
+class RootlessPreparation(Section):
+    """What needs root on a host: packages, driver, cgroups, kernel modules, subordinate ids, linger."""
+
+    by: PreparedBy = PreparedBy.SUDO
+    """sudo or administrator."""
+    remove_data: Flag = False
+    """Whether a host that leaves the cluster loses all of the account's images and volumes too."""
+
+
+class ContainerEngine(StrEnum):
+    """What the nodes' containers run in."""
+
+    DOCKER = "docker"
+    """Rootless Docker, the only one that is built."""
+    PODMAN = "podman"
+    """Refused: its network keeps flannel from the API, and nobody has a GPU recipe for it."""
+    NERDCTL = "nerdctl"
+    """Refused: it and rootless Docker exclude each other on a host, and nobody has a GPU recipe for it."""
+
+
+_DEFAULT = usernetes_network.Ports()
+TUNNEL_PORT = 16443
+
+
+def _address(value: str) -> str:
+    if any(character.isspace() or character in "/@[]:" for character in value):
+        raise refusal(
+            "is not a host name or an IPv4 address",
+            "write it alone, like 192.0.2.10 or api.example.com; the port is network.ports.kube-apiserver",
+        )
+    return value
+
+
+ApiAddress = Annotated[Text, AfterValidator(_address)]
+
+
+class UsernetesPorts(Section):
+    """Ports that the nodes take on their hosts. They are equal on all hosts."""
+
+    etcd: Port = _DEFAULT.etcd
+    """etcd (TCP). Only its own host uses it; the firewall keeps it closed."""
+    kube_apiserver: Port = _DEFAULT.kube_apiserver
+    """The API (TCP)."""
+    kubelet: Port = _DEFAULT.kubelet
+    """kubelet (TCP)."""
+    flannel: Port = _DEFAULT.flannel
+    """VXLAN of flannel (UDP)."""
+    calico: Port = _DEFAULT.calico
+    """VXLAN of Calico (UDP): generation 3 publishes it with flannel too."""
+    calico_typha: Port = _DEFAULT.calico_typha
+    """Typha of Calico (TCP): generation 3 publishes it with flannel too."""
+
+
+class UsernetesNetwork(Section):
+    """Addresses and ports. They never change once the cluster is there."""
+
+    pod_subnet: Network = usernetes_network.POD_SUBNET
+    """Addresses of pods; each node takes a /24 of it. Generation 2 of Usernetes has no other."""
+    service_subnet: Network = usernetes_network.SERVICE_SUBNET
+    """Addresses of services. Generation 2 of Usernetes has no other."""
+    node_subnets: Network = usernetes_network.NODE_SUBNETS
+    """A /16, of which each node takes the /24 of its number. Only its own host sees it."""
+    mtu: Annotated[Integer | None, Field(ge=1280, le=65520)] = None
+    """Bytes of the largest packet between a node's container and its host; by default that of the
+    machines' network on Google Cloud, else Docker's, which is 1500."""
+    ports: UsernetesPorts = Field(default_factory=UsernetesPorts)
+    """Ports on the hosts."""
+
+
+class AddressApi(Section):
+    """The API answers at an address that leads to the control plane's host."""
+
+    through: Literal["address"]
+    """How the API is reached."""
+    address: ApiAddress
+    """Host name or IPv4 address, without the port. The certificate need not have it: a client is told to
+    look for the node's name in it."""
+
+
+class TunnelApi(Section):
+    """The API is reached by SSH to the control plane's host, for as long as a command needs it."""
+
+    through: Literal["tunnel"]
+    """How the API is reached."""
+    local_port: Annotated[Integer, Field(ge=1024, le=65535)] = TUNNEL_PORT
+    """Port on 127.0.0.1 that leads there while `gpu-clusters tunnel` runs."""
+
+
+Api = Annotated[AddressApi | TunnelApi, Field(discriminator="through")]
+
+
+_NUMBERS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){2}")
+_IMAGE_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+def _place(value: str) -> str:
+    if not value.startswith(("https://", "/")) or any(character.isspace() for character in value):
+        raise refusal(
+            "is not where a file is",
+            "write an address that begins with https://, or a path that the file has on every host",
+        )
+    return value
+
+
+def _release(value: str) -> str:
+    if not value.startswith("v") or not _NUMBERS.fullmatch(value[1:]):
+        raise refusal("is not a release", "write v and its three numbers, like v1.37.0")
+    return value
+
+
+def _image_tag(value: str) -> str:
+    if not _IMAGE_TAG.fullmatch(value) or value == "latest":
+        raise refusal("is not a tag that stays", "write one like 4.6.0-4.8.3-distroless")
+    return value
+
+
+Tag = Annotated[
+    Text,
+    matches(
+        r"gen[23]-v[0-9]{8}\.[0-9]{1,3}",
+        "is not a tag of Usernetes that this program can run",
+        "write one like gen3-v20260902.0; generation 1 and branches are not built in this version",
+    ),
+]
+FilePlace = Annotated[Text, AfterValidator(_place)]
+PackageVersion = Annotated[
+    Text,
+    matches(
+        _NUMBERS.pattern,
+        "is not a version of a package",
+        'write its three numbers in quotes, without what Debian puts around them: "29.7.2"',
+    ),
+]
+ReleaseTag = Annotated[Text, AfterValidator(_release)]
+ImageTag = Annotated[Text, AfterValidator(_image_tag)]
+
+
+class VersionsName(StrEnum):
+    """A set of versions that go together (docs/usernetes.md)."""
+
+    CURRENT = "current"
+    """The newest of everything that was read about."""
+    PROVEN = "proven"
+    """The nearest to what ran on V100s in February 2025 that can still be had."""
+
+
+class VersionOverrides(Section):
+    """Where single versions differ from the set. What is not stated is the set's."""
+
+    usernetes: Tag | None = None
+    """Tag of Usernetes; its own Dockerfile decides Kubernetes and the node image, so state these too."""
+    usernetes_sha256: Sha256 | None = None
+    """SHA-256 of the tag's source archive, which every host compares. It has to be stated: this version
+    has not seen the archives. docs/usernetes.md says how it is measured."""
+    usernetes_url: FilePlace | None = None
+    """Where the source archive is, an address or a path on every host; by default GitHub's archive of
+    the tag."""
+    kubernetes: ReleaseTag | None = None
+    """Kubernetes in the node image."""
+    node_image: Annotated[PinnedImage | None, checked(49)] = None
+    """What the tag's Dockerfile starts from, by digest. The Dockerfile itself is left as it is."""
+    docker: PackageVersion | None = None
+    """Docker Engine, rootless extras included."""
+    container_toolkit: PackageVersion | None = None
+    """All four packages of NVIDIA's container toolkit, on the host and in the node image."""
+    device_plugin: ReleaseTag | None = None
+    """NVIDIA's device plugin."""
+    dcgm_exporter: ImageTag | None = None
+    """Tag of NVIDIA's DCGM exporter, for metrics."""
+    slirp4netns: Annotated[Flag | None, checked(49)] = None
+    """Whether slirp4netns is installed beside Docker. Always; false is refused."""
+
+
+DATA_FOLDER = "/opt/pytorch-mnist/data"
+"""Where the image that ran on V100s in 2025 keeps it."""
+_FOLDER = re.compile(r"(/[A-Za-z0-9._-]+)+")
+
+
+def _folder(value: str) -> str:
+    if not _FOLDER.fullmatch(value) or ".." in value.split("/"):
+        raise refusal("is not a folder within a container", "write one like /data, from / on")
+    return value
+
+
+def _none(value: Any) -> Any:
+    return None if value == "none" else value
+
+
+Dotted = Annotated[
+    Text,
+    matches(
+        r"[0-9]{1,2}\.[0-9]{1,2}(\.[0-9]{1,2})?",
+        "is not a version",
+        'write its numbers in quotes: "12.6"',
+    ),
+]
+Folder = Annotated[Text, AfterValidator(_folder)]
+
+
+class BakedData(Section):
+    """The image has the data: nothing is downloaded, and no server can be down."""
+
+    source: Literal["baked"]
+    """Where the data is."""
+    path: Folder = DATA_FOLDER
+    """Folder in the image that has FashionMNIST/raw."""
+
+
+class VolumeData(Section):
+    """A volume has the data; every pod must be able to mount it."""
+
+    source: Literal["volume"]
+    """Where the data is."""
+    claim: DnsLabel
+    """PersistentVolumeClaim in the proof's namespace."""
+    path: Folder = "/data"
+    """Where it is mounted; it has FashionMNIST/raw."""
+
+
+class Training(Section):
+    """A training over all nodes by PyTorch DDP and NCCL: one pod for each node, as an indexed Job."""
+
+    image: PinnedImage
+    """Image with PyTorch for CUDA, by digest."""
+    cuda: Annotated[Dotted | None, checked(54)] = None
+    """CUDA in the image, "12.6". Volta has none after 12.9."""
+    pytorch: Annotated[Dotted | None, checked(54)] = None
+    """PyTorch in the image, "2.7". From 2.8 on only builds for CUDA 12.6 have code for Volta."""
+    largest_uid: Annotated[Integer | None, Field(ge=0, le=4_294_967_295), checked(54)] = None
+    """Largest uid or gid that owns a file in the image. Above 65535 rootless engines cannot unpack it."""
+    pods: Count | None = None
+    """How many pods; by default one on every node that takes pods."""
+    gpus_per_pod: Count | None = None
+    """GPUs of each pod; by default all of a node."""
+    epochs: Annotated[Integer, Field(ge=1, le=100)] = 4
+    """Passes over the data."""
+    batch_size: Annotated[Integer, Field(ge=1, le=8192)] = 128
+    """Pictures of one step on one GPU."""
+    accuracy_floor_percent: Annotated[Integer, Field(ge=1, le=99)] = 70
+    """Least accuracy, in percent. FashionMNIST came to about 81 after 4 epochs on two nodes."""
+    data: Annotated[BakedData | VolumeData, Field(discriminator="source")] = Field(
+        default_factory=lambda: BakedData.model_validate({"source": "baked"})
+    )
+    """Where FashionMNIST is."""
+    timeout_seconds: Seconds | None = None
+    """How long it may take, the pull of the image included; by default what so many nodes took in 2025,
+    with room. The network costs: 32 nodes took 6 minutes where a managed cluster takes 46 seconds."""
+
+
+class UsernetesProof(Section):
+    """What has to be shown: rungs of a ladder, each with a message of its own (docs/usernetes-proof.md)."""
+
+    rung: Annotated[Integer, Field(ge=1, le=9)] = 8
+    """Highest rung. 1 to 4 are on the hosts, 5 nodes, 6 DNS across nodes, 7 allocatable GPUs, 8 one pod
+    calculates, 9 a training over all nodes."""
+    namespace: DnsLabel = "gpu-proof"
+    """Namespace of its pods, made by this program."""
+    network_image: PinnedImage | None = None
+    """Image of rung 6, by digest, with Python 3; by default that of the training, else Python's own."""
+    vector_add_image: PinnedImage | None = None
+    """Image of rung 8, by digest, with NVIDIA's sample vectorAdd; by default NVIDIA's own for CUDA 12.5."""
+    training: Annotated[
+        Training | None,
+        BeforeValidator(_none, json_schema_input_type=Training | Literal["none"] | None),
+    ] = None
+    """The training of rung 9; none if it is not stated."""
+
+
+class NoExporter(Section):
+    """Nobody reports what the GPUs do."""
+
+    kind: Literal["none"]
+    """Who reports."""
+
+
+class DcgmExporter(Section):
+    """NVIDIA's DCGM exporter as a DaemonSet, on port 9400 of its pods. Nothing collects what it reports."""
+
+    kind: Literal["dcgm-exporter"]
+    """Who reports."""
+
+
+Exporter = Annotated[NoExporter | DcgmExporter, Field(discriminator="kind")]
+
 
 UsernetesHosts = Annotated[ExistingHosts | LabHosts | GcpHosts, Field(discriminator="source")]
 

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Literal
 
-from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.rke2_cluster_driver import Packages
-from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.config.usernetes_driver import PackagedDriver
-from gpuclusters.config.usernetes_machines import ControlPlane, PreparedBy, Worker
-from gpuclusters.config.usernetes_network import TUNNEL_PORT, AddressApi
-from gpuclusters.config.usernetes_proof import Training, VolumeData
+from gpuclusters.config.lab import uses_lab
+from gpuclusters.config.usernetes import (
+    TUNNEL_PORT,
+    AddressApi,
+    ControlPlane,
+    PackagedDriver,
+    PreparedBy,
+    Training,
+    UsernetesConfig,
+    VolumeData,
+    Worker,
+)
 from gpuclusters.domain import gcp_ports, gpu_products, rke2_matrix
 from gpuclusters.domain.gcp_ports import Allowed
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
 from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan, Ports
 from gpuclusters.domain.usernetes_versions import VersionSet, version_set
-from gpuclusters.driver.model import WantedDriver
+from gpuclusters.driver.model import Modules, WantedDriver
+from gpuclusters.proof.ladder import CheckLevel
 
 GPU = "nvidia.com/gpu"
 DOCKER_MTU = 1500
@@ -143,9 +149,9 @@ def driver(config: UsernetesConfig) -> WantedDriver | None:
         return None
     return WantedDriver(
         version=driver_version(config),
-        modules="open" if modules(config) is ModulesPolicy.OPEN else "proprietary",
-        packages="nvidia" if stated.packages is Packages.NVIDIA else "distribution",
-        may_reboot=stated.reboot is RebootPolicy.ALLOW,
+        modules=Modules(modules(config).value),
+        packages=stated.packages,
+        reboot=stated.reboot,
         reboot_timeout_seconds=config.timeouts.driver_seconds,
     )
 
@@ -268,3 +274,44 @@ def images(config: UsernetesConfig) -> Sequence[str]:
         wanted.image if wanted is not None else None,
     )
     return (*found, *(image for image in stated if image is not None))
+
+
+def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
+    """The inputs of the ladder, and the arguments of its component, but the kubeconfig.
+
+    Args:
+        config: the section.
+        highest: the last rung that is climbed; the training is described for rung 9 alone.
+    """
+    chosen = versions(config)
+    return {
+        "cluster": config.name,
+        "rung": highest.value,
+        "nodes": ladder_nodes(config),
+        "namespace": config.proof.namespace,
+        "smoke": network_test(config),
+        "vector_add": vector_add(config),
+        "training": _training(config) if highest is CheckLevel.TRAINING else None,
+        "versions": {
+            # One that somebody else installed, and that nobody names, is whatever the host shows.
+            **({"driver": chosen.driver} if _driver_is_known(config) else {}),
+            "container-toolkit": chosen.container_toolkit,
+            "device-plugin": chosen.device_plugin,
+            "kubernetes": chosen.kubernetes,
+        },
+        "timeout_seconds": config.timeouts.proof_seconds,
+        "simulated": uses_lab(config),
+    }
+
+
+def _driver_is_known(config: UsernetesConfig) -> bool:
+    return driver(config) is not None or config.driver.version is not None
+
+
+def _training(config: UsernetesConfig) -> Mapping[str, Any] | None:
+    plan = training(config)
+    if plan is None:
+        return None
+    stated = asdict(plan)
+    claim = stated.pop("claim")
+    return {**stated, "data_claim": claim}

@@ -11,9 +11,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -59,7 +59,9 @@ class PackageSource(StrEnum):
     """Whose packages."""
 
     DISTRIBUTION = "distribution"
+    """The operating system's own: on Ubuntu with signed, prebuilt kernel modules."""
     NVIDIA = "nvidia"
+    """NVIDIA's repository for the operating system: every branch, modules built on the host by DKMS."""
 
 
 class GpuDriverInputs(BaseModel):
@@ -122,14 +124,24 @@ class GpuDriverInputs(BaseModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WantedDriver:
-    """The driver of a host of a rootless cluster."""
+    """The driver that this program installs on a host."""
 
     version: str
-    """Exact, of branch 580 for a V100."""
-    modules: Literal["open", "proprietary"]
-    packages: Literal["distribution", "nvidia"]
-    may_reboot: bool
+    """Exact."""
+    modules: Modules
+    packages: PackageSource
+    nvswitch: bool = False
+    """Whether the fabric manager has to run, in exactly the driver's version."""
+    reboot: RebootPolicy
     reboot_timeout_seconds: int
+
+    def inputs(self) -> dict[str, Any]:
+        """As inputs of the resource."""
+        stated = {
+            name: value.value if isinstance(value, StrEnum) else value
+            for name, value in asdict(self).items()
+        }
+        return {"source": DriverSource.HOST.value, **stated}
 
 
 class Gpu(NamedTuple):

@@ -7,6 +7,7 @@ memory slices and may begin at certain ones only, which is why seven slices do n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from gpuclusters.domain import gpu_products
 from gpuclusters.domain.gpu_products import Family, Kind
@@ -18,6 +19,17 @@ _ALL = "all-"
 
 Slices = Mapping[str, int]
 """How many instances of each profile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigNode:
+    """The layout of one node."""
+
+    layout: str
+    """As the MIG manager's configuration calls it, such as `all-1g.10gb`."""
+    expected: Mapping[str, int]
+    """By resource, what the node offers then: `nvidia.com/mig-1g.10gb: 56`, or with strategy single
+    `nvidia.com/gpu: 56`."""
 
 
 def family(product: str) -> Family | None:

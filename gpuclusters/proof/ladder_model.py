@@ -13,7 +13,9 @@ from pydantic import AfterValidator, Field, model_validator
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.proof import training_times
 from gpuclusters.proof.ladder import CLUSTER_RUNGS, CheckLevel
-from gpuclusters.proof.model import Part, Seconds
+from gpuclusters.proof.model import Part
+
+Seconds = Annotated[int, Field(gt=0, le=86_400)]
 
 NAMESPACE = "gpu-ladder"
 VECTOR_ADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"

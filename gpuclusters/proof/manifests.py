@@ -19,11 +19,11 @@ from gpuclusters.proof.ladder_model import LadderInputs, LadderNode, Training, s
 from gpuclusters.proof.model import (
     WHOLE,
     AnyTest,
-    BurnTest,
-    CollectiveTest,
-    DiagnosticsTest,
-    LoadTest,
-    MatmulTest,
+    Burn,
+    Collective,
+    Diagnostics,
+    Load,
+    Matmul,
     ProofInputs,
     ProofNode,
 )
@@ -144,16 +144,16 @@ def job(
 
 def _command(part: AnyTest, node: ProofNode, engine: str) -> Sequence[str]:
     match part:
-        case MatmulTest():
+        case Matmul():
             return ["python3", _mounted(PROGRAMS[ProofTest.MATMUL]), *_MATMUL]
-        case DiagnosticsTest(run_level=level):
+        case Diagnostics(run_level=level):
             return ["sh", _mounted(PROGRAMS[ProofTest.DIAGNOSTICS]), engine, str(level)]
-        case LoadTest(cuda_major=cuda, seconds=seconds):
+        case Load(cuda_major=cuda, seconds=seconds):
             return ["sh", _mounted(PROGRAMS[ProofTest.LOAD]), str(cuda), str(seconds)]
-        case BurnTest(seconds=seconds):
+        case Burn(seconds=seconds):
             # Relative to the image's folder, as its own Dockerfile has it.
             return ["./gpu_burn", "-tc", str(seconds)]
-        case CollectiveTest():
+        case Collective():
             sizes = ["-b", "8", "-e", "8G", "-f", "2", "-g", str(node.whole_gpus)]
             return ["/usr/local/bin/all_reduce_perf_mpi", *sizes]
 

@@ -1,5 +1,7 @@
 """What a proof is asked for: which nodes, which tests, which images.
 
+Each test is a section of the configuration and an input of the resource: one model.
+
 Images are pinned by digest and there is no default for any: NVIDIA's own pages name images by tags,
 whose content we have neither run nor pinned, so which one is trusted is for the user to say.
 `SUGGESTED` tells where to look.
@@ -9,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gpuclusters.config.base import Integer, Percent, PinnedImage, Seconds, Section
 from gpuclusters.domain import gpu_products, rke2_matrix
 from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.gpu_products import Architecture
@@ -31,21 +33,7 @@ SUGGESTED: Mapping[ProofTest, str] = {
 }
 """What each test needs. Not run by us; `crane digest IMAGE:TAG` gives the digest to write."""
 
-_PINNED = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}")
-
-
-def _pinned(value: str) -> str:
-    if not _PINNED.fullmatch(value):
-        raise ValueError(
-            "must name an image by its digest, registry/name@sha256:…, as `crane digest` gives it; a "
-            "tag may be another image tomorrow"
-        )
-    return value
-
-
-Image = Annotated[str, AfterValidator(_pinned)]
-Seconds = Annotated[int, Field(gt=0, le=86_400)]
-Percent = Annotated[int, Field(ge=1, le=100)]
+CudaMajor = Annotated[Integer, Field(ge=11, le=14)]
 
 
 class Part(BaseModel):
@@ -80,54 +68,68 @@ class ProofNode(Part):
         }
 
 
-class MatmulTest(Part):
-    """Every GPU multiplies matrices."""
+class Matmul(Section):
+    """Every GPU multiplies matrices; the result is compared with a reference, the rate with a floor."""
 
-    image: Image
-    cuda_major: int = Field(ge=11, le=14)
+    image: PinnedImage
+    """Image with PyTorch, by digest, for a CUDA that the driver knows."""
+    cuda_major: CudaMajor
+    """Major version of CUDA in it: 12 for Volta and Pascal, which CUDA 13 no longer knows."""
     floor_percent: Percent = 70
-    """Least rate, as a share of the data sheet's."""
+    """Least rate, as a share of what the product's data sheet says."""
     timeout_seconds: Seconds = 600
-    """On one node, the pull of the image included; as in all tests."""
+    """How long it may take on one node, the pull of its image included."""
 
 
-class DiagnosticsTest(Part):
-    """`dcgmi diag` against the node's own host engine."""
+class Diagnostics(Section):
+    """`dcgmi diag` against each node's own DCGM. The GPUs must be idle."""
 
-    image: Image | None = None
-    """None: that of the DCGM pod on the node, by the digest that its kubelet reports."""
-    run_level: int = Field(default=2, ge=1, le=4)
+    image: PinnedImage | None = None
+    """Image with dcgmi, by digest; by default that of the operator's own DCGM pods."""
+    run_level: Annotated[Integer, Field(ge=1, le=4)] = 2
+    """-r: 1 takes seconds, 2 about two minutes, 3 a quarter of an hour, 4 longer."""
     timeout_seconds: Seconds = 900
+    """How long it may take on one node, the pull of its image included."""
 
 
-class LoadTest(Part):
-    """A load on the tensor cores that Prometheus must show."""
+class Load(Section):
+    """A load on the tensor cores, which must be seen in the metrics too."""
 
-    image: Image
-    cuda_major: int = Field(ge=11, le=14)
-    """Part of the program's name."""
-    seconds: Seconds = 60
+    image: PinnedImage
+    """Image with dcgmproftester, by digest."""
+    cuda_major: CudaMajor
+    """Major version of CUDA in it, part of the program's name: dcgmproftester12, dcgmproftester13."""
+    seconds: Annotated[Integer, Field(ge=30, le=3600)] = 60
+    """How long the load runs."""
     tensor_active_percent: Percent = 50
+    """Least share of time that DCGM_FI_PROF_PIPE_TENSOR_ACTIVE must show."""
     timeout_seconds: Seconds = 900
+    """How long it may take on one node, the pull of its image included."""
 
 
-class BurnTest(Part):
-    """gpu-burn."""
+class Burn(Section):
+    """Every GPU at its limits of power and heat; none may give a wrong result."""
 
-    image: Image
-    seconds: Seconds = 300
+    image: PinnedImage
+    """Image with gpu_burn, by digest. There is no official one."""
+    seconds: Annotated[Integer, Field(ge=30, le=86_400)] = 300
+    """How long it runs."""
     timeout_seconds: Seconds = 1800
+    """How long it may take on one node, the pull of its image included."""
 
 
-class CollectiveTest(Part):
-    """nccl-tests on each node with more than one GPU."""
+class Collective(Section):
+    """nccl-tests: all_reduce over all GPUs of a node."""
 
-    image: Image
-    floor_gb_per_second: int = Field(ge=1, le=10_000)
+    image: PinnedImage
+    """Image with all_reduce_perf_mpi, by digest."""
+    floor_gb_per_second: Annotated[Integer, Field(ge=1, le=10_000)]
+    """Least bus bandwidth at the largest size, in GB/s."""
     timeout_seconds: Seconds = 1800
+    """How long it may take on one node, the pull of its image included."""
 
 
-AnyTest = MatmulTest | DiagnosticsTest | LoadTest | BurnTest | CollectiveTest
+AnyTest = Matmul | Diagnostics | Load | Burn | Collective
 
 
 class PrometheusService(Part):
@@ -147,11 +149,11 @@ class ProofInputs(Part):
     nodes: tuple[ProofNode, ...]
     namespace: Name = "gpu-proof"
     operator_namespace: Name = OPERATOR_NAMESPACE
-    matmul: MatmulTest | None = None
-    diagnostics: DiagnosticsTest | None = None
-    load: LoadTest | None = None
-    burn: BurnTest | None = None
-    collective: CollectiveTest | None = None
+    matmul: Matmul | None = None
+    diagnostics: Diagnostics | None = None
+    load: Load | None = None
+    burn: Burn | None = None
+    collective: Collective | None = None
     prometheus: PrometheusService | None = None
     """None: no Prometheus is known, and nobody can say whether it saw the load."""
     tolerations: tuple[str, ...] = ()

@@ -21,11 +21,11 @@ from gpuclusters.proof.checks import (
 )
 from gpuclusters.proof.cluster import Ended, JobCluster, Site, temporary_namespace
 from gpuclusters.proof.model import (
-    BurnTest,
-    CollectiveTest,
-    DiagnosticsTest,
-    LoadTest,
-    MatmulTest,
+    Burn,
+    Collective,
+    Diagnostics,
+    Load,
+    Matmul,
     ProofInputs,
     ProofNode,
 )
@@ -224,20 +224,20 @@ def _judge(
         return [Check(level, name, f"runs {test.value}", Outcome.FAILED, ended.said)]
     code, log = ended.exit_code, ended.log
     match inputs.test(test):
-        case MatmulTest(floor_percent=floor):
+        case Matmul(floor_percent=floor):
             return list(logs.matmul(node, log, floor_percent=floor, simulated=inputs.simulated))
-        case DiagnosticsTest():
+        case Diagnostics():
             return logs.diagnostics(name, log, exit_code=code)
-        case LoadTest() if code:
+        case Load() if code:
             said = f"{ended.said}: {log.strip()[-300:]}"
             return [Check(level, name, "runs load", Outcome.FAILED, said)]
-        case LoadTest() if inputs.prometheus is None:
+        case Load() if inputs.prometheus is None:
             said = "no Prometheus is known that could have seen it"
             return [Check(level, name, "is seen under load", Outcome.NOT_TRIED, said)]
-        case LoadTest(tensor_active_percent=percent):
+        case Load(tensor_active_percent=percent):
             return [logs.load(name, gpus, seen.get(name, {}), percent)]
-        case BurnTest():
+        case Burn():
             return list(logs.burn(name, gpus, log, exit_code=code))
-        case CollectiveTest(floor_gb_per_second=floor):
+        case Collective(floor_gb_per_second=floor):
             return [logs.reduce(name, log, floor_gb_per_second=floor, exit_code=code)]
     return []

@@ -52,7 +52,7 @@ def failures(
     """
     given = plain(news)
     try:
-        model.model_validate(given)
+        model.model_validate(given, by_name=True)
     except ValidationError as error:
         return [
             _failure(fault["loc"], str(fault["msg"]), fault["input"], set(sensitive))

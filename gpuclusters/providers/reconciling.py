@@ -167,7 +167,7 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
 
     def _parsed(self, props: Properties) -> Any:
         try:
-            return self.model.model_validate(edge.inputs_of(self.model, props))
+            return self.model.model_validate(edge.inputs_of(self.model, props), by_name=True)
         except ValidationError as error:
             faults = edge.failures(self.model, edge.inputs_of(self.model, props), self.sensitive)
             raise InvalidStateError(

@@ -9,15 +9,16 @@ import pytest
 
 from components.host_connection import HostConnection
 from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
+from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.domain.usernetes_versions import version_set
-from gpuclusters.driver.model import WantedDriver
+from gpuclusters.driver.model import Modules, PackageSource, WantedDriver
 from tests.components.recorder import record
 
 DRIVER = WantedDriver(
     version="580.178.04",
-    modules="proprietary",
-    packages="distribution",
-    may_reboot=False,
+    modules=Modules.PROPRIETARY,
+    packages=PackageSource.DISTRIBUTION,
+    reboot=RebootPolicy.REFUSE,
     reboot_timeout_seconds=600,
 )
 

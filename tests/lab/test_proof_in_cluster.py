@@ -72,7 +72,7 @@ class World:
                 "timeout_seconds": 250,
             },
         }
-        return ProofInputs.model_validate(given | changes)
+        return ProofInputs.model_validate(given | changes, by_name=True)
 
     def run(self, **changes: Any) -> proof_run.ProofResult:
         wanted = self.inputs(**changes)

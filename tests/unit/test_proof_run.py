@@ -47,7 +47,7 @@ def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
         "prometheus": {"namespace": "monitoring"},
         "driver": "580.178.04",
     }
-    return ProofInputs.model_validate(given | changes)
+    return ProofInputs.model_validate(given | changes, by_name=True)
 
 
 def run(cluster: FakeCluster, wanted: ProofInputs, reporter: Reporter | None = None) -> ProofResult:
@@ -259,7 +259,7 @@ def test_names_of_jobs_are_short_and_of_one_node_each() -> None:
 def test_what_cannot_be_proven_is_refused_before_anything_runs(
     changes: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ValidationError, match="Value error") as refused:
+    with pytest.raises(ValidationError) as refused:
         inputs(**changes)
     assert said in str(refused.value)
 

@@ -11,14 +11,17 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.config import rke2_cluster_plan as plan
+from gpuclusters.config import rke2_plan as plan
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_gpus import expected, mig_nodes, mig_strategy, plugin_keys
-from gpuclusters.config.rke2_cluster_machines import (
+from gpuclusters.config.rke2_machines import (
     POOL_LABEL,
     agents,
     container_driver,
+    expected,
     machines,
+    mig_nodes,
+    mig_strategy,
+    plugin_keys,
     system,
 )
 from gpuclusters.config.rke2_settings import artifacts
@@ -76,12 +79,8 @@ def test_a_pools_driver_is_an_input_of_the_host() -> None:
     made = GpuDriverInputs.model_validate(
         {
             "connection": CONNECTION,
-            "version": driver.version,
-            "modules": driver.modules.value,
-            "packages": driver.packages.value,
-            "gpus": driver.gpus,
-            "nvswitch": driver.nvswitch,
-            "reboot": driver.reboot.value,
+            "gpus": 8,
+            **driver.inputs(),
         }
     )
     assert (made.version, made.modules, made.nvswitch) == ("580.178.04", "open", True)

@@ -172,7 +172,7 @@ def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> 
         "proprietary",
         "distribution",
     )
-    assert volta.may_reboot
+    assert volta.reboot == "allow"
     turing = plan.driver(
         section(
             gpus={"product": "t4", "count": 1},
@@ -180,7 +180,7 @@ def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> 
         )
     )
     assert turing is not None
-    assert (turing.modules, turing.packages, turing.may_reboot) == ("open", "nvidia", False)
+    assert (turing.modules, turing.packages, turing.reboot) == ("open", "nvidia", "refuse")
     assert plan.driver(section(driver={"source": "installed"})) is None
 
 

@@ -8,10 +8,8 @@ from gpuclusters.config.charts import FileChart
 from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rke2 import RELEASES, DownloadedArtifacts, LocalArtifacts
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_driver import OperatorDriver
-from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
-from gpuclusters.config.rke2_cluster_plan import images
+from gpuclusters.config.rke2_cluster import NoMetrics, OperatorDriver, RancherMonitoring, Rke2Config
+from gpuclusters.config.rke2_plan import images
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain.rke2_cni import Cni

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.fault import finding, show
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_driver import (
+from gpuclusters.config.rke2_cluster import (
     HostDriver,
     OperatorDriver,
+    Pool,
     PrecompiledDriver,
+    Rke2Config,
 )
-from gpuclusters.config.rke2_cluster_machines import (
+from gpuclusters.config.rke2_machines import (
     architecture,
     driver_version,
     system,
 )
-from gpuclusters.config.rke2_cluster_pools import Pool
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import gpu_products, rke2_matrix

@@ -9,7 +9,7 @@ from gpuclusters.config.fault import NOTHING, finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
-from gpuclusters.config.rke2_cluster_machines import gpu_pools, pool_of
+from gpuclusters.config.rke2_machines import gpu_pools, pool_of
 from gpuclusters.config.rules.rule import listed_twice, rule
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import gpu_products

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.config.fault import finding, show
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_driver import HostDriver, PrecompiledDriver
-from gpuclusters.config.rke2_cluster_gpus import cuts, layout_name, needs_mixed
-from gpuclusters.config.rke2_cluster_machines import driver_version, system
-from gpuclusters.config.rke2_cluster_pools import Pool
-from gpuclusters.config.rke2_cluster_sharing import Mig, MigDevices, MigStrategy
+from gpuclusters.config.rke2_cluster import (
+    HostDriver,
+    Mig,
+    MigDevices,
+    MigStrategy,
+    Pool,
+    PrecompiledDriver,
+    Rke2Config,
+)
+from gpuclusters.config.rke2_machines import cuts, driver_version, layout_name, needs_mixed, system
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import rke2_matrix

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.config.fault import finding, show
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_driver import (
+from gpuclusters.config.rke2_cluster import (
     HostDriver,
     OperatorDriver,
-    Packages,
     PrecompiledDriver,
+    Rke2Config,
 )
-from gpuclusters.config.rke2_cluster_machines import (
+from gpuclusters.config.rke2_machines import (
     architecture,
     driver_version,
     modules,
@@ -23,6 +22,7 @@ from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.domain import rke2_matrix
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of
+from gpuclusters.driver.model import PackageSource
 from gpuclusters.gpu_operator.keys import at
 from gpuclusters.gpu_operator.values import understands_auto
 
@@ -84,7 +84,7 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Finding]:
                 "false",
                 "write true if they are signed with a key that the firmware knows, as SUSE's are",
             )
-        case HostDriver() if config.driver.packages is Packages.NVIDIA:
+        case HostDriver() if config.driver.packages is PackageSource.NVIDIA:
             yield finding(
                 ("driver", "packages"),
                 "are built on the hosts by DKMS, without a signature that Secure Boot knows",
@@ -97,7 +97,7 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Finding]:
 def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Finding]:
     if not isinstance(config.driver, HostDriver):
         return
-    if config.driver.packages is not Packages.DISTRIBUTION:
+    if config.driver.packages is not PackageSource.DISTRIBUTION:
         return
     for _, pool, _ in pools_with_drivers(config):
         runs = system(config, pool)

@@ -6,11 +6,16 @@ from collections.abc import Iterable
 
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_machines import architecture, driver_version, gpu_pools
-from gpuclusters.config.rke2_cluster_metrics import NoMetrics, RancherMonitoring
-from gpuclusters.config.rke2_cluster_proof import ProofL0, ProofL1, ProofL4
-from gpuclusters.config.rke2_cluster_sharing import NotShared
+from gpuclusters.config.rke2_cluster import (
+    NoMetrics,
+    NotShared,
+    ProofL0,
+    ProofL1,
+    ProofL4,
+    RancherMonitoring,
+    Rke2Config,
+)
+from gpuclusters.config.rke2_machines import architecture, driver_version, gpu_pools
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import rke2_matrix

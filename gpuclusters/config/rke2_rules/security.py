@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_plan import has_free_node, taints
+from gpuclusters.config.rke2_plan import has_free_node, taints
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.gpu_operator.keys import at

@@ -8,9 +8,8 @@ from gpuclusters.config import gcp_rules, rke2_checks
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_machines import agents
-from gpuclusters.config.rke2_cluster_network import Canal, Flannel
+from gpuclusters.config.rke2_cluster import Canal, Flannel, Rke2Config
+from gpuclusters.config.rke2_machines import agents
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
 

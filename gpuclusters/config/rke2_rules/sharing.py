@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.config.fault import finding, show
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_gpus import is_shared
-from gpuclusters.config.rke2_cluster_sharing import Mps, TimeSlicing
+from gpuclusters.config.rke2_cluster import Mps, Rke2Config, TimeSlicing
+from gpuclusters.config.rke2_machines import is_shared
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import gpu_products

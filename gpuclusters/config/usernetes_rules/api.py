@@ -9,8 +9,7 @@ from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.config.usernetes_network import AddressApi
+from gpuclusters.config.usernetes import AddressApi, UsernetesConfig
 from gpuclusters.config.usernetes_rules.network import within
 from gpuclusters.core.finding import Finding, Level, Path
 

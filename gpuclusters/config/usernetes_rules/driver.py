@@ -6,15 +6,14 @@ from collections.abc import Iterable
 
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.rke2_cluster_driver import Packages
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.config.usernetes_driver import PackagedDriver
+from gpuclusters.config.usernetes import PackagedDriver, UsernetesConfig
 from gpuclusters.config.usernetes_plan import driver_version, modules
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import gpu_products, rke2_matrix
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of, release
+from gpuclusters.driver.model import PackageSource
 
 _VERSION: Path = ("driver", "version")
 
@@ -117,7 +116,9 @@ def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Iterable[Fin
             "true",
             "write false",
         )
-    elif isinstance(config.driver, PackagedDriver) and config.driver.packages is Packages.NVIDIA:
+    elif (
+        isinstance(config.driver, PackagedDriver) and config.driver.packages is PackageSource.NVIDIA
+    ):
         yield finding(
             ("driver", "packages"),
             "builds modules on the hosts, which nobody signs: Secure Boot refuses them,"

@@ -9,8 +9,7 @@ from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.config.usernetes_machines import ControlPlane, Worker
+from gpuclusters.config.usernetes import ControlPlane, UsernetesConfig, Worker
 from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, ports, versions
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import usernetes_network

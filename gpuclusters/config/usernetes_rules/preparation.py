@@ -10,9 +10,7 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.gcp_image import public_system
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rules.rule import rule
-from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.config.usernetes_driver import PackagedDriver
-from gpuclusters.config.usernetes_machines import ContainerEngine
+from gpuclusters.config.usernetes import ContainerEngine, PackagedDriver, UsernetesConfig
 from gpuclusters.config.usernetes_plan import uses_sudo
 from gpuclusters.core.finding import Finding, Level
 

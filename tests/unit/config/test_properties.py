@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.config import rke2_cluster_plan
+from gpuclusters.config import rke2_plan
 from gpuclusters.config.fault import told
 from gpuclusters.config.plan import plan
 from gpuclusters.config.schema import schema
@@ -118,10 +118,10 @@ def test_a_mutated_rke2_configuration_gives_faults_or_what_components_take(
     assert repr(document) == repr(before)
     if isinstance(parsed, StackConfig):
         if parsed.cluster_type is ClusterType.RKE2:
-            rke2_cluster_plan.operator_values(parsed.rke2)
-            rke2_cluster_plan.operator_configs(parsed.rke2)
-            rke2_cluster_plan.proof_nodes(parsed.rke2)
-            rke2_cluster_plan.settings(parsed.rke2, registration_address="10.0.0.1")
+            rke2_plan.operator_values(parsed.rke2)
+            rke2_plan.operator_configs(parsed.rke2)
+            rke2_plan.proof_nodes(parsed.rke2)
+            rke2_plan.settings(parsed.rke2, registration_address="10.0.0.1")
         return
     assert parsed
     assert len(set(parsed)) == len(parsed)

@@ -1,7 +1,4 @@
-"""From the section of an `rke2` cluster to the arguments of its components. Pure.
-
-Beside this: `rke2_cluster_machines` for what each machine is, `rke2_cluster_gpus` for what each node offers.
-"""
+"""From the section of an `rke2` cluster to the arguments of its components. Pure."""
 
 from __future__ import annotations
 
@@ -10,29 +7,32 @@ from dataclasses import replace
 from typing import Any
 
 from gpuclusters.config import rke2_settings
-from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_cluster_gpus import (
+from gpuclusters.config.rke2_cluster import (
+    Calico,
+    Canal,
+    CiliumCni,
+    Mig,
+    NoMetrics,
+    ProofL0,
+    ProofL1,
+    Rke2Config,
+    parse_taint,
+)
+from gpuclusters.config.rke2_machines import (
     WHOLE_KEY,
+    agents,
+    container_driver,
     cuts,
+    driver_version,
     expected,
+    gpu_pools,
     is_shared,
     mig_config,
     mig_strategy,
     plugin_config,
-)
-from gpuclusters.config.rke2_cluster_machines import (
-    agents,
-    container_driver,
-    driver_version,
-    gpu_pools,
     pool_of,
     systems,
 )
-from gpuclusters.config.rke2_cluster_metrics import NoMetrics
-from gpuclusters.config.rke2_cluster_network import Calico, Canal, CiliumCni
-from gpuclusters.config.rke2_cluster_pools import parse_taint
-from gpuclusters.config.rke2_cluster_proof import ProofL0, ProofL1
-from gpuclusters.config.rke2_cluster_sharing import Mig
 from gpuclusters.domain import monitoring_stack, rke2_cni, rke2_config
 from gpuclusters.domain.monitoring_stack import Monitoring
 from gpuclusters.domain.rke2_cni import Cni

@@ -1,0 +1,368 @@
+"""The machines of an `rke2` cluster: what each is, which driver its GPUs get, what its node offers. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from gpuclusters.config.rke2_cluster import (
+    HostDriver,
+    Mig,
+    MigStrategy,
+    Mps,
+    OperatorDriver,
+    Pool,
+    PoolDriver,
+    PrecompiledDriver,
+    Rke2Config,
+    TimeSlicing,
+)
+from gpuclusters.domain import gpu_products, rke2_matrix
+from gpuclusters.domain.gpu_products import Architecture
+from gpuclusters.domain.rke2 import Role
+from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
+from gpuclusters.driver.model import Modules, WantedDriver
+from gpuclusters.gpu_operator import mig_layout
+from gpuclusters.gpu_operator.mig_layout import DISABLED, ENABLED, MigNode, Slices
+from gpuclusters.gpu_operator.values import ContainerDriver, understands_auto
+
+POOL_LABEL = "gpu-clusters.dev/pool"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachinePlan:
+    """One machine."""
+
+    name: str
+    role: Role
+    pool: Pool | None
+    labels: Mapping[str, str]
+    taints: Sequence[str]
+    driver: WantedDriver | None
+    """None if it has no GPUs, or the operator brings the driver."""
+
+    @property
+    def gpus(self) -> int:
+        """How many it must show."""
+        return self.pool.gpu.count if self.pool is not None and self.pool.gpu is not None else 0
+
+
+def gpu_pools(config: Rke2Config) -> tuple[Pool, ...]:
+    """Pools with GPUs."""
+    return tuple(pool for pool in config.pools if pool.gpu is not None)
+
+
+def architecture(pool: Pool) -> Architecture:
+    """The generation of a pool's GPUs.
+
+    Raises:
+        ValueError: the pool has none.
+    """
+    if pool.gpu is None:
+        raise ValueError(f"pool {pool.name} has no GPUs")
+    return gpu_products.product(pool.gpu.product).architecture
+
+
+def system(config: Rke2Config, pool: Pool | None) -> OperatingSystem | None:
+    """What the machines of a pool run; None if nobody said."""
+    own = pool.operating_system if pool is not None else None
+    return own or config.operating_system
+
+
+def systems(config: Rke2Config, pools: Sequence[Pool]) -> tuple[OperatingSystem, ...]:
+    """What these pools run, each once, as far as it is stated."""
+    stated = [system(config, pool) for pool in pools]
+    return tuple(dict.fromkeys(one for one in stated if one is not None))
+
+
+def pool_of(config: Rke2Config) -> Mapping[str, Pool]:
+    """The pool of each machine, by name."""
+    return {name: pool for pool in config.pools for name in pool.nodes}
+
+
+def agents(config: Rke2Config) -> tuple[str, ...]:
+    """Machines that are no servers, in the order of the pools."""
+    servers = set(config.servers)
+    found = [name for pool in config.pools for name in pool.nodes if name not in servers]
+    return tuple(dict.fromkeys(found))
+
+
+def machines(config: Rke2Config) -> tuple[MachinePlan, ...]:
+    """All machines: servers first, in their order."""
+    pools = pool_of(config)
+    names = [*dict.fromkeys(config.servers), *agents(config)]
+    return tuple(_machine(config, name, pools.get(name)) for name in names)
+
+
+def _machine(config: Rke2Config, name: str, pool: Pool | None) -> MachinePlan:
+    return MachinePlan(
+        name=name,
+        role=Role.SERVER if name in config.servers else Role.AGENT,
+        pool=pool,
+        labels={POOL_LABEL: pool.name, **pool.labels} if pool is not None else {},
+        taints=pool.taints if pool is not None else (),
+        driver=host_driver(config, pool) if pool is not None else None,
+    )
+
+
+def driver_version(config: Rke2Config, override: PoolDriver | None = None) -> str:
+    """The version that is installed: stated, else the newest that is known of the branch.
+
+    Without a branch it is that of the newest one with long support that all GPUs have. A precompiled
+    driver is its branch.
+    """
+    stated = config.driver
+    if isinstance(stated, PrecompiledDriver):
+        return str(stated.branch)
+    version, branch = stated.version, stated.branch
+    if override is not None and (override.version or override.branch):
+        version, branch = override.version, override.branch
+    if version is not None:
+        return version
+    operator = config.operator.version if isinstance(stated, OperatorDriver) else None
+    number = branch if branch is not None else default_branch(config)
+    if rke2_matrix.branch(number) is None:
+        return f"{number}.0"  # refused by the rules: nobody has read about it
+    return rke2_matrix.newest_driver(number, operator)
+
+
+def default_branch(config: Rke2Config) -> int:
+    """The branch where none is stated: the newest with long support that every pool's GPUs have."""
+    pools = [
+        pool
+        for pool in gpu_pools(config)
+        if pool.driver is None or not (pool.driver.version or pool.driver.branch)
+    ]
+    order = list(Architecture)
+    oldest = min((architecture(pool) for pool in pools), key=order.index, default=order[-1])
+    least = [
+        rke2_matrix.branch_of(found)
+        for pool in pools
+        if pool.gpu is not None
+        and (found := gpu_products.product(pool.gpu.product).minimum_driver) is not None
+    ]
+    return rke2_matrix.newest_branch_for(oldest, max(least, default=0))
+
+
+def modules(config: Rke2Config, pool: Pool) -> ModulesPolicy:
+    """The kernel modules of a pool: stated, else open wherever its GPUs can."""
+    override = pool.driver.modules if pool.driver is not None else None
+    if override is not None:
+        chosen = override
+    elif isinstance(config.driver, PrecompiledDriver):
+        chosen = ModulesPolicy.AUTO
+    else:
+        chosen = config.driver.modules
+    return rke2_matrix.modules_for(architecture(pool)) if chosen is ModulesPolicy.AUTO else chosen
+
+
+def host_driver(config: Rke2Config, pool: Pool) -> WantedDriver | None:
+    """The driver of a pool's machines; None without GPUs, or where the operator brings it."""
+    if pool.gpu is None or not isinstance(config.driver, HostDriver):
+        return None
+    return WantedDriver(
+        version=driver_version(config, pool.driver),
+        modules=Modules(modules(config, pool).value),
+        packages=config.driver.packages,
+        nvswitch=has_nvswitch(pool),
+        reboot=config.driver.reboot,
+        reboot_timeout_seconds=config.timeouts.driver_seconds,
+    )
+
+
+def has_nvswitch(pool: Pool) -> bool:
+    """Whether a pool's GPUs are behind NVSwitches: stated, else as machines with so many of them are."""
+    if pool.gpu is None:
+        return False
+    if pool.gpu.nvswitch is not None:
+        return pool.gpu.nvswitch
+    return gpu_products.has_nvswitch(pool.gpu.product, pool.gpu.count)
+
+
+def container_driver(config: Rke2Config) -> ContainerDriver | None:
+    """The driver that the operator installs; None if the hosts have one."""
+    stated = config.driver
+    match stated:
+        case HostDriver():
+            return None
+        case PrecompiledDriver():
+            return ContainerDriver(
+                version=str(stated.branch), precompiled=True, repository=stated.repository
+            )
+    version = driver_version(config)
+    chosen = stated.modules
+    if chosen is ModulesPolicy.AUTO and not understands_auto(version):
+        each = {modules(config, pool) for pool in gpu_pools(config)}
+        chosen = each.pop() if len(each) == 1 else chosen
+    return ContainerDriver(version=version, modules=chosen, package_mirror=stated.package_mirror)
+
+
+GPU = "nvidia.com/gpu"
+SHARED = "nvidia.com/gpu.shared"
+SHARED_KEY = "shared"
+WHOLE_KEY = "whole"
+"""Keys of the device plugin's configuration: which one a node uses is its label."""
+
+
+def layout_name(config: Rke2Config, pool: Pool) -> str | None:
+    """The MIG layout of a pool; None if its GPUs cannot be cut, or nobody cuts any.
+
+    A pool that could be cut and names no layout is not cut, also if it once was.
+    """
+    if not isinstance(config.sharing, Mig) or pool.gpu is None:
+        return None
+    if pool.mig is not None:
+        return pool.mig
+    return None if mig_layout.family(pool.gpu.product) is None else DISABLED
+
+
+def cuts(config: Rke2Config, pool: Pool) -> tuple[Slices | None, ...]:
+    """How each GPU of a machine of the pool is cut, by index; None is a GPU that is not.
+
+    A layout that does not exist, or a GPU that it leaves out, counts as not cut; the rules say so.
+    """
+    if pool.gpu is None:
+        return ()
+    name = layout_name(config, pool)
+    whole: tuple[Slices | None, ...] = (None,) * pool.gpu.count
+    if name is None or name == DISABLED or not isinstance(config.sharing, Mig):
+        return whole
+    own = config.sharing.layouts.get(name)
+    if own is None:
+        slices = mig_layout.named(pool.gpu.product, name)
+        return whole if slices is None else (slices,) * pool.gpu.count
+    found = list(whole)
+    for entry in own:
+        for index in range(pool.gpu.count) if entry.devices is None else entry.devices:
+            if index < len(found):
+                found[index] = entry.profiles or None
+    return tuple(found)
+
+
+def needs_mixed(config: Rke2Config, pool: Pool) -> bool:
+    """Whether strategy single cannot name this pool's GPUs: several profiles, or some cut and some not."""
+    kinds = {None if cut is None else frozenset(cut) for cut in cuts(config, pool)}
+    return len(kinds) > 1 or any(len(kind) > 1 for kind in kinds if kind is not None)
+
+
+def mig_strategy(config: Rke2Config) -> MigStrategy:
+    """How slices are named, in the whole cluster."""
+    if not isinstance(config.sharing, Mig):
+        return MigStrategy.SINGLE
+    if config.sharing.strategy is not None:
+        return config.sharing.strategy
+    mixed = any(needs_mixed(config, pool) for pool in gpu_pools(config))
+    return MigStrategy.MIXED if mixed else MigStrategy.SINGLE
+
+
+def resource(profile: str) -> str:
+    """What the device plugin calls slices of a profile with strategy mixed."""
+    return f"nvidia.com/mig-{profile.replace('+', '.')}"
+
+
+def pool_resources(config: Rke2Config, pool: Pool) -> Mapping[str, int]:
+    """What every node of a pool has to offer, by resource; empty without GPUs."""
+    if pool.gpu is None:
+        return {}
+    sharing = config.sharing
+    if isinstance(sharing, TimeSlicing | Mps):
+        if not is_shared(config, pool):
+            return {GPU: pool.gpu.count}
+        return {SHARED if sharing.rename else GPU: pool.gpu.count * sharing.replicas}
+    found: Counter[str] = Counter({GPU: 0})
+    mixed = mig_strategy(config) is MigStrategy.MIXED
+    for cut in cuts(config, pool):
+        if cut is None:
+            found[GPU] += 1
+            continue
+        for profile, count in cut.items():
+            found[resource(profile) if mixed else GPU] += count
+    # A node whose GPUs are all cut offers no whole one, and that is worth waiting for too.
+    return dict(found) if mixed else {GPU: found[GPU]}
+
+
+def expected(config: Rke2Config) -> Mapping[str, Mapping[str, int]]:
+    """What every node with GPUs has to offer, by node and resource."""
+    return {name: pool_resources(config, pool) for pool in gpu_pools(config) for name in pool.nodes}
+
+
+def mig_nodes(config: Rke2Config) -> Mapping[str, MigNode]:
+    """The layout of every node that can be cut; none if nobody cuts any."""
+    return {
+        name: MigNode(layout=layout, expected=pool_resources(config, pool))
+        for pool in gpu_pools(config)
+        if (layout := layout_name(config, pool)) is not None
+        for name in pool.nodes
+    }
+
+
+def is_shared(config: Rke2Config, pool: Pool) -> bool:
+    """Whether several pods get one GPU of the pool."""
+    sharing = config.sharing
+    if not isinstance(sharing, TimeSlicing | Mps) or pool.gpu is None:
+        return False
+    return sharing.pools is None or pool.name in sharing.pools
+
+
+def plugin_keys(config: Rke2Config) -> Mapping[str, str]:
+    """Which key of the device plugin's configuration each node uses; none if nobody shares."""
+    if not isinstance(config.sharing, TimeSlicing | Mps):
+        return {}
+    return {
+        name: SHARED_KEY if is_shared(config, pool) else WHOLE_KEY
+        for pool in gpu_pools(config)
+        for name in pool.nodes
+    }
+
+
+def plugin_config(config: Rke2Config) -> Mapping[str, str]:
+    """The device plugin's configuration, by key; none if nobody shares."""
+    sharing = config.sharing
+    if not isinstance(sharing, TimeSlicing | Mps):
+        return {}
+    shared: dict[str, Any] = {
+        "renameByDefault": sharing.rename,
+        "resources": [{"name": GPU, "replicas": sharing.replicas}],
+    }
+    if isinstance(sharing, TimeSlicing):
+        shared["failRequestsGreaterThanOne"] = sharing.refuse_more_than_one
+    kind = "timeSlicing" if isinstance(sharing, TimeSlicing) else "mps"
+    return {
+        SHARED_KEY: yaml.safe_dump({"version": "v1", "sharing": {kind: shared}}),
+        WHOLE_KEY: yaml.safe_dump({"version": "v1"}),
+    }
+
+
+def mig_config(config: Rke2Config) -> str | None:
+    """The MIG manager's configuration; None if its own has every layout that is used.
+
+    A configuration of ours replaces that which the manager makes from what each node's driver says, so it
+    has to hold every layout that any node is given, the manager's own names too.
+    """
+    if not isinstance(config.sharing, Mig) or not config.sharing.layouts:
+        return None
+    layouts: dict[str, Any] = {
+        DISABLED: [{"devices": "all", "mig-enabled": False}],
+        ENABLED: [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
+    }
+    for pool in gpu_pools(config):
+        name = layout_name(config, pool)
+        slices = (
+            None if name is None or pool.gpu is None else mig_layout.named(pool.gpu.product, name)
+        )
+        if name is not None and slices:
+            layouts[name] = [_entry(None, slices)]
+    for name, entries in config.sharing.layouts.items():
+        layouts[name] = [_entry(entry.devices, entry.profiles) for entry in entries]
+    return yaml.safe_dump({"version": "v1", "mig-configs": layouts}, sort_keys=False)
+
+
+def _entry(devices: tuple[int, ...] | None, profiles: Slices) -> dict[str, Any]:
+    where: Any = "all" if devices is None else list(devices)
+    if not profiles:
+        return {"devices": where, "mig-enabled": False}
+    return {"devices": where, "mig-enabled": True, "mig-devices": dict(profiles)}
