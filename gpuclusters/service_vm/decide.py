@@ -248,4 +248,4 @@ def is_ours(live: LiveVm) -> bool:
 
 def _compare(want: ET.Element, document: str | None, absent: str) -> list[str]:
     live = domain_xml.parse(document or "")
-    return [absent] if live is None else differences(want, live)
+    return [absent] if live is None else [*differences(want, live)]

@@ -29,110 +29,127 @@ ET.register_namespace("gpu-clusters", OURS)
 
 
 def domain(vm: ServiceVmInputs, *, seed_digest: str) -> ET.Element:
-    """The domain.
-
-    Args:
-        vm: what it is made of.
-        seed_digest: digest of what cloud-init is told; a running VM with another one has to restart.
-    """
-    root = ET.Element("domain", {"type": "kvm"})
-    _text(root, "name", vm.name)
-    # libvirt refuses to define a name anew that has another uuid.
-    _text(root, "uuid", uuid_of(vm.natural_id))
-    mark = ET.SubElement(ET.SubElement(root, "metadata"), MARK)
-    mark.attrib.update({"seed": seed_digest, "image": vm.image.sha256})
-    _text(root, "memory", str(vm.memory_mib * 1024), {"unit": "KiB"})
-    _text(root, "vcpu", str(vm.vcpus), {"placement": "static"})
-    _firmware(root, vm)
-    features = ET.SubElement(root, "features")
-    ET.SubElement(features, "acpi")
-    ET.SubElement(features, "apic")
-    cpu = ET.SubElement(root, "cpu", {"mode": "host-passthrough", "check": "none"})
-    # As many physical address bits as the host has: OVMF sizes its window for large BARs by them.
-    ET.SubElement(cpu, "maxphysaddr", {"mode": "passthrough"})
-    ET.SubElement(root, "clock", {"offset": "utc"})
-    _text(root, "on_poweroff", "destroy")
-    _text(root, "on_reboot", "restart")
-    _text(root, "on_crash", "restart")
-    _devices(ET.SubElement(root, "devices"), vm)
-    commandline = ET.SubElement(root, f"{{{QEMU}}}commandline")
-    for value in ("-global", f"pcie-root-port.pref64-reserve={PREF64_RESERVE}"):
-        ET.SubElement(commandline, f"{{{QEMU}}}arg", {"value": value})
-    return root
-
-
-def _firmware(root: ET.Element, vm: ServiceVmInputs) -> None:
-    os = ET.SubElement(root, "os", {"firmware": "efi"})
-    _text(os, "type", "hvm", {"arch": "x86_64", "machine": "q35"})
-    firmware = ET.SubElement(os, "firmware")
-    for feature in ("enrolled-keys", "secure-boot"):  # NVIDIA's module is signed with nobody's key
-        ET.SubElement(firmware, "feature", {"enabled": "no", "name": feature})
-    _text(os, "loader", vm.firmware.code, {"readonly": "yes", "type": "pflash"})
-    _text(os, "nvram", vm.nvram, {"template": vm.firmware.variables})
-    ET.SubElement(os, "boot", {"dev": "hd"})
-
-
-def _devices(devices: ET.Element, vm: ServiceVmInputs) -> None:
-    _disk(devices, vm.disk, "qcow2", "vda", "virtio", cdrom=False)
-    _disk(devices, vm.seed, "raw", "sda", "sata", cdrom=True)
-    ET.SubElement(devices, "controller", {"type": "pci", "index": "0", "model": "pcie-root"})
-    for index in range(1, len(vm.functions) + 1):
-        port = ET.SubElement(
-            devices,
-            "controller",
-            {"type": "pci", "index": str(index), "model": "pcie-root-port"},
-        )
-        # Chassis and port are what the guest tells slots apart by: no two root ports share them.
-        number = hex(_FIRST_PORT_NUMBER + index - 1)
-        ET.SubElement(port, "target", {"chassis": str(index), "port": number})
-    interface = ET.SubElement(devices, "interface", {"type": "network"})
-    ET.SubElement(interface, "mac", {"address": MAC})
-    ET.SubElement(interface, "source", {"network": vm.network.name})
-    ET.SubElement(interface, "model", {"type": "virtio"})
-    serial = ET.SubElement(devices, "serial", {"type": "pty"})
-    # What the VM says while it boots; started anew with each start of the VM.
-    ET.SubElement(serial, "log", {"file": vm.console, "append": "off"})
-    ET.SubElement(serial, "target", {"port": "0"})
-    for index, address in enumerate(vm.functions, start=1):
-        _function(devices, address, bus=index)
-    ET.SubElement(devices, "watchdog", {"model": "i6300esb", "action": "reset"})
-    ET.SubElement(devices, "memballoon", {"model": "none"})
-    rng = ET.SubElement(devices, "rng", {"model": "virtio"})
-    _text(rng, "backend", "/dev/urandom", {"model": "random"})
-
-
-def _disk(devices: ET.Element, path: str, kind: str, target: str, bus: str, *, cdrom: bool) -> None:
-    disk = ET.SubElement(devices, "disk", {"type": "file", "device": "cdrom" if cdrom else "disk"})
-    ET.SubElement(disk, "driver", {"name": "qemu", "type": kind})
-    ET.SubElement(disk, "source", {"file": path})
-    ET.SubElement(disk, "target", {"dev": target, "bus": bus})
-    if cdrom:
-        ET.SubElement(disk, "readonly")
-
-
-def _function(devices: ET.Element, address: str, *, bus: int) -> None:
-    """A PCI function behind a root port of its own.
-
-    `managed='no'`: our unit binds it to vfio-pci at boot, and libvirt never gives it back to a driver.
-    """
-    hostdev = ET.SubElement(
-        devices, "hostdev", {"mode": "subsystem", "type": "pci", "managed": "no"}
+    """The domain; a running VM with another digest of what cloud-init is told has to restart."""
+    firmware = _node(
+        "os",
+        {"firmware": "efi"},
+        _node("type", {"arch": "x86_64", "machine": "q35"}, text="hvm"),
+        # NVIDIA's module is signed with nobody's key.
+        _node(
+            "firmware",
+            {},
+            *(
+                _node("feature", {"enabled": "no", "name": name})
+                for name in ("enrolled-keys", "secure-boot")
+            ),
+        ),
+        _node("loader", {"readonly": "yes", "type": "pflash"}, text=vm.firmware.code),
+        _node("nvram", {"template": vm.firmware.variables}, text=vm.nvram),
+        _node("boot", {"dev": "hd"}),
     )
-    ET.SubElement(hostdev, "driver", {"name": "vfio"})
-    ET.SubElement(ET.SubElement(hostdev, "source"), "address", pci_attributes(address))
-    guest = pci_attributes(f"0000:{bus:02x}:00.0")
-    ET.SubElement(hostdev, "address", {"type": "pci", **guest})
+    reserve = f"pcie-root-port.pref64-reserve={PREF64_RESERVE}"
+    arguments = (_node(f"{{{QEMU}}}arg", {"value": value}) for value in ("-global", reserve))
+    return _node(
+        "domain",
+        {"type": "kvm"},
+        _node("name", text=vm.name),
+        # libvirt refuses to define a name anew that has another uuid.
+        _node("uuid", text=uuid_of(vm.natural_id)),
+        _node("metadata", {}, _node(MARK, {"seed": seed_digest, "image": vm.image.sha256})),
+        _node("memory", {"unit": "KiB"}, text=str(vm.memory_mib * 1024)),
+        _node("vcpu", {"placement": "static"}, text=str(vm.vcpus)),
+        firmware,
+        _node("features", {}, _node("acpi"), _node("apic")),
+        _node(
+            "cpu",
+            {"mode": "host-passthrough", "check": "none"},
+            # As many physical address bits as the host has: OVMF sizes its window for large BARs by them.
+            _node("maxphysaddr", {"mode": "passthrough"}),
+        ),
+        _node("clock", {"offset": "utc"}),
+        _node("on_poweroff", text="destroy"),
+        _node("on_reboot", text="restart"),
+        _node("on_crash", text="restart"),
+        _node("devices", {}, *_devices(vm)),
+        _node(f"{{{QEMU}}}commandline", {}, *arguments),
+    )
+
+
+def _devices(vm: ServiceVmInputs) -> Iterator[ET.Element]:
+    yield _disk("disk", vm.disk, "qcow2", {"dev": "vda", "bus": "virtio"})
+    yield _disk("cdrom", vm.seed, "raw", {"dev": "sda", "bus": "sata"}, _node("readonly"))
+    yield _node("controller", {"type": "pci", "index": "0", "model": "pcie-root"})
+    for index in range(1, len(vm.functions) + 1):
+        # Chassis and port are what the guest tells slots apart by: no two root ports share them.
+        place = {"chassis": str(index), "port": hex(_FIRST_PORT_NUMBER + index - 1)}
+        port = {"type": "pci", "index": str(index), "model": "pcie-root-port"}
+        yield _node("controller", port, _node("target", place))
+    yield _node(
+        "interface",
+        {"type": "network"},
+        _node("mac", {"address": MAC}),
+        _node("source", {"network": vm.network.name}),
+        _node("model", {"type": "virtio"}),
+    )
+    yield _node(
+        "serial",
+        {"type": "pty"},
+        # What the VM says while it boots; started anew with each start of the VM.
+        _node("log", {"file": vm.console, "append": "off"}),
+        _node("target", {"port": "0"}),
+    )
+    for index, address in enumerate(vm.functions, start=1):
+        # Each behind a root port of its own. `managed='no'`: our unit binds it to vfio-pci at boot, and
+        # libvirt never gives it back to a driver.
+        yield _node(
+            "hostdev",
+            {"mode": "subsystem", "type": "pci", "managed": "no"},
+            _node("driver", {"name": "vfio"}),
+            _node("source", {}, _node("address", pci_attributes(address))),
+            _node("address", {"type": "pci", **pci_attributes(f"0000:{index:02x}:00.0")}),
+        )
+    yield _node("watchdog", {"model": "i6300esb", "action": "reset"})
+    yield _node("memballoon", {"model": "none"})
+    backend = _node("backend", {"model": "random"}, text="/dev/urandom")
+    yield _node("rng", {"model": "virtio"}, backend)
+
+
+def _disk(
+    device: str, path: str, kind: str, target: Mapping[str, str], *more: ET.Element
+) -> ET.Element:
+    return _node(
+        "disk",
+        {"type": "file", "device": device},
+        _node("driver", {"name": "qemu", "type": kind}),
+        _node("source", {"file": path}),
+        _node("target", target),
+        *more,
+    )
 
 
 def network(net: VmNetwork, *, host: str) -> ET.Element:
     """The host-only network: without `forward` libvirt lets nothing in or out."""
-    root = ET.Element("network")
-    _text(root, "name", net.name)
-    _text(root, "uuid", uuid_of(f"{host}/network/{net.name}"))
-    ET.SubElement(root, "bridge", {"name": net.bridge, "stp": "on", "delay": "0"})
-    ET.SubElement(root, "dns", {"enable": "no"})
-    ET.SubElement(root, "ip", {"address": net.host_address, "prefix": str(net.prefix_length)})
-    return root
+    return _node(
+        "network",
+        {},
+        _node("name", text=net.name),
+        _node("uuid", text=uuid_of(f"{host}/network/{net.name}")),
+        _node("bridge", {"name": net.bridge, "stp": "on", "delay": "0"}),
+        _node("dns", {"enable": "no"}),
+        _node("ip", {"address": net.host_address, "prefix": str(net.prefix_length)}),
+    )
+
+
+def _node(
+    tag: str,
+    attributes: Mapping[str, str] | None = None,
+    *children: ET.Element,
+    text: str | None = None,
+) -> ET.Element:
+    element = ET.Element(tag, dict(attributes or {}))
+    element.text = text
+    element.extend(children)
+    return element
 
 
 def uuid_of(identity: str) -> str:
@@ -149,7 +166,7 @@ def text(root: ET.Element) -> str:
 def parse(document: str) -> ET.Element | None:
     """The document that libvirt printed, or None if it is no XML."""
     try:
-        # What root's own hypervisor says; entities are not expanded by this parser's callers.
+        # What root's own hypervisor says.
         return ET.fromstring(document)  # noqa: S314
     except ET.ParseError:
         return None
@@ -184,37 +201,28 @@ def mark_of(root: ET.Element) -> Mapping[str, str] | None:
     return None if mark is None else dict(mark.attrib)
 
 
-def _text(
-    parent: ET.Element, name: str, value: str, attributes: Mapping[str, str] | None = None
-) -> None:
-    ET.SubElement(parent, name, dict(attributes or {})).text = value
-
-
 # How what libvirt has differs from what we told it. libvirt completes what it is given: a uuid, PCI
 # addresses, controllers, a versioned machine type, memory in KiB, defaults. So a live document is right if
 # it says all that ours says, and if no function, disk or network card is in it that ours does not name.
 
+_KILO, _KIBI = 1000, 1024
 _UNITS: Final[Mapping[str, int]] = {
-    "b": 1,
-    "bytes": 1,
-    "KB": 1000,
-    "k": 1024,
-    "KiB": 1024,
-    "MB": 1000**2,
-    "M": 1024**2,
-    "MiB": 1024**2,
-    "GB": 1000**3,
-    "G": 1024**3,
-    "GiB": 1024**3,
+    **dict.fromkeys(("b", "bytes"), 1),
+    "KB": _KILO,
+    "MB": _KILO**2,
+    "GB": _KILO**3,
+    **dict.fromkeys(("k", "KiB"), _KIBI),
+    **dict.fromkeys(("M", "MiB"), _KIBI**2),
+    **dict.fromkeys(("G", "GiB"), _KIBI**3),
 }
 
 
-def _disk_key(element: ET.Element) -> str:
-    return _attribute(element, "target", "dev")
+def _attribute(child: str, name: str) -> Callable[[ET.Element], str]:
+    def read(element: ET.Element) -> str:
+        found = element.find(child)
+        return "" if found is None else found.get(name, "").lower()
 
-
-def _interface_key(element: ET.Element) -> str:
-    return _attribute(element, "mac", "address").lower()
+    return read
 
 
 def _hostdev_key(element: ET.Element) -> str:
@@ -222,14 +230,9 @@ def _hostdev_key(element: ET.Element) -> str:
     return (pci_address(source.attrib) if source is not None else None) or "of another kind"
 
 
-def _attribute(element: ET.Element, child: str, name: str) -> str:
-    found = element.find(child)
-    return "" if found is None else found.get(name, "")
-
-
 _CLOSED: Final[Mapping[str, tuple[str, Callable[[ET.Element], str]]]] = {
-    "disk": ("disk", _disk_key),
-    "interface": ("network card", _interface_key),
+    "disk": ("disk", _attribute("target", "dev")),
+    "interface": ("network card", _attribute("mac", "address")),
     "hostdev": ("PCI function", _hostdev_key),
 }
 """Devices of which the VM has those that we name and no other: word and identity."""
@@ -238,65 +241,47 @@ _KEYS: Final[Mapping[str, Callable[[ET.Element], str]]] = {
     **{tag: key for tag, (_, key) in _CLOSED.items()},
     "controller": lambda e: f"{e.get('type')} {e.get('index')}",
     "feature": lambda e: e.get("name", ""),
-    "{http://libvirt.org/schemas/domain/qemu/1.0}arg": lambda e: e.get("value", ""),
+    f"{{{QEMU}}}arg": lambda e: e.get("value", ""),
 }
 
 
-def differences(wanted: ET.Element, live: ET.Element) -> list[str]:
-    """Each difference that matters, in words; empty if the live document is right."""
-    return list(_differences(wanted, live, ""))
-
-
-def _differences(wanted: ET.Element, live: ET.Element, path: str) -> Iterator[str]:
+def differences(wanted: ET.Element, live: ET.Element, path: str = "") -> Iterator[str]:
+    """Each difference that matters, in words; none if the live document is right."""
     for name, value in wanted.attrib.items():
         if wanted.tag == "memory" and name == "unit":
             continue
         found = live.get(name)
         if not _equal(wanted.tag, name, value, found):
             yield f"{path or wanted.tag} has {name} {_shown(found)} instead of {_shown(value)}"
+    ours, theirs = (wanted.text or "").strip(), (live.text or "").strip()
     if wanted.tag == "memory":
         if _bytes(wanted) != _bytes(live):
             yield f"{path} is {_size(live)} instead of {_size(wanted)}"
-    elif (wanted.text or "").strip() and (wanted.text or "").strip() != (live.text or "").strip():
-        yield f"{path} is {_shown((live.text or '').strip())} instead of {_shown(wanted.text)}"
+    elif ours and ours != theirs:
+        yield f"{path} is {_shown(theirs)} instead of {_shown(ours)}"
     for child in wanted:
-        key = _KEYS.get(child.tag)
-        word = _word(child)
-        match = _find(child, live, key)
+        key, word = _KEYS.get(child.tag), _word(child)
+        matches = (one for one in live.findall(child.tag) if key is None or key(one) == key(child))
+        match = next(matches, None)
         if match is None:
             yield f"{word} is missing"
         else:
-            yield from _differences(child, match, _path(path, word))
-    for tag, (word, key) in _CLOSED.items():
-        ours = {key(element) for element in wanted.findall(tag)}
-        if wanted.tag == "devices":
+            plain = path in {"", "devices", "metadata"}
+            yield from differences(child, match, word if plain else f"{path} {word}")
+    if wanted.tag == "devices":
+        for tag, (word, key) in _CLOSED.items():
+            named = {key(element) for element in wanted.findall(tag)}
             for element in live.findall(tag):
-                if key(element) not in ours:
+                if key(element) not in named:
                     yield f"{word} {key(element)} is there and should not be"
-
-
-def _find(
-    child: ET.Element, live: ET.Element, key: Callable[[ET.Element], str] | None
-) -> ET.Element | None:
-    candidates = live.findall(child.tag)
-    if key is not None:
-        candidates = [c for c in candidates if key(c) == key(child)]
-    return candidates[0] if candidates else None
 
 
 def _word(element: ET.Element) -> str:
     if element.tag == MARK:
         return "our mark"
-    if element.tag in _CLOSED:
-        word, key = _CLOSED[element.tag]
-        return f"{word} {key(element)}"
+    word = _CLOSED.get(element.tag, (element.tag.rpartition("}")[2],))[0]
     key_of = _KEYS.get(element.tag)
-    name = element.tag.rpartition("}")[2]
-    return f"{name} {key_of(element)}" if key_of else name
-
-
-def _path(path: str, word: str) -> str:
-    return word if path in {"", "devices", "metadata"} else f"{path} {word}"
+    return f"{word} {key_of(element)}" if key_of else word
 
 
 def _equal(tag: str, name: str, wanted: str, found: str | None) -> bool:

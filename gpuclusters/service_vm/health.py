@@ -16,7 +16,6 @@ from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.model import FabricManager
 from gpuclusters.service_vm.model import ServiceVmInputs
 
-NOT_SUPPORTED, TIMEOUT, VERSION_MISMATCH, NOT_CONFIGURED, NO_CONNECTION = -3, -5, -6, -8, -9
 SETTLE_SECONDS = 20.0
 """After a restart the fabric manager answers -8 until it is told what is active, and while it initialises."""
 FIRST_PAUSE_SECONDS = 0.5
@@ -35,7 +34,7 @@ COMMAND = (
 
 # systemctl(1), is-active: the unit's ActiveState; `unknown` is of older versions.
 _STATES = frozenset(
-    {
+    [
         "active",
         "reloading",
         "inactive",
@@ -44,7 +43,7 @@ _STATES = frozenset(
         "deactivating",
         "maintenance",
         "unknown",
-    }
+    ]
 )
 # "Fabric Manager version is : 595.58.03"
 _VERSION = re.compile(r"version is *: *([0-9.]+)")
@@ -120,16 +119,14 @@ def said(console: str) -> Said:
     return found
 
 
-def of_code(code: int) -> Health:
-    """The health behind an fmReturn code."""
-    return {
-        0: Health.READY,
-        NOT_CONFIGURED: Health.WAITING,
-        NO_CONNECTION: Health.UNREACHABLE,
-        TIMEOUT: Health.UNREACHABLE,
-        NOT_SUPPORTED: Health.WRONG_MODE,
-        VERSION_MISMATCH: Health.VERSION_MISMATCH,
-    }.get(code, Health.FAILED)
+_OF_CODE = {
+    -3: Health.WRONG_MODE,
+    -5: Health.UNREACHABLE,
+    -6: Health.VERSION_MISMATCH,
+    -8: Health.WAITING,
+    -9: Health.UNREACHABLE,
+}
+"""By fmReturn; any other is FAILED."""
 
 
 def ask(fabric: FabricManager) -> tuple[Health, str]:
@@ -137,17 +134,79 @@ def ask(fabric: FabricManager) -> tuple[Health, str]:
     try:
         table = fabric.partitions()
     except FabricError as error:
-        return of_code(error.code), f"fabric manager answered {error.code} ({error.output})"
+        health = _OF_CODE.get(error.code, Health.FAILED)
+        return health, f"fabric manager answered {error.code} ({error.output})"
     if not table:
         return Health.FAILED, "it lists no partition"
     return Health.READY, ""
+
+
+_LOG_IN_VM = "read /var/log/fabricmanager.log in the VM"
+_CAUSES = {
+    "ended": (
+        "the VM ended while it was waited for ({words}){last}",
+        "read /var/log/libvirt/qemu/{vm.name}.log on the host",
+    ),
+    "wrong-mode": (
+        "the fabric manager does not share its switches ({words})",
+        "FABRIC_MODE has to be 1 in the VM's fabricmanager.cfg, which the seed writes: find out who "
+        "else changes it",
+    ),
+    "client-version": (
+        "fmpm on the host and the fabric manager are of different versions ({words})",
+        "install the fmpm that belongs to {fm.version} on the host",
+    ),
+    "failed": (
+        "the fabric manager did not come up right: {words}",
+        f"{_LOG_IN_VM}; every NVSwitch of the board has to be in it",
+    ),
+    "image-version": (
+        "its image holds fabric manager {script.version}, not {script.wanted}; it was not started",
+        "use an image with {script.wanted}, or set the versions of fabric manager and guest driver to "
+        "the image's",
+    ),
+    "initialising": (
+        "the fabric manager was still initialising after {vm.boot_timeout_seconds} s ({words})",
+        f"{_LOG_IN_VM}: links that do not train, or a switch that fails",
+    ),
+    "resident": (
+        "its service is active, yet the API does not answer at {fm.bind_address}:{fm.port} ({words}): "
+        "it failed at start and stays resident, or listens elsewhere",
+        f"{_LOG_IN_VM}; all NVSwitches have to be there, and FM_CMD_BIND_INTERFACE has to be that "
+        "address",
+    ),
+    "service-down": (
+        "its service is {script.state} ({words}): the fabric manager could not start",
+        f"{_LOG_IN_VM}; all NVSwitches have to be there, and the NVIDIA driver of the image has to be "
+        "of the fabric manager's version",
+    ),
+    "no-boot": (
+        "it does not boot: its console says nothing after {vm.boot_timeout_seconds} s ({words})",
+        "check that the image boots with UEFI: `virsh console {vm.name}` on the host",
+    ),
+    "no-answer": (
+        "it booted but the fabric manager did not answer within {vm.boot_timeout_seconds} s "
+        "({words}){last}",
+        "look at `virsh console {vm.name}` on the host: cloud-init has to read its seed",
+    ),
+}
+"""Problem and remedy by fault."""
 
 
 def unhealthy(
     vm: ServiceVmInputs, health: Health, words: str, console: str, guest: Guest
 ) -> Finding:
     """Why a fabric manager does not serve: each cause with its own remedy."""
-    fault, problem, remedy = _cause(vm, health, words, console, guest)
+    script = said(console)
+    if guest.answered:
+        # What is, not what was at the start.
+        script = replace(script, version=guest.version or "none", state=guest.service)
+    silent = not console.strip() and not guest.answered
+    fault = _fault(health, script, silent=silent)
+    facts = {"vm": vm, "fm": vm.fabric_manager, "script": script, "words": words}
+    problem, remedy = (
+        text.format_map({**facts, "last": _last_lines(console)}) for text in _CAUSES[fault]
+    )
     if guest.log:
         problem += f"; its log ends with: {' | '.join(guest.log)[:300]}"
     elif not guest.answered and health is not Health.STOPPED:
@@ -155,80 +214,23 @@ def unhealthy(
     return Finding(f"service-vm.{fault}", problem, remedy)
 
 
-def _cause(
-    vm: ServiceVmInputs, health: Health, words: str, console: str, guest: Guest
-) -> tuple[str, str, str]:
-    settings = vm.fabric_manager
-    script = said(console)
-    if guest.answered:
-        # What is, not what was at the start.
-        script = replace(script, version=guest.version or "none", state=guest.service)
-    last = _last_lines(console)
-    if health is Health.STOPPED:
-        return (
-            "ended",
-            f"the VM ended while it was waited for ({words}){last}",
-            f"read /var/log/libvirt/qemu/{vm.name}.log on the host",
-        )
-    if health is Health.WRONG_MODE:
-        return (
-            "wrong-mode",
-            f"the fabric manager does not share its switches ({words})",
-            "FABRIC_MODE has to be 1 in the VM's fabricmanager.cfg, which the seed writes: find out "
-            "who else changes it",
-        )
-    if health is Health.VERSION_MISMATCH:
-        return (
-            "client-version",
-            f"fmpm on the host and the fabric manager are of different versions ({words})",
-            f"install the fmpm that belongs to {settings.version} on the host",
-        )
-    if health is Health.FAILED:
-        return (
-            "failed",
-            f"the fabric manager did not come up right: {words}",
-            "read /var/log/fabricmanager.log in the VM; every NVSwitch of the board has to be in it",
-        )
+def _fault(health: Health, script: Said, *, silent: bool) -> str:
+    match health:
+        case Health.STOPPED:
+            return "ended"
+        case Health.WRONG_MODE:
+            return "wrong-mode"
+        case Health.VERSION_MISMATCH:
+            return "client-version"
+        case Health.FAILED:
+            return "failed"
     if script.wanted:
-        return (
-            "image-version",
-            f"its image holds fabric manager {script.version}, not {script.wanted}; it was not started",
-            f"use an image with {script.wanted}, or set the versions of fabric manager and guest "
-            "driver to the image's",
-        )
+        return "image-version"
     if health is Health.WAITING:
-        return (
-            "initialising",
-            f"the fabric manager was still initialising after {vm.boot_timeout_seconds} s ({words})",
-            "read /var/log/fabricmanager.log in the VM: links that do not train, or a switch that fails",
-        )
-    if script.state == "active":
-        return (
-            "resident",
-            f"its service is active, yet the API does not answer at {settings.bind_address}:"
-            f"{settings.port} ({words}): it failed at start and stays resident, or listens elsewhere",
-            "read /var/log/fabricmanager.log in the VM; all NVSwitches have to be there, and "
-            "FM_CMD_BIND_INTERFACE has to be that address",
-        )
+        return "initialising"
     if script.state:
-        return (
-            "service-down",
-            f"its service is {script.state} ({words}): the fabric manager could not start",
-            "read /var/log/fabricmanager.log in the VM; all NVSwitches have to be there, and the "
-            "NVIDIA driver of the image has to be of the fabric manager's version",
-        )
-    if not console.strip() and not guest.answered:
-        return (
-            "no-boot",
-            f"it does not boot: its console says nothing after {vm.boot_timeout_seconds} s ({words})",
-            f"check that the image boots with UEFI: `virsh console {vm.name}` on the host",
-        )
-    return (
-        "no-answer",
-        f"it booted but the fabric manager did not answer within {vm.boot_timeout_seconds} s "
-        f"({words}){last}",
-        f"look at `virsh console {vm.name}` on the host: cloud-init has to read its seed",
-    )
+        return "resident" if script.state == "active" else "service-down"
+    return "no-boot" if silent else "no-answer"
 
 
 def _last_lines(console: str) -> str:
