@@ -47,11 +47,8 @@ class LeaseQueue:
         gpu_resource: str,
         serves: Serves = lambda _node: True,
     ) -> None:
-        self._hosts = hosts
-        self._tenancy = tenancy
-        self._serves = serves
-        self._recorder = recorder
-        self._resource = gpu_resource
+        self._hosts, self._tenancy, self._serves = hosts, tenancy, serves
+        self._recorder, self._resource = recorder, gpu_resource
         self._pods: dict[str, Object] = {}
         self._refused: dict[str, str] = {}
         self._granting: dict[str, Grant] = {}

@@ -31,7 +31,6 @@ from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NODE
 
 AGAIN_SECONDS = 5.0
-FLUSH_SECONDS = 2.0
 _LOG = logging.getLogger(__name__)
 
 MakeEffects = Callable[[Host, Orders], Effects]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,13 +59,8 @@ class Redfish:
     ) -> Mapping[str, str | None]:
         """Versions of the items that concern one GPU and begin with one of the prefixes.
 
-        Args:
-            module: the GPU.
-            prefixes: of items' ids.
-            seconds: for all pages and items together.
-
         Raises:
-            RedfishError: not reached, refused, late, or not what Redfish says.
+            RedfishError: not reached, refused, not whole in this time, or not what Redfish says.
         """
         answered = 0
 
@@ -75,18 +70,19 @@ class Redfish:
             answered += 1
             return body
 
-        async def version(item: str, url: str) -> str | None:
-            return version_of(item, await get(url))
-
         try:
             async with asyncio.timeout(seconds):
-                items = await self._items(get)
+                listing = Listing(self._url)
+                url: str | None = listing.first
+                while url is not None:
+                    url = listing.add(url, await get(url))
                 wanted = {
-                    item: url
-                    for item, url in items.items()
+                    item: address
+                    for item, address in listing.items.items()
                     if concerns(item, module) and item.startswith(tuple(prefixes))
                 }
-                versions = await asyncio.gather(*(version(*entry) for entry in wanted.items()))
+                bodies = await asyncio.gather(*map(get, wanted.values()))
+                return {i: version_of(i, b) for i, b in zip(wanted, bodies, strict=True)}
         except TimeoutError:
             if not answered:
                 raise self._silent("no answer in time") from None
@@ -96,19 +92,10 @@ class Redfish:
             ) from None
         except InventoryError as error:
             raise self._error(error.reason, str(error)) from None
-        return dict(zip(wanted, versions, strict=True))
 
     async def close(self) -> None:
         """Let the connections go."""
         await self._client.aclose()
-
-    async def _items(self, get: Callable[[str], Awaitable[dict[str, Any]]]) -> Mapping[str, str]:
-        """Address by id, over all pages."""
-        listing = Listing(self._url)
-        url: str | None = listing.first
-        while url is not None:
-            url = listing.add(url, await get(url))
-        return listing.items
 
     async def _get(self, url: str) -> dict[str, Any]:
         """What is there, read after this was asked.
@@ -229,8 +216,7 @@ def _trust(certificate: str | None) -> ssl.SSLContext:
     if certificate is None:
         return ssl.create_default_context()
     context = ssl.create_default_context(cadata=certificate)
-    context.check_hostname = (
-        False  # BMCs sign for names that nobody uses; the certificate is pinned
-    )
+    # BMCs sign for names that nobody uses; the certificate is pinned.
+    context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

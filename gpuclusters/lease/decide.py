@@ -25,7 +25,7 @@ from gpuclusters.lease.effects import (
     Unfence,
 )
 from gpuclusters.lease.firmware import firmware_findings, knob_findings
-from gpuclusters.lease.holding import decide_absence, decide_groups
+from gpuclusters.lease.holding import HELD_OPEN, decide_absence, decide_groups
 from gpuclusters.lease.model import ConditionType, Phase, Reason, RecyclePolicy
 from gpuclusters.lease.plan import Draft, Plan
 from gpuclusters.lease.state import Lease
@@ -33,22 +33,18 @@ from gpuclusters.lease.state import Lease
 
 def decide_recycling(draft: Draft) -> None:
     """What follows for all GPUs that nobody holds."""
+    steps = {
+        Phase.RESETTING: _reset,
+        Phase.SCRUBBING: _scrub,
+        Phase.VERIFYING: _verify,
+        Phase.QUARANTINED: _recheck,
+    }
     for _, lease in sorted(draft.board.leases.items()):
         if lease.disputed and lease.phase in _NOBODYS:
             said = "the kubelet lists the GPU for a pod although it is nobody's"
             draft.quarantine(lease, Reason.HELD_BY_ANOTHER_POD, said)
-            continue
-        match lease.phase:
-            case Phase.RESETTING:
-                _reset(draft, lease)
-            case Phase.SCRUBBING:
-                _scrub(draft, lease)
-            case Phase.VERIFYING:
-                _verify(draft, lease)
-            case Phase.QUARANTINED:
-                _recheck(draft, lease)
-            case _:
-                pass
+        elif step := steps.get(lease.phase):
+            step(draft, lease)
     if draft.board.orders.keep_active:
         for partition in draft.board.orders.offered:
             _keep_active(draft, partition)
@@ -63,7 +59,7 @@ _NOBODYS = frozenset({Phase.FREE, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFY
 def _reset(draft: Draft, lease: Lease) -> None:
     """Nothing may use the GPU, no partition with it may be active, or become so; then reset it."""
     reset = Reset(lease.module, lease.cycle)
-    match _outcome(draft, reset):
+    match draft.outcome(reset):
         case Succeeded():
             draft.show(lease, Phase.SCRUBBING, ConditionType.RESET_DONE, "the GPU was reset")
             return
@@ -72,17 +68,12 @@ def _reset(draft: Draft, lease: Lease) -> None:
             return
         case None:
             pass
-    reading = draft.board.reading
-    in_use = reading is not None and lease.module in reading.seen.users
     if draft.expired(lease):
-        if in_use:
-            said = "a process on the machine holds the GPU open although it is nobody's"
-            draft.quarantine(lease, Reason.IN_USE, said)
+        reading = draft.board.reading
+        if reading is not None and lease.module in reading.seen.users:
+            draft.quarantine(lease, Reason.IN_USE, HELD_OPEN)
         else:
-            failure = draft.last_failure(lease.entry)
-            draft.quarantine(
-                lease, Reason.RESET_TIMED_OUT, f"it could not be reset in time ({failure})"
-            )
+            draft.quarantine_late(lease, Reason.RESET_TIMED_OUT, "it could not be reset in time")
         return
     # The board is read afterwards: what a stack had begun to activate before is active by then.
     if not draft.withheld(lease):
@@ -107,19 +98,15 @@ def _reset(draft: Draft, lease: Lease) -> None:
 
 def _scrub(draft: Draft, lease: Lease) -> None:
     clear = ClearMemory(lease.module, lease.cycle)
-    match _outcome(draft, clear):
+    match draft.outcome(clear):
         case Succeeded():
             why = "its memory was cleared"
             draft.show(lease, Phase.VERIFYING, ConditionType.MEMORY_CLEARED, why)
         case Refused(message=message):
             draft.quarantine(lease, Reason.MEMORY_NOT_CLEARED, message)
         case None if draft.expired(lease):
-            failure = draft.last_failure(lease.entry)
-            draft.quarantine(
-                lease,
-                Reason.SCRUB_TIMED_OUT,
-                f"its memory could not be cleared in time ({failure})",
-            )
+            why = "its memory could not be cleared in time"
+            draft.quarantine_late(lease, Reason.SCRUB_TIMED_OUT, why)
         case None:
             draft.want(clear)
 
@@ -152,12 +139,9 @@ def _verify(draft: Draft, lease: Lease) -> None:
             return
     if None in verdicts:
         if draft.expired(lease):
-            failure = draft.last_failure(lease.entry)
-            draft.quarantine(
-                lease,
-                _late(draft, [effect for effect, _ in checks]),
-                f"its firmware and knobs could not be read in time ({failure})",
-            )
+            reason = _late(draft, [effect for effect, _ in checks])
+            why = "its firmware and knobs could not be read in time"
+            draft.quarantine_late(lease, reason, why)
         else:
             for effect, _ in checks:
                 draft.want(effect)
@@ -174,7 +158,7 @@ def _finding(
     draft: Draft, lease: Lease, effect: Effect, changed: Reason
 ) -> tuple[Reason, str] | None:
     """What a reading says against the GPU, nothing is the empty string; None when it is not there yet."""
-    match _outcome(draft, effect):
+    match draft.outcome(effect):
         case Succeeded(result=result):
             return changed, "; ".join(_findings(draft, lease, effect, result))
         case Refused(message=message, reason=reason):
@@ -185,7 +169,7 @@ def _finding(
 
 def _late(draft: Draft, effects: Sequence[Effect]) -> Reason:
     """Why what was asked again and again was not read in time, where its last failure says it."""
-    attempts = filter(None, map(draft.attempt, effects))
+    attempts = filter(None, map(draft.board.attempts.get, effects))
     reasons = (attempt.reason for attempt in attempts if attempt.reason)
     return next(reasons, Reason.VERIFICATION_TIMED_OUT)
 
@@ -226,7 +210,7 @@ def _keep_active(draft: Draft, partition: Partition) -> None:
     if len(free) != partition.size:
         return
     activate = ActivatePartition(partition.id, frozenset())
-    refused = _outcome(draft, activate)
+    refused = draft.outcome(activate)
     if isinstance(refused, Refused):
         if refused.reason is Reason.NVLINK_ERROR:
             for lease in free:
@@ -258,18 +242,8 @@ def _give_back(draft: Draft) -> None:
         draft.want(Unfence(modules))
 
 
-def _outcome(draft: Draft, effect: Effect) -> Succeeded | Refused | None:
-    attempt = draft.attempt(effect)
-    return None if attempt is None else attempt.outcome
-
-
 def decide(board: Board, now: float) -> Plan:
-    """What to store, to start and to wait for.
-
-    Args:
-        board: what is known.
-        now: seconds of a clock that never jumps; the leases' deadlines are by the same clock.
-    """
+    """What to store, to start and to wait for; `now` is by the clock of the deadlines, which never jumps."""
     draft = Draft(board, now)
     decide_groups(draft)
     decide_recycling(draft)

@@ -33,7 +33,7 @@ class Withhold:
 
 @dataclass(frozen=True, slots=True)
 class Unfence:
-    """Say on the machine that these free GPUs are nobody's business any more."""
+    """Take the marks of these free GPUs away: whoever comes may activate their partitions."""
 
     modules: frozenset[int]
 
@@ -57,63 +57,59 @@ class ActivatePartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
+class _OnGpu:
+    module: int
+    cycle: int
+
+
+class Reset(_OnGpu):
     """Secondary bus reset of one GPU."""
 
-    module: int
-    cycle: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClearMemory:
+class ClearMemory(_OnGpu):
     """Clear the memory of one GPU, with a reset."""
 
-    module: int
-    cycle: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFirmware:
+class ReadFirmware(_OnGpu):
     """Read the firmware inventory out of band."""
 
-    module: int
-    cycle: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadKnobs:
+class ReadKnobs(_OnGpu):
     """Read the switches of one GPU with the tool on its machine."""
 
-    module: int
-    cycle: int
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class FindPod:
-    """Look whether the pod still exists; asked when it is not where it should be seen."""
-
+class _OnPod:
     uid: str
     namespace: str
     name: str
 
 
+class FindPod(_OnPod):
+    """Look whether that very pod still exists; asked when it is not where it should be seen."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class AdmitPod:
+class AdmitPod(_OnPod):
     """Open the pod's gate towards the host that has its GPUs; refused unless it still waits."""
 
-    uid: str
-    namespace: str
-    name: str
     lease: str
 
 
 @dataclass(frozen=True, slots=True)
-class DeletePod:
+class DeletePod(_OnPod):
     """Delete that very pod."""
 
-    uid: str
-    namespace: str
-    name: str
     why: str
 
 

@@ -30,7 +30,7 @@ from gpuclusters.lease.effects import (
 )
 from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase, Reason
 from gpuclusters.lease.plan import STANDS_STILL, Change, Draft
-from gpuclusters.lease.state import LEAVING, OVER, Entry, Lease, Pod, PodState
+from gpuclusters.lease.state import LEAVING, OVER, Lease, Pod, PodState, holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ def groups(board: Board) -> Iterator[Group]:
         yield Group(holder, tuple(leases), board.pods.get(uid), name)
 
 
+HELD_OPEN = "a process on the machine holds the GPU open although it is nobody's"
 PATIENCE_SECONDS = 30.0
 """How long what was begun for a waiting pod goes on: a node that is NotReady for seconds costs nothing."""
 
@@ -112,9 +113,8 @@ def is_given_up(draft: Draft, group: Group) -> bool:
     return late or over <= draft.now
 
 
-def give_up(draft: Draft, group: Group) -> None:
-    """The pod waits for other GPUs."""
-    why = "its node is lost before its pod was let go"
+def take_back(draft: Draft, group: Group, why: str) -> None:
+    """The pod does not get, or keep, these GPUs."""
     for lease in group.within(Phase.RESERVED):
         draft.move(lease, Phase.FREE, f"{why}; nothing was done to the GPU yet")
     for lease in group.within(Phase.ACTIVATING, Phase.LEASED):
@@ -187,16 +187,11 @@ def _let_go(draft: Draft, group: Group, pod: Pod) -> None:
 
 
 def reserve(board: Board, holder: Holder, now: float) -> tuple[Change, ...]:
-    """The changes that reserve a partition for a waiting pod.
-
-    None when a GPU of it is not free, the pod does not wait, or the pod has GPUs of this host already.
-    """
+    """What reserves a partition for a waiting pod without GPUs here; nothing if a GPU of it is not free."""
     pod = board.pods.get(holder.pod_uid)
     if pod is None or pod.state is not PodState.WAITING:
         return ()
-    if any(
-        x.holder is not None and x.holder.pod_uid == holder.pod_uid for x in board.leases.values()
-    ):
+    if any(holds(lease, holder.pod_uid) for lease in board.leases.values()):
         return ()
     draft = Draft(board, now)
     for module in holder.gpus:
@@ -220,9 +215,10 @@ def decide_groups(draft: Draft) -> None:
         elif not group.wanted or not group.whole or group.disputed:
             _dissolve(draft, group)
         elif is_given_up(draft, group):
-            give_up(draft, group)
+            take_back(draft, group, "its node is lost before its pod was let go")
         elif reserved := group.within(Phase.RESERVED):
-            _begin(draft, reserved)
+            for lease in reserved:
+                draft.move(lease, Phase.ACTIVATING, "all GPUs of the partition are reserved")
         elif activating := group.within(Phase.ACTIVATING):
             _activate(draft, group, activating)
         for lease in group.within(Phase.RESERVED, Phase.ACTIVATING):
@@ -238,15 +234,7 @@ def _dissolve(draft: Draft, group: Group) -> None:
         why = "the kubelet has given a GPU of the partition to another pod"
     else:
         why = "its pod ends" if group.whole else "another GPU of the partition was lost"
-    for lease in group.within(Phase.RESERVED):
-        draft.move(lease, Phase.FREE, f"{why}; nothing was done to the GPU yet")
-    for lease in group.within(Phase.ACTIVATING, Phase.LEASED):
-        draft.move(lease, Phase.RELEASING, why)
-
-
-def _begin(draft: Draft, reserved: Sequence[Lease]) -> None:
-    for lease in reserved:
-        draft.move(lease, Phase.ACTIVATING, "all GPUs of the partition are reserved")
+    take_back(draft, group, why)
 
 
 def _give_up_late(draft: Draft, lease: Lease) -> None:
@@ -257,28 +245,34 @@ def _give_up_late(draft: Draft, lease: Lease) -> None:
             lease, Phase.FREE, "the reservation lasted too long; nothing was done to the GPU"
         )
     elif draft.board.away is None:
-        failure = draft.last_failure(lease.entry)
-        draft.quarantine(
-            lease,
-            Reason.ACTIVATION_TIMED_OUT,
-            f"its partition could not be activated in time ({failure})",
-        )
+        why = "its partition could not be activated in time"
+        draft.quarantine_late(lease, Reason.ACTIVATION_TIMED_OUT, why)
 
 
 def _activate(draft: Draft, group: Group, activating: Sequence[Lease]) -> None:
     """Down with whatever is active there, up with the partition: links are trained after the reset."""
     partition = group.holder.partition
     entries = frozenset(lease.entry for lease in activating)
-    if shown := _activated(draft, partition, entries):
+    tried = [
+        (effect.entries & entries, attempt)
+        for effect, attempt in draft.board.attempts.items()
+        if isinstance(effect, ActivatePartition)
+        and effect.partition == partition
+        and effect.entries & entries
+    ]
+    # Those for which the partition was activated during their stay.
+    shown = {e for of, attempt in tried if isinstance(attempt.outcome, Succeeded) for e in of}
+    if shown:
         for lease in activating:
             if lease.entry in shown:
                 draft.move(lease, Phase.LEASED, f"partition {partition} is active")
         return
-    if refusal := _refusal(draft, partition, entries):
+    refused = (a.outcome for _, a in tried if isinstance(a.outcome, Refused))
+    if refusal := next(refused, None):
         for lease in group.within(Phase.ACTIVATING):
             draft.quarantine(lease, refusal.reason or Reason.NVLINK_ERROR, refusal.message)
         return
-    if any(_on_its_way(draft, partition, entry) for entry in entries):
+    if any(attempt.in_flight for _, attempt in tried):
         return
     reading = draft.reading(entries)
     if reading is None:
@@ -303,39 +297,11 @@ def _activate(draft: Draft, group: Group, activating: Sequence[Lease]) -> None:
     draft.want(ActivatePartition(partition, entries))
 
 
-def _activated(draft: Draft, partition: int, entries: frozenset[Entry]) -> frozenset[Entry]:
-    """Those for which the partition was activated during their stay."""
-    shown: set[Entry] = set()
-    for effect, attempt in draft.board.attempts.items():
-        match effect, attempt.outcome:
-            case ActivatePartition(number, asked), Succeeded() if number == partition:
-                shown |= asked & entries
-    return frozenset(shown)
-
-
-def _refusal(draft: Draft, partition: int, entries: frozenset[Entry]) -> Refused | None:
-    for effect, attempt in draft.board.attempts.items():
-        match effect, attempt.outcome:
-            case ActivatePartition(number, asked), Refused() as refused:
-                if number == partition and asked & entries:
-                    return refused
-    return None
-
-
-def _on_its_way(draft: Draft, partition: int, entry: Entry) -> bool:
-    return any(
-        attempt.in_flight and effect.partition == partition and entry in effect.entries
-        for effect, attempt in draft.board.attempts.items()
-        if isinstance(effect, ActivatePartition)
-    )
-
-
 def _unusable(draft: Draft, group: Group, reading: Reading) -> dict[int, tuple[Reason, str]]:
     """Which GPUs make the partition impossible, and why."""
     used = reading.seen.users & set(group.holder.gpus)
     if used:
-        said = "a process on the machine holds the GPU open although it is nobody's"
-        return dict.fromkeys(used, (Reason.IN_USE, said))
+        return dict.fromkeys(used, (Reason.IN_USE, HELD_OPEN))
     partition = group.holder.partition
     if partition in reading.seen.supported:
         return {}

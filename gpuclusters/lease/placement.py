@@ -96,38 +96,26 @@ Cost = tuple[tuple[int, ...], int, str, int]
 
 def best_of(size: int, board: BoardView) -> tuple[Cost, Placement] | None:
     """What one board has for the request."""
-    whole = sorted(
-        (p for p in board.offered if p.size > size and board.has_free(p)), key=lambda p: -p.size
+    free = [p for p in board.offered if board.has_free(p)]
+    whole = sorted((p for p in free if p.size > size), key=lambda p: -p.size)
+    costs = (
+        ((_broken(p, whole), len(board.free), board.host, p.id), Placement(board.host, p))
+        for p in free
+        if p.size == size
     )
-    return min(
-        (
-            (
-                (_broken(partition, whole), len(board.free), board.host, partition.id),
-                Placement(board.host, partition),
-            )
-            for partition in board.offered
-            if partition.size == size and board.has_free(partition)
-        ),
-        key=lambda found: found[0],
-        default=None,
-    )
+    return min(costs, key=lambda found: found[0], default=None)
 
 
 def cheapest(found: Iterable[tuple[Cost, Placement] | None]) -> Placement | None:
     """The best of what the boards have; None if none has anything."""
-    best = min((one for one in found if one), key=lambda one: one[0], default=None)
+    best = min(filter(None, found), key=lambda one: one[0], default=None)
     return None if best is None else best[1]
 
 
 def partition_states(
     boards: Sequence[BoardView], serves: Callable[[str], bool] = lambda _host: True
 ) -> Mapping[tuple[int, PartitionState], int]:
-    """How many partitions there are by size and state: every state of each size on offer, 0 included.
-
-    Args:
-        boards: all of them.
-        serves: whether anything may be placed on a host.
-    """
+    """How many partitions there are by size and state: every state of each size on offer, 0 included."""
     found: Counter[tuple[int, PartitionState]] = Counter()
     for board in boards:
         free = PartitionState.FREE if serves(board.host) else PartitionState.UNSCHEDULABLE
@@ -179,12 +167,7 @@ class Schedule:
 
 
 def order(waiting: Sequence[Waiting], holding: Mapping[str, int]) -> list[Waiting]:
-    """The requests in the order of their turns, if each could be granted.
-
-    Args:
-        waiting: the queue, in any order.
-        holding: GPUs that each tenant holds now; a tenant that is missing holds none.
-    """
+    """The requests in the order of their turns, if each could be granted."""
     turns = _Turns(waiting, holding)
     ordered: list[Waiting] = []
     while (request := turns.next()) is not None:
@@ -203,12 +186,7 @@ def schedule(
 ) -> Schedule:
     """All that can be granted now: turns, backfill and reservations together.
 
-    Args:
-        waiting: the queue, in any order.
-        holding: GPUs that each tenant holds now.
-        boards: every host's board, each host once.
-        now: by the clock of `Waiting.since`.
-        patience_seconds: how long a request is overtaken before its age counts.
+    `holding` are GPUs by tenant, `now` is by the clock of `Waiting.since`.
     """
     round_ = _Round(holding, boards)
     share = _equal_share(waiting, holding, boards)
@@ -293,16 +271,15 @@ def _age(request: Waiting) -> tuple[float, str]:
 
 def _nearest(size: int, boards: Sequence[BoardView]) -> Placement | None:
     """The partition of this size with the fewest busy GPUs, none of them lost."""
-    best: tuple[tuple[int, str, int], Placement] | None = None
-    for board in boards:
-        for partition in board.offered:
-            if partition.size != size or not board.lost.isdisjoint(partition.modules):
-                continue
-            busy = len(set(partition.modules) - board.free)
-            key = (busy, board.host, partition.id)
-            if best is None or key < best[0]:
-                best = key, Placement(board.host, partition)
-    return None if best is None else best[1]
+    return cheapest(
+        (
+            ((len(set(partition.modules) - board.free),), 0, board.host, partition.id),
+            Placement(board.host, partition),
+        )
+        for board in boards
+        for partition in board.offered
+        if partition.size == size and board.lost.isdisjoint(partition.modules)
+    )
 
 
 class _Turns:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpuclusters.lease.board import LOOK_AGAIN_SECONDS, Attempt, Board, Reading
+from gpuclusters.lease.board import LOOK_AGAIN_SECONDS, Board, Reading
 from gpuclusters.lease.effects import (
     FABRIC,
     ActivatePartition,
     Effect,
     FindPod,
     ReadBoard,
+    Refused,
+    Succeeded,
     Unfence,
     Withhold,
 )
@@ -83,9 +85,10 @@ class Draft:
         self.wake_at(lease.deadline)
         return lease.deadline <= self.now
 
-    def attempt(self, effect: Effect) -> Attempt | None:
-        """How the effect fares."""
-        return self.board.attempts.get(effect)
+    def outcome(self, effect: Effect) -> Succeeded | Refused | None:
+        """How the effect ended; None if it has not."""
+        attempt = self.board.attempts.get(effect)
+        return None if attempt is None else attempt.outcome
 
     def want(self, effect: Effect) -> None:
         """Ask for the effect, unless it is in flight, answered, or was just tried in vain."""
@@ -107,8 +110,7 @@ class Draft:
     def withheld(self, lease: Lease) -> bool:
         """Whether nobody else can activate a partition with the GPU during this stay; else asks for it."""
         effect = Withhold(lease.entry)
-        attempt = self.board.attempts.get(effect)
-        if attempt is not None and attempt.outcome is not None:
+        if self.outcome(effect) is not None:
             return True
         self.want(effect)
         return False
@@ -206,6 +208,10 @@ class Draft:
             recheck=lease.recheck_asked,
         )
         self._change(lease, after, f"{reason.value}: {message}")
+
+    def quarantine_late(self, lease: Lease, reason: Reason, why: str) -> None:
+        """Take the GPU out of service because the time of its phase is over."""
+        self.quarantine(lease, reason, f"{why} ({self.last_failure(lease.entry)})")
 
     def keep(self, lease: Lease, after: Lease, why: str) -> None:
         """The lease stays in its phase and changes otherwise."""

@@ -343,12 +343,15 @@ def _marks_cross(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pod_is_admitted_before_its_gpu_is_leased(patch: pytest.MonkeyPatch) -> None:
-    def begin(draft: Draft, reserved: tuple[Lease, ...]) -> None:
-        for lease in reserved:
-            holder = lease.holder and lease.holder.model_copy(update={"admitted": True})
-            draft.move(replace(lease, holder=holder), Phase.ACTIVATING, "")
+    whole = Draft.move
 
-    patch.setattr(lease_holding, "_begin", begin)
+    def move(self: Draft, lease: Lease, phase: Phase, why: str) -> None:
+        if phase is Phase.ACTIVATING:
+            holder = lease.holder and lease.holder.model_copy(update={"admitted": True})
+            lease = replace(lease, holder=holder)
+        whole(self, lease, phase, why)
+
+    patch.setattr(Draft, "move", move)
 
 
 def _silence_of_a_lost_node_closes_its_gpus(patch: pytest.MonkeyPatch) -> None:
