@@ -13,13 +13,7 @@ import kopf
 def run_beside(
     registry: kopf.OperatorRegistry, name: str, work: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
-    """Have an operator start this when it starts, and end it before it ends.
-
-    Args:
-        registry: of the operator.
-        name: of the task; the handlers' names begin with it.
-        work: runs until it is cancelled.
-    """
+    """Have an operator start this when it starts, and end it before it ends."""
     running: list[asyncio.Task[None]] = []
 
     @kopf.on.startup(registry=registry, id=f"{name}-start")

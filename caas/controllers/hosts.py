@@ -58,15 +58,7 @@ class SshHost:
         self._not_before = 0.0
 
     async def run(self, command: Sequence[str], *, seconds: float) -> Done:
-        """Run it as root; the machine ends it after that time, should the connection be gone by then.
-
-        Args:
-            command: words; no shell interprets them.
-            seconds: the longest that it may run.
-
-        Raises:
-            HostError: no connection, or no answer in time.
-        """
+        """Run these words as root; the machine ends them after that time. `HostError` without an answer."""
         # `timeout` on the machine: what nobody waits for any more must not run on.
         line = shlex.join(["sudo", "-n", "timeout", "--kill-after=5", f"{seconds:g}", *command])
         try:

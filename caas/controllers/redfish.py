@@ -57,11 +57,7 @@ class Redfish:
     async def inventory(
         self, module: int, prefixes: Sequence[str], seconds: float = INVENTORY_SECONDS
     ) -> Mapping[str, str | None]:
-        """Versions of the items that concern one GPU and begin with one of the prefixes.
-
-        Raises:
-            RedfishError: not reached, refused, not whole in this time, or not what Redfish says.
-        """
+        """Versions of the items that concern one GPU and begin with one of the prefixes."""
         answered = 0
 
         async def get(url: str) -> dict[str, Any]:

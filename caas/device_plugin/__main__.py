@@ -20,13 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 async def serve() -> None:
-    """Run until SIGTERM or SIGINT.
-
-    Raises:
-        SettingsError: the settings cannot be used, or do not know this host.
-        ClusterError: the API server's address or credentials cannot be used.
-        OSError: the address for probes and metrics cannot be had.
-    """
+    """Run until SIGTERM or SIGINT."""
     configured = settings.load()
     name = os.environ.get("NODE_NAME", "")
     host = next((host for host in configured.hosts if host.name == name), None)

@@ -92,12 +92,7 @@ class Leases:
                 self._learn([body], complete=False)
 
     async def write(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Replace a lease's status if nobody changed it since it was read; what is there now.
-
-        Raises:
-            ConflictError: somebody changed it, or an answer was lost after it was written.
-            ClusterError: the API server did not answer, or refused.
-        """
+        """Replace a lease's status if nobody changed it since it was read; what is there now."""
         written = await self._cluster.replace_status(GPU_LEASE, body)
         self._learn([written], complete=False)
         return written

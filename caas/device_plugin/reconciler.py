@@ -110,11 +110,7 @@ class Reconciler:
                 self._now.clear()
 
     async def _compare(self, list_all: Callable[..., Any]) -> None:
-        """Ask the kubelet, write what follows.
-
-        Raises:
-            AioRpcError: the kubelet did not answer; then nothing follows.
-        """
+        """Ask the kubelet, write what follows."""
         # In this order: what the kubelet does not list after a lease was seen to end is really over.
         devices = self._leases.devices
         before = {device.device: self._leases.known(device) for device in devices}

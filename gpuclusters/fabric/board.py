@@ -122,11 +122,7 @@ class FabricBoard:
         return BoardState(made.live, wanted, warnings, made.left)
 
     def release(self, *, applied: Sequence[int]) -> None:
-        """Deactivate the partitions of the inputs that are active.
-
-        Raises:
-            Refused: one of them is in use; nothing was changed then.
-        """
+        """Deactivate the partitions of the inputs that are active."""
         # A restarted fabric manager has to know what is active before it can be taken down.
         live = self._list_or_restore(applied)
         named = self.spec.wanted if self.spec.layout is None else ()
@@ -151,11 +147,7 @@ class FabricBoard:
         return self._with_leases(live, wanted)
 
     def before_adoption(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Which partitions are active, with those that leases have down for now, and which are wanted.
-
-        Raises:
-            Refused: nothing of the layout fits.
-        """
+        """Which partitions are active, with those that leases have down for now, and which are wanted."""
         live = self.read()
         if not active_ids(live):
             return (), ()

@@ -18,12 +18,7 @@ TOOL = "nvidia_gpu_tools.py"
 
 
 def require_map(host: str, configured: Mapping[int, str], reading: ModuleReading) -> None:
-    """Check that every GPU that could be asked sits where the configuration says.
-
-    Raises:
-        Refused: a difference, with both maps side by side and the lines to write; or a GPU
-            that did not answer although nobody has it.
-    """
+    """Check that every GPU that could be asked sits where the configuration says."""
     module_of = reading.modules
     address_of = {module: address for address, module in module_of.items()}
     wrong = [

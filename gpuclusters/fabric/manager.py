@@ -34,7 +34,7 @@ SECONDS_PER_STEP = 10.0
 
 
 class SshFabricManager:
-    """`FabricManager` of one board."""
+    """`FabricManager` of one board; `AdapterError` where the host or a readable answer is missing."""
 
     def __init__(self, host: SshHost, board: str, fabric_manager_host: str) -> None:
         self._host = host
@@ -47,23 +47,13 @@ class SshFabricManager:
         return f"{self._host.target}, board {self._board}"
 
     def partitions(self) -> LiveTable:
-        """The table as the fabric manager has it, with what is active.
-
-        Raises:
-            FabricError: it answers with a code.
-            AdapterError: not reached, or the answer is no partition table.
-        """
+        """The table as the fabric manager has it, with what is active."""
         tried = "list the fabric partitions"
         done = self._fmpm(["-l"], tried, repeatable=True)
         return self._table(done.stdout, tried)
 
     def unsupported(self) -> Mapping[int, tuple[int, ...]]:
-        """Partitions that it left out because one of their GPUs or links failed.
-
-        Raises:
-            FabricError: it answers with a code.
-            AdapterError: not reached, or the answer is no such list.
-        """
+        """Partitions that it left out because one of their GPUs or links failed."""
         tried = "list the unsupported fabric partitions"
         done = self._fmpm(["--list-unsupported-partitions"], tried, repeatable=True)
         try:
@@ -78,9 +68,6 @@ class SshFabricManager:
         """Do these steps in order, up to the first that cannot be done; one round trip.
 
         Without steps only what is so: the table, and what leases have marked, at one moment.
-
-        Raises:
-            AdapterError: not reached, or fmpm is not installed.
         """
         tried = f"change fabric partitions ({', '.join(s.words for s in steps)})"
         if not steps:
@@ -124,12 +111,7 @@ class SshFabricManager:
         return FabricChange(finished, left, failed=error)
 
     def set_activated(self, partition_ids: Sequence[int]) -> None:
-        """Tell a restarted fabric manager which partitions were active.
-
-        Raises:
-            FabricError: it answers with a code.
-            AdapterError: not reached.
-        """
+        """Tell a restarted fabric manager which partitions were active."""
         # Each id once: fmpm loops for ever on a list with a duplicate.
         ids = ",".join(str(i) for i in sorted(set(partition_ids)))
         self._fmpm(["--set-activated-list", ids], f"set the list of active partitions to [{ids}]")

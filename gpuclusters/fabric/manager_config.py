@@ -30,11 +30,7 @@ FailureMode = Literal[0, 1]
 
 
 def check_bind_address(text: str) -> str:
-    """The address, if a VM can listen on it and only its host can reach it there.
-
-    Raises:
-        ValueError: no IPv4 address, all of them, or one that the host cannot reach.
-    """
+    """The address, if a VM can listen on it and only its host can reach it there."""
     try:
         address = IPv4Address(text)
     except ValueError as error:
@@ -53,11 +49,7 @@ def check_bind_address(text: str) -> str:
 
 
 def check_state_file(path: str) -> str:
-    """The path, if it lies on a disk and the fabric manager reads all of it.
-
-    Raises:
-        ValueError: relative, a folder, lost at reboot, or too long.
-    """
+    """The path, if it lies on a disk and the fabric manager reads all of it."""
     file = PurePosixPath(path)
     if not file.is_absolute() or ".." in file.parts or path.endswith("/"):
         raise ValueError(f"write the absolute path of a file, like {STATE_FILE}")

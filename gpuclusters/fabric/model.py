@@ -119,11 +119,7 @@ class FabricInputs(BaseModel):
 
     @property
     def partition_table(self) -> PartitionTable:
-        """The table to plan with.
-
-        Raises:
-            LayoutError: none is known and none was given.
-        """
+        """The table to plan with."""
         own = {int(n): modules for n, modules in self.table.items()} if self.table else None
         return table_for(self.baseboard, own)
 
@@ -133,11 +129,7 @@ class FabricInputs(BaseModel):
 
 
 def check_active_set(table: PartitionTable, ids: Collection[int]) -> None:
-    """Check that these partitions exist and can be active together.
-
-    Raises:
-        ValueError: an id twice, not in the table, or two partitions with the same GPU.
-    """
+    """Check that these partitions exist and can be active together."""
     holder: dict[int, int] = {}
     for partition_id in ids:
         try:

@@ -177,11 +177,7 @@ TABLES: Mapping[Baseboard, PartitionTable] = {
 def table_for(
     baseboard: Baseboard, own: Mapping[int, Sequence[int]] | None = None
 ) -> PartitionTable:
-    """The table to plan with: the machine's own, module numbers by partition number, or the known one.
-
-    Raises:
-        LayoutError: no table is known and none was given, or the given one is none.
-    """
+    """The table to plan with: the machine's own, module numbers by partition number, or the known one."""
     if own:
         return table_of(baseboard, own)
     known = TABLES.get(baseboard)
@@ -194,11 +190,7 @@ def table_for(
 
 
 def table_of(baseboard: Baseboard, partitions: Mapping[int, Sequence[int]]) -> PartitionTable:
-    """A board's own table, module numbers by partition number.
-
-    Raises:
-        LayoutError: a table that no fabric manager has.
-    """
+    """A board's own table, module numbers by partition number."""
     if not partitions:
         raise LayoutError("the table has no partitions")
     if len(partitions) > MOST_PARTITIONS:

@@ -44,12 +44,7 @@ class Outage:
 
 
 def outage_of(name: str, node: Mapping[str, Any] | None) -> Outage | None:
-    """Why nothing new is placed on a node; None if something may be.
-
-    Args:
-        name: the node's.
-        node: as the API server has it; None if it has none.
-    """
+    """Why nothing new is placed on a node; None if something may be."""
     if node is None:
         return Outage(Why.GONE, f"the cluster has no node {name}")
     ready = _ready(node)
@@ -65,12 +60,7 @@ def outage_of(name: str, node: Mapping[str, Any] | None) -> Outage | None:
 
 
 def outages(names: Iterable[str], nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Outage]:
-    """Those of these nodes on which nothing new is placed.
-
-    Args:
-        names: of the nodes that matter, whether the cluster has them or not.
-        nodes: all that the cluster has, by name.
-    """
+    """Those of these nodes on which nothing new is placed."""
     found = ((name, outage_of(name, nodes.get(name))) for name in names)
     return {name: outage for name, outage in found if outage is not None}
 

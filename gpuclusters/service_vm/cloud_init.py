@@ -49,12 +49,7 @@ class Seed:
 
 
 def seed(vm: ServiceVmInputs, guest_script: str) -> Seed:
-    """The seed of a VM.
-
-    Args:
-        vm: what it is made of.
-        guest_script: text of the script that checks the version and starts the fabric manager.
-    """
+    """The seed of a VM."""
     user_data = _user_data(vm, guest_script)
     network_config = _yaml(_network(vm))
     # cloud-init does everything anew, and leaves the disk as it is, when the instance id is another.

@@ -11,7 +11,7 @@ from gpuclusters.core.converge import converge
 from gpuclusters.providers.converging import DRIFT, ConvergingProvider, ConvergingResource
 from gpuclusters.providers.hosts import host as host_of
 from gpuclusters.providers.reconciling import Live, Properties
-from gpuclusters.service_vm.health import said
+from gpuclusters.service_vm.decide import said
 from gpuclusters.service_vm.model import ServiceVmInputs
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
         from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.fabric.manager import SshFabricManager
         from gpuclusters.host.remote import SshPciDevices
-        from gpuclusters.service_vm.host import ServiceVmCapability
-        from gpuclusters.service_vm.remote import SshServiceVm
+        from gpuclusters.service_vm.host import ServiceVmCapability, SshServiceVm
 
         return ServiceVmCapability(
             inputs,

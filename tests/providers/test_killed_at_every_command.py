@@ -33,8 +33,8 @@ from gpuclusters.host.script import run_script
 from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.service_vm import domain_xml
 from gpuclusters.service_vm.decide import WantedVm, findings, wanted
+from gpuclusters.service_vm.host import SshServiceVm
 from gpuclusters.service_vm.model import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
-from gpuclusters.service_vm.remote import SshServiceVm
 from gpuclusters.vfio.host import inspect
 from gpuclusters.vfio.model import VfioFunction
 from tests.fixtures.hosts import SimulatedHost

@@ -27,9 +27,8 @@ from gpuclusters.fabric.model import LivePartition
 from gpuclusters.host.model import PciFunction, sha256_of
 from gpuclusters.service_vm import cloud_init, domain_xml
 from gpuclusters.service_vm.cloud_init import Seed
-from gpuclusters.service_vm.decide import LiveVm
+from gpuclusters.service_vm.decide import Guest, Health, LiveVm, parsed_guest
 from gpuclusters.service_vm.domain_xml import differences
-from gpuclusters.service_vm.health import Guest, Health, parsed_guest
 from gpuclusters.service_vm.host import ServiceVmCapability
 from gpuclusters.service_vm.model import LAB_IMAGE, ServiceVmInputs
 from lab.hosts.service_vm import libvirt

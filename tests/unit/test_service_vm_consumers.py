@@ -104,7 +104,7 @@ def made_seed(tmp_path: Path) -> Mapping[str, str]:
     """The files that the script puts into the seed, with a stand-in for the ISO tool."""
     import base64
 
-    from gpuclusters.service_vm.remote import _tar
+    from gpuclusters.service_vm.host import _tar
 
     tools = tmp_path / "bin"
     tools.mkdir()
