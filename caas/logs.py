@@ -49,7 +49,7 @@ _SECRET_TEXT = (
 _SHORTEST_HIDDEN = 4
 """A shorter value occurs in ordinary words, and blotting it out would only garble the log."""
 
-_LIBRARIES = ("uvicorn", "uvicorn.error", "uvicorn.access", "kopf", "asyncssh", "httpx", "httpcore")
+_LIBRARIES = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncssh", "httpx", "httpcore")
 _hidden: set[str] = set()
 
 
@@ -107,14 +107,9 @@ class JsonFormatter(logging.Formatter):
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     given = getattr(record, "fields", None)
-    fields = (
+    return (
         {str(k): _clean(str(k), v) for k, v in given.items()} if isinstance(given, Mapping) else {}
     )
-    about = getattr(record, "k8s_ref", None)
-    if isinstance(about, Mapping):  # kopf's mark of the object that a line is about
-        parts = (about.get("kind"), about.get("namespace"), about.get("name"))
-        fields.setdefault("object", "/".join(str(part) for part in parts if part))
-    return fields
 
 
 def _clean(name: str, value: Any) -> Any:

@@ -12,17 +12,18 @@ import logging
 import os
 import signal
 import sys
-from typing import Any
-
-import kopf
 
 from caas import logs, metrics
 from caas.cluster import Cluster, ClusterError
-from caas.controllers import leases, tenancy
+from caas.controllers import leases
+from caas.controllers.controller import control
+from caas.controllers.tenancy import TenancyController
 from caas.health import Health
 from caas.leader import Leader
 from caas.settings import Settings, SettingsError, load, secret
+from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.isolation import Network
+from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.programs import Program
 
 ELECTION = "gpu-clusters-controllers"
@@ -78,48 +79,40 @@ async def _lead(
     leader: Leader,
     stopping: asyncio.Task[bool],
 ) -> int:
-    registry = kopf.OperatorRegistry()
-    # A registry of one's own has no way to log in; a token that has expired is read again.
-    kopf.on.login(registry=registry, id="login")(kopf.login_via_client)
-    kopf.on.startup(registry=registry, id="quiet")(_quiet)
     network = Network(
         infrastructure_cidrs=settings.network.infrastructure_cidrs,
         storage_cidrs=settings.network.storage_cidrs,
         cluster_domain=settings.network.cluster_domain,
     )
-    tenancy.register(registry, cluster, network, settings.accounts, identity=leader.identity)
+    of_tenancies = TenancyController(cluster, network, settings.accounts, leader.identity)
     effects = leases.effects_over_ssh(private_key, lambda: secret("bmc-password"))
-    controller = leases.LeaseController(
+    of_leases = leases.LeaseController(
         cluster, settings, effects, identity=leader.identity, fence=leader.check
     )
-    leases.register(registry, controller)
-    stop = asyncio.Event()
-    operator = asyncio.create_task(
-        kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=stop)
-    )
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(control(cluster, TENANCY, of_tenancies))
+            group.create_task(control(cluster, GPU_LEASE, of_leases))
+
+    working = asyncio.create_task(work())
     keeping = asyncio.create_task(leader.keep())
-    # The operator takes the signals over while it runs, and ends by itself at one.
-    await asyncio.wait({operator, keeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({working, keeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if keeping.done():
         # Others may act by now: not even a cleanup is ours to do.
         _LOG.error("leadership lost; ending")
         os._exit(1)
-    stop.set()
-    await asyncio.wait({operator}, timeout=STOP_SECONDS)
+    working.cancel()
+    await asyncio.wait({working}, timeout=STOP_SECONDS)
     keeping.cancel()
-    if not operator.done():
+    if not working.done():
         # What it still does is safe to be cut off; leadership is not released, others wait for its end.
         _LOG.warning("not everything ended in time; cutting off")
         os._exit(0)
-    operator.result()
     await leader.release()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
     return 0
-
-
-async def _quiet(settings: kopf.OperatorSettings, **_: Any) -> None:
-    """Events about leases are our own; that a handler was called is no news to anybody."""
-    settings.posting.enabled = False
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

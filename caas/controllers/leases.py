@@ -7,10 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import kopf
-
 from caas.cluster import Cluster
-from caas.controllers.background import run_beside
 from caas.controllers.events import Recorder
 from caas.controllers.host_effects import HostEffects, HostSpec
 from caas.controllers.hosts import SshAddress, SshHost
@@ -23,7 +20,7 @@ from caas.mirror import Mirror
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import POD
 from gpuclusters.lease.firmware import Golden
-from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec
+from gpuclusters.lease.model import GPULeaseSpec
 from gpuclusters.lease.nodes import Outage, outages
 from gpuclusters.lease.state import Orders
 from gpuclusters.tenancy.isolation import TENANT_LABEL
@@ -239,18 +236,3 @@ def effects_over_ssh(private_key: str, bmc_password: Callable[[], str]) -> MakeE
         return HostEffects(spec, SshHost(address), redfish)
 
     return make
-
-
-def register(registry: kopf.OperatorRegistry, controller: LeaseController) -> None:
-    """Have an operator work on leases for as long as it runs; whoever leads starts it, cluster-wide."""
-    run_beside(registry, "leases", controller.run)
-
-    @kopf.on.event(
-        GPU_LEASE.group, GPU_LEASE.version, GPU_LEASE.plural, registry=registry, id="lease-changed"
-    )
-    async def changed(event: Any, **_: Any) -> None:
-        body = dict(event["object"])
-        if event["type"] == "DELETED":
-            controller.forget(body)
-        else:
-            controller.observe(body)

@@ -1,6 +1,6 @@
 """Brings the objects that isolate each tenant to what its Tenancy says, and says what is enforced.
 
-kopf brings the Tenancies; everything else is watched by the controller itself (`tenancy_view`).
+It is told of the Tenancies; everything else it watches itself (`tenancy_view`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import kopf
 from pydantic import ValidationError
 
 from caas import metrics
 from caas.cluster import Cluster, ClusterError, Object
-from caas.controllers.background import run_beside
 from caas.controllers.events import Recorder
 from caas.controllers.tenancy_children import Children
 from caas.controllers.tenancy_queue import Failed, WorkQueue
@@ -121,22 +119,27 @@ class TenancyController:
         if asked:
             known.asked()
 
-    def forget(self, name: str) -> None:
+    def forget(self, body: Object) -> None:
         """A Tenancy is gone."""
+        name = body["metadata"]["name"]
         self._known.pop(name, None)
         self._show()
         self._queue.settled(name)
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._recorder.run())
-                group.create_task(self._view.follow(self._cluster))
-                await self._view.synced()
-                group.create_task(self._queue.run())
-        finally:
-            metrics.TENANCIES.clear()
+        """Work until cancelled; after a fault of our own it begins again, or tenancies stay unattended."""
+        while True:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._recorder.run())
+                    group.create_task(self._view.follow(self._cluster))
+                    await self._view.synced()
+                    group.create_task(self._queue.run())
+            except Exception:  # noqa: BLE001 - whatever it was, somebody has to go on
+                _log.exception("tenancies: unexpected failure; beginning again")
+                await asyncio.sleep(RESTART_SECONDS)
+            finally:
+                metrics.TENANCIES.clear()
 
     def _concerns(self, tenant: str) -> None:
         if tenant in self._known:
@@ -164,7 +167,7 @@ class TenancyController:
             return await self._settle(name, known)
         except ClusterError as error:
             if error.status == 404 and await self._cluster.get(TENANCY, name) is None:
-                self.forget(name)
+                self.forget(known.body)
                 return None
             # A conflict means that what was read is old: the watch brings the new one.
             if error.status != 409:
@@ -314,67 +317,3 @@ def _asked(body: Object) -> tuple[Any, ...]:
     metadata = body["metadata"]
     finalized = FINALIZER in (metadata.get("finalizers") or ())
     return metadata["uid"], metadata["generation"], metadata.get("deletionTimestamp"), finalized
-
-
-class NoDifferences(kopf.DiffBaseStorage):
-    """Kopf else copies each object several times to find differences, for which nobody asks it here."""
-
-    def build(self, **_: Any) -> Any:
-        """Nothing of the object counts."""
-        return {}
-
-    def fetch(self, **_: Any) -> Any:
-        """Nothing was kept."""
-        return None
-
-    def store(self, **_: Any) -> None:
-        """Nothing is kept."""
-
-
-def register(
-    registry: kopf.OperatorRegistry,
-    cluster: Cluster,
-    network: Network,
-    accounts: Accounts,
-    *,
-    mine: Callable[[str], bool] = lambda _name: True,
-    identity: str = "",
-) -> None:
-    """Have an operator work on tenancies for as long as it runs.
-
-    Args:
-        registry: of the operator, which must be started by whoever leads, cluster-wide.
-        cluster: entered, and kept open until the operator has ended.
-        network: ranges of the cluster's own machines.
-        accounts: of the cluster's programs, whose roles are bound in each tenant's namespace.
-        mine: chooses tenancies by name, where several operators share a cluster.
-        identity: of this program, as events name it.
-    """
-    controller = TenancyController(cluster, network, accounts, identity)
-    run_beside(registry, "tenancies", lambda: _kept_up(controller))
-
-    @kopf.on.startup(registry=registry, id="tenancies-storage")
-    async def plain(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.persistence.diffbase_storage = NoDifferences()
-
-    @kopf.on.event(
-        TENANCY.group, TENANCY.version, TENANCY.plural, registry=registry, id="tenancy-changed"
-    )
-    async def changed(event: Any, **_: Any) -> None:
-        body = event["object"]
-        if not mine(body["metadata"]["name"]):
-            return
-        if event["type"] == "DELETED":
-            controller.forget(body["metadata"]["name"])
-        else:
-            controller.observe(body)
-
-
-async def _kept_up(controller: TenancyController) -> None:
-    """Begin again after a fault of our own: tenancies must not stay unattended until somebody looks."""
-    while True:
-        try:
-            await controller.run()
-        except Exception:  # noqa: BLE001 - whatever it was, somebody has to go on
-            _log.exception("tenancies: unexpected failure; beginning again")
-            await asyncio.sleep(RESTART_SECONDS)

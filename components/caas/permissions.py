@@ -50,7 +50,6 @@ CLUSTER: Mapping[Program, Any] = {
         ),
         _rule("", ["nodes"], _READ),
         _rule("node.k8s.io", ["runtimeclasses"], _READ),
-        _rule("apiextensions.k8s.io", ["customresourcedefinitions"], _READ),
         _EVENTS,
     ],
     Program.API: [

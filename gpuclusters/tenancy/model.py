@@ -224,58 +224,46 @@ def tenancy_object(spec: TenancySpec) -> dict[str, Any]:
 
 
 _COUNTED = "('requests.' + self.gpuResource) in self.quota.hard"
-_SPEC_RULES: tuple[Rule, ...] = (
-    {
-        "rule": _COUNTED,
-        "message": "quota.hard must count the GPUs as requests.<gpuResource>; "
-        "Kubernetes enforces extended resources under no other key",
-    },
-    {
-        # Not by quantity(): the server's estimate of its cost exceeds what it allows.
-        "rule": f"!({_COUNTED}) || "
-        "int(self.quota.hard['requests.' + self.gpuResource]) == self.gpus",
-        "message": "quota.hard must allow as many GPUs as gpus says",
-    },
-    {
-        "rule": f"!has(self.sizes) || self.sizes.all(s, s in {list(SIZES)})",
-        "message": "sizes are those of partitions: 1, 2, 4, 8, ...",
-    },
-    {
-        "rule": "!has(self.sizes) || self.sizes.all(s, s <= self.gpus)",
-        "message": "no size may exceed gpus, or a container of that size would wait for ever",
-    },
-    {
-        "rule": "!(self.namespace.startsWith('kube-') || self.namespace.startsWith('gpu-clusters-') || "
-        "self.namespace in ['default', 'kata-system', 'gpu-operator'])",
-        "message": "that namespace is the cluster's own",
-    },
-)
-_EGRESS_RULES: tuple[Rule, ...] = (
-    {
-        "rule": "!has(self.nfsCidrs) || self.nfsCidrs.all(c, isCIDR(c))",
-        "message": "nfsCidrs are address ranges: 192.0.2.0/24",
-    },
-)
-# Whose it is and where its pods run: changed, the isolation of the old would be nobody's.
-_FIXED: Rule = {
-    "rule": "self == oldSelf",
-    "message": "cannot be changed; delete the Tenancy and make another",
+_SPEC_RULES = {
+    "quota.hard must count the GPUs as requests.<gpuResource>; "
+    "Kubernetes enforces extended resources under no other key": _COUNTED,
+    # Not by quantity(): the server's estimate of its cost exceeds what it allows.
+    "quota.hard must allow as many GPUs as gpus says": (
+        f"!({_COUNTED}) || int(self.quota.hard['requests.' + self.gpuResource]) == self.gpus"
+    ),
+    "sizes are those of partitions: 1, 2, 4, 8, ...": (
+        f"!has(self.sizes) || self.sizes.all(s, s in {list(SIZES)})"
+    ),
+    "no size may exceed gpus, or a container of that size would wait for ever": (
+        "!has(self.sizes) || self.sizes.all(s, s <= self.gpus)"
+    ),
+    "that namespace is the cluster's own": (
+        "!(self.namespace.startsWith('kube-') || self.namespace.startsWith('gpu-clusters-') || "
+        "self.namespace in ['default', 'kata-system', 'gpu-operator'])"
+    ),
 }
-_OBJECT_RULES: tuple[Rule, ...] = (
-    {
-        "rule": "self.metadata.name == self.spec.tenant",
-        "message": "a Tenancy is named after its tenant",
-    },
-)
+_EGRESS_RULES = {
+    "nfsCidrs are address ranges: 192.0.2.0/24": (
+        "!has(self.nfsCidrs) || self.nfsCidrs.all(c, isCIDR(c))"
+    )
+}
+# Whose it is and where its pods run: changed, the isolation of the old would be nobody's.
+_FIXED = {"cannot be changed; delete the Tenancy and make another": "self == oldSelf"}
+_OBJECT_RULES = {"a Tenancy is named after its tenant": "self.metadata.name == self.spec.tenant"}
+
+
+def _validations(rules: Mapping[str, str]) -> list[Rule]:
+    """CEL rules, given by the message for who breaks them."""
+    return [{"rule": rule, "message": message} for message, rule in rules.items()]
 
 
 def crd() -> dict[str, Any]:
     """The CustomResourceDefinition of Tenancy."""
     spec = structural(TenancySpec)
-    spec["x-kubernetes-validations"] = list(_SPEC_RULES)
-    spec["properties"]["egress"]["x-kubernetes-validations"] = list(_EGRESS_RULES)
+    spec["x-kubernetes-validations"] = _validations(_SPEC_RULES)
+    spec["properties"]["egress"]["x-kubernetes-validations"] = _validations(_EGRESS_RULES)
     for name in ("tenant", "namespace"):
-        spec["properties"][name]["x-kubernetes-validations"] = [_FIXED]
+        spec["properties"][name]["x-kubernetes-validations"] = _validations(_FIXED)
     return definition(
         TENANCY,
         short_names=["ten"],
@@ -289,7 +277,7 @@ def crd() -> dict[str, Any]:
             ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ],
-        rules=_OBJECT_RULES,
+        rules=_validations(_OBJECT_RULES),
     )
 
 

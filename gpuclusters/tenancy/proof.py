@@ -168,67 +168,67 @@ def prove(spec: TenancySpec, evidence: Evidence) -> tuple[Proof, ...]:
         "quota": _quota(spec, evidence.quota),
         "limit-range": _limit_range(evidence.limit_range),
         "service-account": _account(evidence.service_account),
-        "roles": next(_roles(evidence.roles), None),
+        "roles": _roles(evidence.roles),
         "network-policy": network_policy(evidence.network_policy),
         "network-baseline": network_policy(shared.baseline),
         "network-agents": network_agents(spec.runtime_classes, classes, shared.nodes),
-        "admission-rules": next(_rules(shared), None),
-        "pod-security": _pod_security(trials.on_host) if trials else untried,
-        "admission-policy": _admission(trials.without_runtime_class) if trials else untried,
-        "allowed-pod": _allowed(trials.allowed) if trials else untried,
+        "admission-rules": _rules(shared),
+        "pod-security": _pod_security(trials.on_host) if trials else iter([untried]),
+        "admission-policy": _admission(trials.without_runtime_class) if trials else iter([untried]),
+        "allowed-pod": _allowed(trials.allowed) if trials else iter([untried]),
     }
-    return tuple(Proof(name, fault) for name, fault in faults.items())
+    return tuple(Proof(name, next(found, None)) for name, found in faults.items())
 
 
-def _namespace(spec: TenancySpec, live: Object | None) -> Finding | None:
+# Each tells the first fault first; only that one counts.
+
+
+def _namespace(spec: TenancySpec, live: Object | None) -> Iterator[Finding]:
     if live is None:
-        return absent(f"namespace {spec.namespace}")
+        yield absent(f"namespace {spec.namespace}")
+        return
     if not is_ours(live, spec.tenant):
-        return foreign(spec)
+        yield foreign(spec)
     phase = live.get("status", {}).get("phase")
     if phase == "Terminating":
-        return Finding("tenancy.terminating", remains(live))
+        yield Finding("tenancy.terminating", remains(live))
     if phase != "Active":
-        return Finding(
-            "tenancy.not-active", f"namespace {spec.namespace} is {phase or 'not yet active'}"
-        )
+        inactive = f"namespace {spec.namespace} is {phase or 'not yet active'}"
+        yield Finding("tenancy.not-active", inactive)
     labels = live["metadata"].get("labels") or {}
     for key, value in spec.pod_security.labels().items():
         if labels.get(key) != value:
-            return _differs(f"label {key} is {labels.get(key)!r}, not {value!r}")
-    return None
+            yield _differs(f"label {key} is {labels.get(key)!r}, not {value!r}")
 
 
-def _quota(spec: TenancySpec, live: Object | None) -> Finding | None:
+def _quota(spec: TenancySpec, live: Object | None) -> Iterator[Finding]:
     if live is None:
-        return absent(f"ResourceQuota {spec.quota.name}")
+        yield absent(f"ResourceQuota {spec.quota.name}")
+        return
     declared = live.get("spec", {}).get("hard") or {}
-    if not same_quantities(declared, spec.quota.hard):
-        return _differs(f"ResourceQuota {spec.quota.name} says {_short(declared)}")
     enforced = live.get("status", {}).get("hard") or {}
+    if not same_quantities(declared, spec.quota.hard):
+        yield _differs(f"ResourceQuota {spec.quota.name} says {_short(declared)}")
     if not same_quantities(enforced, declared):
-        return _not_observed(f"the quota controller enforces {_short(enforced)} so far")
-    return None
+        yield _not_observed(f"the quota controller enforces {_short(enforced)} so far")
 
 
 def _short(hard: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v}" for k, v in sorted(hard.items())) or "nothing"
 
 
-def _limit_range(live: Object | None) -> Finding | None:
+def _limit_range(live: Object | None) -> Iterator[Finding]:
     if live is None:
-        return absent(f"LimitRange {LIMIT_RANGE_NAME}")
-    if not live.get("spec", {}).get("limits"):
-        return Finding("tenancy.empty", f"LimitRange {LIMIT_RANGE_NAME} limits nothing")
-    return None
+        yield absent(f"LimitRange {LIMIT_RANGE_NAME}")
+    elif not live.get("spec", {}).get("limits"):
+        yield Finding("tenancy.empty", f"LimitRange {LIMIT_RANGE_NAME} limits nothing")
 
 
-def _account(live: Object | None) -> Finding | None:
+def _account(live: Object | None) -> Iterator[Finding]:
     if live is None:
-        return absent("ServiceAccount default")
-    if live.get("automountServiceAccountToken") is not False:
-        return _differs("ServiceAccount default hands its token to pods")
-    return None
+        yield absent("ServiceAccount default")
+    elif live.get("automountServiceAccountToken") is not False:
+        yield _differs("ServiceAccount default hands its token to pods")
 
 
 def _roles(live: Mapping[str, Object]) -> Iterator[Finding]:
@@ -245,47 +245,44 @@ def _roles(live: Mapping[str, Object]) -> Iterator[Finding]:
             yield _differs(f"RoleBinding {name} binds not just the account {program}")
 
 
-def network_policy(live: Object | None) -> Finding | None:
-    """Whether Cilium has taken a policy."""
+def network_policy(live: Object | None) -> Iterator[Finding]:
+    """Why Cilium has not taken a policy."""
     if live is None:
-        return Finding("tenancy.missing", "it does not exist")
+        yield Finding("tenancy.missing", "it does not exist")
+        return
     generation = live.get("metadata", {}).get("generation", 0)
-    for condition in _conditions(live):
-        if condition.get("type") != "Valid":
-            continue
-        if condition.get("status") != "True":
-            said = condition.get("message") or "no reason given"
-            return Finding("tenancy.invalid", f"Cilium refuses it: {said}")
-        # Cilium's own condition has no observedGeneration; where there is one it must be current.
-        if condition.get("observedGeneration", generation) < generation:
-            return _not_observed("Cilium has judged an older version of it so far")
-        return None
-    return _not_observed(
-        "Cilium has not judged it yet (no condition Valid); does Cilium's operator run?"
-    )
+    valid = next((one for one in _conditions(live) if one.get("type") == "Valid"), None)
+    if valid is None:
+        yield _not_observed(
+            "Cilium has not judged it yet (no condition Valid); does Cilium's operator run?"
+        )
+    elif valid.get("status") != "True":
+        said = valid.get("message") or "no reason given"
+        yield Finding("tenancy.invalid", f"Cilium refuses it: {said}")
+    # Cilium's own condition has no observedGeneration; where there is one it must be current.
+    elif valid.get("observedGeneration", generation) < generation:
+        yield _not_observed("Cilium has judged an older version of it so far")
 
 
 def network_agents(
     wanted: Sequence[str], runtime_classes: Mapping[str, Object], nodes: Sequence[Object]
-) -> Finding | None:
-    """Whether an agent enforces policies on every node that may run a pod of these runtime classes.
+) -> Iterator[Finding]:
+    """Why no agent enforces policies on some node that may run a pod of these runtime classes.
 
     A node that takes no new pod (not ready, cordoned, tainted by Cilium itself) needs none.
     """
-    missing = [name for name in wanted if name not in runtime_classes]
-    if missing:
-        return Finding(
-            "tenancy.no-runtime-class", f"RuntimeClass {', '.join(missing)} does not exist"
-        )
+    if missing := ", ".join(name for name in wanted if name not in runtime_classes):
+        yield Finding("tenancy.no-runtime-class", f"RuntimeClass {missing} does not exist")
+        return
     able = [node for node in nodes if _may_run(node, [runtime_classes[name] for name in wanted])]
-    down = sorted(node["metadata"]["name"] for node in able if not _agent_is_up(node))
-    if down:
-        return Finding(
+    if down := ", ".join(
+        sorted(node["metadata"]["name"] for node in able if not _agent_is_up(node))
+    ):
+        yield Finding(
             "tenancy.agent-down",
-            f"Cilium's agent is not up on {', '.join(down)}, which may run the tenant's pods "
+            f"Cilium's agent is not up on {down}, which may run the tenant's pods "
             f"(no condition NetworkUnavailable=False with reason {AGENT_IS_UP})",
         )
-    return None
 
 
 def node_view(node: Object) -> object:
@@ -337,32 +334,30 @@ def _rules(shared: Shared) -> Iterator[Finding]:
             yield _differs(f"the binding of {name} does not deny")
 
 
-def _pod_security(refused: str | None) -> Finding | None:
+def _pod_security(refused: str | None) -> Iterator[Finding]:
     accepted = "the server accepts a pod with the host's network and processes"
     return _refusal(refused, accepted, "Pod Security", "PodSecurity")
 
 
-def _admission(refused: str | None) -> Finding | None:
+def _admission(refused: str | None) -> Iterator[Finding]:
     accepted = f"the server accepts a pod without runtime class; is {POD_POLICY} bound?"
     return _refusal(refused, accepted, POD_POLICY, POD_POLICY)
 
 
-def _refusal(refused: str | None, accepted: str, by: str, mark: str) -> Finding | None:
+def _refusal(refused: str | None, accepted: str, by: str, mark: str) -> Iterator[Finding]:
     """A pod must be refused, and by the right rule."""
     if refused is None:
-        return Finding("tenancy.accepted", accepted)
-    if mark not in refused:
-        return Finding("tenancy.other-reason", f"such a pod is refused, but not by {by}: {refused}")
-    return None
+        yield Finding("tenancy.accepted", accepted)
+    elif mark not in refused:
+        other = f"such a pod is refused, but not by {by}: {refused}"
+        yield Finding("tenancy.other-reason", other)
 
 
-def _allowed(refused: str | None) -> Finding | None:
+def _allowed(refused: str | None) -> Iterator[Finding]:
     # The quota is asked last: a tenant who has used it up has passed all the rest.
-    if refused is None or "exceeded quota" in refused:
-        return None
-    return Finding(
-        "tenancy.refused", f"the server refuses a pod that keeps all the rules: {refused}"
-    )
+    if refused is not None and "exceeded quota" not in refused:
+        kept = f"the server refuses a pod that keeps all the rules: {refused}"
+        yield Finding("tenancy.refused", kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
+from caas.controllers.controller import control
 from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
 from caas.settings import Settings
 from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE, POD
@@ -225,16 +226,7 @@ class LeaseLab:
             self.running = None
 
     async def _run(self, controller: LeaseController) -> None:
-        async def feed() -> None:
-            async for kind, body in self.cluster.watch(GPU_LEASE):
-                if kind == "DELETED":
-                    controller.forget(body)
-                elif kind != "SYNC":
-                    controller.observe(body)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(feed())
-            group.create_task(controller.run())
+        await control(self.cluster, GPU_LEASE, controller)
 
     @property
     def host(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import pytest
 
 from caas.controllers import leases, tenancy_children
+from caas.controllers.controller import control
 from caas.controllers.lease_host import Effects
 from caas.controllers.tenancy import TenancyController
 from caas.settings import Host, Settings
@@ -156,14 +157,7 @@ class LeaseWorld:
         cluster: Any = FakeCluster(self.server)
         controller = leases.LeaseController(cluster, self.settings, self._effects)
 
-        async def feed() -> None:
-            async for kind, body in cluster.watch(GPU_LEASE):
-                if kind != "SYNC":
-                    controller.observe(body)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(feed())
-            group.create_task(controller.run())
+        await control(cluster, GPU_LEASE, controller)
 
     def turn(self) -> bool:
         pod = self.server.get(POD, "c-1", "acme")
@@ -253,16 +247,7 @@ class TenancyWorld:
         cluster: Any = FakeCluster(self.server)
         controller = TenancyController(cluster, isolation.Network(), Accounts())
 
-        async def feed() -> None:
-            async for kind, body in cluster.watch(TENANCY):
-                if kind == "DELETED":
-                    controller.forget(body["metadata"]["name"])
-                elif kind != "SYNC":
-                    controller.observe(body)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(feed())
-            group.create_task(controller.run())
+        await control(cluster, TENANCY, controller)
 
     def turn(self) -> bool:
         self._enforce()

@@ -123,9 +123,3 @@ def test_servers_in_the_process_log_in_the_same_form(stream: io.StringIO) -> Non
     logging.getLogger("uvicorn.access").info("GET /healthz")
     logging.getLogger("httpx").info("one line per request of ours")
     assert [entry["message"] for entry in entries(stream)] == ["GET /healthz"]
-
-
-def test_a_line_of_kopf_names_the_object_it_is_about(stream: io.StringIO) -> None:
-    about = {"apiVersion": "v1", "kind": "GPULease", "name": "hgx-01-gpu3", "namespace": None}
-    logging.getLogger("kopf.objects").warning("reset", extra={"k8s_ref": about})
-    assert entries(stream)[0]["fields"] == {"object": "GPULease/hgx-01-gpu3"}

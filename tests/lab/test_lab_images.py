@@ -260,12 +260,12 @@ def filled(folder: Path, *files: str) -> Path:
 
 
 def test_what_differs_between_machines_is_in_no_layer_of_packages(tmp_path: Path) -> None:
-    shared = ("kopf/__init__.py", "kopf-1.dist-info/METADATA")
+    shared = ("jwt/__init__.py", "jwt-1.dist-info/METADATA")
     own = (
-        "kopf-1.dist-info/RECORD",
-        "kopf-1.dist-info/direct_url.json",
-        "kopf/__pycache__/__init__.cpython-311.pyc",
-        "kopf/tests/test_it.py",
+        "jwt-1.dist-info/RECORD",
+        "jwt-1.dist-info/direct_url.json",
+        "jwt/__pycache__/__init__.cpython-311.pyc",
+        "jwt/tests/test_it.py",
     )
     one = filled(tmp_path / "1", *shared, *own)
     other = filled(tmp_path / "2", *reversed(shared))
@@ -280,9 +280,9 @@ def test_bytecode_is_the_same_each_time_and_whatever_the_times_of_files(tmp_path
     source = "NAMES = {'a', 'b', 'c', 'd'}\ndef f(x):\n    return x in {'p', 'q', 'r', 's'}\n"
     layers = []
     for number in ("1", "2"):
-        folder = filled(tmp_path / number, "kopf/__init__.py")
-        (folder / "kopf" / "__init__.py").write_text(source)
-        os.utime(folder / "kopf" / "__init__.py", (int(number), int(number)))
+        folder = filled(tmp_path / number, "jwt/__init__.py")
+        (folder / "jwt" / "__init__.py").write_text(source)
+        os.utime(folder / "jwt" / "__init__.py", (int(number), int(number)))
         bytecode.compile_all(folder, packages.target())
         layers.append([*packages.entries(folder)])
     assert len(layers[0]) == 2
