@@ -1,7 +1,7 @@
 """Runs inside a simulated host under the name of every stand-in; asks the hosts' server to answer.
 
 Where there is Perl, `client.pl` does the same in a fifth of the time; change both, as
-`tests/lab/test_hosts_client.py` asks by both.
+`tests/lab/hosts/test_hosts_client.py` asks by both.
 Started by a two-line shell script as `python -I -S client.py NAME ARGUMENT…`. It imports only what
 is built into Python, because its start-up time is paid by every stand-in command.
 Standard input, output and error travel with the question, so that `sudo` can run a command on

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.test_rke2_stack import MACHINES, resources
-from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
 
 pytestmark = [
     pytest.mark.lab,

@@ -14,8 +14,8 @@ from tests.e2e.story import (
     every_output_says_once_what_stands_for_kata,
     two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
 )
-from tests.lab import this_machine
-from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes import this_machine
+from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
 
 pytestmark = [
     pytest.mark.lab,

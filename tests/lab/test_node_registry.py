@@ -14,7 +14,7 @@ from lab.images.archive import Image, Settings
 from lab.images.layer import File
 from lab.nodes import registry
 from lab.nodes.registry import Contents
-from tests.lab.test_real_node_parts import ask
+from tests.lab.nodes.test_real_node_parts import ask
 
 UNKNOWN = "sha256:" + "0" * 64
 

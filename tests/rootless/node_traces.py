@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.lab import this_machine
+from tests.lab.nodes import this_machine
 
 _ACCOUNTS = (Path("/etc/passwd"), Path("/etc/subuid"))
 

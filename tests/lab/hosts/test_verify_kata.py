@@ -11,7 +11,7 @@ import pytest
 
 from lab.kubelet.kata_installer import DRIVER, GUEST_IMAGE, GUEST_IMAGE_BYTES, installed_files
 
-SCRIPT = Path(__file__).resolve().parents[2] / "gpuclusters/kata/scripts/verify-kata.sh"
+SCRIPT = Path(__file__).resolve().parents[3] / "gpuclusters/kata/scripts/verify-kata.sh"
 HANDLER = "kata-qemu-nvidia-gpu"
 DROP_IN = "[runtime]\ncreate_container_timeout = 1200\n"
 SETTINGS = {"suffix": "", "distribution": "k8s", "shims": ["qemu-nvidia-gpu"]}

@@ -18,7 +18,7 @@ from lab.control_plane import NodeSpec
 from lab.nodes.loading import BLOBS
 from lab.nodes.model import OWN_CAPACITY
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab.real_lab import BUILD_SECONDS, TAINT, RealLab, eventually, only_where_possible
+from tests.lab.nodes.real_lab import BUILD_SECONDS, TAINT, RealLab, eventually, only_where_possible
 
 pytestmark = [
     pytest.mark.lab,
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.timeout(BUILD_SECONDS),
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CHARTS = ("csi-driver-nfs", "gpu-operator", "kata-deploy", "kube-prometheus-stack")
 DIGEST = "sha256:" + "0" * 64
 ALIAS = f"lab.example.com/pytorch@{DIGEST}"

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.lab import this_machine
+from tests.lab.nodes import this_machine
 
 _NOWHERE = Path("/no/nodes")
 _PREPARED = """

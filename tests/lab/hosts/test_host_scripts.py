@@ -9,7 +9,7 @@ from gpuclusters.config.preparation import PACKAGES
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
-SCRIPT = Path(__file__).resolve().parents[2] / "gpuclusters/host/scripts/install_packages.sh"
+SCRIPT = Path(__file__).resolve().parents[3] / "gpuclusters/host/scripts/install_packages.sh"
 
 
 def install(host: SimulatedHost, *packages: str) -> tuple[int | None, str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.real_lab import only_where_possible
+from tests.lab.nodes.real_lab import only_where_possible
 
 pytestmark = [pytest.mark.real_node, only_where_possible]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 MAKE = """
 import json, sys

@@ -37,7 +37,7 @@ from lab.nodes import RunningNode, command_in
 from lab.nodes.rke2 import CONFIGURATION, CONTAINERD
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
-from tests.lab.real_lab import (
+from tests.lab.nodes.real_lab import (
     BUILD_SECONDS,
     RealLab,
     eventually,
@@ -55,7 +55,7 @@ pytestmark = [
 ]
 
 SERVER, AGENT = "cp-01", "gpu-01"
-CHART = Path(__file__).resolve().parents[2] / "lab" / "charts" / "gpu-operator"
+CHART = Path(__file__).resolve().parents[3] / "lab" / "charts" / "gpu-operator"
 SOCKET = {"name": "CONTAINERD_SOCKET", "value": "/run/k3s/containerd/containerd.sock"}
 DROP_IN = f"{CONTAINERD}/config-v3.toml.d/60-test.toml"
 SECOND = """\

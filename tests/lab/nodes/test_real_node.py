@@ -14,15 +14,15 @@ import pytest
 from lab import nodes
 from lab.nodes.network import token
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab import cgroup_files, this_machine
-from tests.lab.real_lab import (
+from tests.lab.nodes import cgroup_files, this_machine
+from tests.lab.nodes.real_lab import (
     BUILD_SECONDS,
     RealLab,
     eventually,
     only_where_possible,
     real_lab,
 )
-from tests.lab.this_machine import Seen
+from tests.lab.nodes.this_machine import Seen
 
 pytestmark = [
     pytest.mark.lab,

@@ -27,8 +27,8 @@ from lab.files import read_json
 from lab.hosts.hardware.board import board
 from lab.images.names import REGISTRY
 from lab.nodes.configuration import KATA_HANDLER
-from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
-from tests.lab.real_stack import (
+from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes.real_stack import (
     CONTROLLERS,
     NODE,
     PATIENCE,

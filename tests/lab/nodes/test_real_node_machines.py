@@ -29,7 +29,13 @@ from lab.images.layer import File
 from lab.nodes.model import NodesError
 from lab.nodes.network import MACHINE
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab.real_lab import BUILD_SECONDS, RealLab, eventually, only_where_possible, real_lab
+from tests.lab.nodes.real_lab import (
+    BUILD_SECONDS,
+    RealLab,
+    eventually,
+    only_where_possible,
+    real_lab,
+)
 
 pytestmark = [
     pytest.mark.lab,

@@ -23,8 +23,8 @@ from lab.nodes import cilium
 from lab.nodes.network import token
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, host_platform
-from tests.lab import beside_nodes, kernel_programs, this_machine
-from tests.lab.policy_world import (
+from tests.lab.nodes import beside_nodes, kernel_programs, this_machine
+from tests.lab.nodes.policy_world import (
     ACCOUNTS,
     FABRIC_MANAGER,
     KUBELET,
@@ -41,8 +41,8 @@ from tests.lab.policy_world import (
     network,
     reach,
 )
-from tests.lab.real_lab import BUILD_SECONDS, eventually, only_where_possible
-from tests.lab.this_machine import Seen
+from tests.lab.nodes.real_lab import BUILD_SECONDS, eventually, only_where_possible
+from tests.lab.nodes.this_machine import Seen
 
 pytestmark = [
     pytest.mark.lab,

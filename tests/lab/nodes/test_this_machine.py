@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import own_machine, this_machine
-from tests.lab.real_lab import BUILD_SECONDS, only_where_possible
+from tests.lab.nodes import own_machine, this_machine
+from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
 
 pytestmark = [
     pytest.mark.lab,

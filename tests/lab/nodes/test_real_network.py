@@ -14,8 +14,8 @@ import pytest
 from lab import nodes, tools
 from lab.nodes.network import token
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab import this_machine
-from tests.lab.real_lab import (
+from tests.lab.nodes import this_machine
+from tests.lab.nodes.real_lab import (
     BUILD_SECONDS,
     RealLab,
     eventually,

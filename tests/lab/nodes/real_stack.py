@@ -44,7 +44,7 @@ from lab.spec import LabSpec
 from stacks import kata
 from tests.components.recorder import record
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab.real_lab import called, patient_get, run_in
+from tests.lab.nodes.real_lab import called, patient_get, run_in
 
 NODE = "hgx-01"
 BESIDE = "services-01"
