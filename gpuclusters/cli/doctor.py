@@ -115,7 +115,7 @@ def _hosts(
     elif not secrets.readable:
         return
     try:
-        resolved = [host for host in resolve_hosts(config, inventory) if host is not None]
+        resolved = [host for host in resolve_hosts(config, inventory).values() if host is not None]
     except InventoryError as error:
         yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`")
         return

@@ -21,7 +21,8 @@ from gpuclusters.domain.versions import parse_release
 from gpuclusters.fabric.table import is_pci_address
 
 
-def _kebab(name: str) -> str:
+def kebab(name: str) -> str:
+    """The key of a field."""
     return name.replace("_", "-")
 
 
@@ -35,7 +36,7 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        alias_generator=_kebab,
+        alias_generator=kebab,
         validate_by_alias=True,
         validate_by_name=False,
         use_attribute_docstrings=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pulumi
 from pulumi.runtime import config as runtime_config
@@ -75,52 +75,40 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
         InventoryError: the lab runs and lacks a machine.
         ConfigError: secrets are missing, in clear, or not what they should be.
     """
-    hosts = resolve_hosts(config, inventory)
-    servers = resolve_servers(config, inventory)
-    plain = plain_secrets()
-    reader = SecretReader(file, "caas", inventory, _in_lab(config), plain)
-    needed = not plain  # what stands there in clear is said once
-    kubeconfig = (
-        None
-        if _makes_cluster(config)
-        else reader.read("kubeconfig", needed=_NEEDED["kubeconfig"] if needed else None)
-    )
-    ssh_key = reader.read("ssh-private-key")
-    controller_key = reader.read(
+    hosts, servers = resolve_hosts(config, inventory), resolve_servers(config, inventory)
+    reader = SecretReader(file, "caas", inventory, _in_lab(config), plain_secrets())
+    makes_cluster, pulling = _makes_cluster(config), _pulling(config)
+    controllers = reader.read(
         "controller-ssh-private-key",
-        needed=_NEEDED["controller-ssh-private-key"] if needed else None,
+        needed="with which the controllers in the cluster reset GPUs and activate partitions",
     )
-    password = (
-        reader.read("bmc-password", needed=_NEEDED["bmc-password"] if needed else None)
+    found = Secrets(
+        kubeconfig=None
+        if makes_cluster
+        else reader.read("kubeconfig", needed="while caas.kubernetes.source is existing"),
+        ssh_private_key=reader.read("ssh-private-key"),
+        controller_ssh_private_key=controllers or unknown(secret=True),
+        server_token=reader.read("server-token") if makes_cluster else None,
+        agent_token=reader.read("agent-token") if makes_cluster else None,
+        bmc_password=reader.read("bmc-password", needed="while caas.leases.recycle-policy is full")
         if _asks_bmc(config)
-        else None
-    )
-    pulling = [tenant.name for tenant in config.tenants if tenant.images.registry_auth]
-    registries = (
-        reader.read(_REGISTRIES, needed=f"with which {', '.join(pulling)} pull images")
+        else None,
+        tenant_registry_credentials=reader.read(
+            _REGISTRIES, needed=f"with which {', '.join(pulling)} pull images"
+        )
         if pulling
-        else None
-    )
-    api_key = _api_private_key(config, reader, needed=needed)
-    tokens = [reader.read(key) if _makes_cluster(config) else None for key in _TOKENS]
-    if reader.faults or controller_key is None:
-        raise ConfigError(file, reader.faults)
-    return Secrets(
-        kubeconfig=kubeconfig,
-        ssh_private_key=ssh_key,
-        controller_ssh_private_key=controller_key,
-        server_token=tokens[0],
-        agent_token=tokens[1],
-        bmc_password=password,
-        tenant_registry_credentials=registries,
+        else None,
         api_certificate=_api_certificate(config, inventory),
-        api_private_key=api_key,
-        issuer=_issuer(config, inventory),
+        api_private_key=_api_private_key(config, reader),
+        issuer=config.api.issuer or (inventory.issuer if inventory else unknown()),
         issuer_keys=_issuer_keys(config, inventory),
         golden_firmware=_golden_firmware(config, inventory),
-        hosts={node.name: endpoint(host) for node, host in zip(config.nodes, hosts, strict=True)},
+        hosts={name: endpoint(host) for name, host in hosts.items()},
         servers={name: endpoint(host) for name, host in servers.items()},
     )
+    if reader.faults:
+        raise ConfigError(file, reader.faults)
+    return found
 
 
 def warnings(config: CaasConfig) -> Iterable[Finding]:
@@ -135,7 +123,7 @@ def warnings(config: CaasConfig) -> Iterable[Finding]:
         why["kubeconfig"] = "caas.kubernetes.source is rke2"
     if not _asks_bmc(config):
         why.setdefault("bmc-password", "caas.leases.recycle-policy is not full")
-    if not any(tenant.images.registry_auth for tenant in config.tenants):
+    if not _pulling(config):
         why[_REGISTRIES] = "no tenant's images.registry-auth names a registry"
     if given_certificate(config) is None:
         why.setdefault("api-private-key", "caas.api.exposure names no given certificate")
@@ -160,29 +148,28 @@ def _api_certificate(config: CaasConfig, inventory: Inventory | None) -> pulumi.
     return given.chain if given else None
 
 
-def _api_private_key(
-    config: CaasConfig, reader: SecretReader, *, needed: bool
-) -> pulumi.Output[str] | None:
+def _api_private_key(config: CaasConfig, reader: SecretReader) -> pulumi.Output[str] | None:
     key = "api-private-key"
     if lab_ends_tls(config):
         return reader.read(key)
     given = given_certificate(config)
     if given is None:
         return None
-    why = "while caas.api.exposure.certificate.source is given" if needed else None
     known = len(reader.faults)
-    read = reader.read(key, needed=why)
+    read = reader.read(key, needed="while caas.api.exposure.certificate.source is given")
     text = runtime_config.get_config(f"{NAMESPACE}:{key}")
     if text is None or len(reader.faults) > known:
         return read
     try:
-        fits = certificate.fits(certificate.read(given.chain), text)
+        wrong = (
+            ""
+            if certificate.fits(certificate.read(given.chain), text)
+            else "is not the key of the certificate in caas.api.exposure.certificate.chain"
+        )
     except ValueError:
-        reader.wrong(key, "is not a private key in PEM without a passphrase", HIDDEN)
-    else:
-        if not fits:
-            wrong = "is not the key of the certificate in caas.api.exposure.certificate.chain"
-            reader.wrong(key, wrong, HIDDEN)
+        wrong = "is not a private key in PEM without a passphrase"
+    if wrong:
+        reader.wrong(key, wrong, HIDDEN)
     return read
 
 
@@ -193,13 +180,11 @@ _READ = (
 _OF_CLUSTER = ("kubeconfig", "api-private-key")
 _REGISTRIES = "tenant-registry-credentials"
 _TOKENS = ("server-token", "agent-token")
-_NEEDED = {
-    "kubeconfig": "while caas.kubernetes.source is existing",
-    "controller-ssh-private-key": (
-        "with which the controllers in the cluster reset GPUs and activate partitions"
-    ),
-    "bmc-password": "while caas.leases.recycle-policy is full",
-}
+
+
+def _pulling(config: CaasConfig) -> list[str]:
+    """Tenants whose registries want a password."""
+    return [tenant.name for tenant in config.tenants if tenant.images.registry_auth]
 
 
 def _in_lab(config: CaasConfig) -> list[str]:
@@ -220,19 +205,13 @@ def _asks_bmc(config: CaasConfig) -> bool:
     return config.leases.recycle_policy is RecyclePolicy.FULL
 
 
-def _issuer(config: CaasConfig, inventory: Inventory | None) -> pulumi.Input[str]:
-    if config.api.issuer is not None:
-        return config.api.issuer
-    return inventory.issuer if inventory else unknown()
-
-
 def _issuer_keys(
     config: CaasConfig, inventory: Inventory | None
 ) -> pulumi.Input[Mapping[str, str]] | None:
     stated = config.api.issuer is not None or config.api.jwks_url is not None
     if stated or inventory is None or inventory.issuer_keys is None:
         return None
-    return asdict(inventory.issuer_keys)
+    return inventory.issuer_keys.model_dump()
 
 
 def _golden_firmware(

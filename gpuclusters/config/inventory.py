@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from gpuclusters.config.base import kebab
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.hosts import ExistingHosts, LabHosts, Machine
+from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.nodes import Node
 
 LAB_FOLDER_VARIABLE = "GPU_CLUSTERS_LAB"
 LAB_FOLDER = ".lab"
@@ -25,8 +25,13 @@ class InventoryError(Exception):
     """The lab's inventory is there and cannot be used; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedBmc:
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, alias_generator=kebab, validate_by_alias=True, validate_by_name=True
+    )
+
+
+class ResolvedBmc(_Part):
     """A machine's management controller as Redfish reaches it."""
 
     url: str
@@ -34,8 +39,7 @@ class ResolvedBmc:
     certificate: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedHost:
+class ResolvedHost(_Part):
     """One machine as SSH reaches it, and its management controller if it is known."""
 
     name: str
@@ -46,8 +50,7 @@ class ResolvedHost:
     bmc: ResolvedBmc | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerKeys:
+class IssuerKeys(_Part):
     """Where programs in the cluster fetch the keys of the lab's issuer, if not at its own address."""
 
     url: str
@@ -55,22 +58,26 @@ class IssuerKeys:
     """PEM of the authority that signed the certificate shown there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+def _named(hosts: Any) -> Any:
+    return {name: {**host, "name": name} for name, host in hosts.items()}
+
+
+class Inventory(_Part):
     """What a running lab offers."""
 
+    version: Literal[3]
     name: str
     kubeconfig: Path
     ssh_private_key: Path
     bmc_password: Path
     issuer: str
     """OpenID issuer of the lab."""
-    api_certificate: Path
+    api_certificate: Path = Field(validation_alias=AliasPath("api", "certificate"))
     """What the API of a `caas` cluster shows."""
-    api_private_key: Path
+    api_private_key: Path = Field(validation_alias=AliasPath("api", "private-key"))
     golden_firmware: Mapping[str, tuple[str, ...]]
     """Versions that the simulated machines were made with, by prefix of the inventory item."""
-    hosts: Mapping[str, ResolvedHost]
+    hosts: Annotated[Mapping[str, ResolvedHost], BeforeValidator(_named)]
     issuer_keys: IssuerKeys | None = None
     """None where programs reach the issuer by its name: they run on this machine itself."""
 
@@ -91,113 +98,19 @@ def read_inventory(folder: Path) -> Inventory | None:
     """
     path = folder / INVENTORY
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        return _inventory(document)
+        return Inventory.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InventoryError(f"{path} cannot be read: {error}; {_START} again") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValidationError, AttributeError, TypeError) as error:
+        why = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False)[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
         raise InventoryError(
-            f"{path} is not a lab inventory of version {_VERSION} ({type(error).__name__}: {error}); "
-            f"{_START} again"
+            f"{path} is not a lab inventory of version {_VERSION} ({why}); {_START} again"
         ) from error
-
-
-def _inventory(document: Any) -> Inventory:
-    if document["version"] != _VERSION:
-        raise ValueError(f"its version is {document['version']!r}")
-    return Inventory(
-        name=str(document["name"]),
-        kubeconfig=Path(document["kubeconfig"]),
-        ssh_private_key=Path(document["ssh-private-key"]),
-        bmc_password=Path(document["bmc-password"]),
-        issuer=str(document["issuer"]),
-        api_certificate=Path(document["api"]["certificate"]),
-        api_private_key=Path(document["api"]["private-key"]),
-        golden_firmware={
-            str(item): tuple(map(str, versions))
-            for item, versions in document["golden-firmware"].items()
-        },
-        hosts={
-            name: ResolvedHost(
-                name=name,
-                address=str(host["address"]),
-                port=int(host["port"]),
-                user=str(host["user"]),
-                host_key=str(host["host-key"]),
-                bmc=ResolvedBmc(
-                    url=str(host["bmc"]["url"]),
-                    user=str(host["bmc"]["user"]),
-                    certificate=str(host["bmc"]["certificate"]),
-                ),
-            )
-            for name, host in document["hosts"].items()
-        },
-        issuer_keys=_issuer_keys(document.get("issuer-keys")),
-    )
-
-
-def _issuer_keys(stated: Any) -> IssuerKeys | None:
-    if stated is None:
-        return None
-    return IssuerKeys(str(stated["url"]), str(stated["ca-certificate"]))
-
-
-def resolve_hosts(
-    config: CaasConfig, inventory: Inventory | None
-) -> tuple[ResolvedHost | None, ...]:
-    """The machine of each node, in the order of the nodes; None for those of a lab that does not run.
-
-    Raises:
-        InventoryError: the lab runs and has no machine for a node.
-    """
-    if isinstance(config.hosts, ExistingHosts):
-        known = {machine.name: machine for machine in config.hosts.machines}
-        return tuple(_existing(node, known[node.name], config.hosts.user) for node in config.nodes)
-    if inventory is None:
-        return tuple(None for _ in config.nodes)
-    missing = [node.name for node in config.nodes if node.name not in inventory.hosts]
-    if missing:
-        raise InventoryError(
-            f"the lab runs {', '.join(sorted(inventory.hosts)) or 'no host'} and not "
-            f"{', '.join(missing)}; {_START} so that it starts what the configuration names"
-        )
-    return tuple(inventory.hosts[node.name] for node in config.nodes)
-
-
-def resolve_servers(
-    config: CaasConfig, inventory: Inventory | None
-) -> dict[str, ResolvedHost | None]:
-    """The machines of the servers of a cluster that the stack makes; None while the lab does not run.
-
-    Raises:
-        InventoryError: the lab runs and has no machine for a server.
-    """
-    if not isinstance(config.kubernetes, Rke2Kubernetes):
-        return {}
-    found: dict[str, ResolvedHost | None] = {}
-    for server in config.kubernetes.servers:
-        if isinstance(config.hosts, ExistingHosts):
-            known = {machine.name: machine for machine in config.hosts.machines}
-            stated = known.get(server.name, server)
-            found[server.name] = ResolvedHost(
-                name=server.name,
-                address=str(stated.address),
-                port=stated.port,
-                user=config.hosts.user,
-                host_key=str(stated.host_key),
-            )
-        elif inventory is None:
-            found[server.name] = None
-        elif server.name in inventory.hosts:
-            found[server.name] = inventory.hosts[server.name]
-        else:
-            raise InventoryError(
-                f"the lab runs {', '.join(sorted(inventory.hosts)) or 'no host'} and not the server "
-                f"{server.name}; {_START} so that it starts what the configuration names"
-            )
-    return found
 
 
 def resolve_machines(
@@ -209,17 +122,11 @@ def resolve_machines(
         InventoryError: the lab runs and lacks one.
     """
     if isinstance(hosts, ExistingHosts):
-        return {
-            machine.name: ResolvedHost(
-                name=machine.name,
-                address=machine.address,
-                port=machine.port,
-                user=hosts.user,
-                host_key=machine.host_key,
-            )
+        known = {
+            machine.name: ResolvedHost(user=hosts.user, **machine.model_dump())
             for machine in hosts.machines
-            if machine.name in names
         }
+        return {name: known[name] for name in names if name in known}
     if inventory is None:
         return dict.fromkeys(names)
     missing = [name for name in names if name not in inventory.hosts]
@@ -231,13 +138,34 @@ def resolve_machines(
     return {name: inventory.hosts[name] for name in names}
 
 
-def _existing(node: Node, machine: Machine, user: str) -> ResolvedHost:
-    bmc = node.bmc
-    return ResolvedHost(
-        name=machine.name,
-        address=machine.address,
-        port=machine.port,
-        user=user,
-        host_key=machine.host_key,
-        bmc=ResolvedBmc(bmc.url, bmc.user, bmc.certificate) if bmc else None,
-    )
+def resolve_hosts(
+    config: CaasConfig, inventory: Inventory | None
+) -> dict[str, ResolvedHost | None]:
+    """The machine of each node, with its management controller; errors as of `resolve_machines`."""
+    found = resolve_machines([node.name for node in config.nodes], config.hosts, inventory)
+    for node in config.nodes:
+        if node.bmc is not None and (host := found[node.name]) is not None:
+            bmc = ResolvedBmc.model_validate(node.bmc.model_dump())
+            found[node.name] = host.model_copy(update={"bmc": bmc})
+    return found
+
+
+def resolve_servers(
+    config: CaasConfig, inventory: Inventory | None
+) -> dict[str, ResolvedHost | None]:
+    """The machines of the servers of a cluster that the stack makes; errors as of `resolve_machines`."""
+    if not isinstance(config.kubernetes, Rke2Kubernetes):
+        return {}
+    servers = config.kubernetes.servers
+    found = resolve_machines([server.name for server in servers], config.hosts, inventory)
+    if isinstance(config.hosts, ExistingHosts):
+        for server in servers:
+            if server.name not in found:
+                found[server.name] = ResolvedHost(
+                    name=server.name,
+                    address=str(server.address),
+                    port=server.port,
+                    user=config.hosts.user,
+                    host_key=str(server.host_key),
+                )
+    return found

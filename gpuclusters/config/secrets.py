@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -19,38 +18,27 @@ from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, plain_secret
 from gpuclusters.core.finding import Finding
 
-_SET = {
-    "kubeconfig": "run `pulumi config set --secret kubeconfig < admin.kubeconfig`",
-    "ssh-private-key": "run `pulumi config set --secret ssh-private-key < id_ed25519`",
-    "controller-ssh-private-key": (
-        "run `pulumi config set --secret controller-ssh-private-key < controllers_ed25519`"
-    ),
-    "bmc-password": "run `pulumi config set --secret bmc-password < bmc-password.txt`",
-    "api-private-key": "run `pulumi config set --secret api-private-key < api.key`",
-    "server-token": "run `pulumi config set --secret server-token < server-token.txt`",
-    "agent-token": "run `pulumi config set --secret agent-token < agent-token.txt`",
+_KEY = ("a private key in PEM", ("-----BEGIN ", "PRIVATE KEY-----"))
+_TOKEN = ("a token", ())
+_ACCOUNT = ("username", "password")
+_KINDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "kubeconfig": ("admin.kubeconfig", "a kubeconfig", ("clusters",)),
+    "ssh-private-key": ("id_ed25519", *_KEY),
+    "controller-ssh-private-key": ("controllers_ed25519", *_KEY),
+    "bmc-password": ("bmc-password.txt", "a password", ()),
+    "api-private-key": ("api.key", *_KEY),
+    "server-token": ("server-token.txt", *_TOKEN),
+    "agent-token": ("agent-token.txt", *_TOKEN),
     "registry-credentials": (
-        "run `pulumi config set --secret registry-credentials < registry-credentials.yaml`"
+        *("registry-credentials.yaml", "`username` and `password` by registry", _ACCOUNT),
     ),
     "tenant-registry-credentials": (
-        "run `pulumi config set --secret tenant-registry-credentials < tenant-registry-credentials.yaml`"
-    ),
-}
-_KEY_SIGNS = ("-----BEGIN ", "PRIVATE KEY-----")
-_LOOKS_LIKE = {
-    "kubeconfig": ("a kubeconfig", ("clusters",)),
-    "ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
-    "controller-ssh-private-key": ("a private key in PEM", _KEY_SIGNS),
-    "bmc-password": ("a password", ()),
-    "api-private-key": ("a private key in PEM", _KEY_SIGNS),
-    "server-token": ("a token", ()),
-    "agent-token": ("a token", ()),
-    "registry-credentials": ("`username` and `password` by registry", ("username", "password")),
-    "tenant-registry-credentials": (
+        "tenant-registry-credentials.yaml",
         "`username` and `password` by tenant and registry",
-        ("username", "password"),
+        _ACCOUNT,
     ),
 }
+"""A file that it may be set from, what it is, and what its text holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +64,7 @@ def endpoint(host: ResolvedHost | None) -> HostEndpoint:
         port=host.port,
         user=host.user,
         host_key=host.host_key,
-        bmc=asdict(host.bmc) if host.bmc else None,
+        bmc=host.bmc.model_dump() if host.bmc else None,
     )
 
 
@@ -108,14 +96,15 @@ class SecretReader:
             if needed is not None:
                 self.wrong(key, f"is missing, {needed}", NOTHING)
             return None
-        what, signs = _LOOKS_LIKE[key]
+        _, what, signs = _KINDS[key]
         if not text.strip() or not all(sign in text for sign in signs):
             self.wrong(key, f"is not the text of {what}", HIDDEN)
         return pulumi.Config(NAMESPACE).get_secret(key)
 
     def wrong(self, key: str, wrong: str, got: str) -> None:
         """Add a fault."""
-        self.faults.append(finding((key,), wrong, got, _SET[key], "config.wrong-secret"))
+        instead = f"run `pulumi config set --secret {key} < {_KINDS[key][0]}`"
+        self.faults.append(finding((key,), wrong, got, instead, "config.wrong-secret"))
 
     def _of_lab(self, key: str) -> pulumi.Output[str] | None:
         if self.inventory is None:
@@ -125,9 +114,6 @@ class SecretReader:
             "bmc-password": self.inventory.bmc_password,
             "api-private-key": self.inventory.api_private_key,
         }.get(key, self.inventory.ssh_private_key)
-        return self._of_file(path)
-
-    def _of_file(self, path: Path) -> pulumi.Output[str] | None:
         try:
             return pulumi.Output.secret(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -145,13 +131,12 @@ def lab_fault(section: str, wrong: str) -> Finding:
 
 def plain_secrets() -> list[Finding]:
     """Secrets that stand in the stack file for everybody to read."""
-    faults = []
-    for key in SECRET_KEYS:
-        full_key = f"{NAMESPACE}:{key}"
-        given = runtime_config.get_config(full_key) is not None
-        if given and not runtime_config.is_config_secret(full_key):
-            faults.append(plain_secret(key))
-    return faults
+    return [
+        plain_secret(key)
+        for key in SECRET_KEYS
+        if runtime_config.get_config(f"{NAMESPACE}:{key}") is not None
+        and not runtime_config.is_config_secret(f"{NAMESPACE}:{key}")
+    ]
 
 
 def unused(why: Mapping[str, str]) -> Iterator[Finding]:

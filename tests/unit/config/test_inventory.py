@@ -52,11 +52,18 @@ def _inventory(folder: Path, **changes: Any) -> Path:
 def test_hosts_of_a_running_lab_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
     config = accepted(caas(nodes=[{"name": "hgx-02"}, {"name": "hgx-01"}])).caas
     hosts = resolve_hosts(config, read_inventory(_inventory(tmp_path)))
-    bmc = ResolvedBmc("https://127.0.0.1:5000", "reader", "PEM")
-    assert hosts == (
-        ResolvedHost("hgx-02", "127.0.0.1", 40002, "operator", "ssh-ed25519 AAAA", bmc),
-        ResolvedHost("hgx-01", "127.0.0.1", 40001, "operator", "ssh-ed25519 AAAA", bmc),
-    )
+    bmc = ResolvedBmc(url="https://127.0.0.1:5000", user="reader", certificate="PEM")
+    assert list(hosts.values()) == [
+        ResolvedHost(
+            name=name,
+            address="127.0.0.1",
+            port=port,
+            user="operator",
+            host_key="ssh-ed25519 AAAA",
+            bmc=bmc,
+        )
+        for name, port in (("hgx-02", 40002), ("hgx-01", 40001))
+    ]
 
 
 def test_an_inventory_may_say_where_pods_fetch_the_issuers_keys(tmp_path: Path) -> None:
@@ -66,14 +73,14 @@ def test_an_inventory_may_say_where_pods_fetch_the_issuers_keys(tmp_path: Path) 
     keys = {"url": "https://10.96.0.2:4001/keys", "ca-certificate": "PEM"}
     known = read_inventory(_inventory(tmp_path, **{"issuer-keys": keys}))
     assert known is not None
-    assert known.issuer_keys == IssuerKeys("https://10.96.0.2:4001/keys", "PEM")
-    with pytest.raises(InventoryError, match="KeyError: 'ca-certificate'"):
+    assert known.issuer_keys == IssuerKeys(url="https://10.96.0.2:4001/keys", ca_certificate="PEM")
+    with pytest.raises(InventoryError, match=r"issuer-keys\.ca-certificate: Field required"):
         read_inventory(_inventory(tmp_path, **{"issuer-keys": {"url": "https://10.96.0.2/"}}))
 
 
 def test_hosts_of_a_lab_that_does_not_run_are_unknown(tmp_path: Path) -> None:
     assert read_inventory(tmp_path) is None
-    assert resolve_hosts(accepted(base()).caas, None) == (None, None)
+    assert resolve_hosts(accepted(base()).caas, None) == {"hgx-01": None, "hgx-02": None}
 
 
 def test_a_lab_without_the_hosts_of_the_configuration_says_which_it_has(tmp_path: Path) -> None:
@@ -100,9 +107,15 @@ def test_existing_hosts_need_no_lab() -> None:
         kubernetes={"source": "existing"},
         service_vm={"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
     )
-    assert resolve_hosts(accepted(document).caas, None) == (
-        ResolvedHost("hgx-01", "10.0.0.1", 2222, "ops", "ssh-ed25519 AAAAC3"),
-    )
+    assert resolve_hosts(accepted(document).caas, None) == {
+        "hgx-01": ResolvedHost(
+            name="hgx-01",
+            address="10.0.0.1",
+            port=2222,
+            user="ops",
+            host_key="ssh-ed25519 AAAAC3",
+        )
+    }
 
 
 @pytest.mark.parametrize(
