@@ -9,7 +9,7 @@ from functools import partial
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import SYSCTL_FILE, HostBootInputs, RebootPolicy, initramfs_digest
-from gpuclusters.core.finding import Finding, Level, repair
+from gpuclusters.core.finding import Finding, Level, blocked, repair
 from gpuclusters.host.model import sha256_of
 
 MODE, OWNER = "0644", "root:root"
@@ -93,8 +93,7 @@ def findings(inputs: HostBootInputs, before: Sequence[str], state: BootState) ->
         problem = f"the kernel has other values than {SYSCTL_FILE} says"
         yield _repair("boot.sysctl", problem, path=SYSCTL_FILE, missing=True)
     if state.units_behind:
-        problem = "systemd has not read the drop-ins of units"
-        yield _repair("boot.units", problem, missing=True)
+        yield _repair("boot.units", "systemd has not read the drop-ins of units", missing=True)
     if state.initramfs != initramfs_digest(inputs.files):
         problem = "the initramfs was not built with these files"
         yield _repair("boot.initramfs", problem, missing=True)
@@ -140,8 +139,7 @@ def _file(path: str, content: str, found: FoundFile, *, ours: bool) -> Iterator[
     elif found.ours or ours:
         yield _repair("boot.file-changed", f"{path} was changed", path=path)
     else:
-        remedy = "move it away, or make it equal"
-        yield Finding("boot.file-foreign", f"{path} is not ours", remedy, (path,))
+        yield blocked("boot.file-foreign", f"{path} is not ours", (path,))
 
 
 def _running(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
@@ -164,10 +162,9 @@ def _running(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
     for node, count in sorted(inputs.huge_pages_1g.items()):
         reserved = state.huge_pages_1g.get(int(node), 0)
         if reserved < count:
-            yield Finding(
+            yield blocked(
                 "boot.huge-pages",
                 f"the kernel reserved {reserved} huge pages of 1 GiB on NUMA node {node}, not {count}",
-                "lower hugepages-gib-per-numa-node, or look for memory that the machine lacks",
                 (f"node{node}",),
             )
 
@@ -175,7 +172,7 @@ def _running(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
 def _in_use(words: str, users: Sequence[int] | None) -> Finding:
     if users is None:
         problem = "it cannot be told whether a virtual machine uses a GPU: fuser is not installed"
-        return Finding("boot.users-unknown", problem, "install psmisc, then run again")
+        return blocked("boot.users-unknown", problem)
     pids = ", ".join(map(str, users))
     problem = f"needs a reboot for {words}, but processes {pids} use passed-through devices"
-    return Finding("boot.in-use", problem, "drain the node, then run again")
+    return blocked("boot.in-use", problem)

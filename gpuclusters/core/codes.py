@@ -60,6 +60,12 @@ def listed() -> Mapping[str, Code]:
     return found
 
 
+def remedy(code: str) -> str:
+    """What to do about a code, as the end of a sentence."""
+    do = listed()[code].do.removesuffix(".")
+    return do[0].lower() + do[1:]
+
+
 def nearest(wrong: str) -> str | None:
     """The code that was probably meant."""
     near = difflib.get_close_matches(wrong.strip("[] ").lower(), listed(), n=1, cutoff=0.5)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpuclusters.core import codes
+
 Path = tuple[str | int, ...]
 
 
@@ -48,6 +50,11 @@ class Finding:
         path = [str(part) for part in self.path]
         level = str(self.level)
         return {"code": self.code, "problem": self.problem, "path": path, "level": level}
+
+
+def blocked(code: str, problem: str, path: Path = ()) -> Finding:
+    """What forbids to go on, with what is to be done as it is listed with the code."""
+    return Finding(code, problem, codes.remedy(code), path)
 
 
 def repair(

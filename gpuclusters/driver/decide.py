@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import RebootPolicy
-from gpuclusters.core.finding import Finding, Level, repair
+from gpuclusters.core.finding import Finding, Level, blocked, repair
 from gpuclusters.domain import known_errors, rke2_matrix
 from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
@@ -42,11 +42,8 @@ _RESTARTS = ("boot", "restart")
 def gpu_count(found: int, declared: int, *, seen_by: str = "nvidia-smi") -> Iterator[Finding]:
     """Whether the host has as many GPUs as are declared."""
     if found != declared:
-        yield Finding(
-            "driver.gpu-count",
-            f"{seen_by} shows {found} GPUs and {declared} are declared",
-            "correct the number in the configuration, or look for a GPU that fell off the bus "
-            "(`lspci -d 10de:`)",
+        yield blocked(
+            "driver.gpu-count", f"{seen_by} shows {found} GPUs and {declared} are declared"
         )
 
 
@@ -271,30 +268,24 @@ def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> It
 
 def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
     if live.architecture != "x86_64":
-        problem = f"its processor is {live.architecture}"
-        yield Finding("driver.architecture", problem, "use an x86_64 machine")
+        yield blocked("driver.architecture", f"its processor is {live.architecture}")
     yield from gpu_count(len(live.gpu), inputs.gpus, seen_by="the PCI bus")
     if inputs.source is DriverSource.HOST and inputs.nvswitch is not bool(live.switch):
         declared = "some are" if inputs.nvswitch else "none is"
-        yield Finding(
-            "driver.nvswitch-count",
-            f"it has {len(live.switch)} NVSwitches and {declared} declared",
-            "correct the pool's gpu.nvswitch: GPUs behind switches do not start without the fabric manager",
+        yield blocked(
+            "driver.nvswitch-count", f"it has {len(live.switch)} NVSwitches and {declared} declared"
         )
-    blocked = command_line.effective(command_line.split(live.command_line))
+    told = command_line.effective(command_line.split(live.command_line))
     taken = [gpu.address for gpu in live.gpu if gpu.driver == _VFIO]
-    if "nvidia" in blocked.get("module_blacklist", "").split(",") or taken:
+    if "nvidia" in told.get("module_blacklist", "").split(",") or taken:
         why = f"{_VFIO} has {', '.join(taken)}" if taken else "module_blacklist=nvidia"
-        yield Finding(
-            "driver.passthrough",
-            f"it is prepared to pass its GPUs to virtual machines ({why})",
-            "take it out of the `caas` stack first, or use another machine",
+        yield blocked(
+            "driver.passthrough", f"it is prepared to pass its GPUs to virtual machines ({why})"
         )
     if live.free_mib < LEAST_FREE_MIB:
-        yield Finding(
+        yield blocked(
             "driver.disk-full",
             f"it has {live.free_mib} MiB free in /var or /boot, and the driver needs {LEAST_FREE_MIB}",
-            "free space there (`apt-get clean`, old kernels)",
         )
 
 
@@ -304,11 +295,10 @@ def _host_driver(
     if inputs.source is not DriverSource.HOST:
         there = live.module or ", ".join(others(live))
         if there:
-            yield Finding(
+            yield blocked(
                 "driver.installed",
                 f"a driver is installed on the host ({there}), and the operator leaves its own away where "
                 "it finds one",
-                "remove the packages and reboot, or write driver.source: host",
             )
         return
     ids, modules = {gpu.pci_id for gpu in live.gpu}, ModulesPolicy(inputs.modules)
@@ -321,21 +311,14 @@ def _host_driver(
             yield Finding("driver.no-packages", problem, remedy)
         return
     if live.secure_boot and not wanted.signed:
-        yield Finding(
+        yield blocked(
             "driver.secure-boot",
             "Secure Boot is on, and these modules are built on the host, so that nobody has signed them "
             '("Key was rejected by service")',
-            "use prebuilt signed modules (Ubuntu: driver.packages: distribution; SLES: driver.modules: "
-            "open), enrol a key of your own (MOK) and sign by hand, or switch Secure Boot off",
         )
     foreign = others(live, inputs.version or "")
     if foreign and not live.file:
-        yield Finding(
-            "driver.foreign",
-            f"another driver is installed there: {', '.join(foreign)}",
-            "remove it first (`apt-get purge`, `dnf remove`, `zypper remove`, or `nvidia-uninstall` for a "
-            "runfile), then run again",
-        )
+        yield blocked("driver.foreign", f"another driver is installed there: {', '.join(foreign)}")
 
 
 def disturbs(live: LiveDriver, repairs: Iterable[Finding]) -> bool:
@@ -347,8 +330,7 @@ def disturbs(live: LiveDriver, repairs: Iterable[Finding]) -> bool:
 def in_use(live: LiveDriver) -> Iterator[Finding]:
     """Who computes on its GPUs."""
     if live.user:
-        problem = f"its GPUs are in use by processes {', '.join(live.user)}"
-        yield Finding("driver.in-use", problem, "drain the node or end them, then run again")
+        yield blocked("driver.in-use", f"its GPUs are in use by processes {', '.join(live.user)}")
 
 
 def _disturbed(
@@ -356,11 +338,9 @@ def _disturbed(
 ) -> Iterator[Finding]:
     why = [one.problem for one in repairs if one.step in _RESTARTS]
     if why and inputs.reboot is RebootPolicy.REFUSE:
-        yield Finding(
+        yield blocked(
             "driver.restart-refused",
             f"it must be restarted: {'; '.join(why)}; and restarts are not allowed",
-            "restart it when nothing runs there (`sudo systemctl reboot`) and run again, or write "
-            "driver.reboot: allow",
         )
     if not disturbs(live, repairs):
         return
@@ -368,10 +348,9 @@ def _disturbed(
     if not (live.node and inputs.control) or drained:
         yield from in_use(live)
     if live.node and not inputs.control:
-        yield Finding(
+        yield blocked(
             "driver.not-drainable",
             "it is a node of a cluster, and no server is known that could drain it",
-            "drain it (`kubectl drain`) and stop RKE2 there, then run again",
         )
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from gpuclusters.core.finding import Finding, Level, repair
+from gpuclusters.core.finding import Finding, Level, blocked, repair
 from gpuclusters.domain import known_errors, rke2
 from gpuclusters.domain.rke2 import API_PORT, SUPERVISOR_PORT, Role, Version, parse_version
 from gpuclusters.host import node as nodes
@@ -66,27 +66,20 @@ def findings(
 def machine(live: LiveHost, *, selinux: bool) -> Iterator[Finding]:
     """What no host with RKE2 may be, at any time."""
     if live.architecture not in ("", "x86_64"):
-        problem = f"its processor is {live.architecture}"
-        yield Finding("rke2.architecture", problem, "use an x86_64 machine")
+        yield blocked("rke2.architecture", f"its processor is {live.architecture}")
     if not live.default_route:
         problem = "it has no default route, without which RKE2 does not start"
-        remedy = "add one; in a closed network that of a dummy interface is enough"
-        yield Finding("rke2.default-route", problem, remedy)
+        yield blocked("rke2.default-route", problem)
     if live.firewalld == "active":
-        problem = "firewalld runs, which drops the traffic of pods"
-        remedy = "`systemctl disable --now firewalld`; close ports with Cilium's host firewall or nftables"
-        yield Finding("rke2.firewalld", problem, remedy)
+        yield blocked("rke2.firewalld", "firewalld runs, which drops the traffic of pods")
     if live.nm_cloud_setup:
         problem = "nm-cloud-setup is enabled, which changes the routes of pods"
-        remedy = "`systemctl disable --now nm-cloud-setup.service nm-cloud-setup.timer` and reboot"
-        yield Finding("rke2.nm-cloud-setup", problem, remedy)
+        yield blocked("rke2.nm-cloud-setup", problem)
     if selinux and live.selinux == "Disabled":
-        problem = "selinux is asked for and SELinux is off"
-        yield Finding("rke2.selinux-off", problem, "switch it on, or leave selinux out")
+        yield blocked("rke2.selinux-off", "selinux is asked for and SELinux is off")
     if live.selinux == "Enforcing" and not live.selinux_policy:
         problem = "SELinux enforces and the policy of RKE2 is not installed"
-        remedy = "install the package rke2-selinux from rpm.rancher.io"
-        yield Finding("rke2.selinux-policy", problem, remedy)
+        yield blocked("rke2.selinux-policy", problem)
     if live.stub:
         problem = (
             f"{', '.join(live.stub)} takes the place of all that RKE2 writes for containerd, which then "
@@ -103,11 +96,7 @@ def bare_machine(role: Role, live: LiveHost) -> Iterator[Finding]:
     others = [unit for unit in live.runs if unit in _OTHER_CLUSTERS]
     if others:
         problem = f"{', '.join(others)} runs there: the host is a node of another cluster"
-        remedy = (
-            "drain and reset it first (`k3s-uninstall.sh`, `kubeadm reset` and `systemctl disable --now "
-            "kubelet`)"
-        )
-        yield Finding("rke2.other-cluster", problem, remedy)
+        yield blocked("rke2.other-cluster", problem)
     wanted = [KUBELET_PORT]
     if role is Role.SERVER:
         wanted += [API_PORT, SUPERVISOR_PORT, *_ETCD_PORTS]
@@ -115,29 +104,24 @@ def bare_machine(role: Role, live: LiveHost) -> Iterator[Finding]:
     if taken and not others:
         ports = ", ".join(map(str, taken))
         problem = f"something listens on port {ports} already, which RKE2 needs"
-        yield Finding("rke2.port-in-use", problem, "find it with `ss -ltnp` and stop it")
+        yield blocked("rke2.port-in-use", problem)
     if "docker.service" in live.runs:
         problem = (
             "docker runs there, and its FORWARD policy is DROP: no packet of a pod gets through"
         )
-        remedy = (
-            "`systemctl disable --now docker.service docker.socket`; RKE2 brings its own containerd"
-        )
-        yield Finding("rke2.docker", problem, remedy)
+        yield blocked("rke2.docker", problem)
     if live.cgroup == "v1":
         problem = "it runs cgroup v1, which Kubernetes does not support any more"
-        yield Finding("rke2.cgroup-v1", problem, "boot with `systemd.unified_cgroup_hierarchy=1`")
+        yield blocked("rke2.cgroup-v1", problem)
     if live.free_mib < LEAST_FREE_MIB:
         problem = f"{live.free_mib} MiB are free in /var/lib/rancher; images need {LEAST_FREE_MIB}"
-        yield Finding("rke2.disk-space", problem, "free space there, or mount a larger disk")
+        yield blocked("rke2.disk-space", problem)
     if not live.apparmor_parser:
         problem = "its kernel has AppArmor and apparmor_parser is not installed, so that no container starts"
-        remedy = "install the package apparmor (SLES: apparmor-parser)"
-        yield Finding("rke2.apparmor-parser", problem, remedy)
+        yield blocked("rke2.apparmor-parser", problem)
     if not live.kernel_modules_extra:
         problem = "the kernel modules of iptables are not installed"
-        remedy = "`dnf install kernel-modules-extra`, and reboot if a newer kernel came with it"
-        yield Finding("rke2.kernel-modules-extra", problem, remedy)
+        yield blocked("rke2.kernel-modules-extra", problem)
 
 
 def release(live: LiveHost, wanted: Version) -> Iterator[Finding]:
@@ -147,7 +131,7 @@ def release(live: LiveHost, wanted: Version) -> Iterator[Finding]:
     installed = live.release()
     problem = rke2.step_problem(installed, wanted) if installed is not None else None
     if problem is not None:
-        yield Finding("rke2.upgrade-path", problem, "change version")
+        yield blocked("rke2.upgrade-path", problem)
     else:
         is_ = f"RKE2 is {live.version}" if live.version else "RKE2 is not installed"
         yield _join("rke2.version", f"{is_} instead of {wanted}")
@@ -233,10 +217,7 @@ def majority(inputs: Rke2NodeInputs, servers: Mapping[str, ClusterNode]) -> Iter
     down = sorted(name for name, node in rest.items() if not node.ready)
     if inputs.node_name in servers and down and len(down) * 2 >= len(rest):
         problem = f"without it the servers lose their majority: {', '.join(down)} not Ready"
-        remedy = (
-            "bring those back first, or restore an etcd snapshot (`rke2 server --cluster-reset`)"
-        )
-        yield Finding("rke2.majority-lost", problem, remedy)
+        yield blocked("rke2.majority-lost", problem)
 
 
 def _installed(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
@@ -245,13 +226,10 @@ def _installed(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
         problem = "RKE2 is installed there from RPM packages, which do not mix with an archive"
         yield Finding("rke2.rpm", problem, _UNINSTALL)
     if live.owner and live.owner != inputs.natural_id:
-        problem = f"RKE2 on it belongs to {live.owner}"
-        remedy = "take the host out of that stack first, or run `rke2-uninstall.sh` there"
-        yield Finding("rke2.other-owner", problem, remedy)
+        yield blocked("rke2.other-owner", f"RKE2 on it belongs to {live.owner}")
     elif live.version and not live.owner and not inputs.adopt:
         problem = f"RKE2 {live.version} is there already and no stack of ours installed it"
-        remedy = "run `rke2-uninstall.sh` there, or take it over (adopt)"
-        yield Finding("rke2.foreign", problem, remedy)
+        yield blocked("rke2.foreign", problem)
     if live.active.get(other) in ("active", "activating"):
         problem = f"it runs as {other}, and is to be {inputs.role}"
         yield Finding("rke2.other-role", problem, f"{_UNINSTALL}: a host cannot be both")
@@ -260,19 +238,13 @@ def _installed(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
 def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> Iterator[Finding]:
     node = cluster.node
     if cluster.unreachable:
-        problem = f"it does not reach the servers ({cluster.unreachable})"
-        remedy = (
-            "open ports 9345 and 6443 from this host to the servers, and 2379 and 2380 between servers; "
-            "check the registration address"
-        )
-        yield Finding("rke2.unreachable", problem, remedy)
+        yield blocked("rke2.unreachable", f"it does not reach the servers ({cluster.unreachable})")
     if cluster.rival:
         problem = (
             f"the cluster lives on {cluster.rival}, and this host would make a second one with the same "
             "token"
         )
-        remedy = "name that server first in servers; this host then joins it"
-        yield Finding("rke2.second-cluster", problem, remedy)
+        yield blocked("rke2.second-cluster", problem)
     if node is not None and not live.owner and not inputs.adopt:
         yield nodes.name_taken("rke2.node-exists", inputs.cluster, inputs.node_name, node)
     if cluster.clock is not None:

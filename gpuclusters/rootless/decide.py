@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding, Level, blocked
 from gpuclusters.driver import decide as driver
 from gpuclusters.rootless import files
 from gpuclusters.rootless.model import LiveRootless, Ranges, RootlessHostInputs
@@ -45,11 +45,10 @@ def findings(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding
     )
     yield from _account(inputs, live)
     if any(one.step == "manager" for one in lacks) and live.docker_info.containers:
-        yield Finding(
+        yield blocked(
             "rootless.containers-running",
             f"systemd of {inputs.account} has to be restarted, and {live.docker_info.containers} "
             "containers of the account run",
-            "stop them, or restart the host when it suits; then run again",
         )
     yield from lacks
 
@@ -68,56 +67,45 @@ def next_range(live: LiveRootless) -> int:
 
 def _machine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     if live.system != "ubuntu":
-        yield Finding(
+        yield blocked(
             "rootless.system",
             f"it runs {live.system or 'an unknown system'} {live.release}, and only Ubuntu is prepared",
-            "use Ubuntu 24.04",
         )
     if live.architecture != "x86_64":
-        problem = f"its processor is {live.architecture}"
-        yield Finding("rootless.architecture", problem, "use an x86_64 machine")
+        yield blocked("rootless.architecture", f"its processor is {live.architecture}")
     if live.cgroup == "v1":
-        yield Finding(
-            "rootless.cgroup-v1",
-            "it has cgroup v1, where nothing can be delegated to an account",
-            "take systemd.unified_cgroup_hierarchy=0 out of its kernel command line and restart it",
+        yield blocked(
+            "rootless.cgroup-v1", "it has cgroup v1, where nothing can be delegated to an account"
         )
     if live.free_mib is not None and live.free_mib < LEAST_FREE_MIB and not live.user_unit:
-        yield Finding(
+        yield blocked(
             "rootless.disk-full",
             f"it has {live.free_mib} MiB free where {inputs.account} keeps images, and {LEAST_FREE_MIB} "
             "are needed",
-            "free space there, or give it a larger disk",
         )
     taken = sorted(live.ports & set(inputs.ports))
     if taken and not live.docker_info.containers and not live.user_unit:
-        yield Finding(
+        yield blocked(
             "rootless.port-taken",
             f"something listens on {', '.join(f'port {port}' for port in taken)} already, which its node "
             "publishes",
-            "find it with `ss -ltnp` and stop it, or write other network.ports",
         )
 
 
 def _account(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     if live.uid == 0:
-        problem = f"{inputs.account} is root there"
-        yield Finding("rootless.account-root", problem, "name an ordinary account, like ubuntu")
+        yield blocked("rootless.account-root", f"{inputs.account} is root there")
     elif live.uid is not None and (not live.local or live.uid > _HIGHEST_UID):
-        yield Finding(
+        yield blocked(
             "rootless.account-of-directory",
             f"{inputs.account} (uid {live.uid}) comes from OS Login or a directory: it has no range of "
             "subordinate ids, and rootless Docker would end up as root's",
-            "write account: a local one, like ubuntu; on Google Cloud set enable-oslogin=FALSE for the "
-            "machine",
         )
     if live.rootful_container:
-        yield Finding(
+        yield blocked(
             "rootless.docker-in-use",
             f"Docker runs as root there and has {len(live.rootful_container)} containers "
             f"({', '.join(live.rootful_container[:3])}): somebody uses it",
-            "use another host, or remove them (`sudo docker ps -a`) and run again; then it is switched "
-            "off",
         )
     if live.nerdctl:
         yield Finding(
@@ -165,8 +153,7 @@ def _lack(
     about = (path,) if path else ()
     if inputs.sudo or step in OWN_STEPS:
         return Finding(f"rootless.{name}", problem, stays, about, Level.REPAIR, step)
-    remedy = f"ask an administrator to run: `{command}`"
-    return Finding(f"rootless.{name}", problem, remedy, about)
+    return Finding(f"rootless.{name}", problem, f"ask an administrator to run: `{command}`", about)
 
 
 def _lacks(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
@@ -282,8 +269,7 @@ def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     for path in files.differing(wanted, live.file):
         yield _differs(inputs, "files", path)
     if live.applied != files.host_digest(inputs.account):
-        problem = "the files in /etc have not taken effect"
-        yield lack("files", "files-not-applied", problem)
+        yield lack("files", "files-not-applied", "the files in /etc have not taken effect")
 
 
 def _differs(inputs: RootlessHostInputs, step: str, path: str) -> Finding:

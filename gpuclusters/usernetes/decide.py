@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpuclusters.core.finding import Finding, repair
+from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.driver.decide import gpu_count
 from gpuclusters.host import node as nodes
@@ -183,10 +183,9 @@ def findings(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> It
             f"look at `systemctl --user -M {inputs.account}@ status docker` there",
         )
     if not address(inputs, host):
-        yield Finding(
+        yield blocked(
             "usernetes.no-address",
             "no address was found at which other hosts reach it (`ip route get 1`)",
-            "give it a default route, or state its address",
         )
     yield from gpu_count(len(host.host_gpu), inputs.gpus)
     if host.docker != "ok":
@@ -243,11 +242,10 @@ def _meeting(inputs: UsernetesNodeInputs, live: LiveNode, meeting: Meeting) -> I
     """What would end a join badly, before a token is made; kubeadm would try for minutes."""
     yield from nodes.clocks("usernetes", live.clock, meeting.clock)
     if meeting.version and meeting.version != inputs.source.kubernetes:
-        yield Finding(
+        yield blocked(
             "usernetes.version-skew",
             f"the control plane runs Kubernetes {meeting.version}, and {inputs.source.tag} brings "
             f"{inputs.source.kubernetes}",
-            "state one tag of Usernetes for the whole cluster; another one makes another cluster",
         )
     if meeting.unreachable:
         ports = inputs.network.ports

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gpuclusters.core.finding import Finding, repair
+from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.host.model import UNIT_FOLDER, LiveFile, UnitState, sha256_of
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
 
@@ -121,10 +121,9 @@ def _function(function: VfioFunction, live: FoundFunction) -> Iterator[Finding]:
     where, path = function.address, (function.address,)
     if not live.present:
         problem = f"{where} is not there: no PCI function has this address"
-        yield Finding("vfio.function-missing", problem, "compare with `lspci -Dnn`", path)
+        yield blocked("vfio.function-missing", problem, path)
     elif live.header == FALLEN_HEADER or live.pci_id == "ffff:ffff":
-        problem = f"{where} fell off the bus (it answers ff)"
-        yield Finding("vfio.off-the-bus", problem, "power the machine off and on again", path)
+        yield blocked("vfio.off-the-bus", f"{where} fell off the bus (it answers ff)", path)
     elif live.pci_id != function.pci_id:
         problem = (
             f"{where} is {live.pci_id}, not {function.pci_id}: another device has this address"
@@ -133,9 +132,7 @@ def _function(function: VfioFunction, live: FoundFunction) -> Iterator[Finding]:
         yield Finding("vfio.other-device", problem, remedy, path)
     elif not is_it(function, live):
         wanted = function.pci_class or "that of an endpoint"
-        problem = f"{where} has class {live.pci_class}, not {wanted}"
-        remedy = "compare with `lspci -Dnn` and correct the configuration"
-        yield Finding("vfio.other-class", problem, remedy, path)
+        yield blocked("vfio.other-class", f"{where} has class {live.pci_class}, not {wanted}", path)
     elif live.driver != DRIVER and live.users:
         users = ", ".join(live.users)
         problem = f"{where} is in use on driver {live.driver or 'none'} ({users})"
@@ -151,6 +148,6 @@ def _file(file: WantedFile, live: LiveFile | None) -> Iterator[Finding]:
             "vfio.file-missing", f"{file.path} is gone", "files", path=file.path, missing=True
         )
     elif OURS not in live.content:
-        yield Finding("vfio.file-foreign", f"{file.path} is not ours", "move it away", (file.path,))
+        yield blocked("vfio.file-foreign", f"{file.path} is not ours", (file.path,))
     elif (live.sha256, live.mode) != (sha256_of(file.content.encode()), file.mode):
         yield _repair("vfio.file-changed", f"{file.path} was changed", "files", path=file.path)
