@@ -22,10 +22,7 @@ from gpuclusters.core import scripts
 from gpuclusters.domain import gcp_cloud_init
 from gpuclusters.domain.gcp_cloud_init import Boot
 from gpuclusters.domain.gcp_ports import Allowed
-from gpuclusters.gcp.first_login import FirstLogin
-from gpuclusters.providers.gcp_machine import GcpMachine
-from gpuclusters.providers.gcp_quota import GcpQuota
-from gpuclusters.providers.ssh_host_key import SshHostKey
+from gpuclusters.gcp.resource import FirstLogin, GcpMachine, GcpQuota, SshHostKey
 
 SSH_PORT = 22
 
@@ -73,11 +70,9 @@ class GpuMachine(pulumi.ComponentResource):
         )
         machine = GcpMachine(
             f"{name}-machine",
-            inputs={
-                **args.inputs,
-                "service_account": args.service_account,
-                "user_data": pulumi.Output.secret(user_data),
-            },
+            **args.inputs,
+            service_account=args.service_account,
+            user_data=user_data,
             opts=kept(child, protect=args.protect),
         )
         tunnel: dict[str, pulumi.Input[Any]] = {

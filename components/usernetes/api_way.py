@@ -16,7 +16,7 @@ import pulumi
 
 from components.host_connection import HostConnection
 from gpuclusters.domain.usernetes_network import ApiAccess
-from gpuclusters.providers import api_tunnel
+from gpuclusters.usernetes import api_tunnel
 
 
 def open_api_tunnel(

@@ -10,8 +10,8 @@ from pulumi.dynamic import DiffResult
 from gpuclusters.driver import decide
 from gpuclusters.driver.model import GpuDriverInputs, LiveDriver
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.hosts import host as reach
 from gpuclusters.providers.reconciling import Properties
+from gpuclusters.providers.reconciling import host as reach
 
 if TYPE_CHECKING:
     from gpuclusters.driver.host import DriverCapability

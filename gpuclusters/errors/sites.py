@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from gpuclusters.domain import error_id
 from gpuclusters.errors import source
 from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
-from gpuclusters.providers.edge import INVALID_INPUT
 from gpuclusters.providers.failures import FOR_THE_USER
+from gpuclusters.providers.properties import INVALID_INPUT
 
 FABRIC = ("gpuclusters.fabric.answers", "FabricError")
 FAMILIES = (
@@ -87,7 +87,7 @@ def classes() -> Iterator[Entry]:
         Category.STEP,
         ("An input of a resource is of the wrong kind or form, or does not fit to another input.",),
         ("Correct the argument that the message names; a program of ours would be at fault.",),
-        place="gpuclusters.providers.edge",
+        place="gpuclusters.providers.properties",
     )
     yield Entry(
         "defect",

@@ -12,8 +12,7 @@ from gpuclusters.domain import adoption
 from gpuclusters.fabric.board import BoardState, FabricBoard
 from gpuclusters.fabric.decide import active_ids, health_warnings
 from gpuclusters.fabric.model import FabricInputs
-from gpuclusters.providers.hosts import host
-from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider, host
 from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:

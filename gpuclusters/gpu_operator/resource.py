@@ -12,8 +12,7 @@ from gpuclusters.gpu_operator.crds import CrdInputs
 from gpuclusters.gpu_operator.mig_node import MigInputs
 from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
-from gpuclusters.providers.cluster import ClusterProvider
-from gpuclusters.providers.reconciling import Live, Properties
+from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
 
 

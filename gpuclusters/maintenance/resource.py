@@ -8,8 +8,7 @@ import pulumi
 
 from gpuclusters.maintenance import decide
 from gpuclusters.maintenance.decide import MaintenanceInputs
-from gpuclusters.providers.cluster import ClusterProvider
-from gpuclusters.providers.reconciling import Live, Properties
+from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
 
 

@@ -25,8 +25,7 @@ from gpuclusters.preflight.model import (
     PreflightInputs,
     Stage,
 )
-from gpuclusters.providers.hosts import host
-from gpuclusters.providers.reconciling import I, Live, Properties, ReconcilingProvider
+from gpuclusters.providers.reconciling import I, Live, Properties, ReconcilingProvider, host
 from gpuclusters.providers.resource import ModelResource
 
 AT_A_TIME = 64
@@ -39,9 +38,6 @@ class _LookingProvider(ReconcilingProvider[I]):
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found something in the way: the next `up` looks again, and stops."""
         return bool(outputs.get("findings"))
-
-    def remove(self, inputs: I, before: Properties) -> None:
-        """Nothing was made."""
 
     def facts(self, connection: HostConnection, expects: Expects) -> HostFacts:
         """What is there."""

@@ -15,8 +15,7 @@ from gpuclusters.proof.ladder_model import LadderInputs
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
 from gpuclusters.proof.model import ProofInputs
 from gpuclusters.proof.nodes import GateInputs
-from gpuclusters.providers.cluster import ClusterProvider
-from gpuclusters.providers.reconciling import Live, Properties
+from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:

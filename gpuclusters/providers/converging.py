@@ -9,8 +9,7 @@ import pulumi
 
 from gpuclusters.core.converge import Capability, converge
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.providers.hosts import host
-from gpuclusters.providers.reconciling import I, Live, Properties, ReconcilingProvider
+from gpuclusters.providers.reconciling import I, Live, Properties, ReconcilingProvider, host
 from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pulumi.dynamic import (
     CheckResult,
@@ -25,9 +25,13 @@ from pydantic import BaseModel, ValidationError
 
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.domain import adoption
-from gpuclusters.providers import edge
+from gpuclusters.host.model import HostConnection
+from gpuclusters.providers import properties
 from gpuclusters.providers.failures import InvalidStateError, explained
-from gpuclusters.providers.hosts import host
+
+if TYPE_CHECKING:
+    from gpuclusters.adapters.cluster_jobs import ClusterJobs
+    from gpuclusters.host.ssh import SshHost
 
 SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
 ADOPT = "adopt"
@@ -37,6 +41,20 @@ Properties = dict[str, Any]
 
 
 I = TypeVar("I", bound=BaseModel)  # noqa: E741
+
+
+def host(connection: HostConnection, ssh_key: object) -> SshHost:
+    """The host, reached with the stack's key, a key file or the agent.
+
+    Raises:
+        AdapterError: there is none of the three.
+    """
+    # Imported late: a program that only declares resources does not need what reaches hosts, and
+    # half a second per run is a lot for `pulumi preview`.
+    from gpuclusters.host.connect import find_credentials
+    from gpuclusters.host.ssh import SshHost
+
+    return SshHost(connection, find_credentials(ssh_key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +83,20 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Validate all that is known; pure."""
-        return CheckResult(news, edge.told(edge.failures(self.model, news, self.sensitive)))
+        return CheckResult(
+            news, properties.told(properties.failures(self.model, news, self.sensitive))
+        )
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Compare inputs, and outputs that tell of drift; pure."""
-        names = [name for name in edge.changed(self.model, olds, news) if name != ADOPT]
-        drifted = self.has_drifted(edge.plain(olds))
+        names = [name for name in properties.changed(self.model, olds, news) if name != ADOPT]
+        drifted = self.has_drifted(properties.plain(olds))
         # What is not known yet is not taken for another host: most often it is the same one.
         replaces = [
             name
             for name in names
-            if name in self.identity and not edge.has_unknown(_at(edge.plain(news), name))
+            if name in self.identity
+            and not properties.has_unknown(_at(properties.plain(news), name))
         ]
         return DiffResult(
             changes=bool(names) or drifted,
@@ -104,18 +125,18 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
         with self._explained("update", olds, news):
             inputs = self._parsed(news)
             with self._alone(inputs):
-                outputs = self.ensure(inputs, edge.plain(olds))
+                outputs = self.ensure(inputs, properties.plain(olds))
             return UpdateResult({**news, **outputs})
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """What is live; gone is an empty id."""
         with self._explained("read", props):
-            live = self.observe(self._parsed(props), edge.plain(props))
+            live = self.observe(self._parsed(props), properties.plain(props))
             if live is None:
                 return ReadResult(None, {})
-            known = edge.inputs_of(self.model, props)
+            known = properties.inputs_of(self.model, props)
             inputs = known | live.inputs
-            if edge.failures(self.model, inputs, self.sensitive):
+            if properties.failures(self.model, inputs, self.sensitive):
                 # What is live cannot be said in inputs. Kept in the state it would leave a
                 # resource that can be neither read nor deleted; the outputs tell of the drift.
                 inputs = known
@@ -127,7 +148,7 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
             try:
                 inputs = self._parsed(props)
                 with self._alone(inputs):
-                    self.remove(inputs, edge.plain(props))
+                    self.remove(inputs, properties.plain(props))
             except UnreachableError as error:
                 way_out = (
                     "if it is gone for good, take this resource out with `pulumi state delete`"
@@ -156,8 +177,7 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
         raise NotImplementedError
 
     def remove(self, inputs: I, before: Properties) -> None:
-        """Remove what `ensure` made."""
-        raise NotImplementedError
+        """Remove what `ensure` made; one that only looks made nothing."""
 
     def _alone(self, inputs: Any) -> AbstractContextManager[None]:
         """Nobody else changes the machine meanwhile, not even what a killed run has left at work there."""
@@ -167,9 +187,13 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
 
     def _parsed(self, props: Properties) -> Any:
         try:
-            return self.model.model_validate(edge.inputs_of(self.model, props), by_name=True)
+            return self.model.model_validate(
+                properties.inputs_of(self.model, props), by_name=True
+            )
         except ValidationError as error:
-            faults = edge.failures(self.model, edge.inputs_of(self.model, props), self.sensitive)
+            faults = properties.failures(
+                self.model, properties.inputs_of(self.model, props), self.sensitive
+            )
             raise InvalidStateError(
                 f"{type(self).__name__}: " + "; ".join(f"{f.property}: {f.reason}" for f in faults)
             ) from error
@@ -182,7 +206,21 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
         return explained(f"{step} {name}", secrets)
 
 
-def _at(properties: Properties, path: str) -> Any:
+class ClusterProvider(ReconcilingProvider[I]):
+    """Keeps something in the cluster that the input `kubeconfig` leads to."""
+
+    identity = frozenset({"cluster"})
+    sensitive = frozenset({"kubeconfig"})
+
+    def cluster(self, inputs: Any) -> ClusterJobs:
+        """The cluster."""
+        # Imported late: the client takes half a second to load, and a program only declares.
+        from gpuclusters.adapters.cluster_jobs import ClusterJobs
+
+        return ClusterJobs(inputs.kubeconfig)
+
+
+def _at(bag: Properties, path: str) -> Any:
     head, _, rest = path.partition(".")
-    value = properties.get(head)
+    value = bag.get(head)
     return value.get(rest) if rest and isinstance(value, Mapping) else value

@@ -11,11 +11,11 @@ from pulumi.dynamic import CheckFailure, CheckResult, CreateResult, DiffResult
 from gpuclusters.core.converge import converge
 from gpuclusters.domain import rke2
 from gpuclusters.host import node
-from gpuclusters.providers import edge
+from gpuclusters.providers import properties
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.generated_secret import GeneratedSecret
-from gpuclusters.providers.hosts import host as reach
 from gpuclusters.providers.reconciling import Properties
+from gpuclusters.providers.reconciling import host as reach
 from gpuclusters.providers.resource import Resource
 from gpuclusters.rke2 import decide
 from gpuclusters.rke2.model import LiveNode, Rke2NodeInputs
@@ -44,7 +44,7 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
             problem = None  # the first time, not known yet, or refused by the validation already
         failures = [*(result.failures or [])]
         if problem is not None:
-            failures += edge.told([CheckFailure("version", problem)])
+            failures += properties.told([CheckFailure("version", problem)])
         return CheckResult(result.inputs, failures)
 
     def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:

@@ -9,8 +9,8 @@ import pulumi
 from gpuclusters.core import scripts
 from gpuclusters.core.converge import converge
 from gpuclusters.providers.converging import DRIFT, ConvergingProvider, ConvergingResource
-from gpuclusters.providers.hosts import host as host_of
 from gpuclusters.providers.reconciling import Live, Properties
+from gpuclusters.providers.reconciling import host as host_of
 from gpuclusters.service_vm.decide import said
 from gpuclusters.service_vm.model import ServiceVmInputs
 

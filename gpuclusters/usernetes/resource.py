@@ -9,10 +9,10 @@ import pulumi
 from pulumi.dynamic import CheckFailure, CheckResult, DiffResult
 from pydantic import ValidationError
 
-from gpuclusters.providers import edge
+from gpuclusters.providers import properties
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.hosts import host as reach
 from gpuclusters.providers.reconciling import Properties
+from gpuclusters.providers.reconciling import host as reach
 from gpuclusters.usernetes import decide
 from gpuclusters.usernetes.decide import LivePlace, release_problem
 from gpuclusters.usernetes.model import UsernetesNodeInputs
@@ -34,7 +34,7 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         result = super().check(olds, news)
         try:
             before, wanted = (
-                UsernetesNodeInputs.model_validate(edge.inputs_of(UsernetesNodeInputs, bag))
+                UsernetesNodeInputs.model_validate(properties.inputs_of(UsernetesNodeInputs, bag))
                 for bag in (olds, news)
             )
         except ValidationError:

@@ -15,7 +15,7 @@ from gpuclusters.core.errors import (
     HostKeyMismatchError,
     UnreachableError,
 )
-from gpuclusters.gcp.first_login import FirstLoginProvider, wait_until_ready
+from gpuclusters.gcp.resource import FirstLoginProvider, wait_until_ready
 from gpuclusters.host.ssh import Completed, SshHost
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.domain.gcp_machine import GcpMachineInputs, body
-from gpuclusters.providers.gcp_machine import GcpMachineProvider
-from gpuclusters.providers.gcp_quota import GcpQuotaProvider
-from gpuclusters.providers.ssh_host_key import SshHostKeyProvider
+from gpuclusters.gcp.resource import GcpMachineProvider, GcpQuotaProvider, SshHostKeyProvider
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 from tests.providers.provider_process import (
     Made,

@@ -21,9 +21,8 @@ A, B = "us-central1-a", "us-central1-b"
 STOCK = ("ZONE_RESOURCE_POOL_EXHAUSTED", "The zone does not have enough resources available")
 PROGRAM = """
 import json, pulumi
-from gpuclusters.providers.gcp_machine import GcpMachine
-from gpuclusters.providers.gcp_quota import GcpQuota
-from gpuclusters.providers.ssh_host_key import SshHostKey
+from gpuclusters.gcp.resource import GcpMachine, GcpQuota
+from gpuclusters.gcp.resource import SshHostKey
 wanted = json.load(open("wanted.json"))
 quota = GcpQuota("quota", project="p", region="us-central1", owner="lab",
                  machines={name: {"NVIDIA_V100_GPUS": 1} for name in wanted["machines"]})
@@ -33,7 +32,7 @@ for name in wanted["machines"]:
               "machine_type": "n1-standard-8", "gpus": 1, "disk": {"image": "i", "size_gib": 256},
               "accelerator": {"type": "nvidia-tesla-v100", "count": 1},
               "subnetwork": "s", "service_account": "a", "user_data": pulumi.Output.secret(key.private_key)}
-    made = GcpMachine(name, inputs=inputs, opts=pulumi.ResourceOptions(depends_on=[quota]))
+    made = GcpMachine(name, **inputs, opts=pulumi.ResourceOptions(depends_on=[quota]))
     pulumi.export(name, made.zone)
 """
 

@@ -17,7 +17,7 @@ from gpuclusters.fabric.resource import FabricPartitionsProvider
 from gpuclusters.host.connect import find_credentials
 from gpuclusters.host.model import HostFileSpec, parse_host_key
 from gpuclusters.host.resource import HostFileProvider
-from gpuclusters.providers import edge
+from gpuclusters.providers import properties
 from gpuclusters.providers.failures import StepError, explained, scrubbed
 from gpuclusters.tenancy.resource import TenancyPolicyProvider
 
@@ -83,7 +83,7 @@ PROVIDERS = sorted(VALID, key=lambda p: p.__name__)
 def test_valid_inputs_with_whole_floats_have_no_faults_and_no_difference(provider: type) -> None:
     inputs = VALID[provider]
     assert provider().check({}, inputs).failures == []
-    assert provider().diff("id", inputs, edge.plain(inputs)).changes is False
+    assert provider().diff("id", inputs, properties.plain(inputs)).changes is False
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda p: p.__name__)
@@ -120,10 +120,10 @@ def test_check_and_diff_never_raise_whatever_is_given(data: st.DataObject) -> No
 def test_a_left_out_default_is_no_difference_but_another_value_is() -> None:
     olds = VALID[HostFileProvider]
     full = olds | {"mode": "0644", "owner": "root:root", "adopt": False}
-    assert edge.changed(HostFileSpec, olds, full) == []
-    assert edge.changed(HostFileSpec, olds, full | {"mode": "0600"}) == ["mode"]
+    assert properties.changed(HostFileSpec, olds, full) == []
+    assert properties.changed(HostFileSpec, olds, full | {"mode": "0600"}) == ["mode"]
     moved = olds | {"connection": {**CONNECTION, "port": 23}}
-    assert edge.changed(HostFileSpec, olds, moved) == ["connection.port"]
+    assert properties.changed(HostFileSpec, olds, moved) == ["connection.port"]
 
 
 def test_outputs_that_tell_of_drift_are_a_change() -> None:

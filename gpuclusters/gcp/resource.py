@@ -1,0 +1,321 @@
+"""What a cluster has on Google Cloud beside what Pulumi's own provider makes.
+
+Quota that is read before the first machine is made, machines in the first zone of several that has room, their
+host keys, and the first login to each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pulumi
+from pulumi.dynamic import CreateResult, DiffResult
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuclusters.core.converge import Clock, StderrReporter, SystemClock
+from gpuclusters.core.errors import AdapterError, DeniedError, UnreachableError
+from gpuclusters.core.finding import refused
+from gpuclusters.domain import gcp_placement, gcp_quota
+from gpuclusters.domain.gcp_compute import Instance
+from gpuclusters.domain.gcp_machine import GcpMachineInputs, GoogleAccess
+from gpuclusters.domain.gcp_quota import GcpQuotaInputs
+from gpuclusters.host.model import HostConnection
+from gpuclusters.providers.generated_secret import GeneratedSecret
+from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
+from gpuclusters.providers.resource import ModelResource, Resource
+
+if TYPE_CHECKING:
+    from gpuclusters.adapters.google_compute import GoogleCompute
+    from gpuclusters.host.ssh import SshHost
+
+UNUSED_KEYS = ("accessToken", "credentials", "externalCredentials")
+"""Credentials in the stack's configuration: Pulumi's provider would act as another account than we."""
+ONCE = ("user_data", "create_timeout_seconds")
+"""What matters while a machine is made. Later a difference is none: cloud-init reads its data once, and a new
+version of this program must not make all machines anew."""
+PAUSE_SECONDS = 5.0
+"""Between two attempts to log in."""
+
+
+def _access() -> dict[str, object]:
+    """What the configuration of the stack says, as an input of our resources."""
+    config = pulumi.Config("gcp")
+    return GoogleAccess(
+        endpoint=config.get("computeCustomEndpoint") or "",
+        impersonate=config.get("impersonateServiceAccount") or "",
+        refused=tuple(f"gcp:{key}" for key in UNUSED_KEYS if config.get(key)),
+    ).model_dump(mode="json")
+
+
+def _compute(google: GoogleAccess) -> GoogleCompute:
+    """The Compute API.
+
+    Raises:
+        Refused: the configuration holds credentials of its own.
+        AdapterError: the endpoint is not safe for a token.
+    """
+    # Imported late: a preview reaches nothing.
+    from gpuclusters.adapters.google_compute import GoogleCompute
+    from gpuclusters.adapters.google_credentials import GoogleCredentials
+    from gpuclusters.adapters.google_rest import ENDPOINT, GoogleRest
+
+    if google.refused:
+        raise refused(
+            "Google Cloud",
+            "gcp.other-credentials",
+            f"the stack's configuration has {' and '.join(google.refused)}, which reach Pulumi's"
+            " provider and not those that make machines",
+            "remove them, and use application default credentials or GOOGLE_OAUTH_ACCESS_TOKEN",
+        )
+    credentials = GoogleCredentials(google.impersonate)
+    return GoogleCompute(GoogleRest(credentials.token, google.endpoint or ENDPOINT))
+
+
+class _GoogleResource(ModelResource):
+    """Reached as the configuration of the stack says."""
+
+    def __init__(
+        self, name: str, /, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
+    ) -> None:
+        super().__init__(name, opts, google=_access(), **inputs)
+
+
+class GcpQuotaProvider(ReconcilingProvider[GcpQuotaInputs]):
+    """Asks whenever the machines of a cluster change; owns nothing on Google Cloud."""
+
+    model = GcpQuotaInputs
+    identity = frozenset({"project", "region", "owner"})
+
+    def ensure(self, inputs: GcpQuotaInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """All machines that are missing may be made."""
+        api = _compute(inputs.google)
+        existing = {one.name for one in api.owned(inputs.project, inputs.owner)}
+        quotas = api.quotas(inputs.project, inputs.region)
+        return {"needed": gcp_quota.require(inputs, existing, quotas)}
+
+    def observe(self, inputs: GcpQuotaInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """What was found stays true until the machines change."""
+        return Live({"needed": before.get("needed") or {}}, {})
+
+
+class GcpQuota(_GoogleResource, module="gpu", name="GcpQuota"):
+    """That the project may have the machines of a cluster."""
+
+    provider = GcpQuotaProvider
+    needed: pulumi.Output[dict[str, float]]
+    """What the machines that were missing counted for, by metric."""
+
+
+class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
+    """Finds, makes, starts and deletes one machine; where it is stays where it is."""
+
+    model = GcpMachineInputs
+    identity = frozenset(
+        {
+            "project",
+            "name",
+            "owner",
+            "machine_type",
+            "accelerator",
+            "accelerator.type",
+            "accelerator.count",
+            "gpus",
+            "provisioning",
+            "disk.image",
+            "disk.size_gib",
+            "disk.type",
+            "subnetwork",
+            "public_address",
+            "service_account",
+            "scopes",
+        }
+    )
+    sensitive = frozenset({"user_data"})
+
+    def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
+        """Compare all but what matters once; pure."""
+        kept = {key: olds[key] for key in ONCE if key in olds}
+        return super().diff(_id, olds, {**news, **kept})
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Stopped by somebody, or taken back by Google."""
+        return outputs.get("status") not in (None, gcp_placement.RUNNING)
+
+    def ensure(self, inputs: GcpMachineInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """The machine, running."""
+        live = gcp_placement.ensure(
+            inputs, _compute(inputs.google), SystemClock(), StderrReporter()
+        )
+        return _outputs(inputs, live)
+
+    def observe(self, inputs: GcpMachineInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """The machine as it is."""
+        live = gcp_placement.locate(inputs, _compute(inputs.google))
+        if live is None:
+            return None
+        return Live(_outputs(inputs, live), gcp_placement.drift(inputs, live))
+
+    def remove(self, inputs: GcpMachineInputs, before: Properties) -> None:  # noqa: ARG002
+        """Delete it."""
+        gcp_placement.remove(inputs, _compute(inputs.google))
+
+
+def _outputs(inputs: GcpMachineInputs, live: Instance) -> Properties:
+    return {
+        "zone": live.zone,
+        "status": live.status,
+        "instance_id": live.instance_id,
+        "internal_address": live.address,
+        "address": live.public_address if inputs.public_address else live.address,
+    }
+
+
+class GcpMachine(_GoogleResource, module="gpu", name="GcpMachine"):
+    """A machine on Google Cloud."""
+
+    provider = GcpMachineProvider
+    zone: pulumi.Output[str]
+    """Where it is."""
+    status: pulumi.Output[str]
+    instance_id: pulumi.Output[str]
+    """Another one is another machine, with other GPUs."""
+    internal_address: pulumi.Output[str]
+    """Within the network."""
+    address: pulumi.Output[str]
+    """Where its SSH server is reached: on the internet if it has an address there."""
+
+
+class SshHostKeyProvider(GeneratedSecret):
+    """Makes a key pair, once: the first connection to the machine is verified already."""
+
+    owner = "machine"
+
+    def create(self, props: dict[str, Any]) -> CreateResult:
+        """Make it; no machine is touched, so nothing is lost if this is interrupted."""
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        machine = str(props["machine"])
+        key = Ed25519PrivateKey.generate()
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        outputs = {"private_key": private.decode(), "public_key": public.decode()}
+        return CreateResult(f"{machine}/ssh-host-key", {"machine": machine, **outputs})
+
+
+class SshHostKey(Resource, module="gpu", name="SshHostKey"):
+    """An Ed25519 key pair for the SSH server of one machine."""
+
+    private_key: pulumi.Output[str]
+    """In OpenSSH's format. Secret: who has it can pretend to be the machine."""
+    public_key: pulumi.Output[str]
+    """Type and key, as a connection pins it."""
+
+    def __init__(
+        self, name: str, *, machine: str, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        secret = pulumi.ResourceOptions(additional_secret_outputs=["private_key"])
+        super().__init__(
+            name,
+            {"machine": machine, "private_key": None, "public_key": None},
+            pulumi.ResourceOptions.merge(opts, secret),
+        )
+
+
+class FirstLoginInputs(BaseModel):
+    """Which machine is waited for, and how long."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    connection: HostConnection
+    instance: str
+    """Another one is another machine under the same name, and is waited for again."""
+    timeout_seconds: Annotated[int, Field(ge=10, le=7200)] = 900
+
+    @property
+    def natural_id(self) -> str:
+        """One for each machine."""
+        return f"{self.connection.host}/first-login"
+
+
+def wait_until_ready(
+    host: SshHost, clock: Clock, seconds: float, *, pause: float = PAUSE_SECONDS
+) -> None:
+    """Log in and wait until the machine has been set up.
+
+    A machine that shows another key is not waited for: it had its key before its SSH server started.
+
+    Args:
+        host: the machine; it should try each connection once.
+        clock: of this computer.
+        seconds: how long all of it may take.
+        pause: seconds between two attempts.
+
+    Raises:
+        AdapterError: not there in time, another key, or its set-up failed.
+    """
+    from gpuclusters.host.script import run_script
+
+    end = clock.now() + seconds
+    while True:
+        try:
+            run_script(
+                host,
+                "gcp/first-login",
+                [],
+                tried="wait for its set-up",
+                repeatable=True,
+                timeout_seconds=max(1.0, end - clock.now()),
+            )
+        except (UnreachableError, DeniedError) as error:
+            # Not let in: the account is made after the SSH server has started.
+            if clock.now() + pause >= end:
+                raise _late(error, seconds) from error
+            clock.sleep(pause)
+        else:
+            return
+
+
+def _late(error: AdapterError, seconds: float) -> AdapterError:
+    return type(error)(
+        error.where,
+        error.tried,
+        f"{error.problem}, for {seconds:g} s since it was made",
+        f"{error.remedy}; what it says while it boots: `gcloud compute instances"
+        " get-serial-port-output`",
+    )
+
+
+class FirstLoginProvider(ReconcilingProvider[FirstLoginInputs]):
+    """Waits once for each machine; owns nothing on it."""
+
+    model = FirstLoginInputs
+    identity = frozenset({"connection.host"})
+
+    def ensure(self, inputs: FirstLoginInputs, before: Properties) -> Properties:  # noqa: ARG002
+        """Logged in, and set up."""
+        from gpuclusters.host.connect import find_credentials
+        from gpuclusters.host.ssh import SshHost
+
+        credentials = find_credentials(self.ssh_key)
+        host = SshHost(inputs.connection, credentials, connect_attempts=1)
+        wait_until_ready(host, SystemClock(), inputs.timeout_seconds)
+        return {"reached": inputs.instance}
+
+    def observe(self, inputs: FirstLoginInputs, before: Properties) -> Live | None:  # noqa: ARG002
+        """That it was reached once stays true; whether it is up now, others see."""
+        return Live({"reached": before.get("reached")}, {})
+
+
+class FirstLogin(ModelResource, module="gpu", name="FirstLogin"):
+    """To depend on: the machine can be worked on."""
+
+    provider = FirstLoginProvider
+    reached: pulumi.Output[str]
+    """The machine that was reached."""
