@@ -1,7 +1,7 @@
 """What a cluster has on Google Cloud beside what Pulumi's own provider makes.
 
-Quota that is read before the first machine is made, machines in the first zone of several that has room, their
-host keys, and the first login to each.
+Quota that is read before the first machine is made, machines in the first zone of several that has room,
+their host keys, and the first login to each.
 """
 
 from __future__ import annotations

@@ -187,9 +187,7 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
 
     def _parsed(self, props: Properties) -> Any:
         try:
-            return self.model.model_validate(
-                properties.inputs_of(self.model, props), by_name=True
-            )
+            return self.model.model_validate(properties.inputs_of(self.model, props), by_name=True)
         except ValidationError as error:
             faults = properties.failures(
                 self.model, properties.inputs_of(self.model, props), self.sensitive
