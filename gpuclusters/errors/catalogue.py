@@ -19,7 +19,6 @@ def _collected() -> Iterator[Entry]:
     from gpuclusters.errors import findings, sites
 
     return chain(
-        findings.operator(),
         findings.fabric(),
         sites.classes(),
         findings.doctor(),

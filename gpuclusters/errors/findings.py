@@ -11,26 +11,12 @@ from gpuclusters.core.codes import Severity as DriftSeverity
 from gpuclusters.core.finding import Level
 from gpuclusters.drift.kinds import KINDS as DRIFT
 from gpuclusters.errors import source
-from gpuclusters.errors.entry import MESSAGE_SAYS, Category, Entry
+from gpuclusters.errors.entry import Category, Entry
 from gpuclusters.fabric.answers import CODES, id_of
 from gpuclusters.policy.rules import RULES
 from gpuclusters.preflight.decide import AREA, WARNINGS
 
-_OPERATOR = "gpuclusters.gpu_operator.checks"
 _DOCTOR = ("failure", "warning")
-
-
-def operator() -> Iterator[Entry]:
-    """What is in the way of the GPU Operator's release."""
-    home = source.module(_OPERATOR)
-    for call in source.calls(home.tree, "Finding") if home else ():
-        yield Entry(
-            f"gpu-operator.{source.argument(call, 0, 'name')}",
-            Category.PREFLIGHT,
-            (source.argument(call, 1, "read") or "see the message",),
-            (source.argument(call, 2, "remedy") or MESSAGE_SAYS,),
-            place="rke2",
-        )
 
 
 def fabric() -> Iterator[Entry]:
@@ -80,7 +66,7 @@ def listed() -> Iterator[Entry]:
         place, rule = rules.get(id_, ("", None))
         category = Category.CONFIGURATION if rule or id_.startswith("config.") else Category.STEP
         warning = rule.level is Level.WARN if rule else code.severity is DriftSeverity.NOTICE
-        if id_.startswith(AREA):
+        if id_.startswith((AREA, "gpu-operator.")):
             category, warning = Category.PREFLIGHT, id_.removeprefix(AREA) in WARNINGS
         yield Entry(id_, category, (code.means,), (do,), (), place, code.source, warning)
 

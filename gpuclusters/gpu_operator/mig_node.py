@@ -12,17 +12,23 @@ first one may still overwrite ours, once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.core.finding import refused
+from gpuclusters.core.converge import Clock, Reporter, Step, poll
+from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.ports import ClusterObjects, ObjectKind
 from gpuclusters.gpu_operator.mig_layout import DISABLED
-from gpuclusters.gpu_operator.objects import MIG_LABEL, MIG_STATE_LABEL, NAMESPACE, RESOURCE_PREFIX
+from gpuclusters.gpu_operator.objects import (
+    MIG_LABEL,
+    MIG_STATE_LABEL,
+    NAMESPACE,
+    RESOURCE_PREFIX,
+    TakingCluster,
+)
+from gpuclusters.gpu_operator.pods import is_over
 from gpuclusters.tenancy.objects import NODE, POD
 
 MANAGER = "gpu-clusters-mig"
@@ -31,7 +37,6 @@ OPERATOR_SECONDS = 2400.0
 """How long a node may take until it offers anything of NVIDIA: a driver that is compiled takes 20 minutes."""
 POLL_SECONDS = 2.0
 _SUCCESS, _FAILED = "success", "failed"
-_OVER = ("Succeeded", "Failed")
 
 
 class MigInputs(BaseModel):
@@ -60,13 +65,6 @@ class MigInputs(BaseModel):
         return f"{self.cluster}/{self.node}/mig"
 
 
-class MigCluster(ClusterObjects, Protocol):
-    """The part of a cluster that this needs."""
-
-    def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
-        """Server-side apply that takes fields from other managers."""
-
-
 @dataclass(frozen=True, slots=True)
 class MigState:
     """A node's layout as it is."""
@@ -75,192 +73,207 @@ class MigState:
     state: str
     offered: Mapping[str, int]
 
-    def has(self, layout: str, expected: Mapping[str, int]) -> bool:
-        """Whether it is this one, done, and offers what it should."""
-        return (
-            self.layout == layout
-            and self.state == _SUCCESS
-            and all(int(self.offered.get(r, 0)) == n for r, n in expected.items())
-        )
+    def __str__(self) -> str:
+        return f"state {self.state or 'unset'}, offers {_shown(self.offered)}"
+
+    def has(self, inputs: MigInputs) -> bool:
+        """Whether it is what is declared, done, and offers what it should."""
+        offers = all(self.offered.get(r, 0) == n for r, n in inputs.expected.items())
+        return self.layout == inputs.layout and self.state == _SUCCESS and offers
 
     def outputs(self) -> dict[str, Any]:
         """What the resource tells."""
         return {"current": self.layout, "state": self.state, "allocatable": dict(self.offered)}
 
 
-def ensure(inputs: MigInputs, cluster: MigCluster, clock: Clock, reporter: Reporter) -> MigState:
-    """Ask for the layout unless the node has it, and wait until it is done.
+@dataclass(frozen=True, slots=True)
+class MigNode:
+    """A node that is brought to its layout."""
 
-    Raises:
-        Refused: no such node; pods use its GPUs; the MIG manager failed; not done in time.
-    """
-    place = f"{cluster.target}: node {inputs.node}"
-    found = observe(inputs, cluster)
-    if found is None:
-        raise refused(
-            place, "mig.node-missing", "the cluster has no such node", "take it out of the pool"
+    inputs: MigInputs
+    cluster: TakingCluster
+    clock: Clock
+    reporter: Reporter
+
+    @property
+    def target(self) -> str:
+        """The node as errors name it."""
+        return f"{self.cluster.target}: node {self.inputs.node}"
+
+    @property
+    def steps(self) -> Mapping[str, Step[MigState | None]]:
+        """The only one."""
+        return {"divide": Step(self._divide)}
+
+    def observe(self) -> MigState | None:
+        """The node's layout now; None if there is no such node."""
+        node = self.cluster.get(NODE, self.inputs.node)
+        if node is None:
+            return None
+        labels = node["metadata"].get("labels") or {}
+        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        offered = {r: int(n) for r, n in allocatable.items() if r.startswith(RESOURCE_PREFIX)}
+        return MigState(
+            str(labels.get(MIG_LABEL, "")),
+            str(labels.get(MIG_STATE_LABEL, "")),
+            {r: n for r, n in sorted(offered.items()) if n or r in self.inputs.expected},
         )
-    if found.has(inputs.layout, inputs.expected):
-        return found
-    if found.layout != inputs.layout:
-        _ask(inputs, cluster, reporter, place, found)
-    return _settled(inputs, cluster, clock, reporter, place, found)
 
+    def findings(self, live: MigState | None) -> Sequence[Finding]:
+        """No such node, or another layout, state or number of devices."""
+        if live is None:
+            problem = "the cluster has no such node"
+            return [Finding("mig.node-missing", problem, "take it out of the pool")]
+        if live.has(self.inputs):
+            return []
+        problem = f"{self._divided(live)} ({live}, expected {_shown(self.inputs.expected)})"
+        return [Finding("mig.layout", problem, level=Level.REPAIR, step="divide")]
 
-def observe(inputs: MigInputs, cluster: ClusterObjects) -> MigState | None:
-    """The node's layout now; None if there is no such node."""
-    node = cluster.get(NODE, inputs.node)
-    if node is None:
-        return None
-    labels = node["metadata"].get("labels") or {}
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    offered = {r: int(n) for r, n in allocatable.items() if r.startswith(RESOURCE_PREFIX)}
-    return MigState(
-        str(labels.get(MIG_LABEL, "")),
-        str(labels.get(MIG_STATE_LABEL, "")),
-        {r: n for r, n in sorted(offered.items()) if n or r in inputs.expected},
-    )
+    def differences(self, live: MigState | None) -> Sequence[Finding]:
+        """Of a layout that the node is asked for already."""
+        if live is None or live.layout in ("", self.inputs.layout):
+            return []
+        return [Finding("mig.layout", self._divided(live))]
 
+    def remove(self) -> None:
+        """Give the label up: the operator puts its own default there. Refuses while pods use the GPUs."""
+        live = self.observe()
+        if live is not None and live.layout == self.inputs.layout:
+            self._free()
+            self._label({})
 
-def differences(inputs: MigInputs, state: MigState | None) -> tuple[str, ...]:
-    """In words, how a layout that the node is asked for already is not the one that is declared."""
-    if state is None or state.layout in ("", inputs.layout):
-        return ()
-    return (f"its GPUs are divided as {state.layout} instead of {inputs.layout}",)
-
-
-def has_drifted(outputs: Mapping[str, Any], layout: str, expected: Mapping[str, int]) -> bool:
-    """Whether what a refresh found is not what was asked for."""
-    if outputs.get("current") is None:
-        return False
-    offered = outputs.get("allocatable") or {}
-    found = MigState(str(outputs["current"]), str(outputs.get("state")), offered)
-    return not found.has(layout, expected)
-
-
-def release(inputs: MigInputs, cluster: MigCluster, reporter: Reporter) -> None:
-    """Give the label up: the operator puts its own default there. Refuses while pods use the GPUs.
-
-    Raises:
-        Refused: they do, and were not to be ended.
-    """
-    found = observe(inputs, cluster)
-    if found is None or found.layout != inputs.layout:
-        return
-    _free(inputs, cluster, reporter, f"{cluster.target}: node {inputs.node}")
-    cluster.take(NODE, _body(inputs.node, {}), manager=MANAGER)
-
-
-def users(pods: Sequence[Mapping[str, Any]], node: str, namespace: str) -> list[tuple[str, str]]:
-    """Namespace and name of the pods that have GPUs of a node, the operator's own left out."""
-    found = []
-    for pod in pods:
-        metadata, spec = pod["metadata"], pod.get("spec") or {}
-        if spec.get("nodeName") != node or metadata["namespace"] == namespace:
-            continue
-        if (pod.get("status") or {}).get("phase") not in _OVER and _asks_for_gpus(spec):
-            found.append((str(metadata["namespace"]), str(metadata["name"])))
-    return sorted(found)
-
-
-def _ask(
-    inputs: MigInputs, cluster: MigCluster, reporter: Reporter, place: str, found: MigState
-) -> None:
-    _free(inputs, cluster, reporter, place)
-    cluster.take(NODE, _body(inputs.node, {MIG_LABEL: inputs.layout}), manager=MANAGER)
-    reporter.note(f"{place}: {found.layout or 'no layout'} → {inputs.layout}")
-
-
-def _free(inputs: MigInputs, cluster: MigCluster, reporter: Reporter, place: str) -> None:
-    held = users(cluster.list(POD), inputs.node, inputs.namespace)
-    if held and not inputs.evict:
-        names = ", ".join(f"{namespace}/{name}" for namespace, name in held)
-        pods = "a pod uses" if len(held) == 1 else f"{len(held)} pods use"
-        raise refused(
-            place,
-            "mig.in-use",
-            f"the layout of its GPUs is not changed (layout {inputs.layout!r}): {pods} them and would "
-            f"be killed ({names})",
-            "wait until they have ended, or say that they may be ended (`evict`)",
+    def users(self) -> list[tuple[str, str]]:
+        """Namespace and name of the pods that have GPUs of the node, the operator's own left out."""
+        return sorted(
+            (str(pod["metadata"]["namespace"]), str(pod["metadata"]["name"]))
+            for pod in self.cluster.list(POD)
+            if (pod.get("spec") or {}).get("nodeName") == self.inputs.node
+            and pod["metadata"]["namespace"] != self.inputs.namespace
+            and not is_over(pod)
+            and _asks_for_gpus(pod["spec"])
         )
-    for namespace, name in held:
-        reporter.note(f"{place}: ends pod {namespace}/{name}")
-        cluster.delete(POD, name, namespace)
+
+    def _divided(self, live: MigState) -> str:
+        found = live.layout or "nothing says how"
+        return f"its GPUs are divided as {found} instead of {self.inputs.layout}"
+
+    def _divide(self, live: MigState | None, _findings: Sequence[Finding]) -> None:
+        if live is None:
+            return
+        if live.layout != self.inputs.layout:
+            self._ask(live)
+        watch = _Watch(self, live, moved=self._is_moved(live))
+        # Until the node's operands work nothing follows the label.
+        for seconds, look in (
+            (OPERATOR_SECONDS, watch.starts),
+            (self.inputs.timeout_seconds, watch.look),
+        ):
+            left = poll(
+                look,
+                target=self.target,
+                timeout_seconds=seconds,
+                poll_seconds=POLL_SECONDS,
+                clock=self.clock,
+                reporter=self.reporter,
+            )
+            late = f"layout {self.inputs.layout!r} is not done after {seconds:g} s"
+            if left:
+                raise Refused(
+                    self.target,
+                    [
+                        one
+                        if one.level is Level.BLOCK
+                        else replace(one, problem=f"{late}: {one.problem}")
+                        for one in left
+                    ],
+                )
+
+    def _is_moved(self, live: MigState) -> bool:
+        """Whether the state is of the new layout: until the MIG manager saw the label it is not."""
+        return live.layout == self.inputs.layout or live.state not in (_SUCCESS, _FAILED)
+
+    def _ask(self, live: MigState) -> None:
+        self._free()
+        self._label({MIG_LABEL: self.inputs.layout})
+        self.reporter.note(f"{self.target}: {live.layout or 'no layout'} → {self.inputs.layout}")
+
+    def _free(self) -> None:
+        held = self.users()
+        if held and not self.inputs.evict:
+            names = ", ".join(f"{namespace}/{name}" for namespace, name in held)
+            pods = "a pod uses" if len(held) == 1 else f"{len(held)} pods use"
+            raise refused(
+                self.target,
+                "mig.in-use",
+                f"the layout of its GPUs is not changed (layout {self.inputs.layout!r}): {pods} them "
+                f"and would be killed ({names})",
+                "wait until they have ended, or say that they may be ended (`evict`)",
+            )
+        for namespace, name in held:
+            self.reporter.note(f"{self.target}: ends pod {namespace}/{name}")
+            self.cluster.delete(POD, name, namespace)
+
+    def _label(self, labels: Mapping[str, str]) -> None:
+        metadata = {"name": self.inputs.node} | ({"labels": dict(labels)} if labels else {})
+        body = {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": metadata}
+        self.cluster.take(NODE, body, manager=MANAGER)
 
 
-def _settled(
-    inputs: MigInputs,
-    cluster: MigCluster,
-    clock: Clock,
-    reporter: Reporter,
-    place: str,
-    before: MigState,
-) -> MigState:
-    started, began = clock.now(), None
-    moved = _is_moved(inputs, before)
-    while True:
-        now = observe(inputs, cluster)
+@dataclass(slots=True)
+class _Watch:
+    """What the MIG manager does about a layout."""
+
+    node: MigNode
+    before: MigState
+    moved: bool
+    """Whether the state that is shown is of the new layout."""
+    begun: bool = False
+    """Whether the node's operands work."""
+
+    def starts(self) -> Sequence[Finding]:
+        """As `look`, until the node shows anything of NVIDIA."""
+        found = self.look()
+        return () if self.begun and all(f.level is Level.REPAIR for f in found) else found
+
+    def look(self) -> Sequence[Finding]:
+        """What is not done, or cannot end well."""
+        node, inputs, now = self.node, self.node.inputs, self.node.observe()
         if now is None:
-            problem = "the node left the cluster"
-            raise refused(place, "mig.node-missing", problem, "bring it back, then run again")
-        if now.layout == DISABLED != inputs.layout and not before.layout:
+            remedy = "bring it back, then run again"
+            return [Finding("mig.node-missing", "the node left the cluster", remedy)]
+        if now.layout == DISABLED != inputs.layout and not self.before.layout:
             # The operator's first label, set without having seen ours. From here on it leaves labels alone.
-            _ask(inputs, cluster, reporter, place, now)
-            before, moved = now, _is_moved(inputs, now)
-            continue
-        moved = moved or now.state != before.state
-        changed = moved or before.offered != now.offered
-        if changed and now.has(inputs.layout, inputs.expected):
-            return now
-        _refuse_what_cannot_end_well(inputs, place, now, moved=moved)
-        if began is None and (now.state or any(now.offered.values())):
-            began = clock.now()
-        limit = OPERATOR_SECONDS if began is None else inputs.timeout_seconds
-        since = started if began is None else began
-        if clock.now() - since + POLL_SECONDS > limit:
-            break
-        clock.sleep(POLL_SECONDS)
-    raise refused(
-        place,
-        "mig.timeout",
-        f"layout {inputs.layout!r} is not done after {limit:g} s: state "
-        f"{now.state or 'unset'}, offers {_shown(now.offered)}, expected {_shown(inputs.expected)}",
-        f"look at the MIG manager and the device plugin of the node in {inputs.namespace}, then run "
-        "again",
-    )
+            node._ask(now)
+            self.before, self.moved = now, node._is_moved(now)
+            return [self._waits(now)]
+        self.moved = self.moved or now.state != self.before.state
+        self.begun = self.begun or bool(now.state or any(now.offered.values()))
+        if (self.moved or self.before.offered != now.offered) and now.has(inputs):
+            return ()
+        if self.moved and now.state == _FAILED:
+            problem = f"the MIG manager could not make layout {inputs.layout!r}"
+            remedy = (
+                f"its log says why: `kubectl -n {inputs.namespace} logs -l app=nvidia-mig-manager "
+                f"--field-selector spec.nodeName={inputs.node}`; it tries again when its pod is deleted"
+            )
+            return [Finding("mig.failed", problem, remedy)]
+        if now.layout != inputs.layout:
+            problem = (
+                f"somebody else changed its layout to {now.layout!r} while {inputs.layout!r} was "
+                "being made"
+            )
+            remedy = "find out who labels the node, then run again"
+            return [Finding("mig.other-layout", problem, remedy)]
+        return [self._waits(now)]
 
-
-def _is_moved(inputs: MigInputs, before: MigState) -> bool:
-    """Whether the state is of the new layout; it is of the old one until the MIG manager saw the label."""
-    return before.layout == inputs.layout or before.state not in (_SUCCESS, _FAILED)
-
-
-def _refuse_what_cannot_end_well(
-    inputs: MigInputs, place: str, now: MigState, *, moved: bool
-) -> None:
-    if moved and now.state == _FAILED:
-        raise refused(
-            place,
-            "mig.failed",
-            f"the MIG manager could not make layout {inputs.layout!r}",
-            f"its log says why: `kubectl -n {inputs.namespace} logs -l app=nvidia-mig-manager "
-            f"--field-selector spec.nodeName={inputs.node}`; it tries again when its pod is deleted",
+    def _waits(self, now: MigState) -> Finding:
+        inputs = self.node.inputs
+        problem = f"{now}, expected {_shown(inputs.expected)}"
+        remedy = (
+            f"look at the MIG manager and the device plugin of the node in {inputs.namespace}, then "
+            "run again"
         )
-    if now.layout != inputs.layout:
-        raise refused(
-            place,
-            "mig.other-layout",
-            f"somebody else changed its layout to {now.layout!r} while {inputs.layout!r} was being "
-            "made",
-            "find out who labels the node, then run again",
-        )
-
-
-def _body(node: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": node}
-    if labels:
-        metadata["labels"] = dict(labels)
-    return {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": metadata}
+        return Finding("mig.timeout", problem, remedy, level=Level.REPAIR)
 
 
 def _asks_for_gpus(spec: Mapping[str, Any]) -> bool:

@@ -10,9 +10,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.domain.ports import ClusterObjects, ObjectKind
 
 RELEASE: Final = "gpu-operator"
 NAMESPACE: Final = "gpu-operator"
@@ -57,6 +57,13 @@ its ConfigMap changed, so that a change has to be another name."""
 MAJORS: Final = ("24.6", "24.9", "25.3", "25.10", "26.3", "26.7")
 """Major releases in order; an upgrade goes to the same or the next one. As of 2026-08-20."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+class TakingCluster(ClusterObjects, Protocol):
+    """A cluster in which fields are taken from whoever owns them."""
+
+    def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
+        """Server-side apply that takes fields from other managers."""
 
 
 def config_map_name(config: str, data: Mapping[str, str]) -> str:

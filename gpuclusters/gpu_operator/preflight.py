@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.core.finding import Refused
+from gpuclusters.core.finding import Finding, Refused
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.helm_release import revisions
+from gpuclusters.domain.helm_release import Revision, installed_version, revisions
 from gpuclusters.domain.ports import ClusterObjects
-from gpuclusters.gpu_operator import checks
-from gpuclusters.gpu_operator.checks import Facts, Finding, Plan
 from gpuclusters.gpu_operator.objects import (
     CLUSTER_POLICY,
     CRD,
     DAEMON_SET,
+    DEPLOY_LABEL,
     GPU_CLUSTER,
     HELM_CHART,
     NAMESPACE,
     RELEASE,
     SECRET,
+    upgrade_fault,
+)
+from gpuclusters.gpu_operator.values import (
+    CONTROL_PLANE_TOLERATION,
+    GPU_TOLERATION,
+    hard,
+    shown,
+    tolerates,
 )
 from gpuclusters.tenancy.objects import NAMESPACE as NAMESPACE_KIND
 from gpuclusters.tenancy.objects import NODE
 
+DEFINITIONS: Final = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_CONTAINERD = re.compile(r"containerd://v?(\d+)\.(\d+)")
+_CDI_CONTAINERD = (2, 0)
+
+Object = Mapping[str, Any]
+
 
 class OperatorPreflightInputs(BaseModel):
-    """Inputs of the look."""
+    """Inputs of the look: what is going to be installed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,95 +70,265 @@ class OperatorPreflightInputs(BaseModel):
         """`cluster/gpu-operator-preflight`."""
         return f"{self.cluster}/gpu-operator-preflight"
 
+    def owns(self, body: Object) -> bool:
+        """Whether our release made an object."""
+        return _owner(body) == f"Helm release {self.namespace}/{self.release}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the cluster has."""
+
+    revisions: tuple[Revision, ...] = ()
+    namespace: Object | None = None
+    nodes: Mapping[str, Object] = field(default_factory=dict)
+    daemon_sets: Sequence[Object] = ()
+    policies: Sequence[Object] = ()
+    gpu_clusters: Sequence[Object] = ()
+    helm_charts: Sequence[Object] = ()
+    definitions: Sequence[Object] = ()
+
     @property
-    def plan(self) -> Plan:
-        """What is going to be installed."""
-        return Plan(
-            version=self.version,
-            nodes=self.nodes,
-            namespace=self.namespace,
-            release=self.release,
-            with_nfd=self.with_nfd,
-            cdi=self.cdi,
-            tolerations=self.tolerations,
-            nfd_tolerations=self.nfd_tolerations,
-        )
+    def installed(self) -> str:
+        """Version of the release that is there; empty for none."""
+        return installed_version(self.revisions)
 
 
-class OperatorPreflightError(Refused):
-    """The operator cannot be installed as declared; says all that is in the way."""
-
-    error_id = "gpu.operator-blocked"
-
-    def __init__(self, target: str, found: Sequence[Finding]) -> None:
-        super().__init__(target, ())
-        self.found = tuple(found)
-
-    def __str__(self) -> str:
-        noun = "thing is" if len(self.found) == 1 else "things are"
-        head = f"{self.target}: {len(self.found)} {noun} in the way of the GPU Operator; nothing was changed"
-        return "\n".join([head, *(finding.text for finding in self.found)])
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightReport:
-    """What was found."""
-
-    findings: tuple[Finding, ...]
-    installed: str
-    """Version of the operator that is there; empty for none."""
-
-    def outputs(self) -> dict[str, Any]:
-        """What the resource tells."""
-        return {"findings": [f.line for f in self.findings], "installed": self.installed}
-
-
-def look(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> PreflightReport:
-    """Read and judge; changes nothing."""
-    facts = read(inputs.plan, cluster)
-    return PreflightReport(checks.judge(facts, inputs.plan), facts.installed)
-
-
-def read(plan: Plan, cluster: ClusterObjects) -> Facts:
-    """The facts that the checks are about."""
-    return Facts(
-        revisions=tuple(revisions(cluster.list(SECRET, plan.namespace), plan.release)),
-        namespace=cluster.get(NAMESPACE_KIND, plan.namespace),
+def read(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> Snapshot:
+    """What the checks are about."""
+    definitions = (cluster.get(CRD, name) for name in DEFINITIONS)
+    secrets = cluster.list(SECRET, inputs.namespace)
+    return Snapshot(
+        revisions=tuple(revisions(secrets, inputs.release)),
+        namespace=cluster.get(NAMESPACE_KIND, inputs.namespace),
         nodes={str(node["metadata"]["name"]): node for node in cluster.list(NODE)},
-        daemon_sets=tuple(cluster.list(DAEMON_SET)),
-        policies=tuple(cluster.list(CLUSTER_POLICY)),
-        gpu_clusters=tuple(cluster.list(GPU_CLUSTER)),
-        helm_charts=tuple(cluster.list(HELM_CHART)),
-        definitions=tuple(
-            crd for name in checks.DEFINITIONS if (crd := cluster.get(CRD, name)) is not None
-        ),
+        daemon_sets=cluster.list(DAEMON_SET),
+        policies=cluster.list(CLUSTER_POLICY),
+        gpu_clusters=cluster.list(GPU_CLUSTER),
+        helm_charts=cluster.list(HELM_CHART),
+        definitions=[body for body in definitions if body is not None],
     )
 
 
-def require(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> PreflightReport:
-    """The look, if nothing is in the way.
+def look(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> dict[str, Any]:
+    """What the resource tells of the cluster as it is."""
+    live = read(inputs, cluster)
+    found = [finding.to_output() for finding in findings(live, inputs)]
+    return {"findings": found, "installed": live.installed}
+
+
+def require(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> dict[str, Any]:
+    """The outputs, if nothing is in the way.
 
     Raises:
-        OperatorPreflightError: with every finding, what was read, what to do, and the source of the rule.
+        Refused: something is; all of it, with what to do.
     """
-    found = look(inputs, cluster)
-    if found.findings:
-        raise OperatorPreflightError(cluster.target, found.findings)
-    return found
+    live = read(inputs, cluster)
+    if found := findings(live, inputs):
+        raise Refused(cluster.target, found)
+    return {"findings": [], "installed": live.installed}
 
 
 def tolerations(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     """Tolerations of the operands and of the workers of NFD in the chart's values, with its defaults."""
-    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    control = {
-        "key": "node-role.kubernetes.io/control-plane",
-        "operator": "Equal",
-        "value": "",
-        "effect": "NoSchedule",
-    }
     operands = (values.get("daemonsets") or {}).get("tolerations")
     worker = ((values.get("node-feature-discovery") or {}).get("worker") or {}).get("tolerations")
+    default = [dict(GPU_TOLERATION)]
     return (
-        [gpu] if operands is None else list(operands),
-        [control, gpu] if worker is None else list(worker),
+        default if operands is None else list(operands),
+        [dict(CONTROL_PLANE_TOLERATION), *default] if worker is None else list(worker),
     )
+
+
+def findings(live: Snapshot, inputs: OperatorPreflightInputs) -> tuple[Finding, ...]:
+    """Everything that is in the way, in the order in which one would repair it."""
+    return tuple(finding for check in _CHECKS for finding in check(live, inputs))
+
+
+def _found(code: str, problem: str, remedy: str) -> Finding:
+    return Finding(f"gpu-operator.{code}", problem, remedy)
+
+
+def _pending(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    for revision in live.revisions[-1:]:
+        if not revision.is_pending:
+            continue
+        others = [r for r in live.revisions if r.status == "deployed"]
+        helm = f"helm -n {inputs.namespace}"
+        back = f"`{helm} uninstall {inputs.release} --no-hooks`"
+        if others:
+            back = f"`{helm} rollback {inputs.release} {others[-1].number}`"
+        yield _found(
+            "release-pending",
+            f"release {inputs.release} is {revision.status} since a run that was interrupted; Helm "
+            'answers every other with "another operation is in progress"',
+            f"make sure that no other run is at work, then `kubectl -n {inputs.namespace} delete "
+            f"secret {revision.secret}`, which loses nothing of the cluster, or {back}; then run "
+            "`up` again",
+        )
+
+
+def _upgrade(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    fault = upgrade_fault(live.installed, inputs.version) if live.installed else ""
+    if fault:
+        yield _found("version-jump", fault, "write the next version, and go on from there")
+
+
+def _namespace(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    if live.namespace is None:
+        return
+    level = (live.namespace["metadata"].get("labels") or {}).get(_ENFORCE)
+    if level != "privileged":
+        yield _found(
+            "namespace-not-privileged",
+            f"namespace {inputs.namespace} exists and enforces {level or 'the level of the cluster'}; "
+            "operands mount the host and would be refused under the CIS profile",
+            f"`kubectl label namespace {inputs.namespace} --overwrite {_ENFORCE}=privileged`, and "
+            "import it into the stack or delete it if it is empty",
+        )
+
+
+def _discovery(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    foreign = sorted(
+        f"{body['metadata'].get('namespace')}/{body['metadata']['name']}"
+        for body in live.daemon_sets
+        if _is_discovery(body) and not inputs.owns(body)
+    )
+    if foreign and inputs.with_nfd:
+        yield _found(
+            "nfd-present",
+            f"node feature discovery runs already ({', '.join(foreign)}); two of them label the "
+            "same nodes",
+            "set the value nfd.enabled to false, or remove the other one",
+        )
+    if not foreign and not inputs.with_nfd:
+        yield _found(
+            "nfd-missing",
+            "nfd.enabled is false and no node feature discovery runs in the cluster; the operator "
+            'would call itself ready with reason "NFDLabelsMissing" and install nothing',
+            "leave nfd.enabled out, or install node feature discovery first",
+        )
+
+
+def _policies(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    for body in live.policies:
+        if not inputs.owns(body):
+            yield _found(
+                "foreign-cluster-policy",
+                f"ClusterPolicy {body['metadata']['name']} exists and belongs to {_owner(body)}; "
+                "the operator serves the oldest and ignores all others",
+                "remove the other installation of the operator, or keep it and leave ours out",
+            )
+    for body in live.gpu_clusters:
+        yield _found(
+            "gpu-cluster",
+            f"GPUCluster {body['metadata']['name']} exists; it cannot be beside a ClusterPolicy",
+            "delete it, after moving its workloads off dynamic resource allocation",
+        )
+
+
+def _helm_charts(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    for body in live.helm_charts:
+        name, namespace = body["metadata"]["name"], body["metadata"].get("namespace")
+        target = (body.get("spec") or {}).get("targetNamespace") or namespace
+        if name == inputs.release:
+            yield _found(
+                "helm-chart-resource",
+                f"HelmChart {namespace}/{name} makes RKE2 install the operator in {target} too; "
+                "the two would undo each other",
+                "delete it and its manifest in /var/lib/rancher/rke2/server/manifests of every "
+                "server",
+            )
+
+
+def _definitions(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    for body in live.definitions:
+        name, labels = body["metadata"]["name"], body["metadata"].get("labels") or {}
+        olm = [key for key in labels if key.startswith(("olm.managed", "operators.coreos.com/"))]
+        if olm:
+            yield _found(
+                "definitions-managed",
+                f"{name} is managed by the Operator Lifecycle Manager (label {olm[0]}), which puts "
+                "its own version back",
+                "remove that subscription of the operator first",
+            )
+        spec, status = body.get("spec") or {}, body.get("status") or {}
+        served = {v["name"] for v in spec.get("versions") or () if v.get("served")}
+        if stale := sorted(set(status.get("storedVersions") or ()) - served):
+            yield _found(
+                "definitions-old",
+                f"{name} stores objects as {', '.join(stale)}, which it serves no more; "
+                f"{inputs.version or 'the new chart'} cannot take it over",
+                "migrate the stored objects, then take the version out of status.storedVersions",
+            )
+
+
+def _nodes(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    for name in inputs.nodes:
+        if name in live.nodes:
+            yield from _node(name, live.nodes[name], inputs)
+            continue
+        yield _found(
+            "node-missing",
+            f"node {name} is not in the cluster, which has "
+            + (", ".join(sorted(live.nodes)) or "no node"),
+            "look why its host did not join, or take it out of the pools",
+        )
+
+
+def _node(name: str, node: Object, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+    runtime = ((node.get("status") or {}).get("nodeInfo") or {}).get("containerRuntimeVersion", "")
+    found = _CONTAINERD.match(runtime)
+    if inputs.cdi and found and (int(found[1]), int(found[2])) < _CDI_CONTAINERD:
+        yield _found(
+            "containerd-too-old",
+            f"node {name} runs {runtime}; CDI, which the operator uses since v25.10, needs "
+            "containerd 2.0",
+            "update RKE2 to v1.32.2 or later",
+        )
+    if (node["metadata"].get("labels") or {}).get(DEPLOY_LABEL) == "false":
+        yield _found(
+            "node-opted-out",
+            f"node {name} has the label {DEPLOY_LABEL}=false: no operand comes there",
+            f"`kubectl label node {name} {DEPLOY_LABEL}-`, or take it out of the pools",
+        )
+    kinds = [("operands", "daemonsets.tolerations", inputs.tolerations)]
+    if inputs.with_nfd:
+        worker = "node-feature-discovery.worker.tolerations"
+        kinds.append(("the workers of NFD", worker, inputs.nfd_tolerations))
+    for who, value, tolerated in kinds:
+        taints = [shown(taint) for taint in hard(node) if not tolerates(tolerated, taint)]
+        if taints:
+            yield _found(
+                "taint-not-tolerated",
+                f"node {name} has {', '.join(taints)}, which {who} do not tolerate: "
+                "its DaemonSets want 0 pods there, and nothing says so",
+                f"add it to the value {value}, or remove the taint",
+            )
+
+
+def _is_discovery(body: Object) -> bool:
+    labels = body["metadata"].get("labels") or {}
+    containers = body["spec"]["template"]["spec"].get("containers") or ()
+    return labels.get("app.kubernetes.io/name") == "node-feature-discovery" or any(
+        "node-feature-discovery" in str(container.get("image")) for container in containers
+    )
+
+
+def _owner(body: Object) -> str:
+    annotations = body["metadata"].get("annotations") or {}
+    release = annotations.get("meta.helm.sh/release-name")
+    namespace = annotations.get("meta.helm.sh/release-namespace")
+    return f"Helm release {namespace}/{release}" if release else "no Helm release"
+
+
+_CHECKS: Final[Sequence[Callable[[Snapshot, OperatorPreflightInputs], Iterator[Finding]]]] = (
+    _pending,
+    _upgrade,
+    _namespace,
+    _discovery,
+    _policies,
+    _helm_charts,
+    _definitions,
+    _nodes,
+)

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pulumi
+from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.gpu_operator import crds, mig_node, preflight, readiness
-from gpuclusters.gpu_operator.crds import CrdInputs
-from gpuclusters.gpu_operator.mig_node import MigInputs
+from gpuclusters.domain.custom_resource import Name
+from gpuclusters.gpu_operator import preflight, readiness
+from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode, MigState
 from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
+from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
+
+
+class CrdInputs(BaseModel):
+    """Inputs of the definitions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+    reference: str = Field(min_length=1)
+    """Chart: a folder, an archive, or a name within `repository`."""
+    version: str = ""
+    """Release of the chart; may be empty for a folder or archive."""
+    repository: str = ""
+    content: str = ""
+    """Digest of a folder or archive, so that another chart at the same path is another input."""
+    sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    """What the archive must be; empty: as the repository's index says."""
+    with_nfd: bool = True
+    """Whether the release brings node feature discovery along."""
+
+    @property
+    def natural_id(self) -> str:
+        """`cluster/gpu-operator-crds`."""
+        return f"{self.cluster}/gpu-operator-crds"
 
 
 class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
@@ -23,21 +51,23 @@ class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
 
     def ensure(self, inputs: CrdInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Get the chart, apply its definitions, wait until they are served."""
-        from gpuclusters.core.converge import SystemClock
-        from gpuclusters.gpu_operator.chart import crd_documents
+        from gpuclusters.core.converge import StderrReporter, SystemClock
+        from gpuclusters.gpu_operator import crds
 
-        documents = crd_documents(
+        documents = crds.crd_documents(
             inputs.reference,
             version=inputs.version,
             repository=inputs.repository,
             sha256=inputs.sha256,
         )
         wanted = crds.definitions(documents, with_nfd=inputs.with_nfd)
-        applied = crds.apply(wanted, self.cluster(inputs), SystemClock())
+        applied = crds.apply(wanted, self.cluster(inputs), SystemClock(), StderrReporter())
         return applied.outputs() | {"marks": crds.marks(wanted)}
 
     def observe(self, inputs: CrdInputs, before: Properties) -> Live | None:
         """Which of them are still as they were applied."""
+        from gpuclusters.gpu_operator import crds
+
         applied = crds.observe(
             before.get("names") or (), before.get("marks") or {}, self.cluster(inputs)
         )
@@ -73,11 +103,11 @@ class GpuOperatorPreflightProvider(ClusterProvider[OperatorPreflightInputs]):
 
     def ensure(self, inputs: OperatorPreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Stop if anything is in the way."""
-        return preflight.require(inputs, self.cluster(inputs)).outputs()
+        return preflight.require(inputs, self.cluster(inputs))
 
     def observe(self, inputs: OperatorPreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """Look again; what is in the way now is told by the outputs."""
-        return Live(preflight.look(inputs, self.cluster(inputs)).outputs(), {})
+        return Live(preflight.look(inputs, self.cluster(inputs)), {})
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found something in the way: the next `up` looks again, and stops."""
@@ -89,7 +119,7 @@ class GpuOperatorPreflight(ModelResource, module="gpu", name="GpuOperatorPreflig
 
     provider = GpuOperatorPreflightProvider
 
-    findings: pulumi.Output[Sequence[str]]
+    findings: pulumi.Output[Sequence[Mapping[str, Any]]]
     """What a refresh found in the way; empty after `up`."""
     installed: pulumi.Output[str]
     """Version of the operator that was there when it was looked; empty for none."""
@@ -103,10 +133,13 @@ class GpuReadinessProvider(ClusterProvider[ReadinessInputs]):
     def ensure(self, inputs: ReadinessInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Wait."""
         from gpuclusters.core.converge import StderrReporter, SystemClock
-        from gpuclusters.gpu_operator.cluster import PatientCluster
+        from gpuclusters.kube.objects import KubernetesObjects
 
-        cluster = PatientCluster(inputs.kubeconfig)
-        return dict(readiness.wait(inputs, cluster, SystemClock(), StderrReporter()))
+        cluster = KubernetesObjects(inputs.kubeconfig)
+        snapshot = partial(readiness.read_if_up, cluster, inputs.namespace)
+        return dict(
+            readiness.wait(inputs, cluster.target, snapshot, SystemClock(), StderrReporter())
+        )
 
     def observe(self, inputs: ReadinessInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The GPUs as they are now."""
@@ -131,42 +164,28 @@ class GpuReadiness(ModelResource, module="gpu", name="GpuReadiness"):
     """Findings of the last refresh: what is not ready, with what blocks it; empty after `up`."""
 
 
-class MigLayoutProvider(ClusterProvider[MigInputs]):
+class MigLayoutProvider(ConvergingProvider[MigInputs, MigState | None], ClusterProvider[MigInputs]):
     """Asks for a layout and waits until the node offers it; never while pods use its GPUs, unless told."""
 
     model = MigInputs
     identity = frozenset({"cluster", "node"})
+    changes_machine = False
 
-    def ensure(self, inputs: MigInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Label the node and wait."""
+    def outputs(self, inputs: MigInputs, live: MigState | None) -> Properties:  # noqa: ARG002
+        """The layout as it is."""
+        return live.outputs() if live else {}
+
+    def is_absent(self, inputs: MigInputs, live: MigState | None) -> bool:  # noqa: ARG002
+        """Whether the node is gone."""
+        return live is None
+
+    def _capability(self, inputs: MigInputs, before: Properties) -> MigNode:  # noqa: ARG002
         from gpuclusters.core.converge import StderrReporter, SystemClock
 
-        cluster = self.cluster(inputs)
-        return mig_node.ensure(inputs, cluster, SystemClock(), StderrReporter()).outputs()
-
-    def differences(self, inputs: MigInputs) -> Sequence[str]:
-        """Of a layout that the node is asked for already."""
-        return mig_node.differences(inputs, mig_node.observe(inputs, self.cluster(inputs)))
-
-    def observe(self, inputs: MigInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """The layout as it is now."""
-        state = mig_node.observe(inputs, self.cluster(inputs))
-        return Live(state.outputs(), {}) if state else None
-
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found another layout, one that failed, or other devices."""
-        return mig_node.has_drifted(
-            outputs, str(outputs.get("layout")), outputs.get("expected") or {}
-        )
-
-    def remove(self, inputs: MigInputs, before: Properties) -> None:  # noqa: ARG002
-        """Give the label up."""
-        from gpuclusters.core.converge import StderrReporter
-
-        mig_node.release(inputs, self.cluster(inputs), StderrReporter())
+        return MigNode(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
 
 
-class MigLayout(ModelResource, module="gpu", name="MigLayout"):
+class MigLayout(ConvergingResource, module="gpu", name="MigLayout"):
     """A node whose GPUs are divided as declared."""
 
     provider = MigLayoutProvider

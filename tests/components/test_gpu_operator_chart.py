@@ -17,7 +17,7 @@ import yaml
 
 from gpuclusters.domain.rke2_matrix import ModulesPolicy
 from gpuclusters.gpu_operator import crds, objects
-from gpuclusters.gpu_operator.chart import crd_documents
+from gpuclusters.gpu_operator.crds import crd_documents
 from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, values
 from gpuclusters.kata.chart import merged
 from lab import tools

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,13 @@ import pytest
 import yaml
 
 import lab.kubelet
-from gpuclusters.core.converge import StderrReporter, SystemClock
+from gpuclusters.core.converge import StderrReporter, SystemClock, converge
 from gpuclusters.core.finding import Refused
-from gpuclusters.gpu_operator import crds, mig_node, readiness
-from gpuclusters.gpu_operator.chart import crd_documents
-from gpuclusters.gpu_operator.cluster import PatientCluster
-from gpuclusters.gpu_operator.mig_node import MigInputs
+from gpuclusters.gpu_operator import crds, readiness
+from gpuclusters.gpu_operator.crds import crd_documents
+from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode, MigState
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, DAEMON_SET, UPGRADE_LABEL
-from gpuclusters.gpu_operator.preflight import (
-    OperatorPreflightError,
-    OperatorPreflightInputs,
-    require,
-)
+from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs, require
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import NODE, POD
@@ -140,7 +136,8 @@ class World:
             namespace=self.namespace,
             timeout_seconds=seconds,
         )
-        return readiness.wait(inputs, PatientCluster(self.kubeconfig), Quick(), StderrReporter())
+        snapshot = partial(readiness.read_if_up, self.objects, self.namespace)
+        return readiness.wait(inputs, self.objects.target, snapshot, Quick(), StderrReporter())
 
     def refused(self, *words: str) -> str:
         """What our gate says of eight GPUs on each node, once it says all of this."""
@@ -232,7 +229,7 @@ def world(kube_api: KubeCluster) -> Iterator[World]:
         )
     documents = crd_documents(str(CHART), version="", repository="", sha256="")
     wanted = crds.definitions(documents, with_nfd=True)
-    crds.apply(wanted, objects, SystemClock())
+    crds.apply(wanted, objects, SystemClock(), StderrReporter())
     stop, thread = _play(made)
     try:
         yield made
@@ -297,8 +294,8 @@ def test_the_preflight_finds_nothing_wrong_with_our_own_release_and_what_is_wron
         nodes=world.nodes,
         namespace=world.namespace,
     )
-    assert require(inputs, world.objects).installed == "v26.7.0"
-    with pytest.raises(OperatorPreflightError) as failed:
+    assert require(inputs, world.objects)["installed"] == "v26.7.0"
+    with pytest.raises(Refused) as failed:
         require(
             inputs.model_copy(update={"version": "v26.3.0", "nodes": ("gpu-09",)}), world.objects
         )
@@ -336,6 +333,13 @@ def test_a_pod_gets_gpus_by_the_device_plugin_and_the_node_has_no_more_than_it_h
         world.objects.delete(POD, name, world.namespace)
 
 
+def divide(inputs: MigInputs, objects: KubernetesObjects) -> MigState:
+    reporter = StderrReporter()
+    state = converge(MigNode(inputs, objects, Quick(), reporter), reporter)
+    assert state is not None
+    return state
+
+
 def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> None:
     first, second = world.nodes
     until(lambda: "nvidia.com/mig.config" in world.labels(first), "the operator's own default")
@@ -344,21 +348,16 @@ def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> 
     before = world.labels(second)
     slices = {"nvidia.com/mig-1g.10gb": 56, "nvidia.com/gpu": 0}
     divided = world.mig(first, "all-1g.10gb", slices)
-    state = mig_node.ensure(divided, world.objects, Quick(), StderrReporter())
+    state = divide(divided, world.objects)
     assert state.outputs()["state"] == "success"
     assert world.machines.states[first].mig == dict.fromkeys(range(8), ("1g.10gb",) * 7)
     assert world.machines.states[second].mig == {}
     assert world.labels(second) == before
     with pytest.raises(Refused, match=r"could not make layout 'all-9g\.99gb'"):
-        mig_node.ensure(
-            world.mig(second, "all-9g.99gb", {"nvidia.com/gpu": 8}),
-            world.objects,
-            Quick(),
-            StderrReporter(),
-        )
+        divide(world.mig(second, "all-9g.99gb", {"nvidia.com/gpu": 8}), world.objects)
     for node in world.nodes:
         whole = world.mig(node, "all-disabled", {"nvidia.com/gpu": 8})
-        mig_node.ensure(whole, world.objects, Quick(), StderrReporter())
+        divide(whole, world.objects)
     world.ready({"nvidia.com/gpu": 8})
 
 

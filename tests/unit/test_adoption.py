@@ -12,13 +12,14 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.domain import adoption
 from gpuclusters.domain.rke2 import Role
 from gpuclusters.driver import decide
-from gpuclusters.gpu_operator import mig_node
+from gpuclusters.gpu_operator.mig_node import MIG_LABEL, MigInputs, MigNode
 from gpuclusters.rke2 import adopt
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
 from gpuclusters.tenancy import cluster as reconcile_tenancy
 from tests.unit import test_gpu_driver_rules as drivers
 from tests.unit import test_rke2 as rke2_hosts
 from tests.unit import test_tenancy_proof as tenancies
+from tests.unit.proof_world import Clock, Reporter
 
 TOKEN = "a-token-of-sixteen"
 AGENT = {
@@ -185,7 +186,7 @@ def test_a_board_that_is_not_cut_has_nothing_to_take_over() -> None:
 
 
 def test_a_layout_of_mig_counts_when_it_is_asked_for() -> None:
-    inputs = mig_node.MigInputs(
+    inputs = MigInputs(
         cluster="c", kubeconfig="k", node="n", layout="all-1g.10gb", expected={"nvidia.com/gpu": 7}
     )
     for asked, told in (
@@ -193,7 +194,7 @@ def test_a_layout_of_mig_counts_when_it_is_asked_for() -> None:
         ("all-1g.10gb", ()),
         ("all-3g.40gb", ("its GPUs are divided as all-3g.40gb instead of all-1g.10gb",)),
     ):
-        there = OneObject({"metadata": {"labels": {mig_node.MIG_LABEL: asked}}})
-        state = mig_node.observe(inputs, there)  # type: ignore[arg-type]
-        assert mig_node.differences(inputs, state) == told
-    assert mig_node.differences(inputs, None) == ()
+        there = OneObject({"metadata": {"labels": {MIG_LABEL: asked}}})
+        node = MigNode(inputs, there, Clock(), Reporter())  # type: ignore[arg-type]
+        assert tuple(f.problem for f in node.differences(node.observe())) == told
+        assert not node.differences(None)

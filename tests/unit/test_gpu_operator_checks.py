@@ -11,13 +11,17 @@ import pytest
 
 from gpuclusters.domain.helm_release import Revision, installed_version, revisions
 from gpuclusters.gpu_operator import objects
-from gpuclusters.gpu_operator.checks import Facts, Plan, judge
-from gpuclusters.gpu_operator.preflight import tolerations
+from gpuclusters.gpu_operator.preflight import (
+    OperatorPreflightInputs,
+    Snapshot,
+    findings,
+    tolerations,
+)
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
-def plan(**changes: Any) -> Plan:
+def plan(**changes: Any) -> OperatorPreflightInputs:
     values: dict[str, Any] = {
         "version": "v26.7.0",
         "nodes": ("gpu-01",),
@@ -26,7 +30,7 @@ def plan(**changes: Any) -> Plan:
         "tolerations": (GPU_TAINT,),
         "nfd_tolerations": (GPU_TAINT,),
     }
-    return Plan(**values | changes)
+    return OperatorPreflightInputs(cluster="c", kubeconfig="k", **values | changes)
 
 
 def node(**changes: Any) -> dict[str, Any]:
@@ -41,12 +45,14 @@ def node(**changes: Any) -> dict[str, Any]:
     }
 
 
-def facts(**changes: Any) -> Facts:
-    return Facts(**{"nodes": {"gpu-01": node()}} | changes)
+def facts(**changes: Any) -> Snapshot:
+    return Snapshot(**{"nodes": {"gpu-01": node()}} | changes)
 
 
-def names(found: Facts, wanted: Plan | None = None) -> list[str]:
-    return [finding.name for finding in judge(found, wanted or plan())]
+def names(found: Snapshot, wanted: OperatorPreflightInputs | None = None) -> list[str]:
+    return [
+        finding.code.removeprefix("gpu-operator.") for finding in findings(found, wanted or plan())
+    ]
 
 
 def helm_owned(name: str, release: str = "gpu-operator", **body: Any) -> dict[str, Any]:
@@ -85,9 +91,9 @@ def test_an_installed_operator_is_not_in_its_own_way() -> None:
 
 
 def test_a_release_that_an_interrupted_run_left_is_named_with_what_frees_it() -> None:
-    (finding,) = judge(facts(revisions=(revision(3, "pending-upgrade"),)), plan())
-    assert finding.name == "release-pending"
-    assert "another operation is in progress" in finding.read
+    (finding,) = findings(facts(revisions=(revision(3, "pending-upgrade"),)), plan())
+    assert finding.code == "gpu-operator.release-pending"
+    assert "another operation is in progress" in finding.problem
     assert (
         "kubectl -n gpu-operator delete secret sh.helm.release.v1.gpu-operator.v3" in finding.remedy
     )
@@ -95,7 +101,7 @@ def test_a_release_that_an_interrupted_run_left_is_named_with_what_frees_it() ->
 
 def test_a_release_that_was_deployed_before_is_rolled_back_to_that() -> None:
     stuck = (revision(2, "deployed"), revision(3, "pending-upgrade"))
-    (finding,) = judge(facts(revisions=stuck), plan())
+    (finding,) = findings(facts(revisions=stuck), plan())
     assert "helm -n gpu-operator rollback gpu-operator 2" in finding.remedy
 
 
@@ -124,14 +130,14 @@ def test_the_operator_goes_to_the_same_or_the_next_major_release(
 
 
 def test_a_namespace_that_would_refuse_the_operands_is_named() -> None:
-    (finding,) = judge(facts(namespace={"metadata": {"name": "gpu-operator"}}), plan())
-    assert finding.name == "namespace-not-privileged"
+    (finding,) = findings(facts(namespace={"metadata": {"name": "gpu-operator"}}), plan())
+    assert finding.code == "gpu-operator.namespace-not-privileged"
     assert "pod-security.kubernetes.io/enforce=privileged" in finding.remedy
 
 
 def test_another_node_feature_discovery_is_named_with_the_value_that_avoids_it() -> None:
-    (finding,) = judge(facts(daemon_sets=(discovery(),)), plan())
-    assert (finding.name, "nfd.enabled" in finding.remedy) == ("nfd-present", True)
+    (finding,) = findings(facts(daemon_sets=(discovery(),)), plan())
+    assert (finding.code, "nfd.enabled" in finding.remedy) == ("gpu-operator.nfd-present", True)
     assert not names(facts(daemon_sets=(discovery(),)), plan(with_nfd=False))
     assert names(facts(), plan(with_nfd=False)) == ["nfd-missing"]
 
@@ -187,8 +193,10 @@ def test_a_taint_that_leaves_the_daemon_sets_with_0_pods_is_named(
     taint: dict[str, str], tolerated: bool
 ) -> None:
     cluster = facts(nodes={"gpu-01": node(taints=[taint])})
-    found = judge(cluster, plan())
-    assert [f.name for f in found] == ([] if tolerated else ["taint-not-tolerated"] * 2)
+    found = findings(cluster, plan())
+    assert [f.code for f in found] == (
+        [] if tolerated else ["gpu-operator.taint-not-tolerated"] * 2
+    )
     if not tolerated:
         assert "daemonsets.tolerations" in found[0].remedy
         assert "node-feature-discovery.worker.tolerations" in found[1].remedy

@@ -305,8 +305,7 @@ class Cluster:
     target: str = "API server https://a:6443"
     looks: int = 0
 
-    def snapshot(self, namespace: str) -> Snapshot | str:
-        assert namespace == "gpu-operator"
+    def snapshot(self) -> Snapshot | str:
         shown = self.shows[min(self.looks, len(self.shows) - 1)]
         self.looks += 1
         return shown
@@ -338,7 +337,7 @@ def inputs(**changes: Any) -> ReadinessInputs:
 
 def test_ready_once_is_not_ready_the_policy_still_tells_of_the_time_before() -> None:
     cluster = Cluster([snapshot(), snapshot(policies=[policy("x", ready=False)]), snapshot()])
-    found = wait(inputs(), cluster, Time(), Told())
+    found = wait(inputs(), cluster.target, cluster.snapshot, Time(), Told())
     assert cluster.looks == 4
     assert found["allocatable"] == {"gpu-01": {"nvidia.com/gpu": 8}}
     assert (found["reason"], found["drift"]) == ("Reconciled", [])
@@ -347,7 +346,7 @@ def test_ready_once_is_not_ready_the_policy_still_tells_of_the_time_before() -> 
 def test_an_api_server_that_goes_away_is_waited_for_and_said() -> None:
     cluster = Cluster(["connection refused", "connection refused", snapshot()])
     told = Told()
-    wait(inputs(), cluster, Time(), told)
+    wait(inputs(), cluster.target, cluster.snapshot, Time(), told)
     assert told.lines == [
         "API server https://a:6443: waiting for: the API server does not answer (connection refused)"
     ]
@@ -357,7 +356,7 @@ def test_the_end_of_patience_tells_everything_that_is_missing() -> None:
     clock = Time()
     bad = snapshot(policies=[policy("OperandNotReady", ready=False)], nodes={"gpu-01": node(6)})
     with pytest.raises(Refused) as failed:
-        wait(inputs(), Cluster([bad]), clock, Told())
+        wait(inputs(), "API server", Cluster([bad]).snapshot, clock, Told())
     assert clock.seconds <= 60
     text = str(failed.value)
     assert "not ready after 60 s" in text

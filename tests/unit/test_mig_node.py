@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
-from gpuclusters.gpu_operator import mig_node
-from gpuclusters.gpu_operator.mig_node import MigInputs
+from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode, MigState
 from tests.unit.test_gpu_readiness import Time, Told
 
 SLICES = "nvidia.com/mig-1g.10gb"
@@ -94,8 +94,14 @@ def inputs(**changes: Any) -> MigInputs:
     return MigInputs.model_validate(values | changes)
 
 
-def ensure(cluster: Cluster, **changes: Any) -> mig_node.MigState:
-    return mig_node.ensure(inputs(**changes), cluster, Time(), Told())
+def ensure(cluster: Cluster, clock: Time | None = None, **changes: Any) -> MigState:
+    live = converge(MigNode(inputs(**changes), cluster, clock or Time(), Told()), Told())
+    assert live is not None
+    return live
+
+
+def release(cluster: Cluster) -> None:
+    MigNode(inputs(), cluster, Time(), Told()).remove()
 
 
 def test_the_label_is_taken_and_the_slices_are_waited_for() -> None:
@@ -177,7 +183,7 @@ def test_a_driver_that_is_still_being_built_does_not_use_up_the_time_of_the_layo
     assert ensure(Cluster(allocatable={}, manager=builds)).state == "success"
     clock = Time()
     with pytest.raises(Refused, match="not done after 2400 s: state unset, offers nothing"):
-        mig_node.ensure(inputs(), Cluster(allocatable={}), clock, Told())
+        ensure(Cluster(allocatable={}), clock)
     assert clock.seconds <= 2400
 
 
@@ -236,24 +242,28 @@ def test_giving_a_layout_up_leaves_the_label_to_the_operator_but_not_under_pods(
     labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
     busy = Cluster(labels=dict(labels), pods=[pod("team", "train", SLICES)])
     with pytest.raises(Refused, match="team/train"):
-        mig_node.release(inputs(), busy, Told())
+        release(busy)
     free = Cluster(labels=dict(labels))
-    mig_node.release(inputs(), free, Told())
+    release(free)
     assert free.taken[0]["metadata"] == {"name": "gpu-01"}
     others = Cluster(labels={"nvidia.com/mig.config": "all-disabled"})
-    mig_node.release(inputs(), others, Told())
+    release(others)
     assert others.taken == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "drifted"),
+    ("labels", "offers", "drifted"),
     [
-        ({}, False),
-        ({"current": "all-disabled"}, True),
-        ({"state": "failed"}, True),
-        ({"allocatable": {SLICES: 49}}, True),
+        ({}, 56, False),
+        ({"nvidia.com/mig.config": "all-disabled"}, 56, True),
+        ({"nvidia.com/mig.config.state": "failed"}, 56, True),
+        ({}, 49, True),
     ],
 )
-def test_a_refresh_that_finds_something_else_is_drift(changes: Any, drifted: bool) -> None:
-    outputs = {"current": "l", "state": "success", "allocatable": {SLICES: 56}} | changes
-    assert mig_node.has_drifted(outputs, "l", {SLICES: 56}) is drifted
+def test_a_refresh_that_finds_something_else_is_drift(
+    labels: dict[str, str], offers: int, drifted: bool
+) -> None:
+    done = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
+    cluster = Cluster(labels=done | labels, allocatable={SLICES: str(offers)})
+    node = MigNode(inputs(), cluster, Time(), Told())
+    assert [one.code for one in node.findings(node.observe())] == ["mig.layout"] * drifted

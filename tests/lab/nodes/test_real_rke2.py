@@ -22,9 +22,9 @@ import pytest
 import yaml
 
 import lab.hosts
-from gpuclusters.core.converge import SystemClock
+from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.gpu_operator import crds
-from gpuclusters.gpu_operator.chart import crd_documents
+from gpuclusters.gpu_operator.crds import crd_documents
 from gpuclusters.kube.objects import KubernetesObjects
 from lab import control_plane, gpu_operator, images, nodes, tools
 from lab.control_plane import NodeSpec
@@ -325,7 +325,7 @@ def install_operator(world: World, fault: faults.Fault) -> None:
     world.lab.kubectl("label", "namespace", "gpu-operator", enforce)
     documents = crd_documents(str(CHART), version="", repository="", sha256="")
     wanted = crds.definitions(documents, with_nfd=True)
-    crds.apply(wanted, objects, SystemClock())
+    crds.apply(wanted, objects, SystemClock(), StderrReporter())
     gpu_operator.start(
         world.folder / "gpu_operator",
         control_plane=world.folder,
