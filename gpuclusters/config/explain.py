@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
@@ -19,9 +18,6 @@ DISCRIMINATORS = ("source", "kind", "level", "through")
 
 KEY_MARK = "[key]"
 """What pydantic appends to a path when it means the key and not its value."""
-
-Explanation = Callable[[Mapping[str, Any]], tuple[str, str]]
-"""From the context of an error to what is wrong and what to write instead."""
 
 
 def at(path: Path, document: Any) -> Any:
@@ -38,129 +34,76 @@ def at(path: Path, document: Any) -> Any:
 
 
 def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Finding:
-    """One error of pydantic's, at its path in the document, as a flaw."""
-    flaw = _explained(path, error, document, model)
-    code = _UNKNOWN_KEY if error["loc"][-1] == KEY_MARK else _CODES.get(error["type"], _ANY_CODE)
-    return replace(flaw, code=code)
-
-
-def _explained(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Finding:
+    """One error of pydantic's, at its path in the document, as a finding."""
     context: Mapping[str, Any] = error.get("ctx") or {}
     kind: str = error["type"]
     value = at(path, document)
+    expected = context.get("expected", "").replace("'", "").replace(" or ", ", ")
     if error["loc"][-1] == KEY_MARK and kind != "extra_forbidden":
-        expected = context.get("expected", "")
-        return finding(
-            path,
-            "is not a known key",
-            HIDDEN if is_secret(path) else f"the key {show(path[-1])}",
-            f"write one of {_listed(expected)}" if expected else "write a line of text as the key",
-        )
+        got = HIDDEN if is_secret(path) else f"the key {show(path[-1])}"
+        instead = f"write one of {expected}" if expected else "write a line of text as the key"
+        return finding(path, "is not a known key", got, instead, _UNKNOWN_KEY)
     match kind:
         case "missing":
-            return finding(
-                path, "is missing", NOTHING, f"write {path[-1]}: {_about(path, model, document)}"
-            )
+            instead = f"write {path[-1]}: {_about(path, model, document)}"
+            return finding(path, "is missing", NOTHING, instead, _MISSING)
         case "extra_forbidden":
             return _unknown_key(path, model, document)
         case "union_tag_not_found":
             where = (*path, _discriminator(context))
-            tags = _tags(path, model, document)
-            return finding(where, "is missing", NOTHING, f"write {' or '.join(tags)}")
+            instead = f"write {' or '.join(_tags(path, model, document))}"
+            return finding(where, "is missing", NOTHING, instead, _MISSING)
         case "union_tag_invalid":
             where = (*path, _discriminator(context))
-            tag = show(at(where, document), where)
+            got = show(at(where, document), where)
             tags = context["expected_tags"].replace("'", "").replace(", ", " or ")
-            return finding(where, "is not one that this version has", tag, f"write {tags}")
+            wrong = "is not one that this version has"
+            return finding(where, wrong, got, f"write {tags}", _NO_CHOICE)
         case "refused":
-            return finding(path, context["wrong"], show(value, path), context["instead"])
-    wrong, instead = _EXPLAINED.get(kind, _UNEXPLAINED)(context)
+            wrong, instead = context["wrong"], context["instead"]
+            return finding(path, wrong, show(value, path), instead, "config.refused-value")
+    code, wrong, instead = _EXPLAINED.get(kind, _UNEXPLAINED)
+    instead = instead.format(**{**context, "expected": expected})
     if kind in {"int_type", "float_type"} and isinstance(value, str) and value.isdecimal():
         instead = "write it without quotes"
     if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
         instead = "put it in quotes"
-    return finding(path, wrong, show(value, path), instead)
+    return finding(path, wrong, show(value, path), instead, code)
 
 
-def _listed(expected: str) -> str:
-    return expected.replace("'", "").replace(" or ", ", ")
-
-
-def _choices(context: Mapping[str, Any]) -> tuple[str, str]:
-    return "is not one of the choices", f"write one of {_listed(context['expected'])}"
-
-
-def _least(context: Mapping[str, Any]) -> tuple[str, str]:
-    return "is too small", f"write {context['ge']} or more"
-
-
-def _most(context: Mapping[str, Any]) -> tuple[str, str]:
-    return "is too large", f"write {context['le']} or less"
-
-
-def _too_short(context: Mapping[str, Any]) -> tuple[str, str]:
-    return "has too few entries", f"write at least {context['min_length']}"
-
-
-def _text_short(context: Mapping[str, Any]) -> tuple[str, str]:
-    return "is empty", f"write at least {context['min_length']} character"
-
-
-def _text_long(context: Mapping[str, Any]) -> tuple[str, str]:
-    return "is too long", f"write at most {context['max_length']} characters"
-
-
-def _says(wrong: str, instead: str) -> Explanation:
-    def explained(context: Mapping[str, Any]) -> tuple[str, str]:  # noqa: ARG001
-        return wrong, instead
-
-    return explained
-
-
-_UNEXPLAINED = _says(
-    "is not a value of the right kind", "see docs/configuration.md for what this key takes"
+_UNKNOWN_KEY, _MISSING = "config.unknown-key", "config.missing-key"
+_NO_CHOICE, _RANGE, _LENGTH = "config.not-a-choice", "config.out-of-range", "config.wrong-length"
+_TYPE = "config.wrong-type"
+_UNEXPLAINED = (
+    _TYPE,
+    "is not a value of the right kind",
+    "see docs/configuration.md for what this key takes",
 )
-_UNKNOWN_KEY = "config.unknown-key"
-_ANY_CODE = "config.wrong-type"
-_CODES: Mapping[str, str] = {
-    "missing": "config.missing-key",
-    "extra_forbidden": "config.unknown-key",
-    "union_tag_not_found": "config.missing-key",
-    "union_tag_invalid": "config.not-a-choice",
-    "refused": "config.refused-value",
-    "enum": "config.not-a-choice",
-    "literal_error": "config.not-a-choice",
-    "greater_than_equal": "config.out-of-range",
-    "less_than_equal": "config.out-of-range",
-    "too_short": "config.wrong-length",
-    "string_too_short": "config.wrong-length",
-    "string_too_long": "config.wrong-length",
-}
-"""By pydantic's own kind; what is not here is of another type."""
-_MAPPING = _says("is not a mapping", "write keys and values beneath it")
-_NUMBER = _says("is not a whole number", "write a whole number")
-_LIST = _says("is not a list", "write a list, one entry per line after '- '")
-_FLAG = _says("is neither true nor false", "write true or false, without quotes")
-_EXPLAINED: Mapping[str, Explanation] = {
+_MAPPING = (_TYPE, "is not a mapping", "write keys and values beneath it")
+_NUMBER = (_TYPE, "is not a whole number", "write a whole number")
+_LIST = (_TYPE, "is not a list", "write a list, one entry per line after '- '")
+_CHOICE = (_NO_CHOICE, "is not one of the choices", "write one of {expected}")
+_EXPLAINED: Mapping[str, tuple[str, str, str]] = {
     "int_type": _NUMBER,
     "int_parsing_size": _NUMBER,
-    "bool_type": _FLAG,
-    "string_type": _says("is not text", "write text"),
-    "string_unicode": _says("is not valid text", "write text in UTF-8"),
+    "bool_type": (_TYPE, "is neither true nor false", "write true or false, without quotes"),
+    "string_type": (_TYPE, "is not text", "write text"),
+    "string_unicode": (_TYPE, "is not valid text", "write text in UTF-8"),
     "model_type": _MAPPING,
     "model_attributes_type": _MAPPING,
     "dict_type": _MAPPING,
     "mapping_type": _MAPPING,
     "tuple_type": _LIST,
     "list_type": _LIST,
-    "enum": _choices,
-    "literal_error": _choices,
-    "greater_than_equal": _least,
-    "less_than_equal": _most,
-    "too_short": _too_short,
-    "string_too_short": _text_short,
-    "string_too_long": _text_long,
+    "enum": _CHOICE,
+    "literal_error": _CHOICE,
+    "greater_than_equal": (_RANGE, "is too small", "write {ge} or more"),
+    "less_than_equal": (_RANGE, "is too large", "write {le} or less"),
+    "too_short": (_LENGTH, "has too few entries", "write at least {min_length}"),
+    "string_too_short": (_LENGTH, "is empty", "write at least {min_length} character"),
+    "string_too_long": (_LENGTH, "is too long", "write at most {max_length} characters"),
 }
+"""By pydantic's own kind: the code, what is wrong, and what to write instead."""
 
 
 def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Finding:
@@ -175,7 +118,7 @@ def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Finding:
     else:
         instead = f"remove it; the keys here are {', '.join(sorted(known))}"
     # The value is left out: under a mistyped key nobody knows whether it is a secret.
-    return finding(path, "is not a known key", f"the key {show(key)}", instead)
+    return finding(path, "is not a known key", f"the key {show(key)}", instead, _UNKNOWN_KEY)
 
 
 def suggestion(path: Path, model: type[BaseModel], document: Any) -> str | None:

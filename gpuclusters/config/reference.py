@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gpuclusters.config.base import Checked
-from gpuclusters.config.explain import discriminator
+from gpuclusters.config.explain import discriminator, sections
 from gpuclusters.config.fault import show
 from gpuclusters.config.stack import SECTIONS, ClusterType
 from gpuclusters.core.finding import Level
@@ -49,16 +49,6 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 def _bare(annotation: Any) -> Any:
     """A type without what is annotated to it."""
     return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
-
-
-def sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Section models within a type."""
-    annotation = _bare(annotation)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-        return
-    for argument in get_args(annotation):
-        yield from sections(argument)
 
 
 def models(root: type[BaseModel]) -> list[type[BaseModel]]:
