@@ -16,15 +16,15 @@ from components.caas.api import (
 )
 from components.caas.programs import Programs
 from components.kubernetes_objects import after
-from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.caas_secrets import Secrets
-from gpuclusters.config.exposure import (
+from gpuclusters.config.api import (
     ExternalExposure,
     GatewayExposure,
     IngressExposure,
     LoadBalancerExposure,
     ManagedCertificate,
 )
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.caas_secrets import Secrets
 
 _EVERYBODY = ("0.0.0.0/0", "::/0")
 

@@ -25,6 +25,7 @@ from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.progress import Say, nothing, steps
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import (
     Inventory,
@@ -33,7 +34,6 @@ from gpuclusters.config.inventory import (
     resolve_hosts,
 )
 from gpuclusters.config.kubernetes import LabKubernetes
-from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.usernetes import UsernetesConfig

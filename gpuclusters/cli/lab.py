@@ -22,7 +22,7 @@ from gpuclusters.cli.progress import steps
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.lab import KEY, uses_lab
+from gpuclusters.config.cluster import KEY, uses_lab
 from gpuclusters.config.stack import SECTIONS, StackConfig
 from gpuclusters.config.stack_file import other_sections
 from gpuclusters.core.errors import AdapterError

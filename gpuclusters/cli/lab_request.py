@@ -9,9 +9,8 @@ from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.lab_entry import Choice
 from gpuclusters.config import programs, usernetes_plan
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.cluster import ClusterConfig
+from gpuclusters.config.cluster import ClusterConfig, uses_lab
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_plan import proof_tests
 from gpuclusters.config.usernetes import UsernetesConfig

@@ -18,7 +18,7 @@ from gpuclusters.cli.errors import NoInitError
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack_config import read_valid
-from gpuclusters.config.lab import uses_lab
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.usernetes import UsernetesConfig

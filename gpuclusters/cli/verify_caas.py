@@ -11,7 +11,7 @@ from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.lab import uses_lab
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.proof.evidence import About, IsolationEvidence

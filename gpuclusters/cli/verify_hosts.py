@@ -11,9 +11,9 @@ from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import lab_inventory
 from gpuclusters.config import usernetes_plan
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.inventory import InventoryError, ResolvedHost, resolve_machines
-from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection

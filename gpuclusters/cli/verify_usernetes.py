@@ -15,7 +15,7 @@ from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
 from gpuclusters.config import usernetes_plan
-from gpuclusters.config.lab import uses_lab
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.core.errors import AdapterError

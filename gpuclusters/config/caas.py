@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from gpuclusters.config.adopted import Adopted
+from gpuclusters.config.api import Api, Programs
 from gpuclusters.config.base import (
     AnyNetwork,
     DnsLabel,
@@ -17,15 +17,12 @@ from gpuclusters.config.base import (
     refusal,
 )
 from gpuclusters.config.fabric import ServiceVm, Versions
-from gpuclusters.config.hosts import Hosts
+from gpuclusters.config.hosts import Adopted, Hosts
 from gpuclusters.config.kata import DeviceAccess, Kata
 from gpuclusters.config.kubernetes import Kubernetes
 from gpuclusters.config.leases import Leases
-from gpuclusters.config.nodes import Layout, Node, TablePartition
-from gpuclusters.config.preparation import Preparation
-from gpuclusters.config.runtime import Api, Programs
-from gpuclusters.config.storage import Storage
-from gpuclusters.config.tenants import Tenant
+from gpuclusters.config.nodes import Layout, Node, Preparation, TablePartition
+from gpuclusters.config.tenants import Storage, Tenant
 from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import LayoutError, table_for
 

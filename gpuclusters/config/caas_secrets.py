@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pulumi
 from pulumi.runtime import config as runtime_config
 
+from gpuclusters.config.api import GivenCertificate
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.errors import ConfigError
-from gpuclusters.config.exposure import GivenCertificate
 from gpuclusters.config.fault import HIDDEN
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import Inventory, resolve_hosts, resolve_servers
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.secrets import (
+    ConfigError,
     HostEndpoint,
     SecretReader,
     endpoint,

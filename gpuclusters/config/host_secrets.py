@@ -8,11 +8,17 @@ from dataclasses import dataclass
 import pulumi
 
 from gpuclusters.config import rke2_cluster, usernetes_plan
-from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.inventory import Inventory, resolve_machines
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.secrets import HostEndpoint, SecretReader, endpoint, plain_secrets, unused
+from gpuclusters.config.secrets import (
+    ConfigError,
+    HostEndpoint,
+    SecretReader,
+    endpoint,
+    plain_secrets,
+    unused,
+)
 from gpuclusters.config.stack import SECRET_KEYS
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.finding import Finding

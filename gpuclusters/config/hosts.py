@@ -1,4 +1,4 @@
-"""`hosts`: the machines and how they are reached. They exist; this program does not install them."""
+"""`hosts`, `adopt`: the machines, how they are reached, and what of them is taken over."""
 
 from __future__ import annotations
 
@@ -79,3 +79,23 @@ class LabHosts(Section):
 
 
 Hosts = Annotated[ExistingHosts | LabHosts, Field(discriminator="source")]
+
+
+class AdoptedMachines(Section):
+    """What is taken over when it is not in the state yet, if it is as declared: every difference is refused.
+
+    Once it is in the state this key changes nothing and may go.
+    """
+
+    machines: tuple[DnsLabel, ...] = ()
+    """Machines on which drivers, RKE2, partitions, the service VM, CDI files and settings may be there."""
+
+
+class Adopted(AdoptedMachines):
+    """What is taken over when it is not in the state yet, if it is as declared: every difference is refused.
+
+    Once it is in the state this key changes nothing and may go.
+    """
+
+    tenants: tuple[DnsLabel, ...] = ()
+    """Tenants whose Tenancy may be there."""

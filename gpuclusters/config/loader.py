@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,15 +14,15 @@ from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config import caas_secrets, host_secrets
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.chart_files import chart_faults
-from gpuclusters.config.cluster import ClusterConfig
-from gpuclusters.config.errors import ConfigError
-from gpuclusters.config.fault import finding, told
+from gpuclusters.config.charts import Chart, FileChart
+from gpuclusters.config.cluster import ClusterConfig, uses_lab
+from gpuclusters.config.fault import finding, show, told
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
-from gpuclusters.config.lab import uses_lab
-from gpuclusters.config.secrets import lab_fault, plain_secrets
+from gpuclusters.config.rke2_cluster import NoMetrics, Rke2Config
+from gpuclusters.config.secrets import ConfigError, lab_fault, plain_secrets
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
 from gpuclusters.core.finding import Finding
+from gpuclusters.core.finding import Path as Key
 
 Secrets = caas_secrets.Secrets | host_secrets.Secrets
 
@@ -127,3 +128,61 @@ def _lab(file: str, kind: str, project: Path) -> Inventory | None:
             ],
         )
     return inventory
+
+
+def chart_faults(config: ClusterConfig, project: Path) -> list[Finding]:
+    """What is wrong with the archives that the configuration names.
+
+    Args:
+        config: the cluster's configuration.
+        project: the folder that paths begin at.
+    """
+    return [
+        fault
+        for path, chart in _named(config)
+        if isinstance(chart, FileChart)
+        for fault in _faults(path, chart, project)
+    ]
+
+
+def _named(config: ClusterConfig) -> tuple[tuple[Key, Chart | None], ...]:
+    if isinstance(config, Rke2Config):
+        monitoring = None if isinstance(config.metrics, NoMetrics) else config.metrics.chart
+        return (
+            (("rke2", "operator", "chart"), config.operator.chart),
+            (("rke2", "metrics", "chart"), monitoring),
+        )
+    if isinstance(config, CaasConfig):
+        return (
+            (("caas", "kata", "chart"), config.kata.chart),
+            (("caas", "storage", "csi-driver-chart"), config.storage.csi_driver_chart),
+        )
+    return ()
+
+
+def _faults(path: Key, chart: FileChart, project: Path) -> list[Finding]:
+    try:
+        with (project / chart.path).open("rb") as archive:
+            found = hashlib.file_digest(archive, "sha256").hexdigest()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        return [
+            finding(
+                (*path, "path"),
+                f"cannot be read: {reason}",
+                show(chart.path),
+                "put the archive there with `helm pull`",
+                "config.chart-file",
+            )
+        ]
+    if found == chart.sha256:
+        return []
+    return [
+        finding(
+            (*path, "sha256"),
+            f"is not the checksum of {chart.path}, which is {found}",
+            show(chart.sha256),
+            "put back the right archive, or write this checksum if you trust it",
+            "config.chart-file",
+        )
+    ]

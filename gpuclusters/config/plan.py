@@ -17,8 +17,7 @@ from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
-from gpuclusters.config.nodes import BY_LEASE, Node
-from gpuclusters.config.preparation import PACKAGES
+from gpuclusters.config.nodes import BY_LEASE, PACKAGES, Node
 from gpuclusters.config.tenants import ContainerSize, NfsMount, Tenant
 from gpuclusters.core import naming
 from gpuclusters.core.finding import Path

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from caas import settings
+from gpuclusters.config.api import GatewayExposure, IngressExposure
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.exposure import GatewayExposure, IngressExposure
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.lease.state import Limits
 

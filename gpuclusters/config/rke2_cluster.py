@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
 from gpuclusters.boot.model import RebootPolicy
-from gpuclusters.config.adopted import AdoptedMachines
 from gpuclusters.config.base import (
     Count,
     DnsLabel,
@@ -28,7 +27,7 @@ from gpuclusters.config.base import (
 )
 from gpuclusters.config.charts import FileChart, LabChart, RegistryChart
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.hosts import ExistingHosts, LabHosts
+from gpuclusters.config.hosts import AdoptedMachines, ExistingHosts, LabHosts
 from gpuclusters.config.rke2 import CiliumSettings, Rke2Common, Rke2Version
 from gpuclusters.domain import gpu_products, rke2_config
 from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from gpuclusters.config import reference
 from gpuclusters.config.base import Checked
-from gpuclusters.config.lab import KEY as LAB
-from gpuclusters.config.lab import LabConfig
+from gpuclusters.config.cluster import KEY as LAB
+from gpuclusters.config.cluster import LabConfig
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, SECTIONS
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")

@@ -6,17 +6,29 @@ What never enters the models. Everything that only a running lab knows is unknow
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 from pulumi.runtime import config as runtime_config
 
-from gpuclusters.config.fault import HIDDEN, NOTHING, finding
+from gpuclusters.config.fault import HIDDEN, NOTHING, finding, told
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, plain_secret
 from gpuclusters.core.finding import Finding
+
+
+class ConfigError(pulumi.RunError):
+    """Everything that is wrong with the configuration, one line each.
+
+    Pulumi prints a `RunError` as it is, without a traceback, and exits with a code other than 0.
+    """
+
+    def __init__(self, file: str, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(told(file, found) for found in self.findings))
+
 
 _KEY = ("a private key in PEM", ("-----BEGIN ", "PRIVATE KEY-----"))
 _TOKEN = ("a token", ())

@@ -12,10 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.cluster import ClusterConfig
+from gpuclusters.config.cluster import KEY as LAB
+from gpuclusters.config.cluster import ClusterConfig, LabConfig
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, show
-from gpuclusters.config.lab import KEY as LAB
-from gpuclusters.config.lab import LabConfig
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_rules import RKE2_RULES
 from gpuclusters.config.rules import CAAS_RULES, Rule

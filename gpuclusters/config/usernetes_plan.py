@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Literal
 
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.usernetes import (
     TUNNEL_PORT,
     AddressApi,

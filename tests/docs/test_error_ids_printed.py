@@ -16,7 +16,7 @@ from engine.usererror import UserError
 from gpuclusters.cli import diagnosis
 from gpuclusters.cli.errors import NoStackError, RunError, UsageError
 from gpuclusters.cli.main import main
-from gpuclusters.config.errors import ConfigError
+from gpuclusters.config.secrets import ConfigError
 from gpuclusters.config.stack import parse
 from gpuclusters.core.errors import HostKeyMismatchError
 from gpuclusters.core.finding import refused

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuclusters.config.adopted import strangers
 from gpuclusters.config.fault import NOTHING, finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_machines import gpu_pools, pool_of
-from gpuclusters.config.rules.rule import listed_twice, rule
+from gpuclusters.config.rules.rule import listed_twice, rule, unexpected_names
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import gpu_products
 
@@ -27,7 +26,7 @@ def known_machines(config: Rke2Config) -> tuple[str, ...] | None:
 
 @rule(30, "rke2.adopted-unknown")
 def adopted_machines_are_in_the_cluster(config: Rke2Config) -> Iterable[Finding]:
-    yield from strangers(("adopt", "machines"), config.adopt.machines, machine_names(config))
+    yield from unexpected_names(("adopt", "machines"), config.adopt.machines, machine_names(config))
 
 
 @rule(30, "rke2.machine-in-two-places", each=["pools"])

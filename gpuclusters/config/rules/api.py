@@ -5,21 +5,21 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 
-from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.exposure import (
+from gpuclusters.config.api import (
+    Api,
     ExternalExposure,
     GatewayExposure,
     GivenCertificate,
     IngressExposure,
 )
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.fault import HIDDEN, show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
-from gpuclusters.config.lab import uses_lab
 from gpuclusters.config.leases import Leases
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.rules.rule import Wrong, rule
-from gpuclusters.config.runtime import Api
 from gpuclusters.domain import certificate
 from gpuclusters.lease.model import RecyclePolicy
 

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from functools import partial
 
 from gpuclusters.config import rke2_checks
-from gpuclusters.config.adopted import strangers
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import show_values
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import Distribution, LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import machine_addresses
-from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule
+from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule, unexpected_names
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.domain import rke2, rke2_matrix
 from gpuclusters.domain.rke2_cilium import PolicyEnforcement
@@ -26,9 +25,9 @@ _rke2 = partial(rule, 24, of="kubernetes", kind=Rke2Kubernetes)
 
 @rule(0, "caas.adopted-unknown", each=["nodes", "tenants"])
 def adopted_things_are_in_the_cluster(config: CaasConfig) -> Iterable[Finding]:
-    yield from strangers(("adopt", "machines"), config.adopt.machines, _machines(config))
+    yield from unexpected_names(("adopt", "machines"), config.adopt.machines, _machines(config))
     tenants = {tenant.name for tenant in config.tenants}
-    yield from strangers(("adopt", "tenants"), config.adopt.tenants, tenants)
+    yield from unexpected_names(("adopt", "tenants"), config.adopt.tenants, tenants)
 
 
 def _machines(config: CaasConfig) -> set[str]:

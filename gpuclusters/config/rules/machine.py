@@ -14,7 +14,7 @@ from gpuclusters.config.charts import LabChart
 from gpuclusters.config.fault import show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kata import DeviceAccess, Kata, Snapshotter
-from gpuclusters.config.nodes import Node
+from gpuclusters.config.nodes import Node, Preparation
 from gpuclusters.config.plan import (
     boot_profile,
     memory_gib,
@@ -25,7 +25,6 @@ from gpuclusters.config.plan import (
     service_vm_gib,
     share,
 )
-from gpuclusters.config.preparation import Preparation
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Level

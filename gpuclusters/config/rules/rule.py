@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from gpuclusters.config.base import Section
-from gpuclusters.config.fault import finding, show
+from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.core.codes import listed
 from gpuclusters.core.finding import Finding, Level, Path
@@ -142,3 +142,13 @@ def listed_twice(hosts: object) -> Iterator[Finding]:
                 show(values[position]),
                 "write the one of this machine",
             )
+
+
+def unexpected_names(
+    path: Path, stated: Sequence[str], known: Collection[str]
+) -> Iterable[Finding]:
+    """Names that are none of the cluster's."""
+    for position, name in enumerate(stated):
+        if name not in known:
+            instead = f"write one of {show_values(sorted(known))}" if known else "leave it out"
+            yield finding((*path, position), "is not in the cluster", show(name), instead)

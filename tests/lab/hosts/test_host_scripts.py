@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from gpuclusters.config.preparation import PACKAGES
+from gpuclusters.config.nodes import PACKAGES
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 

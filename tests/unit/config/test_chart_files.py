@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.config.chart_files import chart_faults
+from gpuclusters.config.loader import chart_faults
 from tests.unit.config.documents import accepted, caas, lines
 
 CONTENT = b"a chart"

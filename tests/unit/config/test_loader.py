@@ -13,8 +13,8 @@ import pytest
 from pulumi.runtime import config as runtime_config
 from pulumi.runtime import mocks
 
-from gpuclusters.config.errors import ConfigError
 from gpuclusters.config.loader import Loaded, load
+from gpuclusters.config.secrets import ConfigError
 from tests.fixtures.authority import Authority
 from tests.unit.config.documents import base, caas, patched
 
