@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import Field, IPvAnyNetwork, ValidationError
 
 from caas import logs
+from gpuclusters.domain.custom_resource import Part
 from gpuclusters.fabric.table import Baseboard, Partition, PartitionTable, table_for
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.lease.state import Limits
 from gpuclusters.tenancy import programs
+from gpuclusters.tenancy.isolation import Network
 
 SETTINGS_VARIABLE = "GPU_CLUSTERS_SETTINGS"
 SECRETS_VARIABLE = "GPU_CLUSTERS_SECRETS"
@@ -29,13 +30,7 @@ class SettingsError(ValueError):
     """The settings cannot be used; the message names the file and every fault."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
-    )
-
-
-class Gpu(_Part):
+class Gpu(Part):
     """One GPU of a host."""
 
     module: Annotated[int, Field(ge=1, le=64)]
@@ -45,7 +40,7 @@ class Gpu(_Part):
     """Name of its CDI device, which is also the kubelet's id of it."""
 
 
-class Bmc(_Part):
+class Bmc(Part):
     """Where a host's management controller answers Redfish."""
 
     url: str
@@ -54,7 +49,7 @@ class Bmc(_Part):
     """PEM of the certificate that it must show; None trusts the system's authorities."""
 
 
-class Host(_Part):
+class Host(Part):
     """One machine with GPUs, reached over SSH with a pinned key."""
 
     name: str
@@ -85,7 +80,7 @@ class Host(_Part):
         return table_for(self.baseboard, self.table)
 
 
-class GoldenFirmware(_Part):
+class GoldenFirmware(Part):
     """What firmware and knobs a GPU must have before the next tenant gets it."""
 
     versions: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -95,16 +90,7 @@ class GoldenFirmware(_Part):
     `on` or `off`."""
 
 
-class Network(_Part):
-    """Ranges of the cluster's own machines, closed to tenants."""
-
-    infrastructure_cidrs: tuple[str, ...] = ()
-    storage_cidrs: tuple[str, ...] = ()
-    cluster_domain: str = "cluster.local"
-    """DNS domain of services."""
-
-
-class Api(_Part):
+class Api(Part):
     """The public API."""
 
     issuer: str
@@ -127,7 +113,7 @@ class Api(_Part):
     """Networks of the proxies before the API, whose X-Forwarded-For is believed."""
 
 
-class Settings(_Part):
+class Settings(Part):
     """All of it."""
 
     cluster: str

@@ -66,7 +66,9 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         opts=in_cluster,
     )
     network = isolation.Network(
-        cluster.infrastructure_cidrs, cluster.storage_cidrs, config.kubernetes.cluster_domain
+        infrastructure_cidrs=cluster.infrastructure_cidrs,
+        storage_cidrs=cluster.storage_cidrs,
+        cluster_domain=config.kubernetes.cluster_domain,
     )
     api = TenancyApi(
         "tenancy",

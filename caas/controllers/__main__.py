@@ -22,7 +22,6 @@ from caas.health import Health
 from caas.leader import Leader
 from caas.settings import Settings, SettingsError, load, secret
 from gpuclusters.lease.model import GPU_LEASE
-from gpuclusters.tenancy.isolation import Network
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.programs import Program
 
@@ -79,12 +78,7 @@ async def _lead(
     leader: Leader,
     stopping: asyncio.Task[bool],
 ) -> int:
-    network = Network(
-        infrastructure_cidrs=settings.network.infrastructure_cidrs,
-        storage_cidrs=settings.network.storage_cidrs,
-        cluster_domain=settings.network.cluster_domain,
-    )
-    of_tenancies = TenancyController(cluster, network, settings.accounts, leader.identity)
+    of_tenancies = TenancyController(cluster, settings.network, settings.accounts, leader.identity)
     effects = leases.effects_over_ssh(private_key, lambda: secret("bmc-password"))
     of_leases = leases.LeaseController(
         cluster, settings, effects, identity=leader.identity, fence=leader.check

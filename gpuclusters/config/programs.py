@@ -13,6 +13,7 @@ from gpuclusters.config.api import GatewayExposure, IngressExposure
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.lease.state import Limits
+from gpuclusters.tenancy.isolation import Network
 
 _KNOB_WORDS = {
     "ecc": ("disabled", "enabled"),
@@ -77,7 +78,7 @@ def settings_file(
             versions={item: tuple(versions) for item, versions in golden_firmware.items()},
             knobs={name: _KNOB_WORDS[name][wanted] for name, wanted in knobs.items()},
         ),
-        network=settings.Network(
+        network=Network(
             infrastructure_cidrs=plan.infrastructure_cidrs,
             storage_cidrs=plan.storage_cidrs,
             cluster_domain=config.kubernetes.cluster_domain,
@@ -96,8 +97,7 @@ def settings_file(
             max_body_bytes=api.max_body_kib * 1024,
         ),
     )
-    document = made.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return yaml.safe_dump(document, sort_keys=False, width=110)
+    return yaml.safe_dump(made.document(), sort_keys=False, width=110)
 
 
 def _proxies(config: CaasConfig) -> tuple[IPv4Network | IPv6Network, ...]:

@@ -8,9 +8,9 @@ one rule selects it); Kubernetes' documentation of quotas, which count extended 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gpuclusters.domain.custom_resource import Part
 from gpuclusters.tenancy.model import Egress
 from gpuclusters.tenancy.ranges import NEVER_FOR_TENANTS
 
@@ -47,9 +47,8 @@ POLICY = "isolate"
 """Name of the network policy of one tenant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """The ranges of a cluster's own machines."""
+class Network(Part):
+    """Ranges of the cluster's own machines, closed to tenants."""
 
     infrastructure_cidrs: tuple[str, ...] = ()
     """Machines, management controllers, service VMs, pods and services: denied to every tenant. What Cilium

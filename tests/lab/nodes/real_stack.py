@@ -250,7 +250,7 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
                 runtime_selector=sorted(_CONFIG.kata.node_selector),
                 gpu_resource=RESOURCE,
                 huge_pages=_CONFIG.kata.huge_pages,
-                network=isolation.Network((), ()),
+                network=isolation.Network(),
                 controllers=_CONFIG.programs.accounts.user(Program.CONTROLLERS),
             ),
         )
