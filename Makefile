@@ -55,7 +55,6 @@ bench: $(READY)  ## Timings, as ratios within one run
 
 schema: $(READY)  ## What is made from the code: JSON Schema, key tables, docs/errors.md, docs/cli.md, attacks
 	@$(BIN)/python -m gpuclusters.config.schema
-	@$(BIN)/python -m gpuclusters.errors
 	@$(BIN)/python -m gpuclusters.cli.reference
 	@$(BIN)/python -m tests.docs.attacks
 

@@ -51,6 +51,8 @@ MARK = "lab.json"
 class LabError(RuntimeError):
     """The lab cannot be started, stopped or read; the message is one sentence for a person."""
 
+    error_id = "lab.failed"
+
 
 def start(folder: Path, spec: LabSpec, report: Report) -> None:
     """Start what does not run; a lab that runs as asked is left alone.

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(
             f"error: internal fault of the embedded engine: {type(error).__name__}: {error};"
-            f" set {DEBUG_VARIABLE}=1 for the details and please report them [defect]",
+            f" set {DEBUG_VARIABLE}=1 for the details and please report them",
             file=sys.stderr,
         )
         return ExitCode.INTERNAL

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpuclusters.core import finding
+from gpuclusters.core.errors import AdapterError, with_code
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain import error_id
 
 
 class Level(StrEnum):
@@ -43,7 +43,7 @@ class Diagnosis:
     text: str
     fix: str = ""
     id: str = ""
-    """Name of the finding, `preflight.iommu-off`; empty where all is well."""
+    """Its code, `preflight.iommu-off`; empty where all is well."""
 
 
 def well(area: str, text: str) -> Diagnosis:
@@ -51,14 +51,19 @@ def well(area: str, text: str) -> Diagnosis:
     return Diagnosis(area, Level.OK, text)
 
 
-def warning(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
+def warning(area: str, text: str, fix: str, code: str) -> Diagnosis:
     """Works, but will hurt."""
-    return Diagnosis(area, Level.WARNING, text, fix, name or error_id.of_caller("warning"))
+    return Diagnosis(area, Level.WARNING, text, fix, code)
 
 
-def failure(area: str, text: str, fix: str, name: str = "") -> Diagnosis:
+def failure(area: str, text: str, fix: str, code: str) -> Diagnosis:
     """`up` would stop here."""
-    return Diagnosis(area, Level.FAILURE, text, fix, name or error_id.of_caller("failure"))
+    return Diagnosis(area, Level.FAILURE, text, fix, code)
+
+
+def unreachable(area: str, error: AdapterError) -> Diagnosis:
+    """What could not be asked."""
+    return failure(area, f"{error.where}: {error.problem}", error.remedy, error.error_id)
 
 
 def of_findings(area: str, found: Iterable[Finding]) -> Iterator[Diagnosis]:
@@ -94,7 +99,7 @@ def show(console: Console, found: Sequence[Diagnosis], seconds: float) -> None:
             _line(console, Level.OK, area, width, fine)
         for diagnosis in mine:
             if diagnosis.level is not Level.OK:
-                text = error_id.with_id(diagnosis.text, diagnosis.id or None)
+                text = with_code(diagnosis.text, diagnosis.id)
                 _line(console, diagnosis.level, area, width, text)
                 console.print(
                     f"{'':{width + 6}}[dim]do:[/dim] {escape(diagnosis.fix)}", soft_wrap=True

@@ -92,7 +92,10 @@ def _outside(context: doctor_stack.Stack, config: StackConfig) -> list[Diagnosis
     try:
         inventory = read_inventory(context.project.lab_folder) if uses_lab(config.section) else None
     except InventoryError as error:
-        return [*found, failure(workstation.LAB, str(error), "`gpu-clusters lab start`")]
+        return [
+            *found,
+            failure(workstation.LAB, str(error), "`gpu-clusters lab start`", error.error_id),
+        ]
     section = config.section
     if isinstance(section, Rke2Config):
         return [*found, *doctor_rke2.examine(section, inventory, secrets)]
@@ -117,7 +120,7 @@ def _hosts(
     try:
         resolved = [host for host in resolve_hosts(config, inventory).values() if host is not None]
     except InventoryError as error:
-        yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`")
+        yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`", error.error_id)
         return
     yield from doctor_hosts.examine(doctor_hosts.machines(config, resolved), key, source)
 
@@ -134,6 +137,7 @@ def _cluster(
                 doctor_cluster.AREA,
                 "there is no kubeconfig",
                 "`pulumi config set --secret kubeconfig < admin.kubeconfig`",
+                "doctor.no-kubeconfig",
             )
     if kubeconfig is not None:
         yield from doctor_cluster.cluster(config, kubeconfig)

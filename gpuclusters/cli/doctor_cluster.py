@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, warning, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, unreachable, warning, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import namespace, table
 from gpuclusters.container_api.container import EVENT, POD
@@ -30,7 +30,7 @@ _RIGHTS: tuple[Mapping[str, str], ...] = (
     {"verb": "patch", "group": "", "resource": "nodes"},
 )
 """What the stack does with the cluster."""
-_ABSENT = ("not joined", "`gpu-clusters up` lets it join")
+_ABSENT = ("not joined", "`gpu-clusters up` lets it join", "node.missing")
 
 
 def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
@@ -45,6 +45,7 @@ def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
                 AREA,
                 f"the kubeconfig's account may not {shown}",
                 "take the kubeconfig of an administrator (cluster-admin)",
+                "doctor.kubeconfig-rights",
             )
         else:
             yield well(AREA, "the account may do what `up` does")
@@ -57,7 +58,7 @@ def cluster(config: CaasConfig, kubeconfig: str) -> Iterator[Diagnosis]:
             [one for where in theirs for one in objects.list(kind, where)] for kind in (EVENT, POD)
         )
     except AdapterError as error:
-        yield failure(AREA, f"{error.where}: {error.problem}", error.remedy)
+        yield unreachable(AREA, error)
         return
     yield from _nodes(config, nodes)
     yield from _containers(events, pods)
@@ -95,24 +96,24 @@ def _note(
 
 def _nodes(config: CaasConfig, nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnosis]:
     """Row 19 of the known failures: readiness, labels, and as many GPUs as the board has."""
-    fine, wrong = 0, dict[tuple[str, str], list[str]]()
+    fine, wrong = 0, dict[tuple[str, str, str], list[str]]()
     for wanted in config.nodes:
         node = nodes.get(wanted.name)
         problems = list(_problems(config, node)) if node is not None else [_ABSENT]
         for problem in problems:
             wrong.setdefault(problem, []).append(wanted.name)
         fine += not problems
-    for (text, fix), names in wrong.items():
-        yield warning(AREA, f"{shortened(names)}: {text}", fix)
+    for (text, fix, code), names in wrong.items():
+        yield warning(AREA, f"{shortened(names)}: {text}", fix, code)
     if fine:
         yield well(AREA, f"{fine} of {len(config.nodes)} nodes ready with all GPUs")
 
 
-def _problems(config: CaasConfig, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _problems(config: CaasConfig, node: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     status = node.get("status") or {}
     conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
     if conditions.get("Ready") != "True":
-        yield "not Ready", "`kubectl describe node NODE`"
+        yield "not Ready", "`kubectl describe node NODE`", "node.not-ready"
     resource = config.device_access.resource_name
     count = int((status.get("allocatable") or {}).get(resource, 0))
     modules = max(table(config).sizes)
@@ -121,6 +122,7 @@ def _problems(config: CaasConfig, node: Mapping[str, Any]) -> Iterator[tuple[str
             f"offers {count} {resource} instead of {modules}",
             "`gpu-clusters up` brings the device plugin; GPUs that are leased or under quarantine are "
             "not offered (`kubectl get gpuleases`)",
+            "node.allocatable-higher" if count > modules else "node.allocatable-lower",
         )
     labels = node["metadata"].get("labels") or {}
     for key, value in config.kata.node_selector.items():
@@ -128,4 +130,5 @@ def _problems(config: CaasConfig, node: Mapping[str, Any]) -> Iterator[tuple[str
             yield (
                 f"lacks the label {key}={value}",
                 "`gpu-clusters up`; without it no VM is scheduled there",
+                "node.label-missing",
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, unreachable, well
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.inventory import ResolvedHost
 from gpuclusters.config.plan import expects
@@ -67,7 +67,7 @@ def examine(
         credentials = find_credentials(private_key)
         credentials.keys()
     except AdapterError as error:
-        yield failure(CREDENTIALS, f"{error.where}: {error.problem}", error.remedy)
+        yield unreachable(CREDENTIALS, error)
         return
     yield well(CREDENTIALS, f"SSH key from {source or credentials.source}")
     with ThreadPoolExecutor(max(1, min(len(found), _AT_ONCE))) as pool:
@@ -96,19 +96,13 @@ def _look(
         wanted = machine.expects.functions
         facts = read_facts(host, wanted, fabric_manager=machine.fabric_manager)
     except AdapterError as error:
-        return None, [failure(machine.name, error.problem, error.remedy, error_name(error))]
+        return None, [failure(machine.name, error.problem, error.remedy, error.error_id)]
     stage = stage_of(facts, machine.expects)
     verdict = judge(facts, machine.expects, stage)
     found = list(of_findings(machine.name, verdict.findings))
     if not verdict.failures:
         found.insert(0, well(machine.name, _summary(facts, machine.expects, stage)))
     return facts, found
-
-
-def error_name(error: AdapterError) -> str:
-    """Id of an error of a connection: `HostKeyMismatchError` is `ssh.host-key-mismatch`."""
-    words = "".join(f"-{c.lower()}" if c.isupper() else c for c in type(error).__name__)
-    return "ssh." + words.strip("-").removesuffix("-error")
 
 
 def _summary(facts: HostFacts, wanted: Expects, stage: Stage) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from gpuclusters.cli import doctor_workstation as workstation
-from gpuclusters.cli.diagnosis import Diagnosis, failure, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, unreachable, well
 from gpuclusters.cli.doctor_hosts import CREDENTIALS
 from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.gcp import GcpHosts
@@ -44,10 +44,10 @@ def examine(
         credentials = find_credentials(key)
         credentials.keys()
     except InventoryError as error:
-        yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`")
+        yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`", error.error_id)
         return
     except AdapterError as error:
-        yield failure(CREDENTIALS, f"{error.where}: {error.problem}", error.remedy)
+        yield unreachable(CREDENTIALS, error)
         return
     yield well(CREDENTIALS, f"SSH key from {source or credentials.source}")
     found = [host for host in resolved.values() if host is not None]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from gpuclusters.cli import doctor_machines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
-from gpuclusters.cli.doctor_hosts import error_name
 from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.rke2_cluster import HostDriver, Rke2Config, machine_names
@@ -74,7 +73,7 @@ def _look(machine: ResolvedHost, wanted: Wanted, credentials: SshCredentials) ->
         rke2 = SshRke2Host(host).inspect([])
         gpus = inspect(host) if wanted.gpus else None
     except AdapterError as error:
-        return [failure(machine.name, error.problem, error.remedy, error_name(error))]
+        return [failure(machine.name, error.problem, error.remedy, error.error_id)]
     problems = [*of_findings(machine.name, of_rke2(rke2, wanted))]
     if gpus is not None:
         problems += of_driver(machine.name, gpus, wanted)

@@ -99,6 +99,7 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
             BACKEND,
             f"the state cannot be had: {said}",
             f"`pulumi login`, or set {state_locks.BACKEND_VARIABLE}",
+            "doctor.state-unreachable",
         )
         return
     if not any(entry["name"].split("/")[-1] == stack.name for entry in known):
@@ -114,6 +115,7 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
             "`gpu-clusters up` lets go of it"
             if dead
             else f"wait for it; if it is dead: `pulumi cancel --stack {stack.name}`",
+            "doctor.state-locked",
         )
     yield from _state(stack)
 
@@ -121,7 +123,12 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
 def _state(stack: Stack) -> Iterator[Diagnosis]:
     state, said = stack.ask("stack", "export", "--stack", stack.name)
     if state is None:
-        yield failure(BACKEND, f"the state cannot be read: {said}", "`pulumi state repair`")
+        yield failure(
+            BACKEND,
+            f"the state cannot be read: {said}",
+            "`pulumi state repair`",
+            "doctor.state-unreadable",
+        )
         return
     deployment = state.get("deployment") or {}
     resources = len(deployment.get("resources") or ())
@@ -135,6 +142,7 @@ def _state(stack: Stack) -> Iterator[Diagnosis]:
             BACKEND,
             f"{len(pending)} operations of an interrupted run are pending ({names})",
             "`gpu-clusters up` finds out what became of them",
+            "doctor.operations-pending",
         )
 
 
@@ -160,7 +168,12 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
             else "log in to the service that holds the key"
         )
         return StackSecrets(readable=False), [
-            failure(SECRETS, f"the stack's secrets cannot be opened: {said}", fix)
+            failure(
+                SECRETS,
+                f"the stack's secrets cannot be opened: {said}",
+                fix,
+                "doctor.secrets-sealed",
+            )
         ]
     names = ", ".join(sorted(sealed)) or "none set"
     return StackSecrets(values), [well(SECRETS, f"the passphrase fits, {names}" if salt else names)]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gpuclusters.cli import doctor_machines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, well
-from gpuclusters.cli.doctor_hosts import error_name
 from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.inventory import Inventory, ResolvedHost
@@ -51,7 +50,7 @@ def _look(
     try:
         live = RootlessCapability(inputs, host, StderrReporter()).observe()
     except AdapterError as error:
-        return [failure(machine.name, error.problem, error.remedy, error_name(error))]
+        return [failure(machine.name, error.problem, error.remedy, error.error_id)]
     installs = usernetes_plan.driver(config) is not None
     return list(of_host(inputs, live, installs_driver=installs))
 

@@ -17,6 +17,7 @@ from gpuclusters.cli.lab_request import described
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.stack import StackConfig
+from gpuclusters.core.errors import code_of
 
 AREA, LAB = "workstation", "lab"
 GIB = 2**30
@@ -34,12 +35,17 @@ def workstation(
     """Python, project, engine, Helm. `in_lab`: None if the configuration does not say."""
     python = sys.version.split()[0]
     if sys.version_info < _OLDEST_PYTHON:
-        yield failure(AREA, f"Python {python}", "install Python 3.11 or newer; `make clean up`")
+        yield failure(
+            AREA,
+            f"Python {python}",
+            "install Python 3.11 or newer; `make clean up`",
+            "doctor.python-old",
+        )
     else:
         yield well(AREA, f"Python {python}")
     yield from _packages()
     if isinstance(engine, UsageError):
-        yield failure(AREA, "there is no engine", str(engine))
+        yield failure(AREA, "there is no engine", str(engine), engine.error_id)
     elif engine.kind is engines.Kind.PULUMI:
         yield from _pulumi(engine)
     else:
@@ -49,6 +55,7 @@ def workstation(
                 AREA,
                 f"machines that matter, and no Pulumi ({engine.reason})",
                 "install Pulumi: https://www.pulumi.com/docs/install",
+                "doctor.no-pulumi",
             )
         yield from _helm()
     yield well(AREA, f"project {project.folder}")
@@ -64,13 +71,23 @@ def _packages() -> Iterator[Diagnosis]:
     if found:
         yield well(AREA, ", ".join(found))
     if missing:
-        yield failure(AREA, f"not installed: {', '.join(missing)}", "run `make clean up`")
+        yield failure(
+            AREA,
+            f"not installed: {', '.join(missing)}",
+            "run `make clean up`",
+            "doctor.packages-missing",
+        )
 
 
 def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
     said, problem = _run(engine, "version")
     if problem:
-        yield failure(AREA, f"`{engine.command[0]} version`: {problem}", "install Pulumi again")
+        yield failure(
+            AREA,
+            f"`{engine.command[0]} version`: {problem}",
+            "install Pulumi again",
+            "doctor.pulumi-broken",
+        )
         return
     yield well(AREA, f"Pulumi {said.strip()} ({engine.reason})")
     said, problem = _run(engine, "plugin", "ls", "--json")
@@ -79,7 +96,12 @@ def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
     except (ValueError, KeyError, TypeError):
         problem, plugins = "its answer is no list of plugins", {}
     if problem:
-        yield warning(AREA, f"`pulumi plugin ls`: {problem}", "`pulumi plugin install` by hand")
+        yield warning(
+            AREA,
+            f"`pulumi plugin ls`: {problem}",
+            "`pulumi plugin install` by hand",
+            "doctor.plugins-unknown",
+        )
         return
     missing = [name for name in _PLUGINS if name not in plugins]
     if missing:
@@ -93,6 +115,7 @@ def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
                 AREA,
                 f"plugin {name} {plugins[name]}, and the program is written for {wanted}",
                 f"`pulumi plugin install resource {name} v{wanted}`",
+                "doctor.plugin-version",
             )
 
 
@@ -117,7 +140,12 @@ def _helm() -> Iterator[Diagnosis]:
     if shutil.which("helm") or entry_points(group="gpu_clusters_engine.programs"):
         yield well(AREA, "helm")
     else:
-        yield warning(AREA, "no helm, which the embedded engine calls for charts", "install Helm 3")
+        yield warning(
+            AREA,
+            "no helm, which the embedded engine calls for charts",
+            "install Helm 3",
+            "doctor.no-helm",
+        )
 
 
 def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterator[Diagnosis]:
@@ -126,7 +154,10 @@ def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterat
     free = shutil.disk_usage(folder if folder.exists() else project.folder).free
     if free < NEEDED_BYTES:
         yield failure(
-            LAB, f"{free // GIB} GiB free in {folder}", f"make room: {NEEDED_BYTES // GIB} GiB"
+            LAB,
+            f"{free // GIB} GiB free in {folder}",
+            f"make room: {NEEDED_BYTES // GIB} GiB",
+            "doctor.disk-space",
         )
     the_lab = lab_of(project)
     missing = the_lab.missing_tools(env.get("PATH"))
@@ -135,6 +166,7 @@ def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterat
             LAB,
             f"not there yet: {', '.join(missing)}",
             "`gpu-clusters lab start` fetches or builds them, which takes minutes once",
+            "doctor.lab-tools",
         )
     else:
         yield well(LAB, "all tools are there")
@@ -142,14 +174,19 @@ def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterat
     try:
         found = the_lab.status()
     except the_lab.error as error:
-        yield failure(LAB, str(error), "`make down`, then `make up`")
+        yield failure(LAB, str(error), "`make down`, then `make up`", code_of(error))
         return
     if not found:
-        yield warning(LAB, "it was not made yet", "run `make up`")
+        yield warning(LAB, "it was not made yet", "run `make up`", "doctor.lab-not-made")
         return
     down = [part["name"] for part in found if not part["running"]]
     if down:
-        yield failure(LAB, f"does not run: {', '.join(down)}", "run `gpu-clusters lab start`")
+        yield failure(
+            LAB,
+            f"does not run: {', '.join(down)}",
+            "run `gpu-clusters lab start`",
+            "doctor.lab-down",
+        )
     else:
         yield well(LAB, f"{len(found)} parts run in {folder}, {free // GIB} GiB free")
 
@@ -158,7 +195,7 @@ def _nodes(the_lab: Lab, config: StackConfig) -> Iterator[Diagnosis]:
     choice = the_lab.choice(config.lab.nodes.value)
     if choice.refused:
         text = f"nodes are to be {config.lab.nodes.value}, and {choice.why}"
-        yield failure(LAB, text, "what it says, or write `nodes: auto`")
+        yield failure(LAB, text, "what it says, or write `nodes: auto`", "lab.nodes")
         return
     # Why it is so is history once the lab is there.
     there = the_lab.kind() is not None

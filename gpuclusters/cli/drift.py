@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from gpuclusters.cli.forge import Forge, ForgeError, Issues, Target, issue_targe
 from gpuclusters.cli.project import Project
 from gpuclusters.drift import terminal
 from gpuclusters.drift.document import DocumentError, document, report_of
-from gpuclusters.drift.kinds import KINDS
+from gpuclusters.drift.finding import CODES
 from gpuclusters.drift.markdown import markdown, marker
 from gpuclusters.drift.report import Report
 from gpuclusters.review import limits
@@ -36,7 +37,7 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="ID[@WHERE[/WHAT]]",
-            help="Leave findings out: unit-failed, node-cordoned@hgx-07, 'helm-object-*@kata-system/*'.",
+            help="Leave findings out: host.unit-failed, node.cordoned@hgx-07, 'helm.object-*@kata-system/*'.",
         ),
     ] = None,
     kubeconfig: Annotated[
@@ -127,10 +128,10 @@ def _read(path: Path, ignore: list[str]) -> Report:
 def _patterns(stated: list[str]) -> list[str]:
     for pattern in stated:
         id_ = pattern.partition("@")[0]
-        if "*" not in id_ and id_ not in KINDS:
-            raise UsageError(
-                f"--ignore: there is no kind {id_!r}; known: {', '.join(sorted(KINDS))}"
-            )
+        if "*" not in id_ and id_ not in CODES:
+            near = difflib.get_close_matches(id_, CODES, n=1)
+            instead = f"did you mean {near[0]}?" if near else "docs/drift.md lists all"
+            raise UsageError(f"--ignore: no drift has the code {id_!r}; {instead}")
     return stated
 
 

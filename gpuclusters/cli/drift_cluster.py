@@ -134,7 +134,7 @@ def _operator(cluster: ClusterLook, _view: View, _expected: Expected) -> Found:
     policies = cluster.list(CLUSTER_POLICY)
     findings = [
         Finding(
-            "gpu-operator-not-ready",
+            "gpu-operator.not-ready",
             "cluster",
             f"ClusterPolicy {p['metadata']['name']}",
             "ready",
@@ -164,7 +164,7 @@ def _releases(cluster: ClusterLook, view: View) -> Found:
             release = cluster.release(name, namespace)
             if release is None:
                 missing = Finding(
-                    "helm-release-missing", namespace, name, "deployed", "no release",
+                    "helm.release-missing", namespace, name, "deployed", "no release",
                     up=view.mended(urn), urn=urn,
                 )  # fmt: skip
                 found = found.joined(Found((missing,)))

@@ -46,7 +46,7 @@ def _one(name: str, connection: HostConnection, credentials: SshCredentials) -> 
     try:
         seen = host_look.look(SshHost(connection, credentials, connect_attempts=1))
     except (UnreachableError, HostKeyMismatchError, DeniedError) as error:
-        finding = hosts.unreached(name, type(error).__name__, error.problem, error.remedy)
+        finding = hosts.unreached(name, error.error_id, error.problem, error.remedy)
         return Found((finding,), (_unseen(name, error),))
     except AdapterError as error:
         return Found(unseen=(_unseen(name, error),))
@@ -78,7 +78,7 @@ def without_repeats(found: Found) -> Found:
     return Found(found.findings, (*kept, *told), found.looked)
 
 
-_UNREACHED = {"host-unreachable", "host-key-changed", "host-refuses"}
+_UNREACHED = {"host.unreachable", "host.key-changed", "host.refuses"}
 
 
 def firmware(

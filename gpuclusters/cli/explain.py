@@ -1,10 +1,14 @@
-"""`gpu-clusters explain`: what an error means and what to do, by the id that it was printed with."""
+"""`gpu-clusters explain`: what a code means and what to do; docs/errors.md is made of the same."""
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,75 +16,172 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.errors.catalogue import catalogue, nearest
-from gpuclusters.errors.entry import Category, Entry
+from gpuclusters.config.stack import SECTIONS
+from gpuclusters.core import codes
+from gpuclusters.core.codes import Code
+from gpuclusters.core.finding import Level
+from gpuclusters.fabric.answers import CODES, id_of
+from gpuclusters.policy.rules import RULES
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
+POLICY = "policy"
+"""The chapter of rules of `review`, whose names have no area."""
+_INTRODUCTION = """---
+tocdepth: 2
+---
+
+# Errors
+
+Every error and warning of this program carries its code at the end of its first line: `… [command.no-stack]`.
+`gpu-clusters explain CODE` prints what stands here. Search for codes and alert on them: messages get better,
+codes stay. The page is made from the code by `make schema`; `…` stands for names and values. Errors of
+Pulumi's own engine, of the embedded one, of Helm and of Kubernetes are passed on and have no code.
+
+<!-- run -->
+```console
+$ gpu-clusters explain remote.disk-full
+remote.disk-full
+  means:  No space, or no inode, left on the host.
+  do:     Make room on the machine; the old file is untouched.
+…
+```
+"""
 
 app = typer.Typer(add_completion=False)
 
 
-class UnknownIdError(UsageError):
-    """No error of this version has that id.
+class UnknownCodeError(UsageError):
+    """No error of this version has that code."""
 
-    Do: copy it from the message, without the brackets; `gpu-clusters explain` lists all.
-    """
+    code = "command.unknown-code"
+
+
+@cache
+def catalogue() -> Mapping[str, Code]:
+    """Every code by area and name: those of `core/codes`, of the fabric manager and of the policy."""
+    answers = {
+        id_of(number): Code(
+            means=f"The fabric manager answered {number}: {answer.meaning}.",
+            do=f"{answer.remedy[:1].upper()}{answer.remedy[1:]}.",
+            source="NVIDIA, nv_fm_types.h: fmReturn",
+        )
+        for number, answer in CODES.items()
+    }
+    answers[id_of(-1000)] = Code(
+        means="The fabric manager answered with a number that its documentation does not have.",
+        do="Read the fabric manager's log in the service VM.",
+    )
+    rules = {
+        rule.id: Code(
+            means=f"{rule.title[:1].upper()}{rule.title[1:]}.",
+            do=f"docs/policy/{rule.id}.md says why, and what to do.",
+        )
+        for rule in RULES
+    }
+    found = {**codes.listed(), **answers, **rules}
+    return {code: found[code] for code in sorted(found, key=lambda code: (_area(code), code))}
+
+
+@cache
+def _where() -> Mapping[str, str]:
+    """The row of a rule of the configuration, by code."""
+    return {
+        rule.code: f"{kind.value}, row {rule.row}" + (" (a warning)" * (rule.level is Level.WARN))
+        for kind, section in SECTIONS.items()
+        for rule in section.rules
+    }
+
+
+def _area(code: str) -> str:
+    area, dot, _ = code.partition(".")
+    return area if dot else POLICY
+
+
+def _told(code: str) -> Mapping[str, str]:
+    """All that is known of a code, with a gap for each value that a message puts in."""
+    known = catalogue()[code]
+    told = {
+        "means": known.means,
+        "do": re.sub(r"\{\w+\}", "…", known.do),
+        "drift": known.severity or "",
+        "where": _where().get(code, ""),
+        "source": known.source,
+    }
+    return {name: text for name, text in told.items() if text}
 
 
 @app.command("explain")
 def command(
-    id_: Annotated[
+    code: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="As printed in brackets. Without one, all are listed."),
+        typer.Argument(
+            metavar="[CODE]", help="As printed in brackets. Without one, all are listed."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Say what an error means, what to do, and where it is raised.
 
-    Example: `gpu-clusters explain host-key-mismatch`
+    Example: `gpu-clusters explain remote.host-key-mismatch`
     """
-    entries = catalogue()
-    found = list(entries.values()) if id_ is None else [_found(id_)]
+    found = list(catalogue()) if code is None else [_known(code)]
     if as_json:
-        documents = [{**asdict(entry), "raised": entry.raised} for entry in found]
-        shown = documents if id_ is None else documents[0]
+        documents = [{"code": one, **_told(one)} for one in found]
+        shown = documents if code is None else documents[0]
         sys.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
-    elif id_ is None:
-        _list(found)
-    else:
-        _show(found[0])
-
-
-def _found(id_: str) -> Entry:
-    entry = catalogue().get(id_.strip("[] "))
-    if entry is None:
-        near = nearest(id_)
-        instead = f"did you mean {near}?" if near else "`gpu-clusters explain` lists all"
-        raise UnknownIdError(f"no error has the id {id_!r}; {instead}")
-    return entry
-
-
-def _list(entries: list[Entry]) -> None:
+        return
     console = Console(highlight=False)
-    for category in Category:
-        console.print(f"[bold]{escape(category)}[/bold]", soft_wrap=True)
-        for entry in entries:
-            if entry.category is category:
-                line = f"  {entry.id}  [dim]{escape(entry.causes[0])}[/dim]"
-                console.print(line, overflow="ellipsis", no_wrap=True)
+    if code is None:
+        for one in found:
+            line = f"{one}  [dim]{escape(catalogue()[one].means)}[/dim]"
+            console.print(line, overflow="ellipsis", no_wrap=True)
+        return
+    console.print(f"[bold]{escape(found[0])}[/bold]")
+    page = f"docs/errors.md#{found[0].replace('.', '')}"
+    for title, text in {**_told(found[0]), "more": page}.items():
+        console.print(f"  [dim]{title + ':':<8}[/dim]{escape(text)}", soft_wrap=True)
 
 
-def _show(entry: Entry) -> None:
-    console = Console(highlight=False)
-    kind = " (a warning)" if entry.warning else ""
-    console.print(f"[bold]{escape(entry.id)}[/bold]{kind}")
-    for title, texts in (
-        ("means", entry.causes),
-        ("says", entry.messages),
-        ("do", entry.fixes),
-        ("where", tuple(one for one in (entry.raised, entry.place) if one)),
-        ("source", (entry.source,) if entry.source else ()),
-    ):
-        for position, text in enumerate(texts):
-            name = f"{title}:" if position == 0 else ""
-            console.print(f"  [dim]{name:<8}[/dim]{escape(text)}", soft_wrap=True)
-    page = entry.id.replace(".", "")
-    console.print(f"  [dim]{'more:':<8}[/dim]docs/errors.md#{page}", soft_wrap=True)
+def _known(stated: str) -> str:
+    code = stated.strip("[] ")
+    if code not in catalogue():
+        near = difflib.get_close_matches(code.lower(), catalogue(), n=1, cutoff=0.5)
+        instead = f"did you mean {near[0]}?" if near else "`gpu-clusters explain` lists all"
+        raise UnknownCodeError(f"no error has the code {stated!r}; {instead}")
+    return code
+
+
+def render() -> str:
+    """docs/errors.md as it is committed."""
+    lines = [_INTRODUCTION]
+    area = ""
+    for code in catalogue():
+        if _area(code) != area:
+            area = _area(code)
+            lines += [f"## {area}", ""]
+        lines += [*_section(code), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(code: str) -> Iterator[str]:
+    told = _told(code)
+    yield f"### {code}"
+    yield ""
+    yield _escaped(told["means"])
+    yield ""
+    yield f"**Do**: {_escaped(told['do'])}"
+    for title in ("drift", "where", "source"):
+        if title in told:
+            yield ""
+            yield f"{title.capitalize()}: {_escaped(told[title])}"
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it is; what stands between backticks is left alone."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        parts = [text.replace("`", "'")]
+    return "`".join(
+        part if position % 2 else re.sub(r"([\\<*_\[\]|${])", r"\\\1", part)
+        for position, part in enumerate(parts)
+    )

@@ -28,9 +28,13 @@ _PASSING = {429, 500, 502, 503, 504}
 class ForgeError(Exception):
     """The comment could not be made. The message says what was tried and what to do; never the token."""
 
+    error_id = "review.forge"
+
 
 class TooLongError(ForgeError):
     """The forge takes no comment of this length."""
+
+    error_id = "review.too-long"
 
 
 class Forge(StrEnum):

@@ -61,7 +61,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("gpu-clusters training-times evidence/ --svg times.svg", "a table, and a picture of it"),
     ),
     "explain": (
-        ("gpu-clusters explain host-key-mismatch", "the id that a message ended with"),
+        ("gpu-clusters explain remote.host-key-mismatch", "the code that a message ended with"),
         ("gpu-clusters explain", "all of them"),
     ),
     "review": (

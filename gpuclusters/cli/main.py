@@ -26,7 +26,7 @@ from gpuclusters.cli import (
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.help import Commands, epilog
 from gpuclusters.cli.project import Project
-from gpuclusters.domain.error_id import labelled
+from gpuclusters.core.errors import labelled
 
 app = typer.Typer(
     cls=Commands,

@@ -1,4 +1,4 @@
-"""docs/cli.md, made of the command itself: `python -m gpuclusters.cli.reference`."""
+"""docs/cli.md and docs/errors.md, made of the command itself: `python -m gpuclusters.cli.reference`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, get_args
 import typer
 from typer.core import TyperArgument, TyperGroup
 
+from gpuclusters.cli import explain
 from gpuclusters.cli.help import EXAMPLES, MORE, PANELS, PROGRAM
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -138,7 +139,8 @@ def fill(page: str) -> str:
 
 
 def main() -> int:
-    """Write the page."""
+    """Write the pages."""
+    explain.PAGE.write_text(explain.render(), encoding="utf-8")
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 

@@ -24,7 +24,7 @@ from gpuclusters.cli.errors import (
 from gpuclusters.cli.forge import Comments, Forge, ForgeError, Target, TooLongError, target
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.review_policy import PolicyOptions, prices, rules
-from gpuclusters.domain.error_id import of_class, with_id
+from gpuclusters.core.errors import with_code
 from gpuclusters.review import gates, limits
 from gpuclusters.review.document import document
 from gpuclusters.review.html import page
@@ -206,7 +206,7 @@ def run(
 def _code(outcomes: Sequence[Outcome], closing: Sequence[gates.Gate]) -> int:
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     for failure in failures:
-        text = with_id(f"{failure.stack}: {failure.message}", of_class(PlanError))
+        text = with_code(f"{failure.stack}: {failure.message}", PlanError.error_id)
         sys.stderr.write(f"error: {text}\n")
     shut = gates.closed(outcomes, closing)
     for reason in shut:

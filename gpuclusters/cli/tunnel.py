@@ -28,10 +28,9 @@ _BY_SIGNAL = 128
 
 
 class NoTunnelError(UsageError):
-    """The API of this stack is not behind a tunnel: another type, the lab, or an address of its own.
+    """The API of this stack is not behind a tunnel: another type, the lab, or an address of its own."""
 
-    Do: use the kubeconfig of the stack's outputs as it is.
-    """
+    code = "command.no-tunnel"
 
 
 @app.command("tunnel")

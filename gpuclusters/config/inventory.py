@@ -24,6 +24,8 @@ _START = "run `make up` or `gpu-clusters lab start`"
 class InventoryError(Exception):
     """The lab's inventory is there and cannot be used; the message says why and what to do."""
 
+    error_id = "lab.inventory"
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
@@ -64,9 +63,3 @@ def remedy(code: str) -> str:
     """What to do about a code, as the end of a sentence."""
     do = listed()[code].do.removesuffix(".")
     return do[0].lower() + do[1:]
-
-
-def nearest(wrong: str) -> str | None:
-    """The code that was probably meant."""
-    near = difflib.get_close_matches(wrong.strip("[] ").lower(), listed(), n=1, cutoff=0.5)
-    return near[0] if near else None

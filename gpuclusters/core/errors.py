@@ -17,6 +17,8 @@ class AdapterError(Exception):
         remedy: what to do next.
     """
 
+    error_id = "remote.failed"
+
     def __init__(self, where: str, tried: str, problem: str, remedy: str) -> None:
         super().__init__(where, tried, problem, remedy)
         self.where = where
@@ -29,64 +31,73 @@ class AdapterError(Exception):
 
 
 class UnreachableError(AdapterError):
-    """No connection, or it broke.
+    """No connection, or it broke."""
 
-    Do: see that the machine is on, check `address` and `port`, and run again; what was done stays done.
-    """
+    error_id = "remote.unreachable"
 
 
 class HostKeyMismatchError(AdapterError):
-    """The host shows another key than the one pinned for it.
+    """The host shows another key than the one pinned for it."""
 
-    Do: compare the fingerprint on the machine's console; write its key into the stack file only if
-    they are the same.
-    """
+    error_id = "remote.host-key-mismatch"
 
 
 class DeniedError(AdapterError):
-    """Reached, but not allowed: login, sudo, file permission, RBAC.
+    """Reached, but not allowed: login, sudo, file permission, RBAC."""
 
-    Do: give the account what the message names; docs/security.md lists what accounts need.
-    """
+    error_id = "remote.denied"
 
 
 class CommandFailedError(AdapterError):
-    """A command ended with an exit status that we do not expect.
+    """A command ended with an exit status that we do not expect."""
 
-    Do: read its last words in the message, and run it by hand on that machine.
-    """
+    error_id = "remote.command-failed"
 
 
 class CommandTimeoutError(AdapterError):
-    """A command did not end in time.
+    """A command did not end in time."""
 
-    Do: look what the machine is busy with; the command may still run there.
-    """
+    error_id = "remote.command-timeout"
 
 
 class BusyError(AdapterError):
-    """Somebody else holds or manages it.
+    """Somebody else holds or manages it."""
 
-    Do: wait for them or end them, then run again.
-    """
+    error_id = "remote.busy"
 
 
 class DiskFullError(AdapterError):
-    """No space, or no inode, left on the host.
+    """No space, or no inode, left on the host."""
 
-    Do: make room on the machine; the old file is untouched.
-    """
+    error_id = "remote.disk-full"
 
 
 class InvalidAnswerError(AdapterError):
-    """The other side answered something that we cannot read.
+    """The other side answered something that we cannot read."""
 
-    Do: check versions on both sides; the message has what was answered.
-    """
+    error_id = "remote.invalid-answer"
 
 
 class NoCredentialsError(AdapterError):
-    """We were given nothing to log in with.
+    """We were given nothing to log in with."""
 
-    Do: load a key into ssh-agent, or set `ssh-private-key` as a secret of the stack.
-    """
+    error_id = "remote.no-credentials"
+
+
+def code_of(error: BaseException | None) -> str:
+    """The code of an error, listed in `core/codes`; empty if it is none of ours."""
+    code = getattr(error, "error_id", "")
+    return code if isinstance(code, str) else ""
+
+
+def labelled(error: BaseException) -> str:
+    """The text of an error with its code, which ends its first line."""
+    return with_code(str(error), code_of(error))
+
+
+def with_code(text: str, code: str) -> str:
+    """A message with its code at the end of its first line."""
+    if not code:
+        return text
+    first, newline, rest = text.partition("\n")
+    return f"{first} [{code}]{newline}{rest}"

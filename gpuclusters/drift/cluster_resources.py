@@ -38,9 +38,9 @@ def cluster_object(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     where, what = namespace or "cluster", f"{kind} {name}"
     admission = kind in _ADMISSION
     if seen.new is None:
-        id_ = "admission-policy-changed" if admission else "object-missing"
+        id_ = "tenant.admission-policy-changed" if admission else "stack.object-missing"
         if kind == "Node":
-            id_, where = "node-missing", name
+            id_, where = "node.missing", name
         yield Finding(id_, where, what, "the object", "no such object", up=up, urn=seen.urn)
         return
     fields = changed_fields(seen)
@@ -51,7 +51,7 @@ def cluster_object(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
         return
     lines = tuple(field.line for field in fields)
     yield Finding(
-        "admission-policy-changed" if admission else "object-changed",
+        "tenant.admission-policy-changed" if admission else "stack.object-changed",
         where,
         what,
         "as applied by `up`",
@@ -103,7 +103,7 @@ def _node(
         key = field.path[-1]
         if field.path[:2] == ("metadata", "labels"):
             yield Finding(
-                "node-label-missing" if field.gone else "node-label-changed",
+                "node.label-missing" if field.gone else "node.label-changed",
                 name,
                 f"label {key}",
                 f"{key}={field.declared}",
@@ -113,7 +113,13 @@ def _node(
             )
         else:
             yield Finding(
-                "object-changed", name, f"Node {name}", field.name, field.line, up=up, urn=seen.urn
+                "stack.object-changed",
+                name,
+                f"Node {name}",
+                field.name,
+                field.line,
+                up=up,
+                urn=seen.urn,
             )
 
 
@@ -124,13 +130,13 @@ def release(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     namespace = str(seen.old.at("namespace") or status.get("namespace") or "default")
     if seen.new is None:
         yield Finding(
-            "helm-release-missing", namespace, name, "deployed", "no release", up=up, urn=seen.urn
+            "helm.release-missing", namespace, name, "deployed", "no release", up=up, urn=seen.urn
         )
         return
     live: Mapping[str, Any] = seen.new.outputs.get("status") or {}
     if live.get("status") not in (None, "deployed"):
         yield Finding(
-            "helm-release-not-deployed",
+            "helm.release-not-deployed",
             namespace,
             name,
             "deployed",
@@ -145,7 +151,7 @@ def release(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     ]
     if changed:
         yield Finding(
-            "helm-release-changed",
+            "helm.release-changed",
             namespace,
             name,
             f"{status.get('chart')} {status.get('version')}, revision {status.get('revision')}",
@@ -160,7 +166,7 @@ def mig(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     node, layout = str(seen.old.at("node")), str(seen.old.at("layout"))
     if seen.new is None:
         yield Finding(
-            "node-missing", node, f"Node {node}", "in the cluster", "no such node", urn=seen.urn
+            "node.missing", node, f"Node {node}", "in the cluster", "no such node", urn=seen.urn
         )
         return
     found = seen.new.outputs
@@ -169,7 +175,7 @@ def mig(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     if found.get("current") != layout or found.get("state") != "success":
         state = "" if found.get("state") == "success" else f", {found.get('state') or 'not done'}"
         yield Finding(
-            "mig-layout-changed",
+            "mig.layout-changed",
             node,
             "MIG layout",
             layout,
@@ -179,7 +185,7 @@ def mig(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
         )
     elif any(int(offered.get(name, 0)) != int(n) for name, n in expected.items()):
         yield Finding(
-            "mig-layout-changed", node, "MIG devices", _amounts(expected), _amounts(offered), up=up,
+            "mig.layout-changed", node, "MIG devices", _amounts(expected), _amounts(offered), up=up,
             urn=seen.urn,
         )  # fmt: skip
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuclusters.core import codes
 from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.kinds import kind_of
 from gpuclusters.drift.report import Looked, Report, report
 from gpuclusters.review.plan import Action
 
@@ -48,7 +48,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "group": finding.group.value,
         "where": finding.where,
         "what": finding.what,
-        "title": finding.kind.title,
+        "title": finding.title,
         "declared": finding.declared,
         "found": finding.found,
         "details": list(finding.details),
@@ -86,10 +86,8 @@ def report_of(value: Any, *, ignore: Sequence[str] = ()) -> Report:
 
 
 def _finding_of(entry: Mapping[str, Any]) -> Finding:
-    try:
-        kind_of(entry["id"])
-    except KeyError:
-        raise ValueError(f"no kind {entry['id']!r}; it may be of a later version") from None
+    if entry["id"] not in codes.listed():
+        raise ValueError(f"no code {entry['id']!r}; it may be of a later version")
     up = entry["up_puts_it_back"]
     return Finding(
         str(entry["id"]),

@@ -1,18 +1,41 @@
-"""One finding, and one thing that could not be looked at."""
+"""One finding of drift, and one thing that could not be looked at."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
 
-from gpuclusters.core.codes import Severity
-from gpuclusters.drift.kind import Group, Kind
-from gpuclusters.drift.kinds import kind_of
+from gpuclusters.core import codes
+from gpuclusters.core.codes import Code, Severity
 from gpuclusters.review.secrets import masked_text
 from gpuclusters.review.text import cut, visible
 
+CODES: Final = {code: known for code, known in codes.listed().items() if known.severity}
+"""Of what is looked for as drift."""
 _LONGEST = 400
 _PLACES = re.compile(r"\{(where|what|declared|found)\}")
+
+
+class Group(StrEnum):
+    """Where a reader looks for it. The order is that of the report."""
+
+    HOSTS = "hosts"
+    CLUSTER = "cluster"
+    TENANTS = "tenants"
+    HELM = "helm"
+    STACK = "stack"
+
+
+_GROUPS: Final = {
+    **dict.fromkeys(("gpu", "gpu-operator", "mig", "node"), Group.CLUSTER),
+    "tenancy": Group.TENANTS,
+    "tenant": Group.TENANTS,
+    "helm": Group.HELM,
+    "stack": Group.STACK,
+}
+"""By area of a code; the others are about machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +43,7 @@ class Finding:
     """One thing that is not as it was declared."""
 
     id: str
-    """Of its kind."""
+    """Its code."""
     where: str
     """The machine, node, namespace or tenant."""
     what: str
@@ -34,26 +57,35 @@ class Finding:
     up: bool | None = None
     """Whether `gpu-clusters up --refresh` puts it back; None where that is not known."""
     do: str = ""
-    """Instead of the kind's own remedy."""
+    """Instead of the code's own remedy."""
     urn: str = ""
     """Of the resource that declares it, where there is one."""
     details: tuple[str, ...] = field(default=())
     """Differences, one a line, where there are several."""
 
     @property
-    def kind(self) -> Kind:
-        """Its kind."""
-        return kind_of(self.id)
+    def known(self) -> Code:
+        """What is known of its code.
+
+        Raises:
+            KeyError: nobody has listed it.
+        """
+        return codes.listed()[self.id]
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in a few words."""
+        return self.known.means.rstrip(".")
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
-        return self.kind.severity
+        """How bad it is. What only a refresh finds is critical."""
+        return self.known.severity or Severity.CRITICAL
 
     @property
     def group(self) -> Group:
         """Where a reader looks for it."""
-        return self.kind.group
+        return _GROUPS.get(self.id.partition(".")[0], Group.HOSTS)
 
     @property
     def remedy(self) -> str:
@@ -61,13 +93,13 @@ class Finding:
         if self.up:
             return "`gpu-clusters up --refresh`"
         # Not `format`, and at once: what a finding names may have braces in it.
-        return self.do or _PLACES.sub(lambda place: str(getattr(self, place[1])), self.kind.do)
+        return self.do or _PLACES.sub(lambda place: str(getattr(self, place[1])), self.known.do)
 
     @property
     def order(self) -> tuple[int, int, str, str, str, str, str]:
         """Worst first, then by place; the same for the same findings in whatever order they came."""
         return (
-            self.group.rank,
+            list(Group).index(self.group),
             self.severity.rank,
             self.where,
             self.id,

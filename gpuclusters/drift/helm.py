@@ -109,7 +109,7 @@ def findings(
         found = live.get(ref)
         if found is None:
             yield Finding(
-                "helm-object-missing", where, ref.called, "rendered by the release", "no such object",
+                "helm.object-missing", where, ref.called, "rendered by the release", "no such object",
                 up=False, do=remedy,
             )  # fmt: skip
             continue
@@ -118,7 +118,7 @@ def findings(
             continue
         lines = tuple(field.line for field in fields)
         yield Finding(
-            "helm-object-changed",
+            "helm.object-changed",
             where,
             ref.called,
             "as rendered by the release",
@@ -130,7 +130,7 @@ def findings(
         )
     for ref in sorted(strays):
         yield Finding(
-            "helm-object-extra",
+            "helm.object-extra",
             where,
             ref.called,
             "not in the release",

@@ -69,7 +69,7 @@ def _unfit(
     for one in found:
         code = one["code"]
         yield Finding(
-            _PREFLIGHT.get(code, "machine-unfit"),
+            _PREFLIGHT.get(code, "host.unfit"),
             host,
             code,
             declared=declared,
@@ -87,9 +87,9 @@ def service_vm(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
         return
     name, before, after = str(seen.old.at("name")), seen.old.outputs, seen.new.outputs
     if after.get("state") == "waiting-for-list" != before.get("state"):
-        kind, declared, found = "fabric-manager-not-ready", before.get("state"), after["state"]
+        kind, declared, found = "fabric.manager-not-ready", before.get("state"), after["state"]
     elif after.get("state") == "ready" and before.get("run") and before["run"] != after.get("run"):
-        kind = "fabric-manager-restarted"
+        kind = "fabric.manager-restarted"
         declared, found = "the run that was told which partitions are active", "another run"
     else:
         return
@@ -107,7 +107,7 @@ def fabric(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     board = str(seen.old.at("board"))
     for number in sorted(wanted - active):
         yield Finding(
-            "partition-inactive",
+            "fabric.partition-inactive",
             seen.host,
             f"partition {number} of {board}",
             "active",
@@ -117,7 +117,7 @@ def fabric(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
         )
     for number in sorted(active - wanted):
         yield Finding(
-            "partition-foreign",
+            "fabric.partition-foreign",
             seen.host,
             f"partition {number} of {board}",
             f"active are {_listed(wanted)}",
@@ -126,7 +126,7 @@ def fabric(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             urn=seen.urn,
         )
     for line in sorted({*texts(seen.new, "warnings")} - {*texts(seen.old, "warnings")}):
-        yield Finding("fabric-warning", seen.host, board, found=line, urn=seen.urn)
+        yield Finding("fabric.warning", seen.host, board, found=line, urn=seen.urn)
 
 
 def _numbers(value: Any) -> set[int]:

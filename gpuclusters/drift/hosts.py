@@ -11,8 +11,8 @@ from gpuclusters.host.model import HostConnection
 from gpuclusters.lease.firmware import Golden, firmware_findings
 
 _UNREACHED = {
-    "HostKeyMismatchError": "host-key-changed",
-    "DeniedError": "host-refuses",
+    "remote.host-key-mismatch": "host.key-changed",
+    "remote.denied": "host.refuses",
 }
 _CONNECTION = ("host", "address", "port", "user", "host_key")
 
@@ -44,15 +44,15 @@ def connections(view: View) -> Mapping[str, HostConnection]:
 def findings(host: str, look: HostLook) -> Iterator[Finding]:
     """How a machine differs in what no resource looks at."""
     for unit in look.failed_units:
-        yield Finding("unit-failed", host, unit, "not failed", "failed", up=False)
+        yield Finding("host.unit-failed", host, unit, "not failed", "failed", up=False)
     if look.reboot_required:
         why = f"wanted by {look.reboot_for}" if look.reboot_for else "wanted by its packages"
-        yield Finding("reboot-pending", host, "reboot", "none needed", why, up=False)
+        yield Finding("host.reboot-pending", host, "reboot", "none needed", why, up=False)
 
 
 def unreached(host: str, error: str, problem: str, remedy: str) -> Finding:
-    """A machine that did not answer, by the name of the error."""
-    kind = _UNREACHED.get(error, "host-unreachable")
+    """A machine that did not answer, by the code of the error."""
+    kind = _UNREACHED.get(error, "host.unreachable")
     return Finding(kind, host, f"host {host}", "answers over SSH", problem, up=False, do=remedy)
 
 
@@ -71,10 +71,10 @@ def firmware(
         item, _, rest = line.partition(" is ")
         found, _, wanted = rest.partition(", accepted is ")
         if wanted:
-            yield Finding("firmware-changed", host, item, wanted, found, up=False)
+            yield Finding("host.firmware-changed", host, item, wanted, found, up=False)
         else:
             yield Finding(
-                "firmware-changed",
+                "host.firmware-changed",
                 host,
                 "inventory",
                 "every item of the golden set",

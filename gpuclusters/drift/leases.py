@@ -31,12 +31,12 @@ def findings(wanted: Mapping[str, int], live: Sequence[Object], now: datetime) -
     }
     for name, node in sorted(names.items()):
         if name not in there:
-            yield Finding("lease-missing", node, name, "a lease", "no lease")
+            yield Finding("gpu.lease-missing", node, name, "a lease", "no lease")
     for name, lease in sorted(there.items()):
         node = str((lease.get("spec") or {}).get("node") or "")
         if name not in names:
             yield Finding(
-                "lease-unknown",
+                "gpu.lease-unknown",
                 node,
                 name,
                 "no such lease",
@@ -57,7 +57,7 @@ def _lease(node: str, name: str, status: Object, now: datetime) -> Iterator[Find
         last = status.get("lastTenant")
         had = f"; last had by {last}" if last else ""
         yield Finding(
-            "lease-quarantined",
+            "gpu.lease-quarantined",
             node,
             name,
             "in service",
@@ -68,7 +68,7 @@ def _lease(node: str, name: str, status: Object, now: datetime) -> Iterator[Find
     deadline = _time(status.get("deadline"))
     if deadline is not None and (now - deadline).total_seconds() > _PATIENCE_SECONDS:
         yield Finding(
-            "lease-stuck",
+            "gpu.lease-stuck",
             node,
             name,
             f"out of {phase} by {status['deadline']}",

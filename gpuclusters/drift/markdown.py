@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuclusters.core.codes import Severity
-from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.kind import Group
+from gpuclusters.drift.finding import Finding, Group
 from gpuclusters.drift.report import Report
 from gpuclusters.review.blocks import Block, Weighted
 from gpuclusters.review.limits import fit
@@ -84,7 +83,7 @@ def _finding(finding: Finding) -> str:
 
 
 def _lines(finding: Finding) -> Iterator[str]:
-    title = f"{code(finding.where)} {prose(finding.kind.title)}: {code(finding.what)}"
+    title = f"{code(finding.where)} {prose(finding.title)}: {code(finding.what)}"
     yield f"- {SIGNS[finding.severity]} **{finding.id}** {title}"
     yield f"  - declared: {prose(finding.declared or 'nothing')}"
     yield f"  - found: {prose(finding.found or 'nothing')}"

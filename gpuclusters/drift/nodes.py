@@ -32,7 +32,7 @@ def findings(
     for node in wanted.nodes:
         if node.name not in there:
             yield Finding(
-                "node-missing", node.name, f"Node {node.name}", "in the cluster", "no such node"
+                "node.missing", node.name, f"Node {node.name}", "in the cluster", "no such node"
             )
         else:
             kept_back = (withheld or {}).get(node.name, 0)
@@ -44,7 +44,7 @@ def findings(
             continue
         created = str(there[name]["metadata"].get("creationTimestamp") or "")
         since = f"a node since {created}" if created else "a node"
-        yield Finding("node-unknown", name, f"Node {name}", "no such node", since, up=False)
+        yield Finding("node.unknown", name, f"Node {name}", "no such node", since, up=False)
 
 
 def _node(wanted: ExpectedNode, live: Object, kept_back: int) -> Iterator[Finding]:
@@ -53,12 +53,12 @@ def _node(wanted: ExpectedNode, live: Object, kept_back: int) -> Iterator[Findin
     if ready.get("status") != "True":
         said = str(ready.get("message") or ready.get("reason") or "nothing is said")
         yield Finding(
-            "node-not-ready", name, what, "Ready", f"{ready.get('status', 'Unknown')}: {said}"
+            "node.not-ready", name, what, "Ready", f"{ready.get('status', 'Unknown')}: {said}"
         )
     spec: Object = live.get("spec") or {}
     if spec.get("unschedulable") and wanted.serves:
         by = who(live, [("spec", "unschedulable")])
-        yield Finding("node-cordoned", name, what, "open to pods", "cordoned", by=by, up=False)
+        yield Finding("node.cordoned", name, what, "open to pods", "cordoned", by=by, up=False)
     yield from _labels(wanted, live)
     yield from _taints(wanted, live)
     yield from _offered(wanted, live, kept_back)
@@ -71,7 +71,7 @@ def _labels(wanted: ExpectedNode, live: Object) -> Iterator[Finding]:
         if found == value:
             continue
         yield Finding(
-            "node-label-missing" if found is None else "node-label-changed",
+            "node.label-missing" if found is None else "node.label-changed",
             wanted.name,
             f"label {key}",
             f"{key}={value}",
@@ -88,7 +88,7 @@ def _taints(wanted: ExpectedNode, live: Object) -> Iterator[Finding]:
     }
     for taint in sorted(wanted.taints - found):
         yield Finding(
-            "node-taint-missing",
+            "node.taint-missing",
             wanted.name,
             f"taint {taint.split('=')[0]}",
             taint,
@@ -97,7 +97,7 @@ def _taints(wanted: ExpectedNode, live: Object) -> Iterator[Finding]:
     for taint in sorted(found - wanted.taints):
         by = who(live, [("spec", "taints")])
         yield Finding(
-            "node-taint-unknown",
+            "node.taint-unknown",
             wanted.name,
             f"taint {taint.split('=')[0]}",
             "no such taint",
@@ -123,7 +123,7 @@ def _offered(wanted: ExpectedNode, live: Object, kept_back: int) -> Iterator[Fin
             continue  # the leases tell of these, each by its name
         note = f", {kept_back} of them are kept back by their leases" if kept_back else ""
         yield Finding(
-            "allocatable-higher" if higher else "allocatable-lower",
+            "node.allocatable-higher" if higher else "node.allocatable-lower",
             wanted.name,
             resource,
             f"{count} {resource}{note}",

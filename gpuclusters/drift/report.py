@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from gpuclusters.core.codes import Severity
-from gpuclusters.drift.finding import Finding, Unseen, clean, harmless
-from gpuclusters.drift.kind import Group
+from gpuclusters.drift.finding import Finding, Group, Unseen, clean, harmless
 from gpuclusters.review.plan import Action
 
 CLEAN, DRIFTED, BLIND = 0, 1, 2
@@ -119,7 +118,7 @@ def _once(findings: Sequence[Finding]) -> list[Finding]:
     kinds = {(finding.where, finding.id) for finding in findings}
     found: dict[tuple[str, str, str], Finding] = {}
     for finding in sorted(findings, key=lambda f: (f.order, f.urn)):
-        better = _SAID_BETTER.get(finding.what, ()) if finding.id == "machine-unfit" else ()
+        better = _SAID_BETTER.get(finding.what, ()) if finding.id == "host.unfit" else ()
         if any((finding.where, id_) in kinds for id_ in better):
             continue
         key = (finding.id, finding.where, finding.what)

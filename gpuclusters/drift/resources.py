@@ -62,13 +62,13 @@ def general(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
     where, what = seen.host or "stack", f"{seen.old.kind} {seen.old.name}"
     if seen.new is None:
         yield Finding(
-            "resource-missing", where, what, "as made by `up`", "gone", up=up, urn=seen.urn
+            "stack.resource-missing", where, what, "as made by `up`", "gone", up=up, urn=seen.urn
         )
         return
     lines = (*_drift(seen), *property_lines(seen))
     if lines:
         yield Finding(
-            "resource-changed",
+            "stack.resource-changed",
             where,
             what,
             "as left by `up`",

@@ -14,13 +14,13 @@ from gpuclusters.tenancy.proof import NOT_TRIED, Proof
 Object = Mapping[str, Any]
 
 _KINDS: Final[Mapping[str, str]] = {
-    "quota": "quota-changed",
-    "limit-range": "limit-range-changed",
-    "network-policy": "network-policy-missing",
-    "network-baseline": "network-policy-missing",
-    "network-agents": "network-policy-missing",
-    "admission-rules": "admission-policy-changed",
-    "admission-policy": "admission-policy-changed",
+    "quota": "tenant.quota-changed",
+    "limit-range": "tenant.limit-range-changed",
+    "network-policy": "tenant.network-policy-missing",
+    "network-baseline": "tenant.network-policy-missing",
+    "network-agents": "tenant.network-policy-missing",
+    "admission-rules": "tenant.admission-policy-changed",
+    "admission-policy": "tenant.admission-policy-changed",
 }
 _WANTED: Final[Mapping[str, str]] = {
     "namespace": "the tenant's namespace, active and labelled",
@@ -60,7 +60,7 @@ def findings(
     name = spec.tenant
     if tenancy is None:
         yield Finding(
-            "tenancy-missing",
+            "tenant.tenancy-missing",
             name,
             f"Tenancy {name}",
             "the object",
@@ -73,7 +73,7 @@ def findings(
     if fields:
         lines = tuple(field.line for field in fields)
         yield Finding(
-            "tenancy-changed",
+            "tenant.tenancy-changed",
             name,
             f"Tenancy {name}",
             "as applied by `up`",
@@ -88,7 +88,7 @@ def findings(
             continue
         live = owners.get(proof.name)
         yield Finding(
-            _KINDS.get(proof.name, "tenancy-not-enforced"),
+            _KINDS.get(proof.name, "tenant.not-enforced"),
             name,
             proof.name,
             _WANTED.get(proof.name, "enforced"),
@@ -104,4 +104,4 @@ def unknown(declared: frozenset[str], live: Sequence[Object]) -> Iterator[Findin
     for tenancy in live:
         name = str(tenancy["metadata"]["name"])
         if name not in declared:
-            yield Finding("tenancy-unknown", name, name, "no such tenant", "a Tenancy")
+            yield Finding("tenant.tenancy-unknown", name, name, "no such tenant", "a Tenancy")

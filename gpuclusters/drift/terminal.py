@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpuclusters.core.codes import Severity
-from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.kind import Group
+from gpuclusters.drift.finding import Finding, Group
 from gpuclusters.drift.markdown import HEADINGS
 from gpuclusters.drift.report import Report
 
@@ -50,7 +49,7 @@ def _finding(console: Console, finding: Finding) -> None:
     colour = _COLOURS[finding.severity]
     console.print(
         f"  [{colour}]{finding.severity:<8}[/{colour}] [bold]{escape(finding.where)}[/bold] "
-        f"{escape(finding.kind.title)} [dim]({finding.id})[/dim]",
+        f"{escape(finding.title)} [dim]({finding.id})[/dim]",
         soft_wrap=True,
     )
     _line(console, "           ", finding.what)

@@ -115,8 +115,8 @@ def action(code: int, verb: str) -> Action:
 
 
 def id_of(code: int) -> str:
-    """The id of an answer of the fabric manager: `fm-return-8` for -8."""
-    return f"fm-return{code if code in CODES else '-unknown'}"
+    """The code of an answer of the fabric manager: `fabric.answer-8` for -8."""
+    return f"fabric.answer{code if code in CODES else '-unknown'}"
 
 
 class FabricError(Exception):

@@ -36,10 +36,9 @@ Connect = Callable[[str], Awaitable[asyncssh.SSHClientConnection]]
 
 
 class MachineBusyError(BusyError):
-    """Another run changes the machine, or a command that one has left there still runs.
+    """Another run changes the machine, or a command that one has left there still runs."""
 
-    Do: wait for it, or end it; then run again.
-    """
+    error_id = "remote.machine-busy"
 
 
 class MachineLock:

@@ -210,6 +210,8 @@ def _command_timeout() -> float:
 class BrokenOffError(UnreachableError):
     """The connection broke while a command ran: what it did is not known."""
 
+    error_id = "remote.broken-off"
+
 
 async def _read_capped(reader: asyncssh.SSHReader[bytes]) -> bytes:
     """All output up to just over the cap; what follows is read and dropped, so that it ends."""

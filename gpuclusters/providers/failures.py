@@ -11,9 +11,8 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from gpuclusters.core.errors import AdapterError
+from gpuclusters.core.errors import AdapterError, labelled, with_code
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.error_id import labelled
 from gpuclusters.fabric.answers import FabricError
 
 # Shorter texts would make the message unreadable and are no secret worth the name.
@@ -27,6 +26,8 @@ class StepError(Exception):
 
 class InvalidStateError(Exception):
     """What the state or the program says cannot be worked with; only without a check before."""
+
+    error_id = "step.invalid-state"
 
 
 # Errors whose text is written for the user. All others are defects of this program.
@@ -51,11 +52,12 @@ def explained(step: str, secrets: Iterable[str]) -> Iterator[None]:
         raise StepError(scrubbed(labelled(error), secrets)) from None
     except Exception as error:  # noqa: BLE001 (the last place that can keep secrets out of it)
         sys.stderr.write(scrubbed("".join(traceback.format_exception(error)), secrets))
-        raise StepError(
+        told = (
             f"{step}: a defect in this program "
             f"({type(error).__name__}: {scrubbed(str(error), secrets)}); "
-            "report it together with the traceback on the provider's standard error [defect]"
-        ) from None
+            "report it together with the traceback on the provider's standard error"
+        )
+        raise StepError(with_code(told, "step.defect")) from None
 
 
 def scrubbed(text: str, secrets: Iterable[str]) -> str:

@@ -10,10 +10,10 @@ from pulumi.dynamic import CheckFailure
 from pulumi.output import Unknown
 from pydantic import BaseModel, ValidationError
 
-from gpuclusters.domain.error_id import with_id
+from gpuclusters.core.errors import with_code
 
-INVALID_INPUT = "invalid-input"
-"""Id of everything that is wrong with the inputs of a resource."""
+INVALID_INPUT = "step.invalid-input"
+"""Code of everything that is wrong with the inputs of a resource."""
 
 
 def plain(value: Any) -> Any:
@@ -63,8 +63,8 @@ def failures(
 
 
 def told(found: Iterable[CheckFailure]) -> list[CheckFailure]:
-    """Failures as they are printed: each with the id that all of them share."""
-    return [CheckFailure(one.property, with_id(one.reason, INVALID_INPUT)) for one in found]
+    """Failures as they are printed: each with the code that all of them share."""
+    return [CheckFailure(one.property, with_code(one.reason, INVALID_INPUT)) for one in found]
 
 
 def _is_unknown_at(given: Any, location: Sequence[int | str]) -> bool:

@@ -22,6 +22,8 @@ def is_component(type_: str) -> bool:
 class PlanError(Exception):
     """A document that cannot be reviewed. The message says why, and what to do."""
 
+    error_id = "review.plan"
+
 
 class Action(StrEnum):
     """What becomes of a resource, as a reviewer thinks of it."""

@@ -17,6 +17,8 @@ from gpuclusters.domain.prices import PriceTable, laid_over
 class PriceError(Exception):
     """A price table that cannot be used. The message has all faults."""
 
+    error_id = "review.price-table"
+
 
 @cache
 def _shipped() -> Mapping[str, Any]:

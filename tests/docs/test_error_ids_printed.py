@@ -12,16 +12,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from engine.usererror import UserError
 from gpuclusters.cli import diagnosis
 from gpuclusters.cli.errors import NoStackError, RunError, UsageError
+from gpuclusters.cli.explain import catalogue
 from gpuclusters.cli.main import main
 from gpuclusters.config.secrets import ConfigError
 from gpuclusters.config.stack import parse
-from gpuclusters.core.errors import HostKeyMismatchError
+from gpuclusters.core.errors import HostKeyMismatchError, code_of, labelled
 from gpuclusters.core.finding import refused
-from gpuclusters.domain import error_id
-from gpuclusters.errors import catalogue
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.preflight.decide import FleetError
 from gpuclusters.providers.failures import StepError, explained
@@ -78,41 +76,40 @@ def test_a_missing_key_has_the_id_of_missing_keys() -> None:
 def test_a_refusal_says_its_codes_in_every_process() -> None:
     error = refused("hgx-01", "fabric.no-room", "it is Tuesday", "wait")
     for one in (error, pickle.loads(pickle.dumps(error))):
-        assert error_id.labelled(one) == "hgx-01: it is Tuesday; wait [fabric.no-room]"
+        assert labelled(one) == "hgx-01: it is Tuesday; wait [fabric.no-room]"
         assert ids(str(one))[0] in catalogue()
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (HostKeyMismatchError("a", "b", "c", "d"), "host-key-mismatch"),
+        (HostKeyMismatchError("a", "b", "c", "d"), "remote.host-key-mismatch"),
         (FleetError(["report"], 2), "preflight.fleet-unfit"),
-        (FabricError("hgx-01", "activate partition 3", -8, ""), "fm-return-8"),
-        (FabricError("hgx-01", "activate partition 3", -99, ""), "fm-return-unknown"),
-        (NoStackError("none"), "no-stack"),
-        (UserError("none"), "engine-user"),
-        (PlanError("none"), "review-plan"),
+        (FabricError("hgx-01", "activate partition 3", -8, ""), "fabric.answer-8"),
+        (FabricError("hgx-01", "activate partition 3", -99, ""), "fabric.answer-unknown"),
+        (NoStackError("none"), "command.no-stack"),
+        (PlanError("none"), "review.plan"),
     ],
 )
 def test_errors_have_the_id_of_their_class(error: Exception, expected: str) -> None:
-    assert error_id.of(error) == expected
+    assert code_of(error) == expected
     assert expected in catalogue()
 
 
 def test_an_error_that_passes_another_one_on_has_its_id() -> None:
     outer = RunError("hgx-01: …")
     outer.__cause__ = HostKeyMismatchError("a", "b", "c", "d")
-    assert outer.error_id == "host-key-mismatch"
+    assert outer.error_id == "remote.host-key-mismatch"
     outer.__cause__ = OSError()
-    assert outer.error_id == "run"
+    assert outer.error_id == "command.failed"
     narrower = NoStackError("none")
     narrower.__cause__ = HostKeyMismatchError("a", "b", "c", "d")
-    assert narrower.error_id == "no-stack"
+    assert narrower.error_id == "command.no-stack"
 
 
 def test_foreign_errors_have_none() -> None:
-    assert error_id.of(OSError()) is None
-    assert error_id.labelled(OSError("no")) == "no"
+    assert code_of(OSError()) == ""
+    assert labelled(OSError("no")) == "no"
 
 
 def test_a_failed_step_ends_its_first_line_with_the_id() -> None:
@@ -121,18 +118,18 @@ def test_a_failed_step_ends_its_first_line_with_the_id() -> None:
     assert str(caught.value).splitlines()[0].endswith("[preflight.fleet-unfit]")
     with pytest.raises(StepError) as caught, explained("create x", ()):
         raise ZeroDivisionError
-    assert ids(str(caught.value)) == ["defect"]
-    assert "defect" in catalogue()
+    assert ids(str(caught.value)) == ["step.defect"]
+    assert "step.defect" in catalogue()
 
 
 def test_commands_print_the_id(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run(monkeypatch, "preview", "--stack", "nowhere") == UsageError.exit_code
-    assert ids(capsys.readouterr().err) == ["no-stack"]
+    assert ids(capsys.readouterr().err) == ["command.no-stack"]
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, "up") == UsageError.exit_code
-    assert ids(capsys.readouterr().err) == ["no-project"]
+    assert ids(capsys.readouterr().err) == ["command.no-project"]
 
 
 def test_a_wrong_stack_file_is_told_with_an_id_for_each_fault(
@@ -146,18 +143,13 @@ def test_a_wrong_stack_file_is_told_with_an_id_for_each_fault(
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, "up") == UsageError.exit_code
     first, *faults = capsys.readouterr().err.splitlines()
-    assert ids(first) == ["configuration-faults"]
+    assert ids(first) == ["command.configuration-faults"]
     assert faults
     assert all(ids(fault)[0] in catalogue() for fault in faults)
 
 
-def look_at_the_moon() -> diagnosis.Diagnosis:
-    return diagnosis.failure("moon", "is full", "wait")
-
-
-def test_findings_of_doctor_have_the_name_of_their_function() -> None:
-    found = look_at_the_moon()
-    assert found.id == "test-error-ids-printed-look-at-the-moon"
+def test_findings_of_doctor_end_with_their_code() -> None:
+    found = diagnosis.failure("lab", "is full", "wait", "doctor.disk-space")
     out = io.StringIO()
     diagnosis.show(Console(file=out, width=200), [found], 0)
     assert ids(out.getvalue()) == [found.id]
@@ -166,15 +158,14 @@ def test_findings_of_doctor_have_the_name_of_their_function() -> None:
 def test_explain_tells_about_an_id(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "explain", "[unreachable]", "--json") == 0
+    assert run(monkeypatch, "explain", "[remote.unreachable]", "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["id"] == "unreachable"
-    assert told["causes"]
-    assert told["fixes"]
-    assert told["raised"]
-    assert run(monkeypatch, "explain", "unreachabel") == UsageError.exit_code
+    assert told["code"] == "remote.unreachable"
+    assert told["means"]
+    assert told["do"]
+    assert run(monkeypatch, "explain", "remote.unreachabel") == UsageError.exit_code
     said = capsys.readouterr().err
-    assert "did you mean unreachable?" in said
-    assert ids(said) == ["unknown-id"]
+    assert "did you mean remote.unreachable?" in said
+    assert ids(said) == ["command.unknown-code"]
     assert run(monkeypatch, "explain", "--json") == 0
-    assert {one["id"] for one in json.loads(capsys.readouterr().out)} == set(catalogue())
+    assert {one["code"] for one in json.loads(capsys.readouterr().out)} == set(catalogue())

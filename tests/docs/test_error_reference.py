@@ -1,64 +1,71 @@
-"""Ids of errors: every one is told about, none is lost, and the page says what the code says."""
+"""Every code is told about, by the page and by `explain`, and every error of ours has one."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterator
 
 import pytest
+from typer.testing import CliRunner
 
-from gpuclusters.errors import catalogue, page, source
-from gpuclusters.errors.catalogue import nearest
-from gpuclusters.errors.page import GONE, PAGE, released, render
-from gpuclusters.errors.sites import families
-
-CLI = Path(__file__).resolve().parents[2] / "gpuclusters" / "cli"
-
-
-def test_ids_that_were_released_are_still_there() -> None:
-    gone = released() - set(catalogue())
-    assert not gone, GONE.format(ids=", ".join(sorted(gone)))
+import gpuclusters
+from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.explain import PAGE, app, catalogue, render
+from gpuclusters.core.errors import AdapterError, code_of
+from gpuclusters.providers.failures import FOR_THE_USER
 
 
-def test_the_page_has_every_id() -> None:
+def test_the_page_has_every_code() -> None:
     assert PAGE.read_text(encoding="utf-8") == render(), "run `make schema`"
 
 
-def test_a_release_adds_ids_and_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "RELEASED", tmp_path / "ids.txt")
-    page.RELEASED.write_text("no-stack\n", encoding="utf-8")
-    page.release()
-    assert released() == set(catalogue())
-    page.RELEASED.write_text("no-stack\nnobody-knows-this\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="are gone: nobody-knows-this"):
-        page.release()
+@pytest.mark.parametrize("code", sorted(catalogue()))
+def test_every_code_can_be_explained(code: str) -> None:
+    told = CliRunner().invoke(app, [f"[{code}]", "--json"])
+    assert told.exit_code == 0
+    said = json.loads(told.stdout)
+    assert said["code"] == code
+    assert said["means"]
+    assert said["do"]
+    assert "{" not in said["do"].replace("${", "")
 
 
-def test_every_entry_says_what_it_means_and_what_to_do() -> None:
-    silent = [e.id for e in catalogue().values() if not all(e.causes) or not all(e.fixes)]
-    assert silent == []
-    assert all(entry.causes and entry.fixes for entry in catalogue().values())
+def test_for_people_it_says_where_to_read_on() -> None:
+    told = CliRunner().invoke(app, ["rke2.majority-lost"]).stdout
+    assert told.startswith("rke2.majority-lost\n  means:  ")
+    assert "\n  more:   docs/errors.md#rke2majority-lost\n" in told
 
 
-def test_ids_can_be_typed_and_searched_for() -> None:
-    odd = [id_ for id_ in catalogue() if not id_.replace(".", "-").replace("-", "").isalnum()]
+def test_codes_can_be_typed_and_searched_for() -> None:
+    odd = [code for code in catalogue() if not code.replace(".", "-").replace("-", "").isalnum()]
     assert odd == []
-    assert all(id_ == id_.lower() and not id_.startswith("-") for id_ in catalogue())
+    assert all(code == code.lower() and not code.startswith("-") for code in catalogue())
 
 
-def _families() -> set[tuple[str, str]]:
-    return set(families())
+def _below(kind: type[BaseException]) -> Iterator[type[BaseException]]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _below(one)
 
 
-@pytest.mark.parametrize("kind", ["UsageError", "RunError", "AdapterError", "Refused"])
-def test_families_are_found_in_the_source(kind: str) -> None:
-    homes = [name for name, one in _families() if one == kind]
-    assert homes
-    for name in homes:
-        home = source.module(name)
-        assert home is not None
-        assert kind in [one.name for one in home.classes]
+@pytest.mark.parametrize("family", [*FOR_THE_USER, UsageError, RunError])
+def test_every_class_whose_text_is_for_users_has_a_code_that_is_listed(
+    family: type[BaseException],
+) -> None:
+    for module in pkgutil.walk_packages(gpuclusters.__path__, "gpuclusters."):
+        if "scripts" not in module.name and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for kind in _below(family):
+        if not kind.__module__.startswith("gpuclusters."):
+            continue
+        code = getattr(kind, "code", None) or vars(kind).get("error_id")
+        assert code in catalogue() or kind.__name__ in ("FabricError", "Refused"), kind
 
 
-def test_the_nearest_id_is_suggested() -> None:
-    assert nearest("[host-key-missmatch]") == "host-key-mismatch"
-    assert nearest("zzzzzz") is None
+def test_a_class_without_a_code_of_its_own_has_that_of_its_family() -> None:
+    class NarrowError(AdapterError):
+        """Nobody lists it."""
+
+    assert code_of(NarrowError("a", "b", "c", "d")) == "remote.failed"

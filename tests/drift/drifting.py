@@ -69,6 +69,6 @@ def resource(
 
 
 def finding(
-    id_: str = "unit-failed", where: str = "hgx-01", what: str = "a.service", **more: Any
+    id_: str = "host.unit-failed", where: str = "hgx-01", what: str = "a.service", **more: Any
 ) -> Finding:
     return Finding(id_, where, what, **{"declared": "not failed", "found": "failed", **more})

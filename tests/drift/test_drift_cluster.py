@@ -56,14 +56,14 @@ def test_a_node_as_it_should_be_tells_nothing_and_the_systems_own_taints_are_its
 @pytest.mark.parametrize(
     ("live", "id_"),
     [
-        ([], "node-missing"),
-        ([node(ready="Unknown")], "node-not-ready"),
-        ([node(unschedulable=True)], "node-cordoned"),
-        ([node(taints=[])], "node-taint-missing"),
-        ([node(gpus=7)], "allocatable-lower"),
-        ([node(gpus=9)], "allocatable-higher"),
-        ([{**node(), "metadata": {"name": "n1", "labels": {"pool": "b"}}}], "node-label-changed"),
-        ([{**node(), "metadata": {"name": "n1"}}], "node-label-missing"),
+        ([], "node.missing"),
+        ([node(ready="Unknown")], "node.not-ready"),
+        ([node(unschedulable=True)], "node.cordoned"),
+        ([node(taints=[])], "node.taint-missing"),
+        ([node(gpus=7)], "node.allocatable-lower"),
+        ([node(gpus=9)], "node.allocatable-higher"),
+        ([{**node(), "metadata": {"name": "n1", "labels": {"pool": "b"}}}], "node.label-changed"),
+        ([{**node(), "metadata": {"name": "n1"}}], "node.label-missing"),
     ],
 )
 def test_what_is_wrong_with_a_node_has_its_name(live: list[dict[str, Any]], id_: str) -> None:
@@ -74,10 +74,10 @@ def test_a_taint_of_somebody_and_nodes_that_are_not_declared() -> None:
     extra = [*node()["spec"]["taints"], {"key": "mine", "effect": "NoExecute"}]
     (found,) = look([node(taints=extra)])
     assert (found.id, found.remedy) == (
-        "node-taint-unknown",
+        "node.taint-unknown",
         "`kubectl taint node n1 mine:NoExecute-`",
     )
-    assert ids(look([node(), node("n2")])) == [("node-unknown", "n2")]
+    assert ids(look([node(), node("n2")])) == [("node.unknown", "n2")]
     assert look([node(), node("n2")], others=frozenset({"n2"})) == []
     assert look([node(), node("n2")], marks={"ours": "true"}) == []
     away = Expected((ExpectedNode("n1", serves=False),))
@@ -102,10 +102,10 @@ def test_leases_that_are_missing_unknown_stuck_or_in_quarantine() -> None:
     ]
     found = list(leases.findings({"n1": 5}, live, NOW))
     assert [(f.id, f.what) for f in found] == [
-        ("lease-missing", "n1-gpu5"),
-        ("lease-quarantined", "n1-gpu2"),
-        ("lease-stuck", "n1-gpu3"),
-        ("lease-unknown", "n1-gpu9"),
+        ("gpu.lease-missing", "n1-gpu5"),
+        ("gpu.lease-quarantined", "n1-gpu2"),
+        ("gpu.lease-stuck", "n1-gpu3"),
+        ("gpu.lease-unknown", "n1-gpu9"),
     ]
     assert "acme" in found[1].found
     assert leases.withheld(live) == {"n1": 3}
@@ -115,7 +115,7 @@ def test_gpus_that_their_leases_keep_back_are_not_missing_twice() -> None:
     wanted = Expected((WANTED,), leases={"n1": 8})
     assert list(nodes.findings(wanted, [node(gpus=6)], withheld={"n1": 2})) == []
     assert ids(nodes.findings(wanted, [node(gpus=5)], withheld={"n1": 2})) == [
-        ("allocatable-lower", "n1")
+        ("node.allocatable-lower", "n1")
     ]
 
 
@@ -139,14 +139,18 @@ def test_a_tenancy_says_which_part_of_the_isolation_does_not_hold() -> None:
     ]
     found = list(tenancies.findings(SPEC, good, proofs, {}, up=True))
     assert [(f.id, f.found, f.up) for f in found] == [
-        ("quota-changed", "it says 8", True),
-        ("network-policy-missing", "it does not exist", True),
+        ("tenant.quota-changed", "it says 8", True),
+        ("tenant.network-policy-missing", "it does not exist", True),
     ]
-    assert ids(tenancies.findings(SPEC, None, (), {}, up=None)) == [("tenancy-missing", "acme")]
+    assert ids(tenancies.findings(SPEC, None, (), {}, up=None)) == [
+        ("tenant.tenancy-missing", "acme")
+    ]
     other: dict[str, Any] = {**good, "spec": {**good["spec"], "gpus": 8}}
-    assert ids(tenancies.findings(SPEC, other, (), {}, up=True)) == [("tenancy-changed", "acme")]
+    assert ids(tenancies.findings(SPEC, other, (), {}, up=True)) == [
+        ("tenant.tenancy-changed", "acme")
+    ]
     assert ids(tenancies.unknown(frozenset({"acme"}), [good, {"metadata": {"name": "spy"}}])) == [
-        ("tenancy-unknown", "spy")
+        ("tenant.tenancy-unknown", "spy")
     ]
 
 
@@ -221,9 +225,9 @@ def test_objects_of_a_release_that_are_gone_altered_or_too_many() -> None:
     maps = [config_map("a", {"k": "w"}), config_map("stray", {}), {"metadata": {"name": "other"}}]
     found = of_release(Cluster([kept(1, "superseded", "---"), kept(2, "deployed")], maps))
     assert [(f.id, f.what, f.found) for f in found] == [
-        ("helm-object-changed", "ConfigMap a in ns", "data.k: w instead of v"),
-        ("helm-object-missing", "ConfigMap b in ns", "no such object"),
-        ("helm-object-extra", "ConfigMap stray in ns", "there, with the release's mark"),
+        ("helm.object-changed", "ConfigMap a in ns", "data.k: w instead of v"),
+        ("helm.object-missing", "ConfigMap b in ns", "no such object"),
+        ("helm.object-extra", "ConfigMap stray in ns", "there, with the release's mark"),
     ]
     assert all(f.where == "ns/x" and f.up is False for f in found)
     assert (
@@ -266,7 +270,10 @@ def test_a_release_that_cannot_be_read_is_an_error_that_quotes_nothing(
 
 def test_machines_that_wait_for_a_restart_failed_or_carry_other_firmware() -> None:
     seen = HostLook(reboot_required=True, reboot_for="linux-image", failed_units=("a.service",))
-    assert ids(hosts.findings("h", seen)) == [("unit-failed", "h"), ("reboot-pending", "h")]
+    assert ids(hosts.findings("h", seen)) == [
+        ("host.unit-failed", "h"),
+        ("host.reboot-pending", "h"),
+    ]
     assert list(hosts.findings("h", HostLook())) == []
     golden = {"HGX_FW_GPU_": ("1",), "HGX_FW_BMC_": ("2",)}
     inventory = {"HGX_FW_GPU_SXM_1": "1", "HGX_FW_GPU_SXM_2": "x\x1b", "HGX_FW_BMC_0": "3"}
@@ -277,7 +284,7 @@ def test_machines_that_wait_for_a_restart_failed_or_carry_other_firmware() -> No
     ]
     assert [f.what for f in hosts.firmware("h", (1,), golden, {})] == ["inventory", "inventory"]
     for error, id_ in (
-        ("HostKeyMismatchError", "host-key-changed"),
-        ("UnreachableError", "host-unreachable"),
+        ("remote.host-key-mismatch", "host.key-changed"),
+        ("remote.unreachable", "host.unreachable"),
     ):
         assert hosts.unreached("h", error, "p", "r").id == id_

@@ -119,7 +119,7 @@ def test_what_never_was_as_declared_is_no_drift() -> None:
     new = {"inputs": inputs, "outputs": live(image="other")}
     view = engine.read(text(before(type_, "x", old), after(type_, "x", old, new)))
     (found,) = resources.findings(view)
-    assert (found.id, found.where, found.what) == ("object-changed", "n", "DaemonSet x")
+    assert (found.id, found.where, found.what) == ("stack.object-changed", "n", "DaemonSet x")
     assert "image" in found.found
 
 

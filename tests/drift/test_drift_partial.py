@@ -28,7 +28,7 @@ def test_a_machine_that_is_away_is_a_finding_and_told_once_for_all_its_resources
     )
     key = SshCredentials("a test", agent_path=str(tmp_path / "no-agent"))
     found = drift_hosts.look({"hgx-02": away}, key)
-    assert [(f.id, f.where) for f in found.findings] == [("host-unreachable", "hgx-02")]
+    assert [(f.id, f.where) for f in found.findings] == [("host.unreachable", "hgx-02")]
     assert [one.count for one in found.looked] == [0]
     why = f"hgx-02 ({away.address}:{away.port}): could not read: no SSH connection"
     engine = Found(unseen=tuple(Unseen(f"resource r{n}", why) for n in range(9)))
@@ -60,9 +60,9 @@ def test_a_cluster_that_does_not_answer_is_not_looked_at(closed_port: int) -> No
 
 def test_options_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     for patterns in (["nothing-known"], ["nothing@host"]):
-        with pytest.raises(UsageError, match="there is no kind"):
+        with pytest.raises(UsageError, match="no drift has the code"):
             drift._patterns(patterns)
-    assert drift._patterns(["unit-*", "node-cordoned@x"]) == ["unit-*", "node-cordoned@x"]
+    assert drift._patterns(["unit-*", "node.cordoned@x"]) == ["unit-*", "node.cordoned@x"]
     file = tmp_path / "a.json"
     for text, said in (("", "is no JSON"), ("{}", "is not what"), ('{"findings": 1', "is no JSON")):
         file.write_text(text)
@@ -74,6 +74,7 @@ def test_options_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
 
 def test_a_finding_of_a_machine_that_was_reached_keeps_its_resources() -> None:
     found = Found(
-        (Finding("unit-failed", "hgx-01", "a.service"),), (Unseen("resource a", "hgx-01 (x): no"),)
+        (Finding("host.unit-failed", "hgx-01", "a.service"),),
+        (Unseen("resource a", "hgx-01 (x): no"),),
     )
     assert drift_hosts.without_repeats(found) == found

@@ -79,7 +79,9 @@ def test_the_pipeline_of_gitlab_runs_on_its_schedule_only() -> None:
     assert "DRIFT_TOKEN" not in json.dumps(GITLAB["drift-look"])
 
 
-DRIFTED = report("prod", [Finding("unit-failed", "hgx-01", "a.service", "not failed", "failed")])
+DRIFTED = report(
+    "prod", [Finding("host.unit-failed", "hgx-01", "a.service", "not failed", "failed")]
+)
 BLIND = report("prod", [], [Unseen("machine hgx-02", "no SSH connection")])
 CLEAN = report("prod", [])
 

@@ -14,15 +14,14 @@ from rich.console import Console
 
 from gpuclusters.drift import terminal
 from gpuclusters.drift.document import DocumentError, document, report_of
-from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.kinds import KINDS
+from gpuclusters.drift.finding import CODES, Finding, Unseen
 from gpuclusters.drift.markdown import markdown, marker
 from gpuclusters.drift.report import Looked, Report, report
 from gpuclusters.review import limits
 from gpuclusters.review.plan import Action
 from tests.drift.drifting import finding
 
-ALL = [Finding(id_, f"host-{n % 3}", f"thing-{n}", "a", "b") for n, id_ in enumerate(sorted(KINDS))]
+ALL = [Finding(id_, f"host-{n % 3}", f"thing-{n}", "a", "b") for n, id_ in enumerate(sorted(CODES))]
 HOSTILE = (
     "x\n## owned @admin #1 <script>alert(1)</script> ![p](https://evil/x.png) "
     "`code` | **b** \x1b[31m \u202e www.evil.example ghp_0123456789abcdefghijABCDEFGHIJ012345 --> "
@@ -48,7 +47,7 @@ def test_the_order_does_not_depend_on_the_order_in_which_things_were_found() -> 
         assert forms(report("prod", mixed, plan={})) == wanted
     first = report("prod", ALL).findings
     assert [f.order for f in first] == sorted(f.order for f in first)
-    assert len(first) == len(KINDS)
+    assert len(first) == len(CODES)
 
 
 def test_exit_codes_say_clean_only_when_everything_was_looked_at() -> None:
@@ -67,9 +66,15 @@ def test_exit_codes_say_clean_only_when_everything_was_looked_at() -> None:
 
 
 def test_the_same_thing_is_told_once_with_all_that_is_known_of_it() -> None:
-    one = finding("object-changed", "ns", "Deployment x", up=True, urn="urn:x")
+    one = finding("stack.object-changed", "ns", "Deployment x", up=True, urn="urn:x")
     other = finding(
-        "object-changed", "ns", "Deployment x", up=False, by="kubectl", urn="urn:x", do="let go"
+        "stack.object-changed",
+        "ns",
+        "Deployment x",
+        up=False,
+        by="kubectl",
+        urn="urn:x",
+        do="let go",
     )
     for order in ([one, other], [other, one]):
         (told,) = report("s", order).findings
@@ -79,24 +84,24 @@ def test_the_same_thing_is_told_once_with_all_that_is_known_of_it() -> None:
     assert (told.found, told.details) == ("2 differences", ("a", "b"))
     better = [
         finding("vfio.unbound", what="0000:86:00.0"),
-        finding("machine-unfit", what="preflight.not-on-vfio"),
-        finding("machine-unfit", "hgx-02", what="preflight.not-on-vfio"),
+        finding("host.unfit", what="preflight.not-on-vfio"),
+        finding("host.unfit", "hgx-02", what="preflight.not-on-vfio"),
     ]
     assert {(f.id, f.where) for f in report("s", better).findings} == {
         ("vfio.unbound", "hgx-01"),
-        ("machine-unfit", "hgx-02"),
+        ("host.unfit", "hgx-02"),
     }
 
 
 @pytest.mark.parametrize(
     ("pattern", "left"),
     [
-        ("unit-failed", ["cdi.missing"]),
+        ("host.unit-failed", ["cdi.missing"]),
         ("*", []),
-        ("unit-failed@hgx-01", ["cdi.missing"]),
-        ("unit-failed@hgx-02", ["cdi.missing", "unit-failed"]),
+        ("host.unit-failed@hgx-01", ["cdi.missing"]),
+        ("host.unit-failed@hgx-02", ["cdi.missing", "host.unit-failed"]),
         ("*@hgx-01/*.service", ["cdi.missing"]),
-        ("cdi.*@hgx-01//etc/cdi/*", ["unit-failed"]),
+        ("cdi.*@hgx-01//etc/cdi/*", ["host.unit-failed"]),
     ],
 )
 def test_what_is_ignored_is_left_out_and_counted(pattern: str, left: list[str]) -> None:
@@ -109,7 +114,7 @@ def test_what_is_ignored_is_left_out_and_counted(pattern: str, left: list[str]) 
 
 def test_nothing_in_a_name_becomes_markup_a_control_or_a_leak() -> None:
     hostile = Finding(
-        "object-changed",
+        "stack.object-changed",
         HOSTILE,
         HOSTILE,
         HOSTILE,
@@ -144,7 +149,7 @@ def test_nothing_in_a_name_becomes_markup_a_control_or_a_leak() -> None:
 
 def test_the_markdown_fits_the_forge_and_keeps_its_head_and_marker() -> None:
     many = [
-        finding("object-changed", f"ns-{n}", f"Deployment {n}", details=("x" * 300,) * 5)
+        finding("stack.object-changed", f"ns-{n}", f"Deployment {n}", details=("x" * 300,) * 5)
         for n in range(2000)
     ]
     text = markdown(report("prod", many, [Unseen("hgx-02", "away")]), most=limits.GITHUB)
@@ -182,13 +187,13 @@ def test_what_is_no_report_is_refused(value: Any) -> None:
 
 
 def test_every_kind_says_what_to_do_and_no_placeholder_is_left() -> None:
-    for kind in KINDS.values():
-        assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", kind.id)
-        one = Finding(kind.id, "W", "T", "D", "F")
-        assert one.remedy, kind.id
-        assert "{" not in one.remedy, kind.id
-    assert Finding("unit-failed", "{what}", "{0}").remedy.count("{0}") == 2
-    assert Finding("unit-failed", "{what}", "{0}").remedy.endswith("on {what}")
+    for code in CODES:
+        assert re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", code)
+        one = Finding(code, "W", "T", "D", "F")
+        assert one.remedy, code
+        assert "{" not in one.remedy, code
+    assert Finding("host.unit-failed", "{what}", "{0}").remedy.count("{0}") == 2
+    assert Finding("host.unit-failed", "{what}", "{0}").remedy.endswith("on {what}.")
 
 
 def test_a_code_that_is_no_kind_of_drift_is_told_as_critical() -> None:
@@ -199,6 +204,6 @@ def test_a_code_that_is_no_kind_of_drift_is_told_as_critical() -> None:
 
 def test_the_page_has_every_kind_with_how_bad_it_is() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/drift.md").read_text()
-    for kind in KINDS.values():
-        assert f"| `{kind.id}` | {kind.severity} | " in page, kind.id
-        assert f"{kind.title} |" in page, kind.id
+    for code, known in CODES.items():
+        assert f"| `{code}` | {known.severity} | " in page, code
+        assert f"{known.means.rstrip('.')} |" in page, code

@@ -28,9 +28,9 @@ def test_partitions_that_are_missing_or_foreign_are_named_by_their_number() -> N
         {"active": [1.0, 11.0, 12.0], "warnings": ["link 3 is down"]},
     )
     assert [(one.id, one.what) for one in ones] == [
-        ("partition-inactive", "partition 5 of board-0"),
-        ("partition-foreign", "partition 11 of board-0"),
-        ("fabric-warning", "board-0"),
+        ("fabric.partition-inactive", "partition 5 of board-0"),
+        ("fabric.partition-foreign", "partition 11 of board-0"),
+        ("fabric.warning", "board-0"),
     ]
     assert found("FabricPartitions", inputs, old, {}) == []
 
@@ -39,12 +39,12 @@ def test_the_fabric_manager_is_told_apart_restarted_silent_and_of_another_versio
     inputs = {"name": "fabric-manager", "fabric_manager": {"version": "580.1"}}
     old = {"state": "ready", "run": "boot/2", "drift": [], "fabric_manager_version": "580.1"}
     assert [o.id for o in found("ServiceVm", inputs, old, {"run": "boot/3"})] == [
-        "fabric-manager-restarted"
+        "fabric.manager-restarted"
     ]
     assert [
         o.id
         for o in found("ServiceVm", inputs, old, {"state": "waiting-for-list", "run": "boot/3"})
-    ] == ["fabric-manager-not-ready"]
+    ] == ["fabric.manager-not-ready"]
     drift = {"code": "service-vm.version", "problem": "it is 570.9", "path": [], "level": "block"}
     assert [o.id for o in found("ServiceVm", inputs, old, {"drift": [drift]})] == [
         "service-vm.version"
@@ -57,7 +57,7 @@ def test_a_mig_layout_and_the_findings_of_a_preflight() -> None:
     old = {"current": "all-1g.10gb", "state": "success", "allocatable": {"nvidia.com/gpu": 56.0}}
     (one,) = found("MigLayout", inputs, old, {"current": "all-disabled"})
     assert (one.id, one.where, one.declared, one.found) == (
-        "mig-layout-changed", "gpu-02", "all-1g.10gb", "all-disabled",
+        "mig.layout-changed", "gpu-02", "all-1g.10gb", "all-disabled",
     )  # fmt: skip
     (two,) = found("MigLayout", inputs, old, {"allocatable": {"nvidia.com/gpu": 49.0}})
     assert two.found == "49 nvidia.com/gpu"
@@ -101,7 +101,11 @@ def test_what_stops_up_is_not_said_to_be_put_back() -> None:
 
 def test_a_resource_that_nobody_knows_still_tells_that_it_drifted() -> None:
     (one,) = found("Rootless", {}, {"drift": []}, {"drift": ["the daemon is stopped"]})
-    assert (one.id, one.where, one.found) == ("resource-changed", "hgx-01", "the daemon is stopped")
+    assert (one.id, one.where, one.found) == (
+        "stack.resource-changed",
+        "hgx-01",
+        "the daemon is stopped",
+    )
     (gone,) = found("Rootless", {}, {"drift": []}, None)
-    assert gone.id == "resource-missing"
+    assert gone.id == "stack.resource-missing"
     assert re.fullmatch(r"Rootless x", gone.what)

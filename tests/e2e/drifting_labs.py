@@ -79,17 +79,17 @@ def by_hand_on_the_machines(dev: Checkout) -> set[Drifted]:
     return {
         ("cdi.devices-changed", "hgx-01", CDI),
         ("host.file-changed", "hgx-01", KUBELET),
-        ("partition-inactive", "hgx-01", "partition 14"),
-        ("partition-inactive", "hgx-01", "partition 5"),
-        ("partition-foreign", "hgx-01", "partition 11"),
-        ("unit-failed", "hgx-01", "broken.service"),
-        ("firmware-changed", "hgx-01", "HGX_FW_GPU_SXM_3"),
+        ("fabric.partition-inactive", "hgx-01", "partition 14"),
+        ("fabric.partition-inactive", "hgx-01", "partition 5"),
+        ("fabric.partition-foreign", "hgx-01", "partition 11"),
+        ("host.unit-failed", "hgx-01", "broken.service"),
+        ("host.firmware-changed", "hgx-01", "HGX_FW_GPU_SXM_3"),
         ("cdi.missing", "hgx-02", CDI),
         ("vfio.unbound", "hgx-02", "0000:86:00.0"),
         ("vfio.unit-inactive", "hgx-02", "gpu-clusters-vfio.service"),
         ("boot.next-arguments", "hgx-02", ""),
-        ("reboot-pending", "hgx-02", ""),
-        ("fabric-manager-restarted", "hgx-02", "fabric-manager"),
+        ("host.reboot-pending", "hgx-02", ""),
+        ("fabric.manager-restarted", "hgx-02", "fabric-manager"),
     }
 
 
@@ -118,13 +118,13 @@ def by_hand_in_the_cluster(dev: Checkout) -> set[Drifted]:
     dev.kubectl_text("patch", "gpulease", "hgx-02-gpu2", "--subresource", "status", "--type", "merge",
             "-p", json.dumps(lost))  # fmt: skip
     return {
-        ("object-changed", "gpu-clusters-controllers", "Deployment controllers"),
-        ("network-policy-missing", "acme", "network-policy"),
-        ("quota-changed", "globex", "quota"),
-        ("admission-policy-changed", "cluster", "gpu-clusters-tenant-pods"),
-        ("helm-object-changed", "kata-system/kata-deploy", "DaemonSet kata-deploy"),
-        ("helm-object-missing", "kata-system/kata-deploy", "ConfigMap kata-deploy-custom-configs"),
-        ("node-cordoned", "hgx-01", ""),
-        ("node-label-missing", "hgx-02", "nvidia.com/gpu.workload.config"),
-        ("lease-quarantined", "hgx-02", "hgx-02-gpu2"),
+        ("stack.object-changed", "gpu-clusters-controllers", "Deployment controllers"),
+        ("tenant.network-policy-missing", "acme", "network-policy"),
+        ("tenant.quota-changed", "globex", "quota"),
+        ("tenant.admission-policy-changed", "cluster", "gpu-clusters-tenant-pods"),
+        ("helm.object-changed", "kata-system/kata-deploy", "DaemonSet kata-deploy"),
+        ("helm.object-missing", "kata-system/kata-deploy", "ConfigMap kata-deploy-custom-configs"),
+        ("node.cordoned", "hgx-01", ""),
+        ("node.label-missing", "hgx-02", "nvidia.com/gpu.workload.config"),
+        ("gpu.lease-quarantined", "hgx-02", "hgx-02-gpu2"),
     }

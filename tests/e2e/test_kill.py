@@ -190,18 +190,18 @@ def test_drift_of_machines_tenants_and_helm_is_found_and_named(cluster: Checkout
     code, report = drift(cluster)
     assert code == 1, json.dumps(report, indent=1)
     # A fabric manager that has started anew is told nothing yet, so that nothing is active either.
-    check(report, wanted, {"partition-inactive"})
+    check(report, wanted, {"fabric.partition-inactive"})
     by = {one["id"]: one["changed_by"] for one in report["findings"]}
-    assert "kubectl-patch" in by["helm-object-changed"]
-    assert "kubectl-patch" in by["quota-changed"]
+    assert "kubectl-patch" in by["helm.object-changed"]
+    assert "kubectl-patch" in by["tenant.quota-changed"]
     up = {one["id"]: one["up_puts_it_back"] for one in report["findings"]}
     assert up["cdi.missing"] is up["vfio.unbound"] is True
-    assert up["helm-object-missing"] is up["firmware-changed"] is False
+    assert up["helm.object-missing"] is up["host.firmware-changed"] is False
     assert state_of(cluster) == before, "a look wrote to the state"
     file = cluster.folder / "report.json"
     file.write_text(json.dumps(report))
     again = told(
-        drift(cluster, "--from", str(file), "--ignore", "unit-*", "--ignore", "*@hgx-01")[1]
+        drift(cluster, "--from", str(file), "--ignore", "host.unit-*", "--ignore", "*@hgx-01")[1]
     )
     assert {one[1] for one in again} & {"hgx-01"} == set()
-    assert "unit-failed" not in {one[0] for one in again}
+    assert "host.unit-failed" not in {one[0] for one in again}

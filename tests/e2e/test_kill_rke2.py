@@ -116,17 +116,22 @@ def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_noth
     wanted = {
         ("rke2.file-changed", "gpu-01", RKE2_CONFIG),
         ("driver.loaded-other", "gpu-02", "gpu-02-driver"),
-        ("mig-layout-changed", "gpu-03", "MIG layout"),
-        ("node-taint-missing", "cp-01", "CriticalAddonsOnly"),
-        ("node-missing", "gpu-01", "gpu-01"),
-        ("node-unknown", "stranger", "stranger"),
-        ("helm-object-changed", "gpu-operator/gpu-operator", "Deployment gpu-operator"),
-        ("host-unreachable", "cp-01", "cp-01"),
+        ("mig.layout-changed", "gpu-03", "MIG layout"),
+        ("node.taint-missing", "cp-01", "CriticalAddonsOnly"),
+        ("node.missing", "gpu-01", "gpu-01"),
+        ("node.unknown", "stranger", "stranger"),
+        ("helm.object-changed", "gpu-operator/gpu-operator", "Deployment gpu-operator"),
+        ("host.unreachable", "cp-01", "cp-01"),
     }
     waiting = {
         "node-missing", "not-allocatable", "not-discovered", "not-validated", "policy-not-ready", "rollout",
     }  # fmt: skip
-    also = {"allocatable-lower", "resource-changed", "gpu-operator-not-ready", "reboot-pending"}
+    also = {
+        "node.allocatable-lower",
+        "stack.resource-changed",
+        "gpu-operator.not-ready",
+        "host.reboot-pending",
+    }
     check(report, wanted, also | {f"gpu.{one}" for one in waiting})
-    assert ("allocatable-lower", "gpu-03") in {one[:2] for one in told(report)}
+    assert ("node.allocatable-lower", "gpu-03") in {one[:2] for one in told(report)}
     assert report["up_would"], "what up would do is known for what was reached"

@@ -62,7 +62,7 @@ def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> 
             (Level.FAILURE, "preflight.off-the-bus"),
             (Level.WARNING, "preflight.kernel-old"),
         ],
-        strange.name: [(Level.FAILURE, "ssh.host-key-mismatch")],
+        strange.name: [(Level.FAILURE, "remote.host-key-mismatch")],
     }
     assert all(d.fix for d in found if d.level is not Level.OK)
     (fine,) = (d for d in found if d.area == well.name)
@@ -132,7 +132,7 @@ def test_machines_that_are_silent_cost_one_attempt_each(
                 host.client_key.read_text(),
             )
         )
-        assert [d.id for d in found[1:]] == ["ssh.unreachable"] * 5
+        assert [d.id for d in found[1:]] == ["remote.unreachable"] * 5
         assert [guests(server) for _, server in silent] == [1] * 5
 
 

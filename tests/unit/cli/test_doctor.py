@@ -34,8 +34,8 @@ def printed(found: list[Diagnosis]) -> str:
     [
         ([], 0),
         ([well("a", "x")], 0),
-        ([well("a", "x"), warning("a", "y", "z")], 1),
-        ([warning("a", "y", "z"), failure("b", "y", "z")], 2),
+        ([well("a", "x"), warning("a", "y", "z", "x.y")], 1),
+        ([warning("a", "y", "z", "x.y"), failure("b", "y", "z", "x.y")], 2),
     ],
 )
 def test_the_exit_code_says_how_bad_it_is(found: list[Diagnosis], code: int) -> None:
@@ -61,7 +61,7 @@ def test_what_is_well_is_one_line_and_what_is_not_has_its_fix_beneath() -> None:
 
 def test_a_hundred_machines_that_are_well_are_one_line() -> None:
     hosts = [well(f"hgx-{n:03}", "prepared: 8 GPUs") for n in range(1, 101)]
-    lines = printed([*hosts[:50], failure("hgx-x", "off", "on"), *hosts[50:]]).splitlines()
+    lines = printed([*hosts[:50], failure("hgx-x", "off", "on", "x.y"), *hosts[50:]]).splitlines()
     assert lines[0] == "ok   100 machines hgx-001, hgx-002, hgx-003, … hgx-100: prepared: 8 GPUs"
     assert len(lines) == 5
 
