@@ -54,37 +54,19 @@ class SshServiceVm:
         self._host = host
         self._vm = vm
         self.target = host.target
-        self._files = tuple(wanted(vm, scripts.texts("service_vm")).files)
+        self._files = " ".join(wanted(vm, scripts.texts("service_vm")).files)
 
     def look(self) -> LiveVm:
         """What is there now."""
-        vm = self._vm
-        done = self._run(
-            "inspect",
-            [
-                vm.name,
-                vm.network.name,
-                vm.disk,
-                vm.seed,
-                vm.image.file,
-                vm.image.sha256,
-                STATE_FOLDER,
-                vm.console,
-                " ".join(self._files),
-                " ".join(UNITS),
-            ],
-            f"look at the service VM {vm.name}",
-            repeatable=True,
-        )
+        vm, tried = self._vm, f"look at the service VM {self._vm.name}"
+        made_of = (vm.name, vm.network.name, vm.disk, vm.seed, vm.image.file, vm.image.sha256)
+        own = (STATE_FOLDER, vm.console, self._files, " ".join(UNITS))
+        done = self._run("inspect", tried, *made_of, *own, repeatable=True)
         try:
             return parsed(done.stdout)
         except (ValueError, KeyError) as error:
-            raise InvalidAnswerError(
-                self._host.target,
-                f"look at the service VM {vm.name}",
-                f"unreadable: {error}",
-                "run again",
-            ) from error
+            problem = f"unreadable: {error}"
+            raise InvalidAnswerError(self.target, tried, problem, "run again") from error
 
     def state(self) -> str | None:
         """As `virsh domstate` says."""
@@ -98,15 +80,9 @@ class SshServiceVm:
         vm = self._vm
         done = self._run(
             "guest",
-            [
-                vm.name,
-                vm.fabric_manager.bind_address,
-                STATE_FOLDER,
-                ACCOUNT,
-                str(_GUEST_SECONDS),
-                COMMAND,
-            ],
             f"ask the service VM {vm.name} over SSH",
+            *(vm.name, vm.fabric_manager.bind_address, STATE_FOLDER, ACCOUNT),
+            *(str(_GUEST_SECONDS), COMMAND),
             repeatable=True,
             accept=(0, _NO_KEYS, _NOT_LET_IN),
         )
@@ -120,8 +96,8 @@ class SshServiceVm:
         tried = f"get the image {image.path or image.url}"
         done = self._run(
             "fetch_image",
-            [image.file, image.url or "-", image.sha256, STATE_FOLDER, str(seconds)],
             tried,
+            *(image.file, image.url or "-", image.sha256, STATE_FOLDER, str(seconds)),
             accept=(0, _UNFINISHED, _OTHER_CHECKSUM, _NO_FILE, _NO_CURL, _DOWNLOAD_FAILED),
         )
         words = done.stdout.decode(errors="replace").strip()
@@ -147,12 +123,12 @@ class SshServiceVm:
         }[done.status]
         if "No space left" in problem or "Failed writing body" in problem:
             raise command_error(self._host, tried, done)
-        raise CommandFailedError(self._host.target, tried, problem, remedy)
+        raise CommandFailedError(self.target, tried, problem, remedy)
 
     def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
         """Write the host's own files, and let systemd start the VM at boot."""
         tar = _tar(files, {path: 0o755 if path in executable else 0o644 for path in files})
-        self._run("install", UNITS, "install the units of the service VM", content=tar)
+        self._run("install", "install the units of the service VM", *UNITS, content=tar)
 
     def write_seed(self, seed: Seed) -> None:
         """Make the seed."""
@@ -160,76 +136,59 @@ class SshServiceVm:
         tried = f"make the seed {vm.seed}"
         done = self._run(
             "seed",
-            [vm.name, vm.seed, seed.digest, STATE_FOLDER, ACCOUNT],
             tried,
+            *(vm.name, vm.seed, seed.digest, STATE_FOLDER, ACCOUNT),
             content=_tar(seed.files),
             accept=(0, _NO_ISO_TOOL),
         )
         if done.status == _NO_ISO_TOOL:
-            raise CommandFailedError(
-                self._host.target,
-                tried,
-                "neither genisoimage, mkisofs nor xorriso is installed",
-                "install the package genisoimage (or xorriso) on the host",
-            )
+            problem = "neither genisoimage, mkisofs nor xorriso is installed"
+            remedy = "install the package genisoimage (or xorriso) on the host"
+            raise CommandFailedError(self.target, tried, problem, remedy)
 
     def define_network(self, xml: str) -> None:
         """Define the network anew and start it."""
         name = self._vm.network.name
-        self._run("define", ["network", name], f"define the network {name}", content=xml.encode())
+        self._run("define", f"define the network {name}", "network", name, content=xml.encode())
 
     def make_disk(self) -> None:
         """Make the VM's disk."""
         vm = self._vm
-        self._run("disk", [vm.disk, vm.image.file, str(vm.disk_gib)], f"make the disk {vm.disk}")
+        self._run("disk", f"make the disk {vm.disk}", vm.disk, vm.image.file, str(vm.disk_gib))
 
     def define_domain(self, xml: str) -> None:
         """Define the domain."""
         name = self._vm.name
-        self._run("define", ["domain", name], f"define the service VM {name}", content=xml.encode())
+        self._run("define", f"define the service VM {name}", "domain", name, content=xml.encode())
 
     def start(self) -> None:
         """Start the VM."""
-        self._run("power", ["start", self._vm.name], f"start the service VM {self._vm.name}")
+        self._run("power", f"start the service VM {self._vm.name}", "start", self._vm.name)
 
     def shut_down(self, seconds: int) -> bool:
         """Ask the VM to shut down and wait; whether it did."""
-        done = self._run(
-            "power",
-            ["shutdown", self._vm.name, str(seconds)],
-            f"shut down the service VM {self._vm.name}",
-            accept=(0, _STILL_RUNNING),
-        )
+        words = ("shutdown", self._vm.name, str(seconds))
+        tried = f"shut down the service VM {self._vm.name}"
+        done = self._run("power", tried, *words, accept=(0, _STILL_RUNNING))
         return done.status == 0
 
     def power_off(self) -> None:
         """Take the VM's power."""
-        self._run("power", ["off", self._vm.name], f"switch off the service VM {self._vm.name}")
+        self._run("power", f"switch off the service VM {self._vm.name}", "off", self._vm.name)
 
     def remove(self, *, network: bool) -> None:
         """Remove the VM and all that belongs to it."""
-        vm = self._vm
+        vm, name = self._vm, self._vm.network.name if network else "-"
+        own = (STATE_FOLDER, vm.console, self._files, " ".join(UNITS))
         self._run(
-            "remove",
-            [
-                vm.name,
-                vm.network.name if network else "-",
-                vm.disk,
-                vm.seed,
-                STATE_FOLDER,
-                vm.console,
-                " ".join(self._files),
-                " ".join(UNITS),
-            ],
-            f"remove the service VM {vm.name}",
+            "remove", f"remove the service VM {vm.name}", vm.name, name, vm.disk, vm.seed, *own
         )
 
     def _run(
         self,
         script: str,
-        arguments: Sequence[str],
         tried: str,
-        *,
+        *arguments: str,
         content: bytes | None = None,
         repeatable: bool = False,
         accept: Sequence[int] = (0,),
@@ -238,7 +197,7 @@ class SshServiceVm:
             return run_script(
                 self._host,
                 f"service_vm/{script}",
-                list(arguments),
+                arguments,
                 tried=tried,
                 content=content,
                 repeatable=repeatable,
