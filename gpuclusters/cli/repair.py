@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from gpuclusters.adapters import orphans
 from gpuclusters.adapters.helm_records import HelmRecords
-from gpuclusters.cli import state_locks
+from gpuclusters.cli import orphans, state_locks
 from gpuclusters.cli.errors import NotRepairedError, StackLockedError, UnfinishedRunError
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.domain import unfinished

@@ -124,42 +124,32 @@ class FabricManagerSettings(BaseModel):
 
 def render(settings: FabricManagerSettings) -> str:
     """The text of fabricmanager.cfg."""
-    values: list[tuple[str, str]] = [
-        ("LOG_LEVEL", str(settings.log_level)),
-        ("LOG_FILE_NAME", "/var/log/fabricmanager.log"),
-        ("LOG_APPEND_TO_LOG", "1"),
-        ("LOG_USE_SYSLOG", "0"),
-        ("DAEMONIZE", _flag(settings.daemonize)),
-        ("BIND_INTERFACE_IP", "127.0.0.1"),
-        ("STARTING_TCP_PORT", str(settings.internal_port)),
-        ("FABRIC_MODE", str(settings.mode)),
-        ("FABRIC_MODE_RESTART", _flag(settings.restart)),
-        ("FM_CMD_BIND_INTERFACE", settings.bind_address),
-        ("FM_CMD_PORT_NUMBER", str(settings.port)),
-        ("FM_STAY_RESIDENT_ON_FAILURES", _flag(settings.stay_resident_on_failures)),
-        ("ACCESS_LINK_FAILURE_MODE", str(settings.access_link_failure_mode)),
-        ("TRUNK_LINK_FAILURE_MODE", str(settings.trunk_link_failure_mode)),
-        ("NVSWITCH_FAILURE_MODE", str(settings.nvswitch_failure_mode)),
-        ("TOPOLOGY_FILE_PATH", "/usr/share/nvidia/nvswitch"),
-    ]
-    if settings.state_file is not None:
-        values.append(("STATE_FILE_NAME", settings.state_file))
-    if settings.partition_rail_policy is not None:
-        values.append(("PARTITION_RAIL_POLICY", settings.partition_rail_policy))
-    if settings.partitions is not None:
-        values.append(("SHARED_PARTITION_DEFINITION_FILE", PARTITIONS_PATH))
+    values: dict[str, str | int | None] = {
+        "LOG_LEVEL": settings.log_level,
+        "LOG_FILE_NAME": "/var/log/fabricmanager.log",
+        "LOG_APPEND_TO_LOG": 1,
+        "LOG_USE_SYSLOG": 0,
+        "DAEMONIZE": int(settings.daemonize),
+        "BIND_INTERFACE_IP": "127.0.0.1",
+        "STARTING_TCP_PORT": settings.internal_port,
+        "FABRIC_MODE": settings.mode,
+        "FABRIC_MODE_RESTART": int(settings.restart),
+        "FM_CMD_BIND_INTERFACE": settings.bind_address,
+        "FM_CMD_PORT_NUMBER": settings.port,
+        "FM_STAY_RESIDENT_ON_FAILURES": int(settings.stay_resident_on_failures),
+        "ACCESS_LINK_FAILURE_MODE": settings.access_link_failure_mode,
+        "TRUNK_LINK_FAILURE_MODE": settings.trunk_link_failure_mode,
+        "NVSWITCH_FAILURE_MODE": settings.nvswitch_failure_mode,
+        "TOPOLOGY_FILE_PATH": "/usr/share/nvidia/nvswitch",
+        "STATE_FILE_NAME": settings.state_file,
+        "PARTITION_RAIL_POLICY": settings.partition_rail_policy,
+        "SHARED_PARTITION_DEFINITION_FILE": PARTITIONS_PATH
+        if settings.partitions is not None
+        else None,
+    }
     head = "# Managed by gpu-clusters: written when the service VM first boots from its seed.\n"
-    return head + "".join(f"{key}={value}\n" for key, value in values)
-
-
-def parse(text: str) -> dict[str, str]:
-    """Keys and values of a fabricmanager.cfg; comments and blank lines are left out."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        key, separator, value = line.partition("=")
-        if separator and not key.lstrip().startswith("#"):
-            found[key.strip()] = value.strip()
-    return found
+    stated = (f"{key}={value}\n" for key, value in values.items() if value is not None)
+    return head + "".join(stated)
 
 
 def render_partitions(partitions: Mapping[str, tuple[int, ...]]) -> str:
@@ -174,7 +164,3 @@ def render_partitions(partitions: Mapping[str, tuple[int, ...]]) -> str:
         ],
     }
     return json.dumps(document, indent=2) + "\n"
-
-
-def _flag(value: bool) -> str:  # noqa: FBT001 - the value of a key
-    return "1" if value else "0"
