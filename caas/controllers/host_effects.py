@@ -62,8 +62,8 @@ LOCK_SECONDS = 20.0
 """How long an activation waits for the lock; the machine of the leases asks again until its deadline."""
 READ_SECONDS = 20.0
 FABRIC_SECONDS = 60.0
-_NVLINK_ERROR = -10
-_BAD_RESOURCE = -11
+_VERDICTS = {-10: Reason.NVLINK_ERROR, -11: Reason.PARTITION_UNSUPPORTED}
+"""Answers of the fabric manager that it would give again."""
 _FUSER_USED, _FUSER_UNUSED = 0, 1
 _WITH_LOCK = ("flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK)
 
@@ -144,21 +144,19 @@ class HostEffects:
                 raise TypeError(f"not an effect on a host: {effect}")
 
     async def _board(self) -> BoardSeen:
-        listed, users, marked = await asyncio.gather(
+        (supported, active), users, marked = await asyncio.gather(
             self._partitions(), self._users(), self._withheld()
         )
-        supported, active = listed
         return BoardSeen(supported, active, users, marked)
 
     async def _partitions(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Those that the fabric manager offers, and those that are active."""
         done = await self._fmpm(["-l"], READ_SECONDS)
         if done.code != 0:
             raise _AnswerError(str(self._error("list partitions", done)))
         try:
-            table = {
-                int(entry["partitionId"]): bool(entry["isActive"])
-                for entry in json.loads(done.stdout)["partitionInfo"] or ()
-            }
+            rows = json.loads(done.stdout)["partitionInfo"] or ()
+            table = {int(row["partitionId"]): bool(row["isActive"]) for row in rows}
         except (ValueError, KeyError, TypeError) as error:
             said = f"{self._host}: fmpm -l answered what is no table of partitions"
             raise _AnswerError(said) from error
@@ -180,20 +178,22 @@ class HostEffects:
     async def _groups(self) -> dict[int, str]:
         """Number of the IOMMU group by module."""
         modules = sorted(self._spec.pci)
-        paths = await self._paths(modules)
-        if len(paths) != len(modules):
+        found = await self._groups_of(modules)
+        if len(found) != len(modules):
             # One is missing, and the answer does not say which.
-            paths = [path for m in modules for path in await self._paths([m], must=True)]
-        return {m: path.rsplit("/", 1)[-1] for m, path in zip(modules, paths, strict=True)}
+            one_by_one = [(m, await self._groups_of([m])) for m in modules]
+            for module, group in one_by_one:
+                if not group:
+                    pci = self._spec.pci[module]
+                    raise _AnswerError(f"{self._host}: GPU {pci} has no IOMMU group; is it there?")
+            found = [group[0] for _, group in one_by_one]
+        return dict(zip(modules, found, strict=True))
 
-    async def _paths(self, modules: Sequence[int], *, must: bool = False) -> list[str]:
+    async def _groups_of(self, modules: Sequence[int]) -> list[str]:
         links = [f"/sys/bus/pci/devices/{self._spec.pci[m]}/iommu_group" for m in modules]
         done = await self._ssh.run(["readlink", "-e", *links], seconds=READ_SECONDS)
-        found = [path for path in done.stdout.split() if path.rsplit("/", 1)[-1].isdecimal()]
-        if must and not found:
-            pci = self._spec.pci[modules[0]]
-            raise _AnswerError(f"{self._host}: GPU {pci} has no IOMMU group; is it there?")
-        return found
+        names = (path.rsplit("/", 1)[-1] for path in done.stdout.split())
+        return [name for name in names if name.isdecimal()]
 
     async def _held(self, groups: Sequence[str], what: str) -> bool:
         nodes = [f"/dev/vfio/{group}" for group in groups]
@@ -214,12 +214,9 @@ class HostEffects:
         code = code_of_exit(done.code)
         if code in (0, already):
             return Succeeded(effect)
-        error = self._error(f"{verb} partition {partition}", done)
-        if code == _NVLINK_ERROR:
-            return Refused(effect, str(error), Reason.NVLINK_ERROR)
-        if code == _BAD_RESOURCE:
-            return Refused(effect, str(error), Reason.PARTITION_UNSUPPORTED)
-        return Failed(effect, str(error))
+        error = str(self._error(f"{verb} partition {partition}", done))
+        verdict = _VERDICTS.get(code)
+        return Failed(effect, error) if verdict is None else Refused(effect, error, verdict)
 
     @property
     def _locked(self) -> str:
