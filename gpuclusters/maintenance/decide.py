@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -49,22 +48,8 @@ class MaintenanceInputs(BaseModel):
         return f"{self.cluster}/{self.node}"
 
 
-@dataclass(frozen=True, slots=True)
-class Duty:
-    """A node in maintenance, as it is now."""
-
-    cordoned: bool
-    busy: tuple[str, ...]
-    """GPUs that somebody holds, or that are being taken back: "lease (phase, tenant/pod)"."""
-    quarantined: tuple[str, ...]
-
-    def outputs(self) -> dict[str, Any]:
-        """What the resource tells."""
-        return {
-            "cordoned": self.cordoned,
-            "busy": list(self.busy),
-            "quarantined": list(self.quarantined),
-        }
+Duty = dict[str, Any]
+"""Outputs: `cordoned`; `busy`, GPUs that somebody holds, or that are being taken back; `quarantined`."""
 
 
 def begin(
@@ -76,28 +61,28 @@ def begin(
         Refused: there is no such node, or GPUs are still held when the time is over. The node
             stays cordoned: what was waited for is not lost.
     """
-    place = f"{cluster.target}: node {inputs.node}"
+    target = f"{cluster.target}: node {inputs.node}"
     if cluster.get(NODE, inputs.node) is None:
         problem = "the cluster has no such node"
-        raise refused(place, "gpu.node-missing", problem, "take `maintenance` out of its entry")
+        raise refused(target, "gpu.node-missing", problem, "take `maintenance` out of its entry")
     cluster.apply(NODE, _cordon(inputs.cluster, inputs.node))
     evicted: set[tuple[str, str]] = set()
-    duty = Duty(cordoned=True, busy=(), quarantined=())
+    duty: Duty = {}
 
     def look() -> Sequence[Finding]:
         nonlocal duty
         leases = _leases(cluster, inputs.node)
         if inputs.drain is Drain.EVICT:
             for namespace, pod in sorted(_holders(leases) - evicted):
-                reporter.note(f"{place}: ends pod {namespace}/{pod}")
+                reporter.note(f"{target}: ends pod {namespace}/{pod}")
                 cluster.delete(POD, pod, namespace)
                 evicted.add((namespace, pod))
         duty = _duty(leases, cordoned=True)
-        return [Finding("gpu.held", f"GPU {gpu}", level=Level.REPAIR) for gpu in duty.busy]
+        return [Finding("gpu.held", f"GPU {gpu}", level=Level.REPAIR) for gpu in duty["busy"]]
 
     left = poll(
         look,
-        target=place,
+        target=target,
         timeout_seconds=inputs.timeout_seconds,
         poll_seconds=POLL_SECONDS,
         clock=clock,
@@ -105,9 +90,9 @@ def begin(
     )
     if left:
         raise refused(
-            place,
+            target,
             "gpu.held",
-            f"GPUs are still held after {inputs.timeout_seconds:g} s: {', '.join(duty.busy)}; the node "
+            f"GPUs are still held after {inputs.timeout_seconds:g} s: {', '.join(duty['busy'])}; the node "
             "stays cordoned",
             "run again to wait longer, have the tenants end these containers, or set "
             "`maintenance: evict`, which ends them",
@@ -176,4 +161,4 @@ def _duty(leases: Sequence[Mapping[str, Any]], *, cordoned: bool) -> Duty:
         # In quarantine a GPU keeps its holder as long as the pod has it.
         if phase not in _AT_REST or holder:
             busy.append(f"{name} ({phase}{who})")
-    return Duty(cordoned, tuple(busy), tuple(quarantined))
+    return {"cordoned": cordoned, "busy": busy, "quarantined": quarantined}

@@ -22,13 +22,12 @@ class NodeMaintenanceProvider(ClusterProvider[MaintenanceInputs]):
         """Cordon the node and wait until its GPUs are nobody's."""
         from gpuclusters.core.converge import StderrReporter, SystemClock
 
-        duty = decide.begin(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
-        return duty.outputs()
+        return decide.begin(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
 
     def observe(self, inputs: MaintenanceInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The node as it is now."""
         duty = decide.observe(inputs, self.cluster(inputs))
-        return Live(duty.outputs(), {}) if duty else None
+        return Live(duty, {}) if duty else None
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found the node open, or GPUs held on it again."""

@@ -75,7 +75,7 @@ def become_free(cluster: Cluster) -> None:
 
 def test_waiting_ends_nothing_and_says_what_it_waits_for() -> None:
     cluster = Cluster([lease(1, "Leased", "acme"), lease(2, "Scrubbing")], become_free)
-    assert begin(cluster, Drain.WAIT).busy == ()
+    assert begin(cluster, Drain.WAIT)["busy"] == []
     assert cluster.deleted == []
     (line,) = cluster.notes
     assert "waiting for: GPU hgx-01-gpu1 (Leased, acme/acme-1); GPU hgx-01-gpu2 (Scrubbing)" in line
@@ -105,6 +105,7 @@ def test_eviction_ends_each_container_of_this_node_once() -> None:
 
 
 def test_quarantine_is_no_reason_to_wait_unless_a_pod_still_has_the_gpu() -> None:
-    assert begin(Cluster([lease(1, "Quarantined")]), Drain.WAIT).quarantined == ("hgx-01-gpu1",)
+    duty = begin(Cluster([lease(1, "Quarantined")]), Drain.WAIT)
+    assert duty["quarantined"] == ["hgx-01-gpu1"]
     with pytest.raises(Refused, match=r"hgx-01-gpu1 \(Quarantined, acme/acme-1\)"):
         begin(Cluster([lease(1, "Quarantined", "acme")]), Drain.WAIT)
