@@ -19,9 +19,9 @@ from pulumi_gcp import compute, projects, serviceaccount
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
 from gpuclusters.core import scripts
-from gpuclusters.domain import gcp_cloud_init
-from gpuclusters.domain.gcp_cloud_init import Boot
-from gpuclusters.domain.gcp_ports import Allowed
+from gpuclusters.gcp import cloud_init
+from gpuclusters.gcp.cloud_init import Boot
+from gpuclusters.gcp.firewall_rules import Allowed
 from gpuclusters.gcp.resource import FirstLogin, GcpMachine, GcpQuota, SshHostKey
 
 SSH_PORT = 22
@@ -63,10 +63,10 @@ class GpuMachine(pulumi.ComponentResource):
         boot = Boot(
             user=args.user,
             authorized_keys=args.authorized_keys,
-            files={file: scripts.read(f"gcp/{file}") for file in gcp_cloud_init.PLACES},
+            files={file: scripts.read(f"gcp/{file}") for file in cloud_init.PLACES},
         )
         user_data = pulumi.Output.all(key.private_key, key.public_key).apply(
-            lambda pair: gcp_cloud_init.user_data(boot, private_key=pair[0], public_key=pair[1])
+            lambda pair: cloud_init.user_data(boot, private_key=pair[0], public_key=pair[1])
         )
         machine = GcpMachine(
             f"{name}-machine",

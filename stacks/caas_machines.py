@@ -20,8 +20,8 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.plan import CaasPlan, NodePlan
-from gpuclusters.domain.rke2_config import Settings
 from gpuclusters.preflight.resource import FleetPreflight
+from gpuclusters.rke2.host_config import Settings
 from stacks import hosts
 
 

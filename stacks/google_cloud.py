@@ -10,7 +10,7 @@ import pulumi_gcp as gcp
 from components.gcp import GcpPool, GcpPoolArgs, GpuMachine, OwnNetwork
 from gpuclusters.config import gcp as section
 from gpuclusters.config import gcp_plan
-from gpuclusters.domain.gcp_ports import Allowed
+from gpuclusters.gcp.firewall_rules import Allowed
 
 
 def declare(

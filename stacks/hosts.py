@@ -10,7 +10,7 @@ import pulumi
 from components.host_connection import HostConnection
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.secrets import HostEndpoint
-from gpuclusters.domain.gcp_ports import Allowed
+from gpuclusters.gcp.firewall_rules import Allowed
 
 
 @dataclass(frozen=True, kw_only=True)

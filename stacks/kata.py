@@ -16,13 +16,13 @@ from gpuclusters.boot.guest_profile import (
     install_at_once,
     install_timeout_seconds,
 )
+from gpuclusters.compat.versions import KATA_RELEASES
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import NoChart
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import CaasPlan, TenantPlan, guest_driver
 from gpuclusters.domain import quantity
-from gpuclusters.domain.versions import KATA_RELEASES
 from gpuclusters.kata import chart as kata_chart
 from gpuclusters.kata.chart import KUBELET_ROOT, KUBELET_ROOTS, ShimConfiguration
 from gpuclusters.kata.model import PASSTHROUGH, WORKLOAD_LABEL

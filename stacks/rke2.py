@@ -29,15 +29,17 @@ from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2_cluster import Mig, NoMetrics, RancherMonitoring, Rke2Config
 from gpuclusters.config.rke2_machines import MachinePlan, machines
 from gpuclusters.core import scripts
-from gpuclusters.domain import gcp_ports, monitoring_stack, rke2, rke2_config
-from gpuclusters.domain.monitoring_stack import NAMES
-from gpuclusters.domain.rke2 import Role
 from gpuclusters.driver.model import DriverSource
 from gpuclusters.driver.resource import GpuDriver
+from gpuclusters.gcp import firewall_rules
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.resource import GpuReadiness
+from gpuclusters.metrics import monitoring_stack
+from gpuclusters.metrics.monitoring_stack import NAMES
 from gpuclusters.proof.manifests import PROGRAMS
 from gpuclusters.proof.resource import ProofRun
+from gpuclusters.rke2 import host_config, releases
+from gpuclusters.rke2.releases import Role
 from stacks import charts, hosts
 from stacks.hosts import Hosts
 
@@ -63,7 +65,7 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
         config.hosts,
         secrets.hosts,
         cluster=config.name,
-        between_nodes=gcp_ports.rke2(config.cni.kind, metrics=metrics is not None),
+        between_nodes=firewall_rules.rke2(config.cni.kind, metrics=metrics is not None),
         protect=config.servers if config.protect else (),
     )
     drivers = _drivers(config, there)
@@ -202,10 +204,10 @@ def _registries(config: Rke2Config, secrets: Secrets) -> Mapping[str, pulumi.Inp
                 else "it is not username and password by name"
             )
             raise pulumi.RunError(f"the secret registry-credentials: {said}") from None
-        return rke2_config.document(found)
+        return host_config.document(found)
 
     # It is made of a secret, and is one.
-    return {rke2.REGISTRIES: secrets.registry_credentials.apply(document)}
+    return {releases.REGISTRIES: secrets.registry_credentials.apply(document)}
 
 
 def _metrics(config: Rke2Config) -> MetricsArgs:

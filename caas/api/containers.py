@@ -25,6 +25,7 @@ from caas.api.store import Store
 from caas.api.tenancies import Tenancies, Tenancy
 from caas.cluster import Cluster, ClusterError
 from caas.settings import Settings
+from gpuclusters.container_api import image
 from gpuclusters.container_api.container import (
     CONTAINER_LABEL,
     EVENT,
@@ -38,7 +39,6 @@ from gpuclusters.container_api.container import (
 )
 from gpuclusters.container_api.request import ContainerRequest
 from gpuclusters.core.naming import is_dns_label
-from gpuclusters.domain import image
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 
 _TRIES = 5

@@ -15,10 +15,10 @@ import pulumi
 
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
-from gpuclusters.domain import rke2_config
-from gpuclusters.domain.rke2 import Role
-from gpuclusters.domain.rke2_config import Settings
+from gpuclusters.rke2 import host_config
+from gpuclusters.rke2.host_config import Settings
 from gpuclusters.rke2.model import Join, join_order
+from gpuclusters.rke2.releases import Role
 from gpuclusters.rke2.resource import Rke2Node, Rke2Tokens
 
 
@@ -117,7 +117,7 @@ class Rke2Cluster(pulumi.ComponentResource):
         tokens: tuple[pulumi.Input[str], pulumi.Input[str]],
     ) -> Rke2Node:
         settings, is_server = args.settings, join.role is Role.SERVER
-        files: dict[str, pulumi.Input[str]] = {**rke2_config.files(settings, join.role)}
+        files: dict[str, pulumi.Input[str]] = {**host_config.files(settings, join.role)}
         files |= host.files
         earlier = made[join.after] if join.after is not None else None
         return Rke2Node(
@@ -135,7 +135,7 @@ class Rke2Cluster(pulumi.ComponentResource):
             registration_address=settings.registration_address,
             version=args.version,
             artifacts=args.artifacts,
-            config=rke2_config.config(
+            config=host_config.config(
                 settings,
                 join.role,
                 first=join.first,

@@ -19,9 +19,8 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Namespace
 from components import helm
 from components.helm import Chart
 from components.kubernetes_objects import DASHBOARDS, PART_OF, after, dashboard, pod_security
-from gpuclusters.domain import monitoring_stack
-from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
-from gpuclusters.metrics import alerts
+from gpuclusters.metrics import alerts, monitoring_stack
+from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 
 
 @dataclass(frozen=True, kw_only=True)

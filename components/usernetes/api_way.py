@@ -15,8 +15,8 @@ from typing import Any
 import pulumi
 
 from components.host_connection import HostConnection
-from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.usernetes import api_tunnel
+from gpuclusters.usernetes.addresses import ApiAccess
 
 
 def open_api_tunnel(

@@ -14,9 +14,9 @@ import pulumi
 
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
+from gpuclusters.compat.usernetes_versions import VersionSet
 from gpuclusters.core import scripts
-from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan
-from gpuclusters.domain.usernetes_versions import VersionSet
+from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan
 from gpuclusters.usernetes.resource import UsernetesNode
 
 OVERLAY = ("Dockerfile.gpu", "compose.yaml", "node-gpus.sh", "usernetes-gpus.service")

@@ -16,7 +16,7 @@ from pulumi_kubernetes.core.v1 import Service
 from pulumi_kubernetes.node.v1 import RuntimeClass
 
 from components.kubernetes_objects import after
-from gpuclusters.domain.usernetes_versions import VersionSet
+from gpuclusters.compat.usernetes_versions import VersionSet
 from gpuclusters.proof.nodes import DEFAULT_TIMEOUT_SECONDS
 from gpuclusters.proof.resource import PluginGate
 from gpuclusters.usernetes import device_plugin as manifest

@@ -14,7 +14,7 @@ import pulumi
 
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after
-from gpuclusters.domain.usernetes_versions import VersionSet
+from gpuclusters.compat.usernetes_versions import VersionSet
 from gpuclusters.driver.model import WantedDriver
 from gpuclusters.driver.resource import GpuDriver
 from gpuclusters.rootless.resource import RootlessHost as PreparedHost

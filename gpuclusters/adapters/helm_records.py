@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuclusters.domain.helm_release import Revision, revisions
+from gpuclusters.gpu_operator.helm_release import Revision, revisions
 from gpuclusters.gpu_operator.objects import SECRET
 from gpuclusters.kube.objects import KubernetesObjects, path_of
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from gpuclusters.domain.versions import KERNEL_MEASURED, KERNEL_ONE_STEP, Release
+from gpuclusters.compat.versions import KERNEL_MEASURED, KERNEL_ONE_STEP, Release
 
 GUEST_BASE_MIB = 8192
 """`default_memory` of Kata's GPU configurations: what a VM has beside the memory of its containers."""

@@ -12,7 +12,6 @@ from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.rke2_cluster import HostDriver, Rke2Config, machine_names
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.rke2 import Role, parse_version
 from gpuclusters.driver import decide as driver
 from gpuclusters.driver.host import inspect
 from gpuclusters.driver.model import LiveDriver
@@ -21,6 +20,7 @@ from gpuclusters.host.ssh import SshHost
 from gpuclusters.rke2 import decide
 from gpuclusters.rke2.host import SshRke2Host
 from gpuclusters.rke2.model import LiveHost
+from gpuclusters.rke2.releases import Role, parse_version
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from gpuclusters.config import rke2_plan
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.core.converge import StderrReporter, SystemClock
-from gpuclusters.domain import monitoring_stack
-from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
-from gpuclusters.metrics import selection
+from gpuclusters.metrics import monitoring_stack, selection
+from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 from gpuclusters.proof import run as proof_run
 from gpuclusters.proof.checks import LEVEL_OF, Level
 from gpuclusters.proof.evidence import About, ProofEvidence

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticCustomError
 
+from gpuclusters.compat.versions import parse_release
 from gpuclusters.core import naming
-from gpuclusters.domain.versions import parse_release
 from gpuclusters.fabric.table import is_pci_address
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.config.api import Api, Programs
 from gpuclusters.config.base import (
     AnyNetwork,
@@ -23,7 +24,6 @@ from gpuclusters.config.kubernetes import Kubernetes
 from gpuclusters.config.leases import Leases
 from gpuclusters.config.nodes import Layout, Node, Preparation, TablePartition
 from gpuclusters.config.tenants import Storage, Tenant
-from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import LayoutError, table_for
 
 

@@ -21,8 +21,8 @@ from gpuclusters.config.base import (
 )
 from gpuclusters.config.gcp_image import Image
 from gpuclusters.config.hosts import HostKey, User
-from gpuclusters.domain import gcp_machines
-from gpuclusters.domain.gcp_machines import Provisioning
+from gpuclusters.gcp import machine_types
+from gpuclusters.gcp.machine_types import Provisioning
 
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -33,8 +33,8 @@ SCOPES = ("logging.write", "monitoring.write")
 
 
 def _machine_type(value: str) -> str:
-    if gcp_machines.machine_type(value) is None:
-        near = difflib.get_close_matches(value[:60], gcp_machines.type_names(), n=3, cutoff=0.5)
+    if machine_types.machine_type(value) is None:
+        near = difflib.get_close_matches(value[:60], machine_types.type_names(), n=3, cutoff=0.5)
         raise refusal(
             "is not a machine type that is known here",
             f"write one like {', '.join(near or ('n1-standard-8', 'e2-standard-4'))}, or"
@@ -44,7 +44,7 @@ def _machine_type(value: str) -> str:
 
 
 def _product(value: str) -> str:
-    known = gcp_machines.products()
+    known = machine_types.products()
     if value not in known:
         raise refusal("is not a GPU that Google Cloud is known to have", f"write {_or(known)}")
     return value
@@ -101,7 +101,7 @@ MachineType = Annotated[Text, AfterValidator(_machine_type)]
 GcpGpuProduct = Annotated[
     Text,
     AfterValidator(_product),
-    WithJsonSchema({"type": "string", "enum": list(gcp_machines.products())}),
+    WithJsonSchema({"type": "string", "enum": list(machine_types.products())}),
 ]
 Scope = Annotated[Text, AfterValidator(_scope)]
 AdminRange = Annotated[Network, BeforeValidator(_range_)]
@@ -247,7 +247,7 @@ class GcpHosts(Section):
     @property
     def region(self) -> str:
         """The region of the zones."""
-        return gcp_machines.region(self.zones[0])
+        return machine_types.region(self.zones[0])
 
     @property
     def machines(self) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from gpuclusters.config.gcp import (
     instance_name,
 )
 from gpuclusters.config.gcp_image import PinnedImage
-from gpuclusters.domain import gcp_quota
-from gpuclusters.domain.gcp_machines import attachable
+from gpuclusters.gcp import placement
+from gpuclusters.gcp.machine_types import attachable
 
 IAP_RANGE = "35.235.240.0/20"
 """Where IAP's tunnels come from; source: cloud.google.com/iap/docs/using-tcp-forwarding."""
@@ -126,7 +126,7 @@ def _machine(
     }
     if group.gpu and added:
         inputs["accelerator"] = {"type": added[0], "count": group.gpu.count}
-    needs = gcp_quota.needs(
+    needs = placement.needs(
         group.machine_type,
         product=group.gpu.product if group.gpu else None,
         gpus=group.gpu.count if group.gpu else 0,

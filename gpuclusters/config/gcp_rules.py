@@ -16,7 +16,7 @@ from gpuclusters.config.gcp import GcpGroup, GcpHosts, instance_name
 from gpuclusters.config.gcp_image import PinnedImage, System, public_system
 from gpuclusters.config.gcp_rules_machines import either
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain.gcp_machines import region
+from gpuclusters.gcp.machine_types import region
 
 SYSTEMS: tuple[System, ...] = ("ubuntu-22.04", "ubuntu-24.04")
 """Whose public images have cloud-init, which gives a machine its host key before its SSH server starts."""

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpGroup, GcpHosts
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain import gcp_machines
-from gpuclusters.domain.gcp_machines import Provisioning, machine_type, region
+from gpuclusters.gcp import machine_types
+from gpuclusters.gcp.machine_types import Provisioning, machine_type, region
 
 
 def gpus(group: GcpGroup, at: Path) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def gpus(group: GcpGroup, at: Path) -> Iterator[Finding]:
         return
     if group.gpu is None:
         return
-    found = gcp_machines.attachable(group.gpu.product)
+    found = machine_types.attachable(group.gpu.product)
     if found is None:
         yield finding(
             (*at, "machine-type"),
@@ -41,7 +41,7 @@ def gpus(group: GcpGroup, at: Path) -> Iterator[Finding]:
 
 
 def _built_in(
-    group: GcpGroup, family: gcp_machines.BuiltIn, count: int, at: Path
+    group: GcpGroup, family: machine_types.BuiltIn, count: int, at: Path
 ) -> Iterator[Finding]:
     if group.gpu is None:
         yield finding(
@@ -60,7 +60,7 @@ def _built_in(
 
 
 def _limits(
-    group: GcpGroup, size: gcp_machines.MachineType, row: gcp_machines.Attachable, at: Path
+    group: GcpGroup, size: machine_types.MachineType, row: machine_types.Attachable, at: Path
 ) -> Iterator[Finding]:
     if group.gpu is None:
         return
@@ -88,7 +88,7 @@ def _limits(
 
 def _types_with(product: str, count: int) -> str:
     rows = [
-        family for family in gcp_machines.table().built_in.values() if family.product == product
+        family for family in machine_types.table().built_in.values() if family.product == product
     ]
     given = [(name, one[0]) for family in rows for name, one in family.types.items()]
     fitting = [name for name, gpus in given if gpus == count]
@@ -107,7 +107,7 @@ def zones_have(hosts: GcpHosts, group: GcpGroup, at: Path) -> Iterator[Finding]:
     known: tuple[str, ...] | None = None
     if size is not None and size.built_in is not None:
         known, what = size.built_in.zones, group.machine_type
-    elif group.gpu is not None and (found := gcp_machines.attachable(group.gpu.product)):
+    elif group.gpu is not None and (found := machine_types.attachable(group.gpu.product)):
         known, what = found[1].zones, group.gpu.product
     if known is None:
         return
@@ -118,7 +118,7 @@ def zones_have(hosts: GcpHosts, group: GcpGroup, at: Path) -> Iterator[Finding]:
         yield finding(
             (*at[:-2], "zones"),
             f"has {both(lacking)} without {what}, which the group {group.name} has"
-            f" (as of {gcp_machines.table().as_of})",
+            f" (as of {machine_types.table().as_of})",
             show_values(hosts.zones),
             f"write {either(near)}" if near else f"write zones of {either(elsewhere)}",
         )

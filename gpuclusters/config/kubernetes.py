@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuclusters.compat.versions import CONTAINERD_CDI_DEFAULT, older
 from gpuclusters.config.base import DnsName, Network, Seconds, Section, Version, refusal
 from gpuclusters.config.rke2 import Rke2Settings, Rke2Version
-from gpuclusters.domain import rke2_config
-from gpuclusters.domain.versions import CONTAINERD_CDI_DEFAULT, older
 from gpuclusters.host import drop_ins
 from gpuclusters.host.drop_ins import ContainerdSchema
+from gpuclusters.rke2 import host_config
 
 
 class Distribution(StrEnum):
@@ -123,9 +123,9 @@ class Rke2Kubernetes(Rke2Settings, _Kubernetes):
     """Release of RKE2. Another one upgrades the servers one at a time and then the agents; by one minor."""
     distribution: Distribution = Distribution.RKE2
     """Who packaged it."""
-    pod_cidr: Network = rke2_config.POD_CIDR
+    pod_cidr: Network = host_config.POD_CIDR
     """Addresses of pods; each node takes a /24 of it. They never change."""
-    service_cidr: Network = rke2_config.SERVICE_CIDR
+    service_cidr: Network = host_config.SERVICE_CIDR
     """Addresses of services; they never change."""
 
 

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.boot.model import RebootPolicy, host_files, kernel_arguments
 from gpuclusters.cdi.model import VfioBackend
+from gpuclusters.compat.platforms import PRESETS, Preset
+from gpuclusters.compat.versions import KATA_RELEASES, POD_RESOURCES_GET, older, parse_release
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
@@ -21,8 +23,6 @@ from gpuclusters.config.nodes import BY_LEASE, PACKAGES, Node
 from gpuclusters.config.tenants import ContainerSize, NfsMount, Tenant
 from gpuclusters.core import naming
 from gpuclusters.core.finding import Path
-from gpuclusters.domain.platforms import PRESETS, Preset
-from gpuclusters.domain.versions import KATA_RELEASES, POD_RESOURCES_GET, older, parse_release
 from gpuclusters.fabric.table import (
     Board,
     LayoutError,

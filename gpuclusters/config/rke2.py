@@ -19,8 +19,8 @@ from gpuclusters.config.base import (
     refusal,
 )
 from gpuclusters.config.hosts import Address, HostKey
-from gpuclusters.domain import rke2
-from gpuclusters.domain.rke2_cilium import Encryption, PolicyEnforcement
+from gpuclusters.rke2 import releases
+from gpuclusters.rke2.host_config import Encryption, PolicyEnforcement
 from gpuclusters.rke2.model import MOST_AGENTS_AT_ONCE
 
 RELEASES = "https://github.com/rancher/rke2/releases/download"
@@ -28,7 +28,7 @@ RELEASES = "https://github.com/rancher/rke2/releases/download"
 
 def _version(value: Any) -> Any:
     try:
-        rke2.parse_version(value if isinstance(value, str) else "")
+        releases.parse_version(value if isinstance(value, str) else "")
     except ValueError:
         raise refusal(
             "is not a release of RKE2",

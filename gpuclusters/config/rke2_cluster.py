@@ -29,10 +29,9 @@ from gpuclusters.config.charts import FileChart, LabChart, RegistryChart
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import AdoptedMachines, ExistingHosts, LabHosts
 from gpuclusters.config.rke2 import CiliumSettings, Rke2Common, Rke2Version
-from gpuclusters.domain import gpu_products, rke2_config
-from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.proof.model import Burn, Collective, Diagnostics, Load, Matmul
+from gpuclusters.rke2 import host_config
 
 DRIVER_VERSION = r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?"
 DriverVersion = Annotated[
@@ -501,9 +500,9 @@ class _Cluster(Section):
     """Whether the machines boot with Secure Boot, which refuses kernel modules without a signature."""
     cni: Cni = Field(default_factory=lambda: Canal.model_validate({"kind": "canal"}))
     """Who connects the pods. It never changes."""
-    cluster_cidr: Network = rke2_config.POD_CIDR
+    cluster_cidr: Network = host_config.POD_CIDR
     """Addresses of pods; each node takes a /24 of it. They never change."""
-    service_cidr: Network = rke2_config.SERVICE_CIDR
+    service_cidr: Network = host_config.SERVICE_CIDR
     """Addresses of services; they never change."""
     registry_auth: tuple[Text, ...] = ()
     """Registries that want a password; the secret `gpu-clusters:registry-credentials` has it for each."""

@@ -9,6 +9,9 @@ from typing import Any
 
 import yaml
 
+from gpuclusters.compat import gpu_products, rke2_matrix
+from gpuclusters.compat.gpu_products import Architecture
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.config.rke2_cluster import (
     HostDriver,
     Mig,
@@ -21,14 +24,11 @@ from gpuclusters.config.rke2_cluster import (
     Rke2Config,
     TimeSlicing,
 )
-from gpuclusters.domain import gpu_products, rke2_matrix
-from gpuclusters.domain.gpu_products import Architecture
-from gpuclusters.domain.rke2 import Role
-from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.driver.model import Modules, WantedDriver
 from gpuclusters.gpu_operator import mig_layout
 from gpuclusters.gpu_operator.mig_layout import DISABLED, ENABLED, MigNode, Slices
 from gpuclusters.gpu_operator.values import ContainerDriver, understands_auto
+from gpuclusters.rke2.releases import Role
 
 POOL_LABEL = "gpu-clusters.dev/pool"
 

@@ -33,19 +33,18 @@ from gpuclusters.config.rke2_machines import (
     pool_of,
     systems,
 )
-from gpuclusters.domain import monitoring_stack, rke2_cni, rke2_config
-from gpuclusters.domain.monitoring_stack import Monitoring
-from gpuclusters.domain.rke2_cni import Cni
-from gpuclusters.domain.rke2_config import CONTROL_PLANE_TAINT
 from gpuclusters.gpu_operator.values import OperatorImages, OperatorSpec, Taint, values
 from gpuclusters.kata.chart import merged
-from gpuclusters.metrics import counters
+from gpuclusters.metrics import counters, monitoring_stack
+from gpuclusters.metrics.monitoring_stack import Monitoring
 from gpuclusters.proof.model import ProofNode
+from gpuclusters.rke2 import host_config
+from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT, Cni
 
 _TESTS = ("matmul", "diagnostics", "load", "burn", "collective")
 
 
-def settings(config: Rke2Config, *, registration_address: str) -> rke2_config.Settings:
+def settings(config: Rke2Config, *, registration_address: str) -> host_config.Settings:
     """All that the hosts of the cluster agree on.
 
     Args:
@@ -72,10 +71,10 @@ def settings(config: Rke2Config, *, registration_address: str) -> rke2_config.Se
                 ),
             )
         case Canal():
-            told = rke2_cni.values(cni, mtu=config.cni.mtu, wireguard=config.cni.wireguard)
+            told = host_config.cni_values(cni, mtu=config.cni.mtu, wireguard=config.cni.wireguard)
             return replace(chosen, cni_values=told)
         case Calico():
-            return replace(chosen, cni_values=rke2_cni.values(cni, mtu=config.cni.mtu))
+            return replace(chosen, cni_values=host_config.cni_values(cni, mtu=config.cni.mtu))
     return chosen
 
 

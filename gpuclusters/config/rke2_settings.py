@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.rke2 import CiliumSettings, DownloadedArtifacts, Rke2Common
-from gpuclusters.domain import rke2_config
-from gpuclusters.domain.rke2_cilium import Cilium
+from gpuclusters.rke2 import host_config
+from gpuclusters.rke2.host_config import Cilium
 
 
 def artifacts(cluster: Rke2Common) -> dict[str, Any]:
@@ -25,14 +25,14 @@ def artifacts(cluster: Rke2Common) -> dict[str, Any]:
     }
 
 
-def shared(cluster: Rke2Common, *, registration_address: str) -> rke2_config.Settings:
+def shared(cluster: Rke2Common, *, registration_address: str) -> host_config.Settings:
     """What every cluster type states; networks and CNI are the caller's.
 
     Args:
         cluster: the section.
         registration_address: fixed address of the servers, resolved.
     """
-    return rke2_config.Settings(
+    return host_config.Settings(
         registration_address=registration_address,
         tls_san=cluster.tls_san,
         cluster_domain=cluster.cluster_domain,
@@ -78,7 +78,7 @@ def settings(
     ingress_controller: bool,
     kubelet_drop_in: str,
     containerd_drop_in: str,
-) -> rke2_config.Settings:
+) -> host_config.Settings:
     """All that the hosts of a `caas` cluster agree on.
 
     Args:

@@ -23,7 +23,7 @@ from gpuclusters.config.base import (
     refusal,
 )
 from gpuclusters.config.charts import Chart
-from gpuclusters.domain import image
+from gpuclusters.container_api import image
 from gpuclusters.tenancy.volume import AccessMode, Mounter
 
 

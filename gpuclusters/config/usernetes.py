@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from gpuclusters.boot.model import RebootPolicy
+from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.config.base import (
     Count,
     DnsLabel,
@@ -29,10 +30,9 @@ from gpuclusters.config.base import (
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts, User
 from gpuclusters.config.rke2_cluster import DRIVER_VERSION, GpuProduct
-from gpuclusters.domain import usernetes_network
-from gpuclusters.domain.rke2_matrix import ModulesPolicy
-from gpuclusters.domain.usernetes_network import FIRST_NUMBER, LAST_NUMBER
 from gpuclusters.driver.model import PackageSource
+from gpuclusters.usernetes import addresses
+from gpuclusters.usernetes.addresses import FIRST_NUMBER, LAST_NUMBER
 
 DriverVersion = Annotated[
     Text,
@@ -165,7 +165,7 @@ class ContainerEngine(StrEnum):
     """Refused: it and rootless Docker exclude each other on a host, and nobody has a GPU recipe for it."""
 
 
-_DEFAULT = usernetes_network.Ports()
+_DEFAULT = addresses.Ports()
 TUNNEL_PORT = 16443
 
 
@@ -201,11 +201,11 @@ class UsernetesPorts(Section):
 class UsernetesNetwork(Section):
     """Addresses and ports. They never change once the cluster is there."""
 
-    pod_subnet: Network = usernetes_network.POD_SUBNET
+    pod_subnet: Network = addresses.POD_SUBNET
     """Addresses of pods; each node takes a /24 of it. Generation 2 of Usernetes has no other."""
-    service_subnet: Network = usernetes_network.SERVICE_SUBNET
+    service_subnet: Network = addresses.SERVICE_SUBNET
     """Addresses of services. Generation 2 of Usernetes has no other."""
-    node_subnets: Network = usernetes_network.NODE_SUBNETS
+    node_subnets: Network = addresses.NODE_SUBNETS
     """A /16, of which each node takes the /24 of its number. Only its own host sees it."""
     mtu: Annotated[Integer | None, Field(ge=1280, le=65520)] = None
     """Bytes of the largest packet between a node's container and its host; by default that of the

@@ -21,13 +21,11 @@ from gpuclusters.config.usernetes import (
     VolumeData,
     Worker,
 )
-from gpuclusters.domain import gcp_ports, gpu_products, rke2_matrix
-from gpuclusters.domain.gcp_ports import Allowed
-from gpuclusters.domain.rke2_matrix import ModulesPolicy
-from gpuclusters.domain.usernetes_network import ApiAccess, NetworkPlan, Ports
-from gpuclusters.domain.usernetes_versions import VersionSet, version_set
 from gpuclusters.driver.model import Modules, WantedDriver
+from gpuclusters.gcp import firewall_rules
+from gpuclusters.gcp.firewall_rules import Allowed
 from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan, Ports
 
 GPU = "nvidia.com/gpu"
 DOCKER_MTU = 1500
@@ -205,7 +203,7 @@ def api(config: UsernetesConfig) -> ApiAccess:
 
 def firewall(config: UsernetesConfig) -> tuple[Allowed, ...]:
     """What nodes send to each other."""
-    return gcp_ports.usernetes(ports(config))
+    return firewall_rules.usernetes(ports(config))
 
 
 def ladder_nodes(config: UsernetesConfig) -> Sequence[Mapping[str, Any]]:

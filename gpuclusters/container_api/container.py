@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from gpuclusters.container_api import image
 from gpuclusters.container_api.request import (
     Answer,
     ContainerRequest,
@@ -21,7 +22,6 @@ from gpuclusters.container_api.request import (
     mounts_of,
     pod_volumes,
 )
-from gpuclusters.domain import image
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.quantity import parse_quantity
 from gpuclusters.tenancy.isolation import TENANT_LABEL

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from gpuclusters.domain.image import REFERENCE
+from gpuclusters.container_api.image import REFERENCE
 from gpuclusters.tenancy.model import HUGE_PAGES, SMALL_PAGES
 
 MOST_VOLUMES = 8

@@ -9,8 +9,8 @@ import re
 from functools import cache
 from typing import Any
 
-from gpuclusters.domain import dated_table
-from gpuclusters.domain.dated_table import Row
+from gpuclusters.compat import dated_table
+from gpuclusters.compat.dated_table import Row
 
 _LOUD = re.compile(r"level=(error|fatal|warning)|rror")
 _MAKE = ("make:", "make[")

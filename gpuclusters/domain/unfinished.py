@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from gpuclusters.domain.helm_release import Revision
+from gpuclusters.gpu_operator.helm_release import Revision
 
 CREATING = "creating"
 RELEASE = "kubernetes:helm.sh/v3:Release"

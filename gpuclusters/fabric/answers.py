@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-from gpuclusters.domain.dated_table import Source
+from gpuclusters.compat.dated_table import Source
 
 
 class Action(StrEnum):

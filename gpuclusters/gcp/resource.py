@@ -15,17 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuclusters.core.converge import Clock, StderrReporter, SystemClock
 from gpuclusters.core.errors import AdapterError, DeniedError, UnreachableError
 from gpuclusters.core.finding import refused
-from gpuclusters.domain import gcp_placement, gcp_quota
-from gpuclusters.domain.gcp_compute import Instance
-from gpuclusters.domain.gcp_machine import GcpMachineInputs, GoogleAccess
-from gpuclusters.domain.gcp_quota import GcpQuotaInputs
+from gpuclusters.gcp import placement
+from gpuclusters.gcp.model import GcpMachineInputs, GoogleAccess, Instance
+from gpuclusters.gcp.placement import GcpQuotaInputs
 from gpuclusters.host.model import HostConnection
 from gpuclusters.providers.generated_secret import GeneratedSecret
 from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import ModelResource, Resource
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.google_compute import GoogleCompute
+    from gpuclusters.gcp.api import GoogleCompute
     from gpuclusters.host.ssh import SshHost
 
 UNUSED_KEYS = ("accessToken", "credentials", "externalCredentials")
@@ -55,9 +54,7 @@ def _compute(google: GoogleAccess) -> GoogleCompute:
         AdapterError: the endpoint is not safe for a token.
     """
     # Imported late: a preview reaches nothing.
-    from gpuclusters.adapters.google_compute import GoogleCompute
-    from gpuclusters.adapters.google_credentials import GoogleCredentials
-    from gpuclusters.adapters.google_rest import ENDPOINT, GoogleRest
+    from gpuclusters.gcp.api import ENDPOINT, GoogleCompute, GoogleCredentials, GoogleRest
 
     if google.refused:
         raise refused(
@@ -91,7 +88,7 @@ class GcpQuotaProvider(ReconcilingProvider[GcpQuotaInputs]):
         api = _compute(inputs.google)
         existing = {one.name for one in api.owned(inputs.project, inputs.owner)}
         quotas = api.quotas(inputs.project, inputs.region)
-        return {"needed": gcp_quota.require(inputs, existing, quotas)}
+        return {"needed": placement.require(inputs, existing, quotas)}
 
     def observe(self, inputs: GcpQuotaInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """What was found stays true until the machines change."""
@@ -139,25 +136,23 @@ class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Stopped by somebody, or taken back by Google."""
-        return outputs.get("status") not in (None, gcp_placement.RUNNING)
+        return outputs.get("status") not in (None, placement.RUNNING)
 
     def ensure(self, inputs: GcpMachineInputs, before: Properties) -> Properties:  # noqa: ARG002
         """The machine, running."""
-        live = gcp_placement.ensure(
-            inputs, _compute(inputs.google), SystemClock(), StderrReporter()
-        )
+        live = placement.ensure(inputs, _compute(inputs.google), SystemClock(), StderrReporter())
         return _outputs(inputs, live)
 
     def observe(self, inputs: GcpMachineInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The machine as it is."""
-        live = gcp_placement.locate(inputs, _compute(inputs.google))
+        live = placement.locate(inputs, _compute(inputs.google))
         if live is None:
             return None
-        return Live(_outputs(inputs, live), gcp_placement.drift(inputs, live))
+        return Live(_outputs(inputs, live), placement.drift(inputs, live))
 
     def remove(self, inputs: GcpMachineInputs, before: Properties) -> None:  # noqa: ARG002
         """Delete it."""
-        gcp_placement.remove(inputs, _compute(inputs.google))
+        placement.remove(inputs, _compute(inputs.google))
 
 
 def _outputs(inputs: GcpMachineInputs, live: Instance) -> Properties:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuclusters.domain import gpu_products
-from gpuclusters.domain.gpu_products import Family, Kind
+from gpuclusters.compat import gpu_products
+from gpuclusters.compat.gpu_products import Family, Kind
 
 DISABLED = "all-disabled"
 ENABLED = "all-enabled"

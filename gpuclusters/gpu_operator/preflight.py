@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.core.finding import Finding, Refused
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.helm_release import Revision, installed_version, revisions
 from gpuclusters.domain.ports import ClusterObjects
+from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
 from gpuclusters.gpu_operator.objects import (
     CLUSTER_POLICY,
     CRD,

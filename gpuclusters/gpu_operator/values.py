@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuclusters.domain.rke2 import CONTAINERD_SOCKET
-from gpuclusters.domain.rke2_matrix import (
+from gpuclusters.compat.rke2_matrix import (
     ModulesPolicy,
     OperatingSystem,
     matrix,
@@ -22,6 +21,7 @@ from gpuclusters.domain.rke2_matrix import (
 )
 from gpuclusters.gpu_operator.keys import tree_of
 from gpuclusters.kata.chart import merged
+from gpuclusters.rke2.releases import CONTAINERD_SOCKET
 
 GPU_TOLERATION: Mapping[str, Any] = {
     "key": "nvidia.com/gpu",

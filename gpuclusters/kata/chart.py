@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, Final
 
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, BootProfile
-from gpuclusters.domain import dated_table
+from gpuclusters.compat import dated_table
 from gpuclusters.kata.model import Installation, Shim
 
 REPOSITORY: Final = "oci://ghcr.io/kata-containers/kata-deploy-charts/kata-deploy"

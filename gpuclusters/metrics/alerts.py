@@ -16,7 +16,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import TypeAdapter
 
-from gpuclusters.domain.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table, document
 
 EXPECTED = "gpu_clusters:node_gpus_expected"
 """Recorded by us: how many of a resource a node must offer."""

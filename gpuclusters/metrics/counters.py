@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 
-from gpuclusters.domain.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table, document
 
 FILE = "dcgm-metrics.csv"
 """Key of the ConfigMap that the exporter reads."""

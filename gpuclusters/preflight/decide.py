@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Any
 
 from gpuclusters.cdi.model import VfioBackend
+from gpuclusters.compat.versions import older, parse_release
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level, Refused
-from gpuclusters.domain.versions import older, parse_release
 from gpuclusters.fabric.answers import code_of_exit
 from gpuclusters.preflight.model import (
     Bar,

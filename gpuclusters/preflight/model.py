@@ -10,10 +10,10 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gpuclusters.cdi.model import VfioBackend
+from gpuclusters.compat.platforms import Preset
+from gpuclusters.compat.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.platforms import Preset
 from gpuclusters.domain.text import matches
-from gpuclusters.domain.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
 from gpuclusters.fabric.table import TABLES, Baseboard, Board, is_pci_address, repeated
 from gpuclusters.host.model import HostConnection
 

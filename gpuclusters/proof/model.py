@@ -16,10 +16,10 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gpuclusters.compat import gpu_products, rke2_matrix
+from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.config.base import Integer, Percent, PinnedImage, Seconds, Section
-from gpuclusters.domain import gpu_products, rke2_matrix
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.gpu_products import Architecture
 from gpuclusters.gpu_operator.objects import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.proof.checks import LEVEL_OF, Level, ProofTest
 

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from gpuclusters.domain.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table, document
 from gpuclusters.proof.ladder import CheckLevel
 
 ROOM = 4

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gpuclusters.domain import dated_table
+from gpuclusters.compat import dated_table
 from gpuclusters.domain.prices import PriceTable, laid_over
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain import rke2, rke2_config
 from gpuclusters.domain.adoption import tree
-from gpuclusters.domain.rke2 import Role
 from gpuclusters.host.model import sha256_of
+from gpuclusters.rke2 import host_config, releases
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
+from gpuclusters.rke2.releases import Role
 
 CONFIG_FILE = "/etc/rancher/rke2/config.yaml"
 CONFIG_FOLDER = f"{CONFIG_FILE}.d"
@@ -25,10 +25,10 @@ SERVER_TOKEN = "/var/lib/rancher/rke2/server/token"  # noqa: S105 (where it is, 
 _SECRET = {"token", "agent-token", "token-file", "agent-token-file"}
 _ONLY_AT_REGISTRATION = {"node-label", "node-taint"}
 """Read when a node registers; afterwards the API has them, and `up` keeps them there."""
-_HARMLESS = {rke2.INOTIFY, rke2.NETWORK_MANAGER}
+_HARMLESS = {releases.INOTIFY, releases.NETWORK_MANAGER}
 """What makes a host fit for RKE2 and changes nothing of one that runs."""
 _DEFAULTS: Mapping[str, Any] = {
-    "cluster-cidr": str(rke2_config.POD_CIDR),
+    "cluster-cidr": str(host_config.POD_CIDR),
     "cluster-dns": "10.43.0.10",
     "cluster-domain": "cluster.local",
     "cni": "canal",
@@ -37,7 +37,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "etcd-snapshot-retention": 5,
     "etcd-snapshot-schedule-cron": "0 */12 * * *",
     "selinux": False,
-    "service-cidr": str(rke2_config.SERVICE_CIDR),
+    "service-cidr": str(host_config.SERVICE_CIDR),
     "write-kubeconfig-mode": "0600",
 }
 """What RKE2 does where its configuration says nothing."""

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from gpuclusters.core.finding import Finding, Level, blocked, repair
-from gpuclusters.domain import known_errors, rke2
-from gpuclusters.domain.rke2 import API_PORT, SUPERVISOR_PORT, Role, Version, parse_version
+from gpuclusters.domain import known_errors
 from gpuclusters.host import node as nodes
 from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import ClusterNode
+from gpuclusters.rke2 import releases
 from gpuclusters.rke2.model import (
     LiveCluster,
     LiveHost,
@@ -26,6 +26,7 @@ from gpuclusters.rke2.model import (
     Rke2NodeInputs,
     taint_changes,
 )
+from gpuclusters.rke2.releases import API_PORT, SUPERVISOR_PORT, Role, Version, parse_version
 
 CERTIFICATE_DAYS = 90
 """A start of RKE2 renews certificates that end within so many days, and nothing else does."""
@@ -129,7 +130,7 @@ def release(live: LiveHost, wanted: Version) -> Iterator[Finding]:
     if live.version == str(wanted):
         return
     installed = live.release()
-    problem = rke2.step_problem(installed, wanted) if installed is not None else None
+    problem = releases.step_problem(installed, wanted) if installed is not None else None
     if problem is not None:
         yield blocked("rke2.upgrade-path", problem)
     else:
@@ -166,7 +167,7 @@ def is_active(live: LiveHost, role: Role) -> bool:
 
 def differing(inputs: Rke2NodeInputs, live: LiveHost) -> dict[str, str]:
     """Content of files that are not as they must be, tokens among them."""
-    wanted = {**inputs.contents(), rke2.TOKENS: inputs.tokens()}
+    wanted = {**inputs.contents(), releases.TOKENS: inputs.tokens()}
     return {
         path: content
         for path, content in wanted.items()
@@ -251,7 +252,7 @@ def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> It
         yield from nodes.clocks("rke2", live.clock, cluster.clock)
     for name, server in sorted(cluster.servers.items()):
         try:
-            problem_ = rke2.skew_problem(parse_version(server.version), inputs.wanted)
+            problem_ = releases.skew_problem(parse_version(server.version), inputs.wanted)
         except ValueError:
             continue
         if problem_ is not None:
@@ -264,22 +265,22 @@ def _host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
     for path in sorted(differing(inputs, live)):
         yield _join("rke2.file-changed", f"{path} differs", path=path)
     yield from unit(inputs.role, live)
-    if rke2.CONTAINERD_DROP_IN in inputs.contents() and live.drop_ins is False:
+    if releases.CONTAINERD_DROP_IN in inputs.contents() and live.drop_ins is False:
         problem = (
-            f"{rke2.CONTAINERD_CONFIG} does not import {rke2.CONTAINERD_DROP_INS}/*.toml: Kata's handler and "
-            f"{rke2.CONTAINERD_DROP_IN} are ignored"
+            f"{releases.CONTAINERD_CONFIG} does not import {releases.CONTAINERD_DROP_INS}/*.toml: "
+            f"Kata's handler and {releases.CONTAINERD_DROP_IN} are ignored"
         )
         remedy = (
             "write another version (docs/caas-kubernetes.md says which import them), and take templates of "
-            "your own away: " + ", ".join(rke2.CONTAINERD_TEMPLATES)
+            "your own away: " + ", ".join(releases.CONTAINERD_TEMPLATES)
         )
-        what = (rke2.CONTAINERD_DROP_IN,)
+        what = (releases.CONTAINERD_DROP_IN,)
         yield Finding("rke2.drop-in-ignored", problem, remedy, what, Level.REPAIR, "join")
     if 0 < live.inotify < LEAST_INOTIFY_INSTANCES:
         problem = (
             f"fs.inotify.max_user_instances is {live.inotify} and not {LEAST_INOTIFY_INSTANCES}"
         )
-        remedy = f"find what lowers it after {rke2.INOTIFY} (`sysctl --system`)"
+        remedy = f"find what lowers it after {releases.INOTIFY} (`sysctl --system`)"
         yield Finding("rke2.inotify", problem, remedy, level=Level.WARN)
     if live.applied != inputs.digest:
         yield _join("rke2.not-joined", "it has not joined with its present configuration")

@@ -13,14 +13,12 @@ from typing import Any
 from gpuclusters.core.converge import Clock, Reporter, Step, poll
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Refused, refused
-from gpuclusters.domain import rke2
-from gpuclusters.domain.rke2 import Role
 from gpuclusters.host.kubectl import POLL_SECONDS, KubectlHost, answering
 from gpuclusters.host.node import ClusterNode, parse_node
 from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import SshHost
-from gpuclusters.rke2 import adopt, decide
+from gpuclusters.rke2 import adopt, decide, releases
 from gpuclusters.rke2.model import (
     Artifacts,
     LiveCluster,
@@ -29,6 +27,7 @@ from gpuclusters.rke2.model import (
     Progress,
     Rke2NodeInputs,
 )
+from gpuclusters.rke2.releases import Role
 
 # An archive of all images has 2 GB; a gigabit line takes half a minute, a proxy far longer.
 FETCH_TIMEOUT_SECONDS = 3600.0
@@ -59,7 +58,7 @@ class Rke2Capability:
     def observe(self) -> LiveNode:
         """The host; before it is changed, also what its cluster says."""
         inputs = self._inputs
-        live = self._host.inspect([*inputs.contents(), rke2.TOKENS])
+        live = self._host.inspect([*inputs.contents(), releases.TOKENS])
         cluster = None if self._before is None else self._ask(live)
         joined = bool(live.applied) and decide.is_active(live, inputs.role)
         kubeconfig = self._host.kubeconfig() if inputs.first and joined else ""

@@ -19,11 +19,11 @@ from pydantic import (
 )
 
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.domain import rke2, rke2_config
-from gpuclusters.domain.rke2 import Role, Version, parse_version
 from gpuclusters.domain.text import matches
 from gpuclusters.host.model import HostConnection, check_path
 from gpuclusters.host.node import ClusterNode
+from gpuclusters.rke2 import host_config, releases
+from gpuclusters.rke2.releases import Role, Version, parse_version
 
 SHORTEST_TOKEN = 16
 
@@ -117,14 +117,14 @@ class Rke2NodeInputs(BaseModel):
 
     def contents(self) -> dict[str, str]:
         """Every file of the host that holds no secret, by path."""
-        return {rke2.CONFIG: rke2_config.document(self.config), **self.files}
+        return {releases.CONFIG: host_config.document(self.config), **self.files}
 
     def tokens(self) -> str:
         """The file with the tokens."""
         known = {"token": self.token}
         if self.role is Role.SERVER and self.agent_token is not None:
             known["agent-token"] = self.agent_token
-        return rke2_config.document(known)
+        return host_config.document(known)
 
     @property
     def digest(self) -> str:

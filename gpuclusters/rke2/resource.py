@@ -9,7 +9,6 @@ import pulumi
 from pulumi.dynamic import CheckFailure, CheckResult, CreateResult, DiffResult
 
 from gpuclusters.core.converge import converge
-from gpuclusters.domain import rke2
 from gpuclusters.host import node
 from gpuclusters.providers import properties
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
@@ -17,7 +16,7 @@ from gpuclusters.providers.generated_secret import GeneratedSecret
 from gpuclusters.providers.reconciling import Properties
 from gpuclusters.providers.reconciling import host as reach
 from gpuclusters.providers.resource import Resource
-from gpuclusters.rke2 import decide
+from gpuclusters.rke2 import decide, releases
 from gpuclusters.rke2.model import LiveNode, Rke2NodeInputs
 
 if TYPE_CHECKING:
@@ -39,7 +38,9 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
         result = super().check(olds, news)
         old, new = olds.get("version"), news.get("version")
         try:
-            problem = rke2.step_problem(rke2.parse_version(str(old)), rke2.parse_version(str(new)))
+            problem = releases.step_problem(
+                releases.parse_version(str(old)), releases.parse_version(str(new))
+            )
         except ValueError:
             problem = None  # the first time, not known yet, or refused by the validation already
         failures = [*(result.failures or [])]

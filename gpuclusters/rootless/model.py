@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from gpuclusters.compat.usernetes_versions import limit, table
 from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.domain.text import matches
-from gpuclusters.domain.usernetes_versions import limit, table
 from gpuclusters.host.model import HostConnection
 
 DEFAULT_PROBE_IMAGE = "docker.io/library/ubuntu:24.04"

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuclusters.container_api import image
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE, REQUEST_ANNOTATION
 from gpuclusters.container_api.request import MOST_VOLUMES
-from gpuclusters.domain import image
 from gpuclusters.tenancy.isolation import (
     GPU_SIZES_ANNOTATION,
     IMAGES_ANNOTATION,

@@ -18,12 +18,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from gpuclusters.container_api import container
+from gpuclusters.container_api import container, image
 from gpuclusters.container_api.client import Answer, ContainerApi
 from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.container_api.request import ContainerRequest
 from gpuclusters.core.errors import AdapterError
-from gpuclusters.domain import image
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.proof.evidence import Attempt, AttemptOutcome

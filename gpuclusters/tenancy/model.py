@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gpuclusters.domain import image
+from gpuclusters.container_api import image
 from gpuclusters.domain.custom_resource import (
     GROUP,
     VERSION,

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpuclusters.container_api import image
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain import image
 from gpuclusters.domain.quantity import same_quantities
 from gpuclusters.tenancy import program_admission
 from gpuclusters.tenancy.admission import POD_POLICY

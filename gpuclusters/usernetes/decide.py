@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpuclusters.core.finding import Finding, blocked, repair
-from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.driver.decide import gpu_count
 from gpuclusters.host import node as nodes
 from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import ClusterNode, readdressed
+from gpuclusters.usernetes.addresses import ApiAccess
 from gpuclusters.usernetes.model import ABSENT, LiveNode, UsernetesNodeInputs
 
 HOST_IP = "usernetes/host-ip"

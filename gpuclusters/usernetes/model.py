@@ -16,14 +16,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.domain.text import matches
-from gpuclusters.domain.usernetes_network import (
+from gpuclusters.host.model import HostConnection
+from gpuclusters.usernetes.addresses import (
     FIRST_NUMBER,
     LAST_NUMBER,
     LONGEST_NODE_NAME,
     ApiAccess,
     NetworkPlan,
 )
-from gpuclusters.host.model import HostConnection
 
 PROJECT = "usernetes"
 """Name of the compose project: without one it would follow the folder, and with it the volumes' names."""

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain import rke2
 from gpuclusters.fabric import resource as fabric_partitions
 from gpuclusters.providers.reconciling import ReconcilingProvider
 from gpuclusters.providers.server import PROVIDERS
+from gpuclusters.rke2 import releases
 from lab.hosts.rke2 import rke2_release
 from tests.adopt.guide import DOCS, commands, run
 from tests.engine.shellkit import Shell
@@ -39,7 +39,7 @@ CLUSTER = (
     + """
 from components.host_connection import HostConnection
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
-from gpuclusters.domain.rke2_config import Settings
+from gpuclusters.rke2.host_config import Settings
 
 server, agent = (Rke2Host(connection=HostConnection(**one)) for one in known["machines"])
 secrets = pulumi.Config()
@@ -87,7 +87,7 @@ def declare(
 def by_hand(host: SimulatedHost) -> None:
     """Make of a host of ours one that somebody installed with a `config.yaml` of his own."""
     merged: dict[str, Any] = {}
-    for path in (rke2.TOKENS, rke2.CONFIG):
+    for path in (releases.TOKENS, releases.CONFIG):
         merged |= yaml.safe_load(host.path(path).read_text())
         host.path(path).unlink()
     # What is the default anyway, nobody writes.
@@ -95,7 +95,7 @@ def by_hand(host: SimulatedHost) -> None:
         merged.pop(key, None)
     host.path("/etc/rancher/rke2/config.yaml").write_text(yaml.safe_dump(merged))
     host.sudo("rm -r /var/lib/gpu-clusters/rke2")
-    for path in (rke2.INOTIFY, rke2.NETWORK_MANAGER):
+    for path in (releases.INOTIFY, releases.NETWORK_MANAGER):
         host.path(path).unlink()
 
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuclusters.core.converge import Clock, converge
-from gpuclusters.domain import rke2_config
-from gpuclusters.domain.rke2 import Role
 from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import ClusterNode
+from gpuclusters.rke2 import host_config
 from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
 from gpuclusters.rke2.model import (
     Artifacts,
@@ -18,10 +17,11 @@ from gpuclusters.rke2.model import (
     Progress,
     Rke2NodeInputs,
 )
+from gpuclusters.rke2.releases import Role
 
 VERSION = "v1.35.7+rke2r1"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-_SETTINGS = rke2_config.Settings(registration_address="10.20.0.100")
+_SETTINGS = host_config.Settings(registration_address="10.20.0.100")
 
 
 class OwnClock:
@@ -168,10 +168,10 @@ def inputs(join: Join) -> Rke2NodeInputs:
             "registration_address": "10.20.0.100",
             "version": VERSION,
             "artifacts": {"location": "https://releases.test", "checksum": "0" * 64},
-            "config": rke2_config.config(
+            "config": host_config.config(
                 _SETTINGS, join.role, first=join.first, node_name=join.host
             ),
-            "files": rke2_config.files(_SETTINGS, join.role),
+            "files": host_config.files(_SETTINGS, join.role),
             "token": "a-token-of-this-bench",
             **({"agent_token": "another-token-of-it"} if join.role is Role.SERVER else {}),
         }

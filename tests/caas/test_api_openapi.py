@@ -23,8 +23,8 @@ from caas.api.app import create_app
 from caas.api.gate import StrangerLimit
 from caas.api.problems import Problem
 from caas.cluster import Cluster
+from gpuclusters.container_api import image
 from gpuclusters.container_api.request import CLOSED
-from gpuclusters.domain import image
 from tests.caas.apikit import (
     PATIENCE_SECONDS,
     Api,

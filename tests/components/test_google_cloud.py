@@ -12,9 +12,9 @@ import yaml
 from components.gcp import GcpPoolArgs
 from gpuclusters.config import gcp_plan
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.domain import gcp_cloud_init, gcp_ports
-from gpuclusters.domain.gcp_cloud_init import Boot
-from gpuclusters.domain.gcp_machine import GcpMachineInputs
+from gpuclusters.gcp import cloud_init, firewall_rules
+from gpuclusters.gcp.cloud_init import Boot
+from gpuclusters.gcp.model import GcpMachineInputs
 from stacks import google_cloud
 from tests.components.recorder import Recorder, record
 
@@ -51,7 +51,7 @@ def declared(seen: list[Any] | None = None, **changes: Any) -> Recorder:
     hosts = GcpHosts.model_validate(HOSTS | changes)
 
     def program() -> None:
-        made = google_cloud.declare(hosts, cluster="lab", between_nodes=gcp_ports.USERNETES)
+        made = google_cloud.declare(hosts, cluster="lab", between_nodes=firewall_rules.USERNETES)
         if seen is not None:
             seen.append(made)
 
@@ -222,10 +222,10 @@ def test_a_machine_is_reached_as_the_configuration_says(
 
 
 def test_what_a_machine_is_told_at_its_first_boot() -> None:
-    files = {name: f"text of {name}" for name in gcp_cloud_init.PLACES}
+    files = {name: f"text of {name}" for name in cloud_init.PLACES}
     boot = Boot(user="ubuntu", authorized_keys=[KEY], files=files)
     private = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----\n"
-    text = gcp_cloud_init.user_data(boot, private_key=private, public_key=KEY)
+    text = cloud_init.user_data(boot, private_key=private, public_key=KEY)
     assert text.startswith("#cloud-config\n")
     told = yaml.safe_load(text)
     assert told["ssh_keys"] == {"ed25519_private": private, "ed25519_public": KEY}
@@ -236,7 +236,7 @@ def test_what_a_machine_is_told_at_its_first_boot() -> None:
     assert "set_host_keys = false" in written["/etc/default/instance_configs.cfg"]["content"]
     assert written["/usr/local/sbin/gpu-clusters-first-boot"]["permissions"] == "0755"
     units = [command[-1] for command in told["runcmd"] if "enable" in command]
-    assert units == [gcp_cloud_init.GUARD_UNIT, gcp_cloud_init.FIRST_BOOT_UNIT]
+    assert units == [cloud_init.GUARD_UNIT, cloud_init.FIRST_BOOT_UNIT]
     assert all(f"/etc/systemd/system/{unit}" in written for unit in units)
 
 
@@ -250,8 +250,8 @@ def test_names_that_google_would_refuse_are_cut_and_stay_different() -> None:
 
 @pytest.mark.parametrize("cni", ["canal", "calico", "cilium", "flannel"])
 def test_nodes_of_rke2_reach_what_rke2_needs(cni: str) -> None:
-    tcp, _, icmp = gcp_ports.rke2(cni, metrics=False)
+    tcp, _, icmp = firewall_rules.rke2(cni, metrics=False)
     assert {"6443", "9345", "10250"} <= set(tcp.ports)
     assert "9100" not in tcp.ports
-    assert "9100" in gcp_ports.rke2(cni, metrics=True)[0].ports
+    assert "9100" in firewall_rules.rke2(cni, metrics=True)[0].ports
     assert icmp.protocol == "icmp"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain.rke2_matrix import ModulesPolicy
+from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.gpu_operator import crds, objects
 from gpuclusters.gpu_operator.crds import crd_documents
 from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, values

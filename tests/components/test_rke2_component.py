@@ -6,7 +6,7 @@ from typing import Any
 
 from components.host_connection import HostConnection
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
-from gpuclusters.domain.rke2_config import Settings
+from gpuclusters.rke2.host_config import Settings
 from tests.components.recorder import Recorder, record
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"

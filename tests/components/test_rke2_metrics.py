@@ -7,7 +7,7 @@ from typing import Any
 
 from components.helm import Chart
 from components.rke2.metrics import Metrics, MetricsArgs
-from gpuclusters.domain.monitoring_stack import Monitoring
+from gpuclusters.metrics.monitoring_stack import Monitoring
 from tests.components.recorder import Recorder, record
 
 CHART = Chart(reference="kube-prometheus-stack", version="92.11.0", repository="https://charts.x")

@@ -10,7 +10,7 @@ import pytest
 from components.host_connection import HostConnection
 from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
 from gpuclusters.boot.model import RebootPolicy
-from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.driver.model import Modules, PackageSource, WantedDriver
 from tests.components.recorder import record
 

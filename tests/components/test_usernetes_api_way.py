@@ -12,9 +12,9 @@ import pytest
 from components.host_connection import HostConnection
 from components.usernetes import api_way
 from gpuclusters.core.errors import BusyError, UnreachableError
-from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.host import forward as ssh_forward
 from gpuclusters.usernetes import api_tunnel
+from gpuclusters.usernetes.addresses import ApiAccess
 from tests.components.recorder import record
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINXp91tIM7ydif/DQMJQYJOpU3LKW5uEnpYe2dO/7ODN"

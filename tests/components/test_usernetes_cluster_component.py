@@ -14,8 +14,8 @@ from components.usernetes.cluster import (
     UsernetesClusterArgs,
     UsernetesHost,
 )
-from gpuclusters.domain.usernetes_network import ApiAccess
-from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.compat.usernetes_versions import version_set
+from gpuclusters.usernetes.addresses import ApiAccess
 from gpuclusters.usernetes.model import UsernetesNodeInputs
 from tests.components.recorder import Recorder, record
 

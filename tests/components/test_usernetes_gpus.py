@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
-from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.proof.ladder_model import LadderInputs
 from gpuclusters.proof.resource import PluginGateProvider, TrainingProof, TrainingProofProvider
 from tests.components.recorder import Recorder, record

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain import monitoring_stack
-from gpuclusters.domain.monitoring_stack import NAMES, Monitoring
+from gpuclusters.metrics import monitoring_stack
+from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 from gpuclusters.metrics.selection import PROMETHEUS_RULE, SERVICE_MONITOR, why_not
 from lab import tools
 

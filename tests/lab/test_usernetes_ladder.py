@@ -17,10 +17,10 @@ import pytest
 
 import lab.kubelet
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
+from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.core.converge import SystemClock
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.usernetes_versions import version_set
 from gpuclusters.gpu_operator.objects import DAEMON_SET
 from gpuclusters.proof import ladder_run, nodes
 from gpuclusters.proof.checks import Outcome, ProofResult, proven

@@ -18,8 +18,8 @@ import yaml
 
 from components.usernetes.cluster import OVERLAY
 from gpuclusters.adapters.cluster_jobs import ClusterJobs
+from gpuclusters.compat.usernetes_versions import VersionSet, version_set
 from gpuclusters.core.errors import AdapterError
-from gpuclusters.domain.usernetes_versions import VersionSet, version_set
 from gpuclusters.host import forward as ssh_forward
 from gpuclusters.host.connect import (
     AGENT_VARIABLE,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from gpuclusters.domain import rke2_config
-from gpuclusters.domain.rke2 import Role
+from gpuclusters.rke2 import host_config
 from gpuclusters.rke2.model import Join, join_order
+from gpuclusters.rke2.releases import Role
 from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts.rke2 import rke2_release
 from lab.hosts.rke2.rke2_cluster import Clusters
@@ -38,7 +38,7 @@ class Cluster:
         first, is_server = host is self.servers[0], host in self.servers
         role = Role.SERVER if is_server else Role.AGENT
         version = changes.get("version", V35)
-        settings = rke2_config.Settings(
+        settings = host_config.Settings(
             registration_address=self.address, cis=changes.get("cis", False)
         )
         return {
@@ -55,8 +55,8 @@ class Cluster:
                 "location": "https://releases.test",
                 "checksum": rke2_release.checksum(version),
             },
-            "config": rke2_config.config(settings, role, first=first, node_name=host.name),
-            "files": rke2_config.files(settings, role),
+            "config": host_config.config(settings, role, first=first, node_name=host.name),
+            "files": host_config.files(settings, role),
             "token": SERVER_TOKEN if is_server else AGENT_TOKEN,
             "join_timeout_seconds": 240,
             **({"agent_token": AGENT_TOKEN} if is_server else {}),

@@ -12,7 +12,7 @@ import pytest
 
 from gpuclusters.cli.diagnosis import Level
 from gpuclusters.cli.doctor_hosts import Machine, examine
-from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import Board
 from gpuclusters.host import connect as ssh_connect
 from gpuclusters.host.model import HostConnection

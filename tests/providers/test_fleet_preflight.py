@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import Board
 from gpuclusters.preflight.model import expects_of
 from gpuclusters.preflight.resource import FleetPreflightProvider

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.gcp_machine import GcpMachineInputs, body
+from gpuclusters.gcp.model import GcpMachineInputs, body
 from gpuclusters.gcp.resource import GcpMachineProvider, GcpQuotaProvider, SshHostKeyProvider
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 from tests.providers.provider_process import (

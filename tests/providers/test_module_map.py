@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.fabric.decide import require_map
 from gpuclusters.fabric.manager import SshModuleMap
 from gpuclusters.host.connect import find_credentials

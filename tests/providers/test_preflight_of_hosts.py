@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.core import codes
-from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import Board
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection

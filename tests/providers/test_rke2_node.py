@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.domain import rke2
+from gpuclusters.rke2 import releases
 from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults
 from lab.hosts.hardware.hardware_faults import DiskNearlyFull
@@ -101,7 +101,7 @@ def test_a_cluster_lives_from_its_first_server_to_its_end(
         cluster.delete(machine)
         assert not machine.path("/var/lib/rancher/rke2").exists()
         assert not machine.path("/usr/local/bin/rke2").exists()
-        assert not machine.path(rke2.INOTIFY).exists()
+        assert not machine.path(releases.INOTIFY).exists()
         cluster.delete(machine)  # gone already is done
         assert cluster.provider.read(Rke2NodeProvider, cluster.made[machine.name]).id == ""
 
@@ -220,7 +220,10 @@ def test_a_release_whose_containerd_reads_no_drop_ins_is_named(
     # RKE2 before v1.35.3: K3s' change 13680 is not in it, and containerd ignores the folder without a word.
     def with_drop_in(version: str) -> dict[str, Any]:
         inputs = small.inputs(agent, version=version)
-        return {**inputs, "files": {**inputs["files"], rke2.CONTAINERD_DROP_IN: "version = 3\n"}}
+        return {
+            **inputs,
+            "files": {**inputs["files"], releases.CONTAINERD_DROP_IN: "version = 3\n"},
+        }
 
     with pytest.raises(
         StepFailed, match=r"does not import /var/lib/rancher/rke2/.*/config-v3\.toml\.d"
@@ -286,16 +289,16 @@ def test_artifacts_may_lie_on_the_host_already(small: Cluster, agent: SimulatedH
 
 def test_what_somebody_changed_is_drift_and_is_put_back(small: Cluster) -> None:
     server = small.servers[0]
-    server.path(rke2.CONFIG).write_text("node-name: other\n")
+    server.path(releases.CONFIG).write_text("node-name: other\n")
     read = small.provider.read(Rke2NodeProvider, small.made[server.name])
     assert [(one["code"], one["path"]) for one in read.outputs["drift"]] == [
-        ("rke2.file-changed", [rke2.CONFIG])
+        ("rke2.file-changed", [releases.CONFIG])
     ]
     news = small.inputs(server)
     assert small.provider.diff(Rke2NodeProvider, read.outputs, news).changes
     small.made[server.name] = Made(read.id, read.outputs)
     assert small.update(server).outputs["drift"] == []
-    assert f"node-name: {server.name}" in server.path(rke2.CONFIG).read_text()
+    assert f"node-name: {server.name}" in server.path(releases.CONFIG).read_text()
 
 
 def test_tokens_are_in_no_command_line_and_only_root_reads_them(small: Cluster) -> None:
@@ -303,7 +306,7 @@ def test_tokens_are_in_no_command_line_and_only_root_reads_them(small: Cluster) 
     journal = "\n".join(str(entry) for entry in server.journal())
     assert SERVER_TOKEN not in journal
     assert AGENT_TOKEN not in journal
-    assert server.path(rke2.TOKENS).stat().st_mode & 0o777 == 0o600
+    assert server.path(releases.TOKENS).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_host_of_somebody_else_is_left_alone(small: Cluster, agent: SimulatedHost) -> None:
@@ -312,7 +315,7 @@ def test_a_host_of_somebody_else_is_left_alone(small: Cluster, agent: SimulatedH
     program.chmod(0o755)
     with pytest.raises(StepFailed, match="is there already and no stack of ours installed it"):
         small.create(agent)
-    assert not agent.path(rke2.CONFIG).exists()
+    assert not agent.path(releases.CONFIG).exists()
 
 
 def test_a_preview_refuses_what_must_not_follow(small: Cluster) -> None:

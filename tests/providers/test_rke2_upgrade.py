@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import rke2
 from gpuclusters.driver import model as gpu_driver
 from gpuclusters.driver.resource import GpuDriverProvider
+from gpuclusters.rke2 import releases
 from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
@@ -55,7 +55,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 def test_what_pods_and_watchers_need_is_in_force_on_every_host(cluster: Cluster) -> None:
     for host in cluster.hosts.values():
         assert host.run("sysctl -n fs.inotify.max_user_instances").stdout == "8192\n"
-        unmanaged = host.path(rke2.NETWORK_MANAGER).read_text()
+        unmanaged = host.path(releases.NETWORK_MANAGER).read_text()
         assert "unmanaged-devices=" in unmanaged
 
 

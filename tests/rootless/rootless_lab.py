@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain.usernetes_versions import version_set
+from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.proof.model import WHOLE
 from gpuclusters.usernetes.model import LiveNode
 from lab import images, rootless_node, tools

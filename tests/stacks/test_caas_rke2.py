@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gpuclusters.domain import rke2, rke2_cilium
+from gpuclusters.rke2 import host_config, releases
 from tests.components.recorder import Recorder
 from tests.stacks.declaring import PROJECT, declared
 
@@ -79,7 +79,7 @@ def test_every_host_is_one_resource_of_the_cluster() -> None:
 
 def test_cilium_is_told_what_the_network_section_says() -> None:
     files = nodes(stack("hgx-01"))["cp-1-rke2"]["files"]
-    values = yaml.safe_load(yaml.safe_load(files[rke2_cilium.PATH])["spec"]["valuesContent"])
+    values = yaml.safe_load(yaml.safe_load(files[host_config.CILIUM_FILE])["spec"]["valuesContent"])
     assert values["kubeProxyReplacement"] is True
     assert values["socketLB"]["hostNamespaceOnly"] is True
     assert "ingressController" not in values
@@ -90,15 +90,15 @@ def test_cilium_serves_the_ingress_that_the_api_is_given() -> None:
     exposure = {"kind": "ingress", "host": "api.example.com", "certificate": certificate}
     made = stack("hgx-01", api={"exposure": {**exposure, "ingress-class": "cilium"}})
     files = nodes(made)["cp-1-rke2"]["files"]
-    values = yaml.safe_load(yaml.safe_load(files[rke2_cilium.PATH])["spec"]["valuesContent"])
+    values = yaml.safe_load(yaml.safe_load(files[host_config.CILIUM_FILE])["spec"]["valuesContent"])
     assert values["ingressController"] == {"enabled": True}
 
 
 def test_kubelet_and_containerd_are_told_through_rke2_and_by_nobody_else() -> None:
     recorder = stack("hgx-01")
     files = nodes(recorder)["hgx-01-rke2"]["files"]
-    assert "runtimeRequestTimeout" in files[rke2.KUBELET_DROP_IN]
-    assert "version = 3" in files[rke2.CONTAINERD_DROP_IN]
+    assert "runtimeRequestTimeout" in files[releases.KUBELET_DROP_IN]
+    assert "version = 3" in files[releases.CONTAINERD_DROP_IN]
     assert "hgx-01-reload-runtime" not in {one.name for one in recorder.seen}
     assert not {"hgx-01-kubelet", "hgx-01-containerd"} & {one.name for one in recorder.seen}
 

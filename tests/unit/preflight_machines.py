@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gpuclusters.domain.platforms import PRESETS, Platform, Preset
+from gpuclusters.compat.platforms import PRESETS, Platform, Preset
 from gpuclusters.fabric.table import Board
 from gpuclusters.preflight.model import Bar, Expects, HostFacts, NumaFact, PciFact, expects_of
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuclusters.domain import gpu_products
+from gpuclusters.compat import gpu_products
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, EVENT
 from gpuclusters.proof.manifests import JOB, LABEL

@@ -10,11 +10,11 @@ import yaml
 
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain import adoption
-from gpuclusters.domain.rke2 import Role
 from gpuclusters.driver import decide
 from gpuclusters.gpu_operator.mig_node import MIG_LABEL, MigInputs, MigNode
 from gpuclusters.rke2 import adopt
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
+from gpuclusters.rke2.releases import Role
 from gpuclusters.tenancy import cluster as reconcile_tenancy
 from tests.unit import test_gpu_driver_rules as drivers
 from tests.unit import test_rke2 as rke2_hosts

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from gpuclusters.compat import dated_table
+from gpuclusters.compat.dated_table import Source
 from gpuclusters.core import codes
-from gpuclusters.domain import dated_table
-from gpuclusters.domain.dated_table import Source
 from gpuclusters.fabric.table import BOARDS
 
 TABLES = sorted(
@@ -74,7 +74,7 @@ def _large_literals() -> Iterator[tuple[str, str]]:
 def test_large_tables_in_the_code_have_sources_too() -> None:
     found = set(_large_literals())
     assert ("fabric.answers", "CODES") in found
-    for module in {module for module, _ in found} | {"domain.versions"}:
+    for module in {module for module, _ in found} | {"compat.versions"}:
         sources = getattr(importlib.import_module(f"gpuclusters.{module}"), "SOURCES", ())
         assert sources, f"{module} has no SOURCES"
         assert all(isinstance(one, Source) for one in sources)

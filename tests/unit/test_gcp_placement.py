@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from gpuclusters.core.finding import Refused as RefusedError
-from gpuclusters.domain import gcp_placement
-from gpuclusters.domain.gcp_compute import Instance, Quota, Refused, ZoneRefusal
-from gpuclusters.domain.gcp_machine import GcpMachineInputs
+from gpuclusters.gcp import placement
+from gpuclusters.gcp.model import GcpMachineInputs, Instance, Quota, Refused, ZoneRefusal
 
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 
@@ -112,7 +111,7 @@ class World:
         self.notes.append(line)
 
     def ensure(self, **changes: Any) -> Instance:
-        return gcp_placement.ensure(machine(**changes), self, self, self)
+        return placement.ensure(machine(**changes), self, self, self)
 
 
 @pytest.mark.parametrize("order", list(permutations(ZONES)))
@@ -139,7 +138,7 @@ def test_a_machine_that_starts_is_waited_for() -> None:
     world = World(there={ZONES[0]: instance(ZONES[0], "STAGING")})
     world.becomes = ["STAGING", "STAGING", "RUNNING"]
     assert world.ensure().status == "RUNNING"
-    assert world.time == 2 * gcp_placement.POLL_SECONDS
+    assert world.time == 2 * placement.POLL_SECONDS
 
 
 def test_a_machine_that_stops_is_started_once_it_has_stopped() -> None:

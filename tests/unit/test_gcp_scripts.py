@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain.gcp_cloud_init import PLACES
+from gpuclusters.gcp.cloud_init import PLACES
 from lab.tools import debian_packages
 from tests.fixtures.debian import libraries
 

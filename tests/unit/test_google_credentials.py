@@ -14,9 +14,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from gpuclusters.adapters import google_credentials
-from gpuclusters.adapters.google_credentials import GoogleCredentials
 from gpuclusters.core.errors import NoCredentialsError
+from gpuclusters.gcp import api
+from gpuclusters.gcp.api import GoogleCredentials
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
@@ -84,7 +84,7 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.Monk
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(google_credentials.importlib, "import_module", missing)
+    monkeypatch.setattr(api.importlib, "import_module", missing)
     with pytest.raises(NoCredentialsError, match="google-auth is not installed"):
         GoogleCredentials(environment={}).token()
 

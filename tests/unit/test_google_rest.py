@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuclusters.adapters.google_compute import GoogleCompute
-from gpuclusters.adapters.google_rest import ApiError, GoogleRest
 from gpuclusters.core.errors import CommandTimeoutError, InvalidAnswerError, UnreachableError
-from gpuclusters.domain.gcp_compute import Refused, ZoneRefusal, refusal
+from gpuclusters.gcp.api import ApiError, GoogleCompute, GoogleRest
+from gpuclusters.gcp.model import Refused, ZoneRefusal, refusal
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 
 ZONE = "us-central1-a"

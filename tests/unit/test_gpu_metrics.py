@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain import monitoring_stack, rke2_matrix
-from gpuclusters.domain.monitoring_stack import Monitoring
-from gpuclusters.metrics import alerts, counters
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.metrics import alerts, counters, monitoring_stack
 from gpuclusters.metrics.alerts import Urgency
+from gpuclusters.metrics.monitoring_stack import Monitoring
 from gpuclusters.metrics.selection import (
     PROMETHEUS_RULE,
     SERVICE_MONITOR,

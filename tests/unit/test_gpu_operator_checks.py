@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.domain.helm_release import Revision, installed_version, revisions
 from gpuclusters.gpu_operator import objects
+from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
 from gpuclusters.gpu_operator.preflight import (
     OperatorPreflightInputs,
     Snapshot,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpuclusters.domain import image
+from gpuclusters.container_api import image
 from tests.fixtures import image_cases as cases
 
 

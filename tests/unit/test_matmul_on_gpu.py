@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain import gpu_products
+from gpuclusters.compat import gpu_products
 from gpuclusters.proof import logs
 from gpuclusters.proof.checks import proven
 from gpuclusters.proof.model import ProofNode

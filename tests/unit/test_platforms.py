@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuclusters.domain.platforms import PRESETS, Platform, SwitchAccess
+from gpuclusters.compat.platforms import PRESETS, Platform, SwitchAccess
 from gpuclusters.fabric.table import BOARDS, is_pci_address
 
 

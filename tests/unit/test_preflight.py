@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Level
-from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import Board
 from gpuclusters.preflight import decide as preflight
 from gpuclusters.preflight.decide import AREA, judge

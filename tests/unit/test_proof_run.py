@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gpuclusters.compat import gpu_products
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain import gpu_products
 from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
 from gpuclusters.proof.checks import Outcome, ProofResult, ProofTest, proven

@@ -10,17 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuclusters.compat import rke2_matrix
 from gpuclusters.core.finding import Level
-from gpuclusters.domain import (
-    rke2,
-    rke2_cilium,
-    rke2_config,
-    rke2_matrix,
-)
-from gpuclusters.domain.rke2 import Role, parse_version
-from gpuclusters.domain.rke2_cilium import Cilium, Encryption
 from gpuclusters.host.node import ClusterNode, readdressed
-from gpuclusters.rke2 import decide
+from gpuclusters.rke2 import decide, host_config, releases
+from gpuclusters.rke2.host_config import Cilium, Encryption
 from gpuclusters.rke2.model import (
     LiveCluster,
     LiveHost,
@@ -30,9 +24,10 @@ from gpuclusters.rke2.model import (
     rounds,
     taint_changes,
 )
+from gpuclusters.rke2.releases import Role, parse_version
 from lab.hosts.rke2 import rke2_release
 
-SETTINGS = rke2_config.Settings(registration_address="10.20.0.100")
+SETTINGS = host_config.Settings(registration_address="10.20.0.100")
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 
 
@@ -58,7 +53,7 @@ def test_only_a_whole_release_is_a_version(text: str) -> None:
 def test_upgrades_go_by_one_minor_and_never_back(
     installed: str, wanted: str, problem: str | None
 ) -> None:
-    found = rke2.step_problem(parse_version(installed), parse_version(wanted))
+    found = releases.step_problem(parse_version(installed), parse_version(wanted))
     assert (problem in found) if problem and found else found is problem
 
 
@@ -74,7 +69,7 @@ def test_upgrades_go_by_one_minor_and_never_back(
 )
 def test_an_agent_is_never_newer_than_its_servers(server: str, agent: str, allowed: bool) -> None:
     one, other = (parse_version(f"v1.{minor}.0+rke2r1") for minor in (server, agent))
-    assert (rke2.skew_problem(one, other) is None) is allowed
+    assert (releases.skew_problem(one, other) is None) is allowed
 
 
 @pytest.mark.parametrize(
@@ -125,8 +120,8 @@ def test_one_more_agent_makes_no_other_wait_for_another() -> None:
 
 
 def test_what_a_server_is_told() -> None:
-    first = rke2_config.config(SETTINGS, Role.SERVER, first=True, node_name="cp-1")
-    second = rke2_config.config(SETTINGS, Role.SERVER, first=False, node_name="cp-2")
+    first = host_config.config(SETTINGS, Role.SERVER, first=True, node_name="cp-1")
+    second = host_config.config(SETTINGS, Role.SERVER, first=False, node_name="cp-2")
     assert first == {
         "node-name": "cp-1",
         "tls-san": ["10.20.0.100"],
@@ -145,12 +140,12 @@ def test_what_a_server_is_told() -> None:
     }
     assert second == {**first, "node-name": "cp-2", "server": "https://10.20.0.100:9345"}
     allowed = replace(SETTINGS, deny_external_ips=False)
-    told = rke2_config.config(allowed, Role.SERVER, first=True, node_name="cp-1")
+    told = host_config.config(allowed, Role.SERVER, first=True, node_name="cp-1")
     assert told["kube-apiserver-arg"] == ["enable-admission-plugins=NodeRestriction"]
 
 
 def test_an_agent_is_told_nothing_of_the_control_plane() -> None:
-    told = rke2_config.config(
+    told = host_config.config(
         replace(SETTINGS, cis=True, selinux=True),
         Role.AGENT,
         first=False,
@@ -164,12 +159,12 @@ def test_an_agent_is_told_nothing_of_the_control_plane() -> None:
         "selinux": True,
         "node-label": ["a=1", "b=2"],
     }
-    assert rke2_cilium.PATH not in rke2_config.files(SETTINGS, Role.AGENT)
+    assert host_config.CILIUM_FILE not in host_config.files(SETTINGS, Role.AGENT)
 
 
 def test_cilium_leaves_sockets_of_virtual_machines_alone_and_opens_nothing() -> None:
     body = yaml.safe_load(
-        rke2_cilium.helm_chart_config(Cilium(encryption=Encryption.WIREGUARD, mtu=9000))
+        host_config.helm_chart_config(Cilium(encryption=Encryption.WIREGUARD, mtu=9000))
     )
     assert (body["kind"], body["metadata"]["name"]) == ("HelmChartConfig", "rke2-cilium")
     values = yaml.safe_load(body["spec"]["valuesContent"])
@@ -182,15 +177,15 @@ def test_cilium_leaves_sockets_of_virtual_machines_alone_and_opens_nothing() -> 
     assert values["operator"] == {"setNodeNetworkStatus": True}
     # The chart has no switch of the DNS proxy alone, and takes any key that it does not know.
     assert values["l7Proxy"] is True
-    assert rke2_cilium.values(Cilium(dns_proxy=False))["l7Proxy"] is False
+    assert host_config.cilium_values(Cilium(dns_proxy=False))["l7Proxy"] is False
     assert values["encryption"] == {"enabled": True, "type": "wireguard"}
     assert values["MTU"] == 9000
-    assert "k8sServiceHost" not in rke2_cilium.values(Cilium(kube_proxy_replacement=False))
+    assert "k8sServiceHost" not in host_config.cilium_values(Cilium(kube_proxy_replacement=False))
 
 
 def test_no_token_is_in_what_may_be_shown() -> None:
     inputs = node()
-    shown = repr(inputs.contents()) + repr(rke2_config.files(SETTINGS, Role.SERVER))
+    shown = repr(inputs.contents()) + repr(host_config.files(SETTINGS, Role.SERVER))
     assert inputs.token not in shown
     assert inputs.token in inputs.tokens()
 

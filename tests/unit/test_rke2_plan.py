@@ -11,6 +11,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuclusters.compat import gpu_products
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, operator_major, operators
 from gpuclusters.config import rke2_plan as plan
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_machines import (
@@ -27,14 +29,13 @@ from gpuclusters.config.rke2_machines import (
 from gpuclusters.config.rke2_settings import artifacts
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.config.stack_file import check_stack_file
-from gpuclusters.domain import gpu_products, rke2, rke2_config
-from gpuclusters.domain.rke2 import Role
-from gpuclusters.domain.rke2_cni import Cni
-from gpuclusters.domain.rke2_matrix import ModulesPolicy, operator_major, operators
 from gpuclusters.driver.model import GpuDriverInputs
 from gpuclusters.gpu_operator import keys as gpu_operator_keys
 from gpuclusters.gpu_operator import mig_layout
 from gpuclusters.gpu_operator.objects import with_configs
+from gpuclusters.rke2 import host_config, releases
+from gpuclusters.rke2.host_config import Cni
+from gpuclusters.rke2.releases import Role
 from tests.unit.config.documents import patched
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,18 +140,18 @@ def test_servers_are_told_the_cni_and_kube_proxy_stays_unless_cilium_replaces_it
     cni: dict[str, Any], named: str, proxy: bool
 ) -> None:
     found = plan.settings(config(cni=cni), registration_address="10.9.0.100")
-    told = rke2_config.config(found, Role.SERVER, first=True, node_name="s1")
+    told = host_config.config(found, Role.SERVER, first=True, node_name="s1")
     assert (told["cni"], told["disable-kube-proxy"]) == (named, proxy)
     assert told["cluster-cidr"] == "10.42.0.0/16"
-    files = rke2_config.files(found, Role.SERVER)
-    manifests = [path for path in files if path.startswith(rke2.MANIFESTS)]
+    files = host_config.files(found, Role.SERVER)
+    manifests = [path for path in files if path.startswith(releases.MANIFESTS)]
     if cni == {"kind": "canal"}:
         assert manifests == []
     else:
-        assert manifests == [f"{rke2.MANIFESTS}/rke2-{named}-config.yaml"]
+        assert manifests == [f"{releases.MANIFESTS}/rke2-{named}-config.yaml"]
         values = yaml.safe_load(yaml.safe_load(files[manifests[0]])["spec"]["valuesContent"])
         assert values
-    assert rke2_config.files(found, Role.AGENT).keys().isdisjoint(manifests)
+    assert host_config.files(found, Role.AGENT).keys().isdisjoint(manifests)
 
 
 def test_canal_encrypts_if_told() -> None:
@@ -271,7 +272,7 @@ def test_values_of_your_own_are_above_the_derived_ones() -> None:
     found = plan.operator_values(config(operator={"values": values}))
     assert found["dcgmExporter"]["resources"] == {"limits": {"memory": "1Gi"}}
     assert found["toolkit"] == {
-        "env": [{"name": "CONTAINERD_SOCKET", "value": rke2.CONTAINERD_SOCKET}]
+        "env": [{"name": "CONTAINERD_SOCKET", "value": releases.CONTAINERD_SOCKET}]
     }
 
 

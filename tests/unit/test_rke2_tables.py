@@ -16,10 +16,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.domain import dated_table, gpu_products, monitoring_stack, rke2, rke2_matrix
-from gpuclusters.domain.gpu_products import Architecture
-from gpuclusters.domain.monitoring_stack import Monitoring
-from gpuclusters.domain.rke2_matrix import ModulesPolicy, OperatingSystem
+from gpuclusters.compat import dated_table, gpu_products, rke2_matrix
+from gpuclusters.compat.gpu_products import Architecture
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.gpu_operator import keys, mig_layout
 from gpuclusters.gpu_operator import values as gpu_operator_values
 from gpuclusters.gpu_operator.keys import Kind, at
@@ -29,6 +28,9 @@ from gpuclusters.gpu_operator.values import (
     OperatorSpec,
     registries,
 )
+from gpuclusters.metrics import monitoring_stack
+from gpuclusters.metrics.monitoring_stack import Monitoring
+from gpuclusters.rke2 import releases
 from lab import tools
 
 CHART = os.environ.get("GPU_OPERATOR_CHART", "")
@@ -141,7 +143,7 @@ def test_a_profile_of_another_memory_size_is_named_with_those_that_there_are() -
 def test_a_release_brings_the_containerd_of_the_last_one_that_changed_it(
     version: str, containerd: tuple[int, ...] | None
 ) -> None:
-    found = rke2_matrix.containerd(rke2.parse_version(version))
+    found = rke2_matrix.containerd(releases.parse_version(version))
     assert found == containerd
 
 
@@ -268,12 +270,12 @@ def test_every_value_that_is_derived_is_one_that_the_chart_reads(
             assert gpu_operator_values.toleration(taint) in tolerated
     variables = keys.environment(found, "toolkit")
     assert "CONTAINERD_CONFIG" not in variables
-    assert wish.nri_plugin or variables["CONTAINERD_SOCKET"] == rke2.CONTAINERD_SOCKET
+    assert wish.nri_plugin or variables["CONTAINERD_SOCKET"] == releases.CONTAINERD_SOCKET
 
 
 def test_todays_operator_is_told_the_socket_and_nothing_else_of_containerd() -> None:
     found = gpu_operator_values.values(OperatorSpec(version="v26.7.0"))
-    assert keys.environment(found, "toolkit") == {"CONTAINERD_SOCKET": rke2.CONTAINERD_SOCKET}
+    assert keys.environment(found, "toolkit") == {"CONTAINERD_SOCKET": releases.CONTAINERD_SOCKET}
     assert found["cdi"] == {"enabled": True}
     assert at(found, "devicePlugin.env") is None
 
@@ -281,7 +283,7 @@ def test_todays_operator_is_told_the_socket_and_nothing_else_of_containerd() -> 
 def test_before_cdi_pods_are_kept_from_taking_gpus_by_a_variable() -> None:
     found = gpu_operator_values.values(OperatorSpec(version="v25.3.4"))
     assert keys.environment(found, "toolkit") == {
-        "CONTAINERD_SOCKET": rke2.CONTAINERD_SOCKET,
+        "CONTAINERD_SOCKET": releases.CONTAINERD_SOCKET,
         "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false",
         "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS": "true",
     }

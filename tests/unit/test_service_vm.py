@@ -16,10 +16,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.core import scripts
 from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.platforms import PRESETS, Platform
 from gpuclusters.fabric import manager_config as fabric_manager_config
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.manager_config import FabricManagerSettings

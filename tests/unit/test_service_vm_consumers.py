@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 import yaml
 
-from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.service_vm import domain_xml
 from gpuclusters.service_vm.decide import PROGRAM, UNIT, UNITS
 from gpuclusters.vfio import decide as vfio

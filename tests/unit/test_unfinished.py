@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gpuclusters.domain import unfinished
-from gpuclusters.domain.helm_release import Revision
 from gpuclusters.domain.unfinished import (
     ClearCreates,
     Fate,
@@ -18,6 +17,7 @@ from gpuclusters.domain.unfinished import (
     Remove,
     Resource,
 )
+from gpuclusters.gpu_operator.helm_release import Revision
 
 # As Pulumi 3.272 writes it: `time.Time` of Go in JSON.
 LOCK = (

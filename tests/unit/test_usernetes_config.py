@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuclusters.compat import usernetes_versions
 from gpuclusters.config.rules import Rule
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_rules import USERNETES_RULES
 from gpuclusters.core.finding import Level
-from gpuclusters.domain import gcp_machines, usernetes_versions
+from gpuclusters.gcp import machine_types
 from tests.unit.config.documents import lines, patched
 
 CASES = Path(__file__).with_name("usernetes_cases")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "usernetes.md"
-PRICES = Path(__file__).resolve().parents[2] / "gpuclusters" / "domain" / "data" / "prices.yaml"
+PRICES = Path(__file__).resolve().parents[2] / "gpuclusters" / "compat" / "data" / "prices.yaml"
 FILE = "Pulumi.prod.yaml"
 
 
@@ -158,7 +159,7 @@ def test_the_page_has_the_prices_of_the_table() -> None:
     for region in ("us-central1", "us-east1", "us-west1"):
         known = prices[region]
         for name, vcpus, count, said in rows:
-            size = gcp_machines.machine_type(name)
+            size = machine_types.machine_type(name)
             assert size is not None
             machine = int(vcpus) * known["n1"]["vcpu-hour"]
             machine += size.memory_gib * known["n1"]["gib-hour"]

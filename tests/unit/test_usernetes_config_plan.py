@@ -12,11 +12,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
 from gpuclusters.config import usernetes_plan as plan
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.domain import gcp_ports, gpu_products, rke2_matrix, usernetes_versions
-from gpuclusters.domain.usernetes_network import (
+from gpuclusters.gcp import firewall_rules
+from gpuclusters.usernetes.addresses import (
     ApiAccess,
     NetworkPlan,
     Ports,
@@ -220,8 +221,8 @@ def test_the_firewall_follows_the_ports() -> None:
     tcp, udp, icmp = plan.firewall(section(network={"ports": ports}))
     assert (tcp.protocol, tcp.ports) == ("tcp", ("7443", "10350"))
     assert (udp.protocol, udp.ports) == ("udp", ("8473",))
-    assert icmp == gcp_ports.ICMP
-    assert plan.firewall(section()) == gcp_ports.USERNETES
+    assert icmp == firewall_rules.ICMP
+    assert plan.firewall(section()) == firewall_rules.USERNETES
 
 
 def test_the_api_is_reached_as_it_says_and_the_labs_on_this_computer() -> None:

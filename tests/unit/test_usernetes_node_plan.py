@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.usernetes_network import ApiAccess
 from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import DRAINED, ClusterNode
 from gpuclusters.usernetes import decide
+from gpuclusters.usernetes.addresses import ApiAccess
 from gpuclusters.usernetes.decide import (
     LivePlace,
     Meeting,

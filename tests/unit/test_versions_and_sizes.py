@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuclusters.compat.versions import older, parse_release
 from gpuclusters.core.naming import is_dns_label, is_reserved_namespace
-from gpuclusters.domain.versions import older, parse_release
 from gpuclusters.tenancy.model import Share, Size, quota_keys
 
 

@@ -12,8 +12,8 @@ from gpuclusters.config.rke2_cluster import NoMetrics, OperatorDriver, RancherMo
 from gpuclusters.config.rke2_plan import images
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain.rke2_cni import Cni
 from gpuclusters.gpu_operator.values import registries
+from gpuclusters.rke2.host_config import Cni
 
 _ANY = "*"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpuclusters.compat import gpu_products, rke2_matrix
+from gpuclusters.compat.rke2_matrix import branch_of, release
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import (
     HostDriver,
@@ -19,8 +21,6 @@ from gpuclusters.config.rke2_machines import (
 )
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import gpu_products, rke2_matrix
-from gpuclusters.domain.rke2_matrix import branch_of, release
 
 
 def pools_with_drivers(config: Rke2Config) -> Iterator[tuple[int, Pool, str]]:

@@ -11,7 +11,6 @@ from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_machines import gpu_pools, pool_of
 from gpuclusters.config.rules.rule import listed_twice, rule, unexpected_names
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import gpu_products
 
 
 def known_machines(config: Rke2Config) -> tuple[str, ...] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.rke2_matrix import Major, OperatingSystem, operator_major
+from gpuclusters.compat.versions import parse_release
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import rke2, rke2_matrix
-from gpuclusters.domain.rke2_matrix import Major, OperatingSystem, operator_major
-from gpuclusters.domain.versions import parse_release
+from gpuclusters.rke2 import releases
 
 
 def _minor(text: str) -> int:
@@ -26,7 +27,7 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Findi
     known = rke2_matrix.major(config.operator.version)
     if known is None:
         return
-    minor = rke2.parse_version(config.version).minor
+    minor = releases.parse_version(config.version).minor
     first, last = known.kubernetes
     if not _minor(first) <= minor <= _minor(last):
         fitting = [
@@ -46,7 +47,7 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Findi
 
 @rule(33, "rke2.containerd-unsupported")
 def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterable[Finding]:
-    version = rke2.parse_version(config.version)
+    version = releases.parse_version(config.version)
     brings = rke2_matrix.containerd(version)
     known = rke2_matrix.major(config.operator.version)
     if known is None or brings is None:
@@ -64,7 +65,7 @@ def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterabl
 
 @rule(33, "rke2.containerd-not-validated", level=Level.WARN)
 def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Finding]:
-    brings = rke2_matrix.containerd(rke2.parse_version(config.version))
+    brings = rke2_matrix.containerd(releases.parse_version(config.version))
     known = rke2_matrix.major(config.operator.version)
     if known is None or brings is None:
         return
@@ -81,7 +82,7 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Fin
 
 @rule(33, "rke2.release-unknown", level=Level.WARN)
 def releases_are_known(config: Rke2Config) -> Iterable[Finding]:
-    version = rke2.parse_version(config.version)
+    version = releases.parse_version(config.version)
     if rke2_matrix.containerd(version) is None:
         yield finding(
             ("version",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.rke2_matrix import OperatingSystem, operator_major, release
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import (
     HostDriver,
@@ -17,8 +19,6 @@ from gpuclusters.config.rke2_cluster import (
 from gpuclusters.config.rke2_machines import cuts, driver_version, layout_name, needs_mixed, system
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import rke2_matrix
-from gpuclusters.domain.rke2_matrix import OperatingSystem, operator_major, release
 from gpuclusters.gpu_operator import mig_layout
 
 Named = tuple[int, Pool, str, str]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import (
     HostDriver,
@@ -20,8 +22,6 @@ from gpuclusters.config.rke2_machines import (
 from gpuclusters.config.rke2_rules.driver import pools_with_drivers
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain import rke2_matrix
-from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.gpu_operator.keys import at
 from gpuclusters.gpu_operator.values import understands_auto

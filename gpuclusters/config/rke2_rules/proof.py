@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.rke2_matrix import branch_of
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rke2_cluster import (
@@ -18,8 +20,6 @@ from gpuclusters.config.rke2_cluster import (
 from gpuclusters.config.rke2_machines import architecture, driver_version, gpu_pools
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import rke2_matrix
-from gpuclusters.domain.rke2_matrix import branch_of
 
 _DRIVER_BUILD_SECONDS = 1800
 

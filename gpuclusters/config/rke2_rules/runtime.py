@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.rke2_matrix import operator_major
+from gpuclusters.compat.versions import parse_release
 from gpuclusters.config import rke2_checks
 from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import rke2, rke2_matrix
-from gpuclusters.domain.rke2 import CONTAINERD_SOCKET
-from gpuclusters.domain.rke2_matrix import operator_major
-from gpuclusters.domain.versions import parse_release
 from gpuclusters.gpu_operator.keys import at, environment
+from gpuclusters.rke2 import releases
+from gpuclusters.rke2.releases import CONTAINERD_SOCKET
 
 _ENV: Path = ("operator", "values", "toolkit", "env")
 _BREAKING = {
@@ -143,7 +144,7 @@ def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Finding]:
             "write operator.version v26.3.0 or later, or remove it",
         )
         return
-    brings = rke2_matrix.containerd(rke2.parse_version(config.version))
+    brings = rke2_matrix.containerd(releases.parse_version(config.version))
     fitting = [parse_release(text) or () for text in (known.nri if known is not None else ())]
     if brings is not None and fitting and not any(_is_of(brings, one) for one in fitting):
         yield finding(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.compat import gpu_products
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Mps, Rke2Config, TimeSlicing
 from gpuclusters.config.rke2_machines import is_shared
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain import gpu_products
 
 
 @rule(41, "rke2.shared-pool", each=["pools"])

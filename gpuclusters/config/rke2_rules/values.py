@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from gpuclusters.compat.rke2_matrix import operator_major
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.rke2_matrix import operator_major
 from gpuclusters.gpu_operator import keys
 from gpuclusters.gpu_operator.keys import at
 

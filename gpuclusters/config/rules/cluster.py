@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.rke2_matrix import DropIns
 from gpuclusters.config import rke2_checks
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import show_values
@@ -14,10 +16,9 @@ from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import machine_addresses
 from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule, unexpected_names
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import rke2, rke2_matrix
-from gpuclusters.domain.rke2_cilium import PolicyEnforcement
-from gpuclusters.domain.rke2_matrix import DropIns
 from gpuclusters.host.drop_ins import ContainerdSchema
+from gpuclusters.rke2 import releases
+from gpuclusters.rke2.host_config import PolicyEnforcement
 
 _PREFIX: Path = ("kubernetes",)
 _rke2 = partial(rule, 24, of="kubernetes", kind=Rke2Kubernetes)
@@ -109,7 +110,7 @@ def machines_are_outside_of_the_clusters_networks(
 def containerd_imports_its_drop_ins(
     _config: CaasConfig, cluster: Rke2Kubernetes
 ) -> Iterable[Wrong]:
-    if rke2_matrix.drop_ins(rke2.parse_version(cluster.version)) is DropIns.NO:
+    if rke2_matrix.drop_ins(releases.parse_version(cluster.version)) is DropIns.NO:
         table = rke2_matrix.matrix().rke2.drop_ins
         likely = ", ".join(table[DropIns.LIKELY][minor] for minor in sorted(table[DropIns.LIKELY]))
         yield Wrong(
@@ -132,7 +133,7 @@ def containerd_imports_its_drop_ins(
 
 @_rke2("caas.drop-ins-unconfirmed", level=Level.WARN)
 def drop_ins_are_confirmed(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
-    version = rke2.parse_version(cluster.version)
+    version = releases.parse_version(cluster.version)
     known = version.minor <= rke2_matrix.newest_minor()
     if known and rke2_matrix.drop_ins(version) is DropIns.LIKELY:
         first = min(rke2_matrix.matrix().rke2.drop_ins[DropIns.CONFIRMED])
@@ -159,7 +160,7 @@ def variables_are_those_of_a_proxy(
 @_rke2("caas.rke2-release-unknown", level=Level.WARN)
 def the_release_is_known(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
     newest = rke2_matrix.newest_minor()
-    if rke2.parse_version(cluster.version).minor > newest:
+    if releases.parse_version(cluster.version).minor > newest:
         yield Wrong(
             "version",
             f"is newer than v1.{newest}, the last one that was read about here",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpuclusters.compat.platforms import SwitchAccess
+from gpuclusters.compat.rke2_matrix import branch_of
+from gpuclusters.compat.versions import KATA_RELEASES
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.fault import show
@@ -21,9 +24,6 @@ from gpuclusters.config.plan import (
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Level, Path
-from gpuclusters.domain.platforms import SwitchAccess
-from gpuclusters.domain.rke2_matrix import branch_of
-from gpuclusters.domain.versions import KATA_RELEASES
 from gpuclusters.driver.model import FABRIC_MANAGER, fabric_manager
 from gpuclusters.fabric.table import (
     TABLES,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from gpuclusters.boot.command_line import key_of
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB
+from gpuclusters.compat.versions import CONTAINERD_EROFS, KERNEL_HUGE_FAULTS, older
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import LabChart
 from gpuclusters.config.fault import show
@@ -28,7 +29,6 @@ from gpuclusters.config.plan import (
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Level
-from gpuclusters.domain.versions import CONTAINERD_EROFS, KERNEL_HUGE_FAULTS, older
 from gpuclusters.fabric.table import LayoutError
 from gpuclusters.host.drop_ins import ContainerdSchema
 from gpuclusters.kata import chart as kata_chart

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.compat import gpu_products, rke2_matrix
+from gpuclusters.compat.gpu_products import Architecture
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of, release
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import PackagedDriver, UsernetesConfig
 from gpuclusters.config.usernetes_plan import driver_version, modules
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import gpu_products, rke2_matrix
-from gpuclusters.domain.gpu_products import Architecture
-from gpuclusters.domain.rke2_matrix import ModulesPolicy, branch_of, release
 from gpuclusters.driver.model import PackageSource
 
 _VERSION: Path = ("driver", "version")

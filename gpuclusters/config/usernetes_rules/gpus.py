@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.compat import gpu_products
 from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.rules.rule import rule
@@ -11,7 +12,6 @@ from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_plan import schedulable, training_pods
 from gpuclusters.config.usernetes_rules.machines import named
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain import gpu_products
 
 
 @rule(47, "usernetes.machine-gpus", each=["workers"])

@@ -12,8 +12,8 @@ from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import ControlPlane, UsernetesConfig, Worker
 from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, ports, versions
 from gpuclusters.core.finding import Finding, Level, Path
-from gpuclusters.domain import usernetes_network
-from gpuclusters.domain.usernetes_network import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
+from gpuclusters.usernetes import addresses
+from gpuclusters.usernetes.addresses import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
 
 _NODES_PREFIX = 16
 """Of the range that all nodes' networks are cut from: 254 of a /24 each."""
@@ -49,7 +49,7 @@ def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Finding]:
 
 def _free(config: UsernetesConfig) -> int:
     taken = {config.control_plane.number, *(worker.number for worker in config.workers)}
-    numbers = range(usernetes_network.FIRST_NUMBER, usernetes_network.LAST_NUMBER + 1)
+    numbers = range(addresses.FIRST_NUMBER, addresses.LAST_NUMBER + 1)
     return next((number for number in numbers if number not in taken), 0)
 
 
@@ -61,14 +61,14 @@ def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Finding]
             ("network", "node-subnets"),
             "is not a private /16",
             show(str(stated)),
-            f"write one like {usernetes_network.NODE_SUBNETS}",
+            f"write one like {addresses.NODE_SUBNETS}",
         )
 
 
 @rule(46, "usernetes.networks-overlap")
 def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Finding]:
     known = ranges(config)
-    for one, other in usernetes_network.collisions({**known, "docker0": DOCKER_BRIDGE}):
+    for one, other in addresses.collisions({**known, "docker0": DOCKER_BRIDGE}):
         # docker0 is on every host and not ours to move.
         key, against = (one, "docker0 of every host") if other == "docker0" else (other, one)
         network = DOCKER_BRIDGE if other == "docker0" else known[one]
@@ -170,7 +170,7 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Finding]:
 
 @rule(46, "usernetes.port-twice")
 def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Finding]:
-    for port, names in usernetes_network.shared_ports(ports(config)):
+    for port, names in addresses.shared_ports(ports(config)):
         keys = [name.replace("_", "-") for name in names]
         yield finding(
             ("network", "ports", keys[-1]),

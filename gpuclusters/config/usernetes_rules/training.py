@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.compat.gpu_products import Architecture
+from gpuclusters.compat.usernetes_versions import limit
 from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_plan import TRAINING_RUNG, versions
 from gpuclusters.config.usernetes_rules.driver import architecture
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain.gpu_products import Architecture
-from gpuclusters.domain.usernetes_versions import limit
 
 LARGEST_UID = 65_535
 """Ids within a rootless container: the account's own and 65536 subordinate ones."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuclusters.compat import usernetes_versions
+from gpuclusters.compat.usernetes_versions import limit
+from gpuclusters.compat.versions import older
 from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rules.rule import rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_plan import versions
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.domain import usernetes_versions
-from gpuclusters.domain.usernetes_versions import limit
-from gpuclusters.domain.versions import older
 
 
 def _place(key: str) -> Path:

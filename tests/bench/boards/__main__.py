@@ -2,7 +2,7 @@
 
 import pulumi
 
-from gpuclusters.domain.platforms import PRESETS, Platform
+from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.resource import FabricPartitions
 from gpuclusters.fabric.table import TABLES, Baseboard
 

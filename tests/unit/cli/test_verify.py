@@ -13,9 +13,9 @@ from rich.console import Console
 from gpuclusters.cli import verify, verify_bundle, verify_rke2
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
+from gpuclusters.compat import gpu_products
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import ClusterType, StackConfig
-from gpuclusters.domain import gpu_products
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.metrics import selection
 from gpuclusters.metrics.alerts import RULES_NAME

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuclusters.domain.platforms import PRESETS, Platform, SwitchAccess
+from gpuclusters.compat.platforms import PRESETS, Platform, SwitchAccess
 from gpuclusters.fabric.table import TABLES, PartitionTable, plan_layout
 from gpuclusters.kata.model import Shim
 

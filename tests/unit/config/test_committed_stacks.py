@@ -13,6 +13,7 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from gpuclusters.compat.platforms import PRESETS
 from gpuclusters.config import reference, schema
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import told
@@ -20,7 +21,6 @@ from gpuclusters.config.nodes import BY_LEASE
 from gpuclusters.config.plan import plan
 from gpuclusters.config.stack import SECRET_KEYS, SECTIONS, ClusterType, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
-from gpuclusters.domain.platforms import PRESETS
 from gpuclusters.fabric.table import TABLES, plan_layout
 
 ROOT = Path(__file__).resolve().parents[3]

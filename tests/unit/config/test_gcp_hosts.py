@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gpuclusters.compat import gpu_products
 from gpuclusters.config import gcp_rules
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.domain import gcp_machines, gpu_products
+from gpuclusters.gcp import machine_types
 from tests.unit.config.documents import lines
 
 RANGES = {
@@ -284,11 +285,11 @@ def test_single_values_are_refused_with_what_to_write(
 
 
 def test_every_gpu_of_the_table_is_a_product_that_other_rules_know() -> None:
-    assert set(gcp_machines.products()) <= set(gpu_products.names())
+    assert set(machine_types.products()) <= set(gpu_products.names())
 
 
 def test_a_zone_of_the_table_is_a_zone() -> None:
-    table = gcp_machines.table()
+    table = machine_types.table()
     rows = (*table.attachable.values(), *table.built_in.values())
     for zone in {zone for row in rows for zone in row.zones}:
         assert hosts(zones=[zone]).zones == (zone,)
@@ -306,7 +307,7 @@ def test_a_zone_of_the_table_is_a_zone() -> None:
     ],
 )
 def test_the_size_of_a_machine_type(name: str, vcpus: int, gib: float) -> None:
-    size = gcp_machines.machine_type(name)
+    size = machine_types.machine_type(name)
     assert size is not None
     assert (size.vcpus, size.memory_gib) == (vcpus, gib)
 
@@ -323,4 +324,4 @@ def test_the_size_of_a_machine_type(name: str, vcpus: int, gib: float) -> None:
     ],
 )
 def test_what_is_no_machine_type(name: str) -> None:
-    assert gcp_machines.machine_type(name) is None
+    assert machine_types.machine_type(name) is None

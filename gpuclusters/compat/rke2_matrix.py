@@ -11,10 +11,10 @@ from datetime import date
 from enum import StrEnum
 from functools import cache
 
-from gpuclusters.domain import rke2
-from gpuclusters.domain.dated_table import Row, Table, document
-from gpuclusters.domain.gpu_products import Architecture
-from gpuclusters.domain.versions import Release, parse_release
+from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.gpu_products import Architecture
+from gpuclusters.compat.versions import Release, parse_release
+from gpuclusters.rke2 import releases
 
 ENDED = "ended"
 
@@ -182,14 +182,14 @@ def operators() -> Operators:
     return Operators.model_validate(document("gpu_operator_releases"))
 
 
-def containerd(version: rke2.Version) -> Release | None:
+def containerd(version: releases.Version) -> Release | None:
     """The containerd of a release of RKE2; None if nobody has read about its minor.
 
     A patch that is newer than the table has at least what the last one in it has.
     """
     found = None
     for first, brings in matrix().rke2.containerd.get(version.minor, {}).items():
-        if rke2.parse_version(first) <= version:
+        if releases.parse_version(first) <= version:
             found = brings
     return None if found is None else parse_release(found)
 
@@ -199,7 +199,7 @@ def newest_minor() -> int:
     return max(matrix().rke2.containerd)
 
 
-def drop_ins(version: rke2.Version) -> DropIns:
+def drop_ins(version: releases.Version) -> DropIns:
     """Whether containerd reads drop-ins beside the configuration that this release writes.
 
     Minors that are newer than all that were read about are taken to have kept it.
@@ -207,7 +207,7 @@ def drop_ins(version: rke2.Version) -> DropIns:
     for known in (DropIns.CONFIRMED, DropIns.LIKELY):
         firsts = matrix().rke2.drop_ins[known]
         first = firsts.get(version.minor)
-        if first is not None and rke2.parse_version(first) <= version:
+        if first is not None and releases.parse_version(first) <= version:
             return known
     return DropIns.LIKELY if version.minor > newest_minor() else DropIns.NO
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuclusters.domain.usernetes_network import Ports
+from gpuclusters.usernetes.addresses import Ports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

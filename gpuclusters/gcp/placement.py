@@ -1,4 +1,4 @@
-"""Keeping one machine on Google Cloud: find it, or make it in the first zone that has room.
+"""Keeping one machine on Google Cloud: its quota first, then found, or made in the first zone that has room.
 
 Where a machine is, is never decided twice: one that exists is found by its name in every zone and stays, in
 whatever order the configuration lists them. Reads, then acts, so that an interrupted step can be run again.
@@ -6,14 +6,28 @@ whatever order the configuration lists them. Reads, then acts, so that an interr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level, refused
 from gpuclusters.core.finding import Refused as RefusedError
-from gpuclusters.domain.gcp_compute import Compute, Instance, Refused, ZoneRefusal
-from gpuclusters.domain.gcp_machine import OWNER_LABEL, GcpMachineInputs, body
+from gpuclusters.gcp.machine_types import Provisioning, attachable, machine_type
+from gpuclusters.gcp.model import (
+    OWNER_LABEL,
+    GcpMachineInputs,
+    GoogleAccess,
+    Instance,
+    Quota,
+    Refused,
+    ZoneRefusal,
+    body,
+)
+
+if TYPE_CHECKING:
+    from gpuclusters.gcp.api import GoogleCompute
 
 RUNNING = "RUNNING"
 STOPPED = ("TERMINATED", "SUSPENDED", "STOPPED")
@@ -23,7 +37,7 @@ _LONGEST_REASON = 300
 
 
 def ensure(
-    wanted: GcpMachineInputs, compute: Compute, clock: Clock, reporter: Reporter
+    wanted: GcpMachineInputs, compute: GoogleCompute, clock: Clock, reporter: Reporter
 ) -> Instance:
     """The machine, running: found, started or made.
 
@@ -40,7 +54,7 @@ def ensure(
     return _settle(wanted, _wait_running(wanted, zone, compute, clock, reporter), compute)
 
 
-def locate(wanted: GcpMachineInputs, compute: Compute) -> Instance | None:
+def locate(wanted: GcpMachineInputs, compute: GoogleCompute) -> Instance | None:
     """The machine where it is.
 
     Raises:
@@ -68,7 +82,7 @@ def locate(wanted: GcpMachineInputs, compute: Compute) -> Instance | None:
     return found[0] if found else None
 
 
-def remove(wanted: GcpMachineInputs, compute: Compute) -> None:
+def remove(wanted: GcpMachineInputs, compute: GoogleCompute) -> None:
     """Delete the machine; absent is fine, and one of somebody else is left alone.
 
     Raises:
@@ -102,7 +116,7 @@ def drift(wanted: GcpMachineInputs, live: Instance) -> dict[str, Any]:
     }
 
 
-def _make(wanted: GcpMachineInputs, compute: Compute, reporter: Reporter) -> str:
+def _make(wanted: GcpMachineInputs, compute: GoogleCompute, reporter: Reporter) -> str:
     """The zone that made it."""
     said: dict[str, ZoneRefusal] = {}
     for zone in wanted.zones:
@@ -134,7 +148,11 @@ def _nowhere(wanted: GcpMachineInputs, said: Mapping[str, ZoneRefusal]) -> Refus
 
 
 def _bring_up(
-    wanted: GcpMachineInputs, found: Instance, compute: Compute, clock: Clock, reporter: Reporter
+    wanted: GcpMachineInputs,
+    found: Instance,
+    compute: GoogleCompute,
+    clock: Clock,
+    reporter: Reporter,
 ) -> None:
     if found.status == "STOPPING":
         found = _wait(wanted, found.zone, compute, clock, reporter, (*STOPPED, RUNNING))
@@ -153,7 +171,7 @@ def _bring_up(
 
 
 def _wait_running(
-    wanted: GcpMachineInputs, zone: str, compute: Compute, clock: Clock, reporter: Reporter
+    wanted: GcpMachineInputs, zone: str, compute: GoogleCompute, clock: Clock, reporter: Reporter
 ) -> Instance:
     live = _wait(wanted, zone, compute, clock, reporter, (RUNNING, *STOPPED))
     if live.status != RUNNING:
@@ -169,7 +187,7 @@ def _wait_running(
 def _wait(
     wanted: GcpMachineInputs,
     zone: str,
-    compute: Compute,
+    compute: GoogleCompute,
     clock: Clock,
     reporter: Reporter,
     ends: tuple[str, ...],
@@ -203,7 +221,7 @@ def _wait(
     return seen[0]
 
 
-def _settle(wanted: GcpMachineInputs, live: Instance, compute: Compute) -> Instance:
+def _settle(wanted: GcpMachineInputs, live: Instance, compute: GoogleCompute) -> Instance:
     """Bring what can change in place to what is wanted."""
     before = live
     kept = {key: value for key, value in live.labels.items() if key.startswith("goog-")}
@@ -219,3 +237,88 @@ def _settle(wanted: GcpMachineInputs, live: Instance, compute: Compute) -> Insta
 
 def _place(wanted: GcpMachineInputs) -> str:
     return f"machine {wanted.name} in project {wanted.project}"
+
+
+ALL_GPUS = "GPUS_ALL_REGIONS"
+SPOT_PREFIX = "PREEMPTIBLE_"
+CPU_QUOTAS = {"n2": "N2_CPUS", "a2": "A2_CPUS"}
+"""Series that do not count towards CPUS. A3 has no quota of processors."""
+
+
+class GcpQuotaInputs(BaseModel):
+    """The machines of a cluster and what each of them counts for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: str
+    region: str
+    owner: str
+    machines: Annotated[dict[str, dict[str, float]], Field(min_length=1)]
+    """By name on Google Cloud: amounts by metric."""
+    google: GoogleAccess = GoogleAccess()
+
+    @property
+    def natural_id(self) -> str:
+        """One for each stack and region."""
+        return f"{self.project}/{self.region}/{self.owner}/quota"
+
+
+def needs(
+    machine: str,
+    *,
+    product: str | None,
+    gpus: int,
+    provisioning: Provisioning,
+    disk_gib: int,
+    public_address: bool,
+) -> dict[str, float]:
+    """What one machine of a type counts for.
+
+    Raises:
+        KeyError: nobody has read about the machine type.
+    """
+    size = machine_type(machine)
+    if size is None:
+        raise KeyError(machine)
+    spot = SPOT_PREFIX if provisioning is Provisioning.SPOT else ""
+    amounts: dict[str, float] = {"SSD_TOTAL_GB": disk_gib}
+    series = machine.partition("-")[0]
+    if series != "a3" and not spot:
+        amounts[CPU_QUOTAS.get(series, "CPUS")] = size.vcpus
+    if gpus:
+        row = attachable(product) if product else None
+        metric = row[1].quota if row else size.built_in.quota if size.built_in else None
+        if metric:
+            amounts[f"{spot}{metric}"] = gpus
+        amounts[ALL_GPUS] = gpus
+    if public_address:
+        amounts["IN_USE_ADDRESSES"] = 1
+    return amounts
+
+
+def require(
+    wanted: GcpQuotaInputs, existing: Collection[str], quotas: Mapping[str, Quota]
+) -> dict[str, float]:
+    """What the machines that are missing count for together.
+
+    Raises:
+        Refused: the project may not have that much; names every metric that is short.
+    """
+    total: dict[str, float] = {}
+    missing = [name for name in wanted.machines if name not in existing]
+    for name in missing:
+        for metric, amount in wanted.machines[name].items():
+            total[metric] = total.get(metric, 0) + amount
+    short = [
+        f"{metric} needs {amount:g} more and {quota.free:g} of {quota.limit:g} are free"
+        for metric, amount in sorted(total.items())
+        if (quota := quotas.get(metric)) is not None and quota.free < amount
+    ]
+    if short:
+        raise refused(
+            f"project {wanted.project}, region {wanted.region}",
+            "gcp.quota",
+            f"the quota does not suffice for {len(missing)} machines: {'; '.join(short)}",
+            "ask for more on the page IAM & Admin, Quotas; nothing was made",
+        )
+    return total

@@ -1,16 +1,19 @@
-"""One machine on Google Cloud as it is asked for, and as the Compute API is told.
+"""One machine on Google Cloud as it is asked for, as the Compute API is told, and as it answers.
 
 Source: Compute Engine API v1, `instances` (scheduling, guestAccelerators, shieldedInstanceConfig, metadata).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.domain.gcp_machines import Provisioning
 from gpuclusters.domain.text import matches
+from gpuclusters.gcp.machine_types import Provisioning
 
 OWNER_LABEL = "gpu-clusters-owner"
 """Says which stack made a machine, so that one that is there already is known for what it is."""
@@ -179,3 +182,80 @@ def _account(machine: GcpMachineInputs) -> dict[str, Any]:
 def _metadata(machine: GcpMachineInputs) -> list[dict[str, str]]:
     items = {**SETTINGS, USER_DATA: machine.user_data}
     return [{"key": key, "value": value} for key, value in items.items()]
+
+
+class Refused(StrEnum):
+    """Why a zone did not make or start a machine."""
+
+    STOCK = "stock"
+    """It has no such machine left at the moment."""
+    QUOTA = "quota"
+    """The project may not have more of it."""
+    UNKNOWN_TYPE = "unknown-type"
+    """It does not have such machines or GPUs at all."""
+    OTHER = "other"
+    """The machine itself is not right; another zone would say the same."""
+
+
+class ZoneRefusal(Exception):  # noqa: N818 - an answer, and most often not the end
+    """A zone did not make or start a machine."""
+
+    def __init__(self, kind: Refused, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind = kind
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine as the API shows it."""
+
+    name: str
+    zone: str
+    status: str
+    """PROVISIONING, STAGING, RUNNING, STOPPING, SUSPENDED, TERMINATED, …"""
+    instance_id: str
+    address: str
+    """Within the network."""
+    public_address: str
+    labels: Mapping[str, str]
+    label_fingerprint: str
+    tags: Sequence[str]
+    tag_fingerprint: str
+    deletion_protection: bool
+    machine_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much a project may have of something, and how much it has."""
+
+    metric: str
+    limit: float
+    usage: float
+
+    @property
+    def free(self) -> float:
+        """How much more it may have."""
+        return self.limit - self.usage
+
+
+STOCK_CODES = (
+    "ZONE_RESOURCE_POOL_EXHAUSTED",
+    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+    "STOCKOUT",
+)
+QUOTA_CODES = ("QUOTA_EXCEEDED", "quotaExceeded", "LIMIT_EXCEEDED")
+UNKNOWN_CODES = ("notFound", "RESOURCE_NOT_FOUND", "UNSUPPORTED_OPERATION", "invalid")
+
+
+def refusal(code: str, message: str) -> ZoneRefusal:
+    """What an error of an operation, or of the call that begins it, means for the choice of a zone."""
+    if code in STOCK_CODES or "does not have enough resources available" in message:
+        return ZoneRefusal(Refused.STOCK, message)
+    if code in QUOTA_CODES:
+        return ZoneRefusal(Refused.QUOTA, message)
+    about_type = "acceleratorTypes/" in message or "machineTypes/" in message
+    if code in UNKNOWN_CODES and about_type:
+        return ZoneRefusal(Refused.UNKNOWN_TYPE, message)
+    return ZoneRefusal(Refused.OTHER, f"{code}: {message}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from gpuclusters.domain.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table, document
 
 MIB_PER_GIB = 1024
 

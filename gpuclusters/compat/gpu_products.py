@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 
-from gpuclusters.domain.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table, document
 
 NVSWITCH_COUNTS = (8, 16)
 """GPUs of a machine whose SXM board has NVSwitches. HGX boards with 4 GPUs are wired without."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from gpuclusters.domain.dated_table import Source
+from gpuclusters.compat.dated_table import Source
 
 _NUMBERS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
 

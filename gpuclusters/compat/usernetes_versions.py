@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from gpuclusters.domain.dated_table import Row, Table, document
-from gpuclusters.domain.versions import Release, parse_release
+from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.versions import Release, parse_release
 
 SET_NAMES = ("current", "proven")
 """The sets of the table."""

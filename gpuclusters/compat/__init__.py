@@ -1,0 +1,1 @@
+"""What goes with what: versions, products, platforms, matrices, each a dated table with its sources."""

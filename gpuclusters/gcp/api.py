@@ -1,0 +1,408 @@
+"""The Compute API of Google Cloud: as whom it is called, its calls and operations, machines and quotas."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+from urllib.parse import urlencode, urlsplit
+
+import urllib3
+
+from gpuclusters.core.errors import (
+    CommandFailedError,
+    CommandTimeoutError,
+    DeniedError,
+    InvalidAnswerError,
+    NoCredentialsError,
+    UnreachableError,
+)
+from gpuclusters.gcp.model import OWNER_LABEL, Instance, Quota, refusal
+
+TOKEN_VARIABLE = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (the name of a variable)
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_WHERE = "Google Cloud"
+_TRIED = "find credentials"
+
+
+class GoogleCredentials:
+    """Tokens for requests; made anew when one is about to end. May be used by several threads."""
+
+    def __init__(self, impersonate: str = "", environment: Mapping[str, str] = os.environ) -> None:
+        self._impersonate = impersonate
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._found: Any = None
+
+    def token(self) -> str:
+        """A bearer token.
+
+        Raises:
+            NoCredentialsError: there are none, or they cannot be used.
+        """
+        given = self._environment.get(TOKEN_VARIABLE)
+        if given and not self._impersonate:
+            return given
+        with self._lock:
+            return self._from_library()
+
+    def _from_library(self) -> str:
+        try:
+            # Loaded late: only a machine on Google Cloud needs it.
+            auth = importlib.import_module("google.auth")
+            errors = importlib.import_module("google.auth.exceptions")
+            transport = importlib.import_module("google.auth.transport.urllib3")
+        except ModuleNotFoundError as error:
+            raise NoCredentialsError(
+                _WHERE,
+                _TRIED,
+                f"the package google-auth is not installed ({error.name} is missing)",
+                f"run `pip install -r requirements.lock`, or set {TOKEN_VARIABLE} to what"
+                " `gcloud auth print-access-token` prints",
+            ) from error
+        request = transport.Request(urllib3.PoolManager())
+        try:
+            if self._found is None:
+                self._found, _ = auth.default(scopes=[SCOPE], request=request)
+                self._found = self._acting_as(self._found)
+            if not self._found.valid:
+                self._found.refresh(request)
+        except errors.GoogleAuthError as error:
+            raise NoCredentialsError(
+                _WHERE,
+                _TRIED,
+                str(error).splitlines()[0] if str(error) else type(error).__name__,
+                "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
+                f" or {TOKEN_VARIABLE}",
+            ) from error
+        return str(self._found.token)
+
+    def _acting_as(self, found: Any) -> Any:
+        if not self._impersonate:
+            return found
+        impersonated = importlib.import_module("google.auth.impersonated_credentials")
+        return impersonated.Credentials(
+            source_credentials=found,
+            target_principal=self._impersonate,
+            target_scopes=[SCOPE],
+        )
+
+
+ENDPOINT = "https://compute.googleapis.com/compute/v1/"
+# `operations.wait` keeps a call open for up to two minutes.
+_TIMEOUT = urllib3.Timeout(connect=10.0, read=150.0)
+# Only calls that change nothing are repeated, for they may have been carried out.
+_RETRIES = urllib3.Retry(
+    total=5,
+    connect=3,
+    read=2,
+    redirect=0,
+    status=4,
+    status_forcelist=(500, 502, 503, 504),
+    allowed_methods=("GET",),
+    backoff_factor=0.5,
+    raise_on_status=False,
+)
+# A call that is answered so was not carried out, so that any may be repeated.
+_LIMITED = ("rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED")
+_LIMITED_STATUS = 429
+_LIMITED_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_NOT_FOUND = 404
+_DENIED = (401, 403)
+_ERRORS_FROM = 400
+_LONGEST_BODY = 300
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class ApiError(Exception):
+    """The API said no, with a code; who asked knows what it means there."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(status, code, message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+class GoogleRest:
+    """Calls of one endpoint as one account."""
+
+    def __init__(
+        self,
+        token: Callable[[], str],
+        endpoint: str = ENDPOINT,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Take where and as whom, and how to wait.
+
+        Raises:
+            InvalidAnswerError: the endpoint is neither https nor on this computer: a token would be seen.
+        """
+        parts = urlsplit(endpoint)
+        if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+            raise InvalidAnswerError(
+                endpoint, "use it", "it is not https", "write gcp:computeCustomEndpoint with https"
+            )
+        self._token = token
+        self._sleep = sleep
+        self._endpoint = endpoint if endpoint.endswith("/") else f"{endpoint}/"
+        self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        """One object or page.
+
+        Raises:
+            ApiError: the API said no.
+            AdapterError: it cannot be reached, does not let us in, or answers nonsense.
+        """
+        tail = f"?{urlencode(query)}" if query else ""
+        return self._call("GET", f"{path}{tail}", None)
+
+    def pages(self, path: str, **query: str) -> list[dict[str, Any]]:
+        """All pages of a list."""
+        found = [self.get(path, **query)]
+        while mark := found[-1].get("nextPageToken"):
+            found.append(self.get(path, **query, pageToken=str(mark)))
+        return found
+
+    def operate(
+        self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float
+    ) -> dict[str, Any]:
+        """Begin an operation and wait until it is done; the operation, which may hold an error.
+
+        Raises:
+            CommandTimeoutError: it is not done in time; it goes on at Google.
+        """
+        end = time.monotonic() + seconds
+        operation = self._call(method, path, body)
+        wait = f"{urlsplit(str(operation.get('selfLink', ''))).path}/wait"
+        place = wait.partition("/projects/")[2]
+        while operation.get("status") != "DONE":
+            if time.monotonic() >= end or not place:
+                raise CommandTimeoutError(
+                    str(operation.get("targetLink") or path).partition("/projects/")[2] or path,
+                    str(operation.get("operationType") or method.lower()),
+                    f"it is {operation.get('status')} after {seconds:g} s",
+                    "it goes on at Google: see `gcloud compute operations list`, then run again",
+                )
+            operation = self._call("POST", f"projects/{place}", None)
+        return operation
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        for pause in _LIMITED_PAUSES:
+            try:
+                return self._once(method, path, body)
+            except ApiError as error:
+                if error.status != _LIMITED_STATUS and error.code not in _LIMITED:
+                    raise
+            # Many machines begin at the same time; they should not come back at the same time.
+            self._sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 (spreading, no secret)
+        return self._once(method, path, body)
+
+    def _once(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        where = urlsplit(self._endpoint).netloc
+        tried = f"{method} {path.partition('?')[0]}"
+        headers = {"Authorization": f"Bearer {self._token()}", "Accept": "application/json"}
+        try:
+            answer = self._pool.request(
+                method, f"{self._endpoint}{path}", headers=headers, json=body
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreachableError(
+                where,
+                tried,
+                f"no answer ({type(error).__name__})",
+                "check the network and proxies, then run again: what was begun is found and continued",
+            ) from error
+        return self._read(where, tried, answer.status, answer.data)
+
+    def _read(self, where: str, tried: str, status: int, data: bytes) -> dict[str, Any]:
+        try:
+            parsed = json.loads(data or b"{}")
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            shown = data[:_LONGEST_BODY].decode(errors="replace")
+            raise InvalidAnswerError(
+                where, tried, f"status {status} and no JSON: {shown!r}", "check proxies in between"
+            )
+        if status < _ERRORS_FROM:
+            return parsed
+        raise self._refused(where, tried, status, parsed.get("error") or {})
+
+    def _refused(
+        self, where: str, tried: str, status: int, error: Mapping[str, Any]
+    ) -> ApiError | DeniedError:
+        message = str(error.get("message") or "no reason given")
+        first: Mapping[str, Any] = next(iter(error.get("errors") or [{}]), {})
+        code = str(first.get("reason") or error.get("status") or status)
+        if status in _DENIED and "quota" not in code.lower() and code not in _LIMITED:
+            return DeniedError(
+                where,
+                tried,
+                message,
+                "give the account the role Compute Admin and Service Account User, and enable the"
+                " Compute Engine API in the project",
+            )
+        return ApiError(status, code, message)
+
+
+def is_absent(error: ApiError) -> bool:
+    """Whether it says that there is no such thing."""
+    return error.status == _NOT_FOUND
+
+
+# Labels, tags and protection are set in seconds.
+SMALL_STEP_SECONDS = 120.0
+
+
+class GoogleCompute:
+    """Machines and quotas of projects. Waits are bounded.
+
+    Every method raises AdapterError where the API cannot be reached or says no; `insert` and `start` raise
+    ZoneRefusal where the zone said no.
+    """
+
+    def __init__(self, rest: GoogleRest) -> None:
+        self._rest = rest
+
+    def find(self, project: str, name: str) -> Sequence[Instance]:
+        """Machines of that name in all zones."""
+        return self._list(project, f'name = "{name}"')
+
+    def owned(self, project: str, owner: str) -> Sequence[Instance]:
+        """Machines that carry the label of an owner, in all zones."""
+        return self._list(project, f'labels.{OWNER_LABEL} = "{owner}"')
+
+    def get(self, project: str, zone: str, name: str) -> Instance | None:
+        """One machine; None if it is not there."""
+        path = _instance(project, zone, name)
+        try:
+            return _parsed(self._rest.get(path))
+        except ApiError as error:
+            if is_absent(error):
+                return None
+            _fail(path, "read the machine", error)
+
+    def insert(self, project: str, zone: str, body: Mapping[str, Any], seconds: float) -> None:
+        """Make a machine and wait until it is made."""
+        self._zonal(f"projects/{project}/zones/{zone}/instances", body, seconds)
+
+    def start(self, project: str, zone: str, name: str, seconds: float) -> None:
+        """Start a machine that is stopped."""
+        self._zonal(f"{_instance(project, zone, name)}/start", None, seconds)
+
+    def delete(self, project: str, zone: str, name: str, seconds: float) -> None:
+        """Delete a machine with its boot disk; absent is fine."""
+        path = _instance(project, zone, name)
+        try:
+            done = self._rest.operate("DELETE", path, None, seconds)
+        except ApiError as error:
+            if is_absent(error):
+                return
+            _fail(path, "delete the machine", error)
+        _require_success(path, "delete the machine", done)
+
+    def set_labels(self, project: str, instance: Instance, labels: Mapping[str, str]) -> None:
+        """Replace its labels."""
+        body = {"labels": dict(labels), "labelFingerprint": instance.label_fingerprint}
+        self._change(project, instance, "setLabels", body)
+
+    def set_tags(self, project: str, instance: Instance, tags: Sequence[str]) -> None:
+        """Replace its network tags."""
+        body = {"items": list(tags), "fingerprint": instance.tag_fingerprint}
+        self._change(project, instance, "setTags", body)
+
+    def set_deletion_protection(self, project: str, instance: Instance, on: bool) -> None:  # noqa: FBT001
+        """Let Google refuse to delete it, or no longer."""
+        word = "true" if on else "false"
+        self._change(project, instance, f"setDeletionProtection?deletionProtection={word}", None)
+
+    def quotas(self, project: str, region: str) -> Mapping[str, Quota]:
+        """Quotas of a region and those of the whole project, by metric."""
+        found: dict[str, Quota] = {}
+        for path in (f"projects/{project}", f"projects/{project}/regions/{region}"):
+            try:
+                rows = self._rest.get(path).get("quotas") or ()
+            except ApiError as error:
+                _fail(path, "read its quotas", error)
+            for row in rows:
+                metric = str(row.get("metric"))
+                quota = Quota(metric, float(row.get("limit", 0)), float(row.get("usage", 0)))
+                found[metric] = quota
+        return found
+
+    def _list(self, project: str, expression: str) -> Sequence[Instance]:
+        path = f"projects/{project}/aggregated/instances"
+        try:
+            pages = self._rest.pages(path, filter=expression, returnPartialSuccess="false")
+        except ApiError as error:
+            _fail(path, "list the machines", error)
+        zones = [zone for page in pages for zone in (page.get("items") or {}).values()]
+        return [_parsed(one) for zone in zones for one in zone.get("instances") or ()]
+
+    def _zonal(self, path: str, body: Mapping[str, Any] | None, seconds: float) -> None:
+        """An operation whose failure is the zone's answer."""
+        try:
+            done = self._rest.operate("POST", path, body, seconds)
+        except ApiError as error:
+            raise refusal(error.code, error.message) from error
+        for fault in _errors(done):
+            raise refusal(str(fault.get("code", "")), str(fault.get("message", "")))
+
+    def _change(
+        self, project: str, instance: Instance, verb: str, body: Mapping[str, Any] | None
+    ) -> None:
+        path = f"{_instance(project, instance.zone, instance.name)}/{verb}"
+        tried = verb.partition("?")[0]
+        try:
+            done = self._rest.operate("POST", path, body, SMALL_STEP_SECONDS)
+        except ApiError as error:
+            _fail(path.partition("?")[0], tried, error)
+        _require_success(path.partition("?")[0], tried, done)
+
+
+def _instance(project: str, zone: str, name: str) -> str:
+    return f"projects/{project}/zones/{zone}/instances/{name}"
+
+
+def _errors(operation: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (operation.get("error") or {}).get("errors") or ()
+
+
+def _require_success(path: str, tried: str, operation: Mapping[str, Any]) -> None:
+    faults = _errors(operation)
+    if faults:
+        said = "; ".join(f"{one.get('code')}: {one.get('message')}" for one in faults)
+        raise CommandFailedError(path, tried, said, "correct what it names, then run again")
+
+
+def _fail(path: str, tried: str, error: ApiError) -> NoReturn:
+    raise CommandFailedError(
+        path, tried, f"{error.code}: {error.message}", "correct what it names, then run again"
+    ) from error
+
+
+def _parsed(found: Mapping[str, Any]) -> Instance:
+    interface: Mapping[str, Any] = next(iter(found.get("networkInterfaces") or [{}]), {})
+    access: Mapping[str, Any] = next(iter(interface.get("accessConfigs") or [{}]), {})
+    tags = found.get("tags") or {}
+    return Instance(
+        name=str(found.get("name", "")),
+        zone=str(found.get("zone", "")).rpartition("/")[2],
+        status=str(found.get("status", "")),
+        instance_id=str(found.get("id", "")),
+        address=str(interface.get("networkIP", "")),
+        public_address=str(access.get("natIP", "")),
+        labels={str(key): str(value) for key, value in (found.get("labels") or {}).items()},
+        label_fingerprint=str(found.get("labelFingerprint", "")),
+        tags=tuple(str(one) for one in tags.get("items") or ()),
+        tag_fingerprint=str(tags.get("fingerprint", "")),
+        deletion_protection=bool(found.get("deletionProtection", False)),
+        machine_type=str(found.get("machineType", "")).rpartition("/")[2],
+    )

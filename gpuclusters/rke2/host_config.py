@@ -1,0 +1,311 @@
+"""What RKE2 is told on each host: its configuration, the values of its CNI, files. No token in any of it.
+
+Sources: RKE2's server and agent configuration reference and its networking documentation (HelmChartConfig),
+Cilium's documentation of Kata Containers and of kube-proxy replacement, cilium#15437.
+
+What must be equal on all servers (cluster-cidr, service-cidr, disable-kube-proxy, …) comes from one value
+here, because a server that differs is refused with "critical configuration value mismatch".
+The CNI of a running cluster cannot change, and values that come later roll every agent, so all of them are
+written with the first server. External IPs of services are not among them: from Cilium 1.19, which RKE2 has
+since v1.32.12, they cannot be switched off, so the API server and the admission policy refuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import IPv4Network
+from typing import Any
+
+import yaml
+
+from gpuclusters.rke2 import releases
+from gpuclusters.rke2.releases import API_PORT, MANIFESTS, Role
+
+CILIUM_FILE = f"{MANIFESTS}/rke2-cilium-config.yaml"
+
+
+class PolicyEnforcement(StrEnum):
+    """When Cilium closes an endpoint that no policy selects."""
+
+    DEFAULT = "default"
+    """Open until a policy selects it, per direction."""
+    ALWAYS = "always"
+    """Closed until a policy opens it; system pods need policies too, or nothing starts."""
+
+
+class Encryption(StrEnum):
+    """Whether traffic between nodes is encrypted."""
+
+    NONE = "none"
+    WIREGUARD = "wireguard"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cilium:
+    """What we decide of Cilium; the rest is the chart's default."""
+
+    kube_proxy_replacement: bool = True
+    socket_lb_host_namespace_only: bool = True
+    """Translate services for sockets of the host alone: it cannot see those inside a VM, which are
+    translated at the VM's interface instead."""
+    dns_proxy: bool = True
+    policy_enforcement: PolicyEnforcement = PolicyEnforcement.DEFAULT
+    encryption: Encryption = Encryption.NONE
+    mtu: int | None = None
+    host_firewall: bool = False
+    ingress_controller: bool = False
+    """Serve Ingresses of the class cilium."""
+
+
+def cilium_values(cilium: Cilium) -> dict[str, Any]:
+    """The chart's values."""
+    chosen: dict[str, Any] = {
+        "kubeProxyReplacement": cilium.kube_proxy_replacement,
+        "policyEnforcementMode": cilium.policy_enforcement.value,
+        # The interface of pods in a VM is not the host's: translation at sockets must leave them alone.
+        "socketLB": {"hostNamespaceOnly": cilium.socket_lb_host_namespace_only},
+        # Its DNS proxy has no switch of its own.
+        "l7Proxy": cilium.dns_proxy,
+        # A name that a tenant may not ask for: resolvers go on with the next of their search domains, which
+        # not all of them do after "refused".
+        "dnsProxy": {"dnsRejectResponseCode": "nameError"},
+        # Flows name every tenant's peers; nobody gets to see them through an open port.
+        "hubble": {"enabled": False, "relay": {"enabled": False}, "ui": {"enabled": False}},
+        # What the readiness of a tenancy is read from: CiliumIsUp on every node.
+        "operator": {"setNodeNetworkStatus": True},
+        "hostFirewall": {"enabled": cilium.host_firewall},
+    }
+    if cilium.kube_proxy_replacement:
+        # Without kube-proxy the service of the API does not work yet when Cilium starts. On every RKE2
+        # node something answers at localhost: the API itself, or the agent's load balancer.
+        chosen |= {"k8sServiceHost": "localhost", "k8sServicePort": str(API_PORT)}
+    if cilium.encryption is Encryption.WIREGUARD:
+        chosen["encryption"] = {"enabled": True, "type": "wireguard"}
+    if cilium.ingress_controller:
+        chosen["ingressController"] = {"enabled": True}
+    if cilium.mtu is not None:
+        chosen["MTU"] = cilium.mtu
+    return chosen
+
+
+def helm_chart_config(cilium: Cilium) -> str:
+    """The manifest that a server reads beside its own chart."""
+    return chart_config("rke2-cilium", cilium_values(cilium))
+
+
+def chart_config(chart: str, chosen: Mapping[str, Any]) -> str:
+    """A HelmChartConfig for one of RKE2's own charts."""
+    body = {
+        "apiVersion": "helm.cattle.io/v1",
+        "kind": "HelmChartConfig",
+        "metadata": {"name": chart, "namespace": "kube-system"},
+        "spec": {"valuesContent": yaml.safe_dump(dict(chosen), sort_keys=True)},
+    }
+    return str(yaml.dump(body, Dumper=_Blocks, sort_keys=False))
+
+
+class _Blocks(yaml.SafeDumper):
+    """Texts of several lines as blocks, for who reads the file on the host."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Blocks.add_representer(str, _text)
+
+
+class Cni(StrEnum):
+    """Who connects the pods."""
+
+    CANAL = "canal"
+    CALICO = "calico"
+    CILIUM = "cilium"
+    FLANNEL = "flannel"
+
+    @property
+    def enforces_policies(self) -> bool:
+        """Whether network policies close anything."""
+        return self is not Cni.FLANNEL
+
+    @property
+    def images(self) -> str:
+        """The archive of a release with its images, for networks without a registry."""
+        return f"rke2-images-{self}.linux-amd64.tar.zst"
+
+
+def cni_values(cni: Cni, *, mtu: int | None = None, wireguard: bool = False) -> dict[str, Any]:
+    """Values of the chart of a CNI other than Cilium; empty where its defaults stand.
+
+    Raises:
+        ValueError: the chart cannot do this.
+    """
+    if cni is Cni.CANAL:
+        chosen: dict[str, Any] = {}
+        if wireguard:
+            chosen["flannel"] = {"backend": "wireguard"}
+        if mtu is not None:
+            chosen["calico"] = {"vethuMTU": mtu}
+        return chosen
+    if wireguard:
+        raise ValueError(f"{cni} is not told to encrypt by this program")
+    if cni is Cni.CALICO:
+        return {"installation": {"calicoNetwork": {"mtu": mtu}}} if mtu is not None else {}
+    if mtu is not None:
+        raise ValueError(f"the MTU of {cni} is not set by this program")
+    return {}
+
+
+def cni_manifest(cni: Cni, chosen: Mapping[str, Any]) -> dict[str, str]:
+    """The file that a server reads beside the chart, by path; none where defaults stand."""
+    if not chosen:
+        return {}
+    return {f"{MANIFESTS}/rke2-{cni}-config.yaml": chart_config(f"rke2-{cni}", chosen)}
+
+
+HEADER = (
+    "# Managed by gpu-clusters. Changes made here are put back by the next `pulumi up --refresh`.\n"
+)
+CONTROL_PLANE_TAINT = "CriticalAddonsOnly=true:NoExecute"
+"""RKE2's documented taint for servers that carry no workload; its own charts tolerate it."""
+POD_CIDR = IPv4Network("10.42.0.0/16")
+SERVICE_CIDR = IPv4Network("10.43.0.0/16")
+_DNS_INDEX = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """One cluster, as all of its hosts agree on it."""
+
+    registration_address: str
+    """Fixed address of the servers, port 9345 to join and port 6443 for the API."""
+    tls_san: Sequence[str] = ()
+    pod_cidr: IPv4Network = POD_CIDR
+    service_cidr: IPv4Network = SERVICE_CIDR
+    cluster_domain: str = "cluster.local"
+    cni: Cni = Cni.CILIUM
+    cilium: Cilium = field(default_factory=Cilium)
+    """Counts where it is the CNI."""
+    cni_values: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the chart of another CNI."""
+    cis: bool = False
+    selinux: bool = False
+    dedicated_servers: bool = True
+    """Whether servers carry no workload."""
+    deny_external_ips: bool = True
+    """Whether the API server refuses services with external IPs (CVE-2020-8554)."""
+    disabled: Sequence[str] = ()
+    """Charts of RKE2 that are not installed."""
+    system_default_registry: str | None = None
+    registries: Mapping[str, Any] = field(default_factory=dict)
+    """`registries.yaml`, without passwords."""
+    etcd_snapshot_cron: str = "0 */12 * * *"
+    etcd_snapshot_retention: int = 5
+    kubelet_arguments: Sequence[str] = ()
+    kubelet_drop_in: str | None = None
+    containerd_drop_in: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the unit: proxies."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """More files of every host, by path."""
+
+
+def config(
+    settings: Settings,
+    role: Role,
+    *,
+    first: bool,
+    node_name: str,
+    node_ip: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[str] = (),
+) -> dict[str, Any]:
+    """`config.yaml.d` of one host.
+
+    Labels and taints in it count at the first registration only; later changes go through the API.
+    """
+    chosen: dict[str, Any] = {"node-name": node_name}
+    if node_ip is not None:
+        chosen["node-ip"] = node_ip
+    if not first:
+        chosen["server"] = f"https://{settings.registration_address}:{releases.SUPERVISOR_PORT}"
+    if settings.cis:
+        chosen["profile"] = "cis"
+    if settings.selinux:
+        chosen["selinux"] = True
+    if settings.system_default_registry:
+        chosen["system-default-registry"] = settings.system_default_registry
+    if settings.kubelet_arguments:
+        chosen["kubelet-arg"] = list(settings.kubelet_arguments)
+    if labels:
+        chosen["node-label"] = [f"{key}={value}" for key, value in sorted(labels.items())]
+    all_taints = [*taints]
+    if role is Role.SERVER:
+        chosen |= _server(settings)
+        if settings.dedicated_servers:
+            all_taints.append(CONTROL_PLANE_TAINT)
+    if all_taints:
+        chosen["node-taint"] = sorted(all_taints)
+    return chosen
+
+
+def _server(settings: Settings) -> dict[str, Any]:
+    is_cilium = settings.cni is Cni.CILIUM
+    plugins = ["NodeRestriction"]  # RKE2's own, which an argument of ours replaces
+    if settings.deny_external_ips:
+        plugins.append("DenyServiceExternalIPs")
+    return {
+        "tls-san": sorted({settings.registration_address, *settings.tls_san}),
+        "cni": settings.cni.value,
+        "disable-kube-proxy": is_cilium and settings.cilium.kube_proxy_replacement,
+        "cluster-cidr": str(settings.pod_cidr),
+        "service-cidr": str(settings.service_cidr),
+        "cluster-dns": str(settings.service_cidr[_DNS_INDEX]),
+        "cluster-domain": settings.cluster_domain,
+        "disable": sorted(settings.disabled),
+        "kube-apiserver-arg": [f"enable-admission-plugins={','.join(plugins)}"],
+        "write-kubeconfig-mode": "0600",
+        "etcd-snapshot-schedule-cron": settings.etcd_snapshot_cron,
+        "etcd-snapshot-retention": settings.etcd_snapshot_retention,
+    }
+
+
+def files(settings: Settings, role: Role) -> dict[str, str]:
+    """Everything else that lies on a host, by path."""
+    found = {releases.INOTIFY: INOTIFY, releases.NETWORK_MANAGER: NETWORK_MANAGER, **settings.files}
+    if settings.registries:
+        found[releases.REGISTRIES] = document(settings.registries)
+    if settings.kubelet_drop_in is not None:
+        found[releases.KUBELET_DROP_IN] = settings.kubelet_drop_in
+    if settings.containerd_drop_in is not None:
+        found[releases.CONTAINERD_DROP_IN] = settings.containerd_drop_in
+    if settings.environment:
+        lines = [f"{name}={value}\n" for name, value in sorted(settings.environment.items())]
+        found[f"{releases.ENVIRONMENT}/rke2-{role}"] = HEADER + "".join(lines)
+    if role is Role.SERVER:
+        if settings.cni is Cni.CILIUM:
+            found[CILIUM_FILE] = helm_chart_config(settings.cilium)
+        else:
+            found |= cni_manifest(settings.cni, settings.cni_values)
+    return found
+
+
+def document(body: Mapping[str, Any]) -> str:
+    """A file of ours in YAML."""
+    return HEADER + yaml.safe_dump(dict(body), sort_keys=True, default_flow_style=False)
+
+
+INOTIFY = HEADER + (
+    '# Each container watches files; the defaults end in "too many open files" (rke2-docs#548).\n'
+    "fs.inotify.max_user_instances = 8192\n"
+    "fs.inotify.max_user_watches = 524288\n"
+)
+NETWORK_MANAGER = HEADER + (
+    "# NetworkManager must leave the interfaces of pods alone (RKE2, known issues).\n"
+    "[keyfile]\n"
+    "unmanaged-devices=interface-name:cilium*;interface-name:lxc*;interface-name:cali*;"
+    "interface-name:flannel*\n"
+)
