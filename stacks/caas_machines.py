@@ -71,7 +71,12 @@ def _host(
 ) -> GpuHostArgs:
     own = config.own_table
     return GpuHostArgs(
-        preparation=_preparation(node, reached, secrets),
+        preparation=HostPreparationArgs(
+            connection=reached,
+            private_key=secrets.ssh_private_key,
+            wanted=node.preparation,
+            adopt=node.adopt,
+        ),
         expects=node.expects,
         board=node.board,
         service_vm=node.service_vm,
@@ -88,22 +93,6 @@ def _host(
         vfio=config.device_access.vfio.value,
         drop_ins=_drop_ins(config, cluster),
         protect=config.protect,
-    )
-
-
-def _preparation(node: NodePlan, reached: HostConnection, secrets: Secrets) -> HostPreparationArgs:
-    wanted = node.preparation
-    return HostPreparationArgs(
-        connection=reached,
-        private_key=secrets.ssh_private_key,
-        kernel_arguments=wanted.kernel_arguments,
-        files=wanted.files,
-        functions=wanted.functions,
-        huge_pages_1g=wanted.huge_pages_1g,
-        packages=wanted.packages,
-        may_reboot=wanted.may_reboot,
-        reboot_timeout_seconds=wanted.reboot_timeout_seconds,
-        adopt=node.adopt,
     )
 
 

@@ -16,15 +16,7 @@ def chart(
     name: str,
     version: str,
 ) -> Chart:
-    """The chart.
-
-    Args:
-        source: what the configuration says.
-        lab: whether the machines are simulated: nothing is pulled for them, whoever made their cluster.
-        repository: where the project publishes it, `oci://` with its name or the address of a repository.
-        name: of the chart.
-        version: that is wanted; a chart on this machine has its own.
-    """
+    """The chart: nothing is pulled for the lab, and one that lies on this machine has its own version."""
     match source:
         case FileChart():
             return Chart(reference=source.path)

@@ -20,14 +20,7 @@ def declare(
     between_nodes: Sequence[Allowed],
     protect: Collection[str] = (),
 ) -> Mapping[str, GpuMachine]:
-    """The machines of a cluster by name, with their network, firewall and account.
-
-    Args:
-        hosts: the section.
-        cluster: name of the cluster, with which names on Google Cloud begin.
-        between_nodes: what the cluster type needs from node to node.
-        protect: machines that Pulumi refuses to delete.
-    """
+    """The machines of a cluster by name, with their network, firewall and account."""
     provider = gcp.Provider("google-cloud", project=hosts.project, region=hosts.region)
     owner = gcp_plan.owner(pulumi.get_project(), pulumi.get_stack())
     machines = gcp_plan.machines(hosts, cluster=cluster, owner=owner)

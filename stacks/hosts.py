@@ -30,15 +30,7 @@ def declare(
     between_nodes: Sequence[Allowed],
     protect: Collection[str],
 ) -> Hosts:
-    """The machines of a cluster.
-
-    Args:
-        hosts: the section `hosts`.
-        endpoints: of machines that are not made here.
-        cluster: name of the cluster, with which names on Google Cloud begin.
-        between_nodes: what the cluster type needs from node to node.
-        protect: machines that are made here and that Pulumi refuses to delete.
-    """
+    """The machines of a cluster; `endpoints` has those that are not made here."""
     if not isinstance(hosts, GcpHosts):
         return Hosts(connections={name: connection(name, endpoints[name]) for name in endpoints})
     # Its packages are large, and nobody else needs them.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -17,6 +17,7 @@ from pulumi_command import remote
 
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
+from gpuclusters.boot.model import MachinePreparation
 from gpuclusters.boot.resource import HostBoot
 from gpuclusters.cdi.model import VfioBackend, spec_path
 from gpuclusters.cdi.resource import CdiSpec
@@ -28,29 +29,16 @@ from gpuclusters.host.resource import HostFile
 from gpuclusters.preflight.model import Expects
 from gpuclusters.preflight.resource import Preflight
 from gpuclusters.service_vm.resource import ServiceVm
-from gpuclusters.vfio.model import VfioFunction
 from gpuclusters.vfio.resource import VfioBinding
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostPreparationArgs:
-    """What a machine must boot with, and which functions it passes through."""
+    """How a machine is reached, and what it must be."""
 
     connection: HostConnection
     private_key: pulumi.Input[str] | None
-    kernel_arguments: Sequence[str]
-    """All that must be on the kernel's command line (`boot.model.kernel_arguments`)."""
-    files: Mapping[str, str]
-    """Files of modprobe, sysctl and limits by path (`boot.model.host_files`)."""
-    functions: Sequence[VfioFunction]
-    """What belongs to vfio-pci."""
-    huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
-    """By NUMA node."""
-    packages: Mapping[str, str | None] = field(default_factory=dict)
-    """Version by name of the package; None for any."""
-    may_reboot: bool = False
-    """Whether the machine may be rebooted when its kernel lacks an argument."""
-    reboot_timeout_seconds: int = 1200
+    wanted: MachinePreparation
     adopt: bool = False
     """Whether what is on the machine already is taken over, if it is as declared."""
 
@@ -63,7 +51,8 @@ class HostPreparation(pulumi.ComponentResource):
     ) -> None:
         super().__init__("gpu-clusters:caas:HostPreparation", name, None, opts)
         child, connection = pulumi.ResourceOptions(parent=self), args.connection.as_input()
-        wanted = shlex.join(f"{p}={v}" if v else p for p, v in sorted(args.packages.items()))
+        told = args.wanted
+        wanted = shlex.join(f"{p}={v}" if v else p for p, v in sorted(told.packages.items()))
         packages = remote.Command(
             f"{name}-packages",
             connection=args.connection.command_connection(args.private_key),
@@ -76,18 +65,18 @@ class HostPreparation(pulumi.ComponentResource):
         boot = HostBoot(
             f"{name}-boot",
             connection=connection,
-            kernel_arguments=list(args.kernel_arguments),
-            files=dict(args.files),
-            huge_pages_1g={str(n): c for n, c in sorted(args.huge_pages_1g.items())},
-            reboot="allow" if args.may_reboot else "refuse",
-            reboot_timeout_seconds=args.reboot_timeout_seconds,
+            kernel_arguments=list(told.kernel_arguments),
+            files=dict(told.files),
+            huge_pages_1g={str(n): c for n, c in sorted(told.huge_pages_1g.items())},
+            reboot="allow" if told.may_reboot else "refuse",
+            reboot_timeout_seconds=told.reboot_timeout_seconds,
             adopt=args.adopt,
             opts=after(packages, opts=child),
         )
         VfioBinding(
             f"{name}-vfio",
             connection=connection,
-            functions=[function.model_dump(mode="json") for function in args.functions],
+            functions=[function.model_dump(mode="json") for function in told.functions],
             adopt=args.adopt,
             opts=after(boot, opts=child),
         )

@@ -30,15 +30,7 @@ from gpuclusters.tenancy.resource import TenancyPolicy
 def bound(
     name: str, policy: str, spec: Any, binding: Any, parent: pulumi.Resource
 ) -> ValidatingAdmissionPolicyBinding:
-    """A policy and its binding, which is what must be there for the policy to hold.
-
-    Args:
-        name: of the resource; the binding's ends with `-binding`.
-        policy: name of both objects.
-        spec: of the policy.
-        binding: spec of the binding.
-        parent: of both resources.
-    """
+    """A policy and its binding, which is what must be there for the policy to hold."""
     declared = ValidatingAdmissionPolicy(
         name,
         metadata={"name": policy},

@@ -195,18 +195,9 @@ def update(
     sysctl: str = "",
     reload_units: bool = False,
 ) -> None:
-    """Make the boot loader, the initramfs and the running system follow the files.
+    """Make the boot loader (told of what was `removed` and `added`), the initramfs and the system follow.
 
-    Args:
-        host: where.
-        method: how its boot loader is told.
-        loader: whether it is told, of what was `removed` and `added`.
-        removed: see `loader`.
-        added: see `loader`.
-        initramfs: digest to note in `stamp` after a build; None: no build.
-        stamp: see `initramfs`.
-        sysctl: a file to load now.
-        reload_units: whether systemd reads its files again.
+    `initramfs` is the digest to note in `stamp` after a build; None builds none. `sysctl` is a file to load.
     """
     run_script(
         host,

@@ -15,6 +15,7 @@ The sources of each setting:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuclusters.boot import command_line
 from gpuclusters.host.model import HostConnection, check_content, check_path, sha256_of
+from gpuclusters.vfio.model import VfioFunction
 
 MARK = "# Written by gpu-clusters; changes are put back."
 
@@ -63,6 +65,23 @@ class RebootPolicy(StrEnum):
 
     ALLOW = "allow"
     REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachinePreparation:
+    """What one machine must boot with, and what belongs to vfio-pci."""
+
+    kernel_arguments: Sequence[str]
+    files: Mapping[str, str]
+    """Of modprobe, sysctl and limits, by path."""
+    functions: Sequence[VfioFunction]
+    huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
+    """By NUMA node."""
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+    """Version by name; None for any."""
+    may_reboot: bool = False
+    """Whether the machine may be rebooted when its kernel lacks an argument."""
+    reboot_timeout_seconds: int = 1200
 
 
 def kernel_arguments(

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
-from gpuclusters.boot.model import RebootPolicy, host_files, kernel_arguments
+from gpuclusters.boot.model import MachinePreparation, RebootPolicy, host_files, kernel_arguments
 from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.compat.platforms import PRESETS, Preset
 from gpuclusters.compat.versions import KATA_RELEASES, POD_RESOURCES_GET, older, parse_release
@@ -46,23 +46,10 @@ from gpuclusters.tenancy.model import (
     TenancySpec,
 )
 from gpuclusters.tenancy.ranges import Range, joined, literal
-from gpuclusters.vfio.model import NVSWITCH_PCI_ID, VfioFunction, board_functions
+from gpuclusters.vfio.model import NVSWITCH_PCI_ID, board_functions
 
 _MACHINE_MEMORY_GIB = 2048
 """Of a machine whose memory is neither stated nor in its platform's preset."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachinePreparation:
-    """What one machine must boot with, and what belongs to vfio-pci."""
-
-    kernel_arguments: tuple[str, ...]
-    files: Mapping[str, str]
-    functions: tuple[VfioFunction, ...]
-    huge_pages_1g: Mapping[int, int]
-    packages: Mapping[str, str | None]
-    may_reboot: bool
-    reboot_timeout_seconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,15 +51,7 @@ def gpu_count(found: int, declared: int, *, seen_by: str = "nvidia-smi") -> Iter
 def generations(
     pci_ids: Iterable[str], branch: int, modules: ModulesPolicy, *, version: str, remedy: str = ""
 ) -> Iterator[Finding]:
-    """Whether a driver knows these GPUs, by their PCI ids.
-
-    Args:
-        pci_ids: of the GPUs, `10de:1db1`.
-        branch: of the driver.
-        modules: which kernel modules it has.
-        version: as messages name the driver.
-        remedy: in place of what to write in the configuration.
-    """
+    """Whether a driver knows these GPUs, by their PCI ids; `version` is how messages name the driver."""
     table = rke2_matrix.matrix().drivers
     for one in Architecture:
         known = sorted({i for i in pci_ids if rke2_matrix.generation(i) is one})
@@ -95,14 +87,7 @@ def serving(
 ) -> Iterator[Finding]:
     """Whether a driver that others installed serves all GPUs.
 
-    Args:
-        gpus: how many are declared.
-        shown: how many `nvidia-smi` shows.
-        version: of the kernel module on the disk; empty without one.
-        licence: of that module.
-        pci_ids: of the GPUs on the bus.
-        smi: exit status of `nvidia-smi`.
-        said: what it printed when it failed.
+    `version` and `licence` are of the module on the disk, `smi` and `said` of `nvidia-smi`.
     """
     branch = version.partition(".")[0]
     if branch.isdecimal():
@@ -169,13 +154,7 @@ def loose(live: LiveDriver, wanted: Packages | None) -> list[str]:
 def findings(
     inputs: GpuDriverInputs, live: LiveDriver, *, drained: bool = False
 ) -> Iterator[Finding]:
-    """How a host differs from its inputs, and what forbids to change it.
-
-    Args:
-        inputs: what is wanted.
-        live: the host.
-        drained: whether its node was drained by this run, so that no pod is left on it.
-    """
+    """How a host differs from its inputs, and what forbids to change it; `drained`: no pod is left on it."""
     wanted = installable(inputs, live)
     repairs = [*_repairs(inputs, live, wanted)]
     if live.reboot_required and (repairs or live.applied != inputs.digest):

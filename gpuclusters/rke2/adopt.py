@@ -69,11 +69,7 @@ def differences(
 ) -> Iterator[Finding]:
     """How the RKE2 of a host is not what is declared; nothing where there is none.
 
-    Args:
-        inputs: what is declared.
-        live: the host.
-        documents: its configuration files by path.
-        server_token: content of the file in which a server keeps its token; empty if there is none.
+    `documents` are its configuration files by path, `server_token` is what a server keeps.
     """
     for problem in _differences(inputs, live, documents, server_token):
         yield Finding("rke2.foreign", problem)

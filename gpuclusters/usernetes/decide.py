@@ -29,12 +29,7 @@ _ANEW = "change the cluster's name with it: then the old cluster goes and a new 
 
 
 def release_problem(old: UsernetesNodeInputs, new: UsernetesNodeInputs) -> str | None:
-    """Why a control plane cannot become what is stated now; None if it can. For previews.
-
-    Args:
-        old: what it was last brought to.
-        new: what it is to be.
-    """
+    """Why a control plane cannot become what is stated now; None if it can. For previews."""
     if not new.is_control_plane or old.natural_id != new.natural_id or old.number != new.number:
         return None  # a worker can be made anew, and another cluster or network is
     if old.release == new.release:
@@ -168,13 +163,7 @@ def is_image_of_another(inputs: UsernetesNodeInputs, live: LiveNode) -> bool:
 
 
 def findings(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> Iterator[Finding]:
-    """How a node differs from its inputs, and what forbids to change its host.
-
-    Args:
-        inputs: what it must be.
-        live: the host and its place in the cluster.
-        known: whether the state says that this resource was made before.
-    """
+    """How a node differs from its inputs, what forbids to change its host; `known`: it was made before."""
     host = live.host
     if host.docker != "ok":
         yield Finding(

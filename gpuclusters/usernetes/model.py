@@ -195,11 +195,7 @@ class UsernetesNodeInputs(BaseModel):
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
     def environment(self, host_ip: str) -> dict[str, str]:
-        """Every variable of the Makefile and of our overlay, so that none is found by upstream itself.
-
-        Args:
-            host_ip: at which other hosts reach this one.
-        """
+        """Every variable of the Makefile and of our overlay, so that none is found by upstream itself."""
         network = self.network
         values: dict[str, str] = {
             "COMPOSE_PROJECT_NAME": PROJECT,

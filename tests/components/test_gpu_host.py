@@ -15,6 +15,7 @@ from components.caas.gpu_host import (
 )
 from components.host_connection import HostConnection
 from gpuclusters.boot import model as host_boot
+from gpuclusters.boot.model import MachinePreparation
 from gpuclusters.fabric.table import Board
 from gpuclusters.host import drop_ins
 from gpuclusters.preflight.model import Expects
@@ -59,9 +60,11 @@ def host_args(
         "preparation": HostPreparationArgs(
             connection=connection,
             private_key=private_key,
-            kernel_arguments=["intel_iommu=on", "iommu=pt"],
-            files=host_boot.host_files(),
-            functions=functions,
+            wanted=MachinePreparation(
+                kernel_arguments=["intel_iommu=on", "iommu=pt"],
+                files=host_boot.host_files(),
+                functions=functions,
+            ),
         ),
         "expects": Expects(gpus={str(n): address for n, address in board.gpus.items()}),
         "board": board,
@@ -156,15 +159,14 @@ def prepared(**changes: Any) -> Recorder:
         switches=["0000:0a:00.0"],
     )
     values: dict[str, Any] = {
-        "connection": CONNECTION,
-        "private_key": None,
         "kernel_arguments": ["intel_iommu=on", "iommu=pt"],
         "files": host_boot.host_files(),
         "functions": functions,
         "huge_pages_1g": {0: 8, 1: 8},
         "packages": {"psmisc": None, "ovmf": "2024.02-2"},
     }
-    args = HostPreparationArgs(**{**values, **changes})
+    wanted = MachinePreparation(**{**values, **changes})
+    args = HostPreparationArgs(connection=CONNECTION, private_key=None, wanted=wanted)
     return record(lambda: HostPreparation("hgx-01", args))
 
 
