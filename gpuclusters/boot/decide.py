@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import SYSCTL_FILE, HostBootInputs, RebootPolicy, initramfs_digest
+from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.core.finding import Finding, Level, blocked, repair
 from gpuclusters.host.model import sha256_of
 
@@ -42,32 +46,53 @@ class FoundFile:
     ours: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BootState:
-    """What a host boots with, as found now."""
+def _found(line: Any) -> Any:
+    """A file as it is printed: digest or `-`, mode, owner, whose."""
+    if not isinstance(line, str):
+        return line
+    digest, *rest = line.split()
+    if not rest:
+        return FoundFile(None)
+    mode, owner, marked = rest
+    return FoundFile(digest, mode.zfill(4), owner, ours=marked == "ours")
 
-    boot_id: str
-    running: str
+
+def _users(said: Any) -> Any:
+    if not isinstance(said, str):
+        return said
+    return None if said == "unknown" else tuple(sorted({int(word) for word in said.split()}))
+
+
+class BootState(Facts):
+    """What a host boots with, as found now: what `boot_state.sh` prints."""
+
+    boot_id: str = ""
+    running: str = ""
     """/proc/cmdline."""
-    method: BootMethod | None
-    others: str
+    method: Annotated[BootMethod | None, BeforeValidator(lambda m: None if m == "none" else m)] = (
+        None
+    )
+    others: str = ""
     """What the next boot would get without our part."""
-    ours: tuple[str, ...]
+    ours: Annotated[
+        tuple[str, ...], BeforeValidator(lambda lines: command_line.split(" ".join(lines)))
+    ] = ()
     """What we have added to it."""
-    next_boot: str
+    next_boot: str = ""
     """The line that the boot loader will really pass: written by update-grub or grubby."""
-    initramfs: str
+    initramfs: str = ""
     """Digest of the files with which we last built the initramfs; empty: never."""
-    loader_behind: bool = False
+    loader_behind: Yes = False
     """Whether our part was written after the boot loader was told last."""
-    sysctl_behind: bool = False
+    sysctl_behind: Yes = False
     """Whether the kernel has other values than our file says."""
-    units_behind: bool = False
+    units_behind: Yes = False
     """Whether systemd has not read our drop-ins yet."""
-    huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
-    device_users: tuple[int, ...] | None = ()
+    huge_pages_1g: Mapping[int, int] = {}
+    """By NUMA node."""
+    device_users: Annotated[tuple[int, ...] | None, BeforeValidator(_users)] = ()
     """Processes that hold a VFIO group or device open: virtual machines. None: nobody could tell."""
-    files: Mapping[str, FoundFile] = field(default_factory=dict)
+    files: Mapping[str, Annotated[FoundFile, BeforeValidator(_found)]] = {}
 
 
 def findings(inputs: HostBootInputs, before: Sequence[str], state: BootState) -> Iterator[Finding]:

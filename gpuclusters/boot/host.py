@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuclusters.boot import decide, model
 from gpuclusters.boot.command_line import split
-from gpuclusters.boot.decide import MODE, OWNER, BootMethod, BootState, FoundFile
+from gpuclusters.boot.decide import MODE, OWNER, BootMethod, BootState
 from gpuclusters.boot.model import HostBootInputs, RebootPolicy
 from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.errors import (
@@ -22,14 +22,13 @@ from gpuclusters.core.errors import (
 )
 from gpuclusters.core.finding import Finding, refused
 from gpuclusters.host.remote import SshNodeFiles
-from gpuclusters.host.script import facts, run_script
+from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import SshHost
 
 # An initramfs for every installed kernel, on a machine with slow disks.
 UPDATE_SECONDS = 900.0
 POLL_SECONDS = 0.5
 _IN_USE, _CANNOT_TELL = 6, 7
-_FILE_FIELDS = 5
 
 
 class BootCapability:
@@ -145,42 +144,13 @@ def inspect(host: SshHost, paths: Sequence[str]) -> BootState:
     tried = "look at what it boots with"
     arguments = [model.GRUB_FILE, model.ARGUMENTS_FILE, model.INITRAMFS_STAMP, *paths]
     done = run_script(host, "boot/boot_state", arguments, tried=tried, repeatable=True)
-    said = facts(done.stdout)
-    files = dict(_file(line) for line in said.get("file", ()))
-    if "boot_id" not in said or set(files) != set(paths):
+    state = read_facts(BootState, host, done.stdout.decode(errors="replace"), tried=tried)
+    if not state.boot_id or set(state.files) != set(paths):
         raise InvalidAnswerError(host.target, tried, "the answer is not whole", "run again")
-
-    def last(key: str) -> str:
-        return said.get(key, [""])[-1].strip()
-
-    method = None if last("method") == "none" else BootMethod(last("method"))
-    ours, following, users = split(last("ours")), last("next"), last("users")
-    return BootState(
-        boot_id=last("boot_id"),
-        running=last("running"),
-        method=method,
-        others=" ".join(word for word in split(following) if word not in ours)
-        if method is BootMethod.GRUBBY
-        else last("others"),
-        ours=ours,
-        next_boot=following,
-        initramfs=last("initramfs"),
-        loader_behind="behind" in said,
-        sysctl_behind="sysctl" in said,
-        units_behind="units" in said,
-        huge_pages_1g={int(n): int(c) for n, c in map(str.split, said.get("pages", ()))},
-        device_users=None
-        if users == "unknown"
-        else tuple(sorted({int(word) for word in users.split() if word.isdecimal()})),
-        files=files,
-    )
-
-
-def _file(line: str) -> tuple[str, FoundFile]:
-    digest, mode, owner, marked, path = line.split(" ", _FILE_FIELDS - 1)
-    if digest == "-":
-        return path, FoundFile(None)
-    return path, FoundFile(digest, mode.zfill(4), owner, ours=marked == "ours")
+    if state.method is not BootMethod.GRUBBY:
+        return state
+    others = [word for word in split(state.next_boot) if word not in state.ours]
+    return state.model_copy(update={"others": " ".join(others)})
 
 
 def update(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ INPUTS = HostBootInputs.model_validate(
 )
 WRITTEN = FoundFile(sha256_of(TEXT.encode()), "0644", "root:root", ours=True)
 AS_DECLARED = BootState(
-    "boot-1",
+    boot_id="boot-1",
     running="quiet intel_iommu=on",
     method=BootMethod.GRUB_FOLDER,
     others="quiet",
@@ -42,7 +41,7 @@ AS_DECLARED = BootState(
 def found(
     inputs: HostBootInputs = INPUTS, before: tuple[str, ...] = (), **state: Any
 ) -> list[Finding]:
-    return list(decide.findings(inputs, before, dataclasses.replace(AS_DECLARED, **state)))
+    return list(decide.findings(inputs, before, AS_DECLARED.model_copy(update=state)))
 
 
 def test_a_host_that_boots_as_declared_has_no_findings() -> None:

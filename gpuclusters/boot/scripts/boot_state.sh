@@ -1,8 +1,8 @@
 #!/bin/sh
 # Print what a host boots with: lines of a word and its value. Reads only.
 # Usage: sh -s -- GRUB_FILE ARGUMENTS_FILE INITRAMFS_STAMP FILE...
-# FILE: files of which "file SHA256|- MODE USER:GROUP MARKED PATH" is printed. For those of sysctl.d, and for
-# drop-ins of units, also "sysctl behind" and "units behind" where they are written and not yet in effect.
+# FILE: files of which "files PATH SHA256|- MODE USER:GROUP MARKED" is printed. For those of sysctl.d, and for
+# drop-ins of units, also "sysctl-behind" and "units-behind" where they are written and not yet in effect.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -43,7 +43,7 @@ sysctl_behind() {
 }
 
 method=$(method_of)
-echo "boot_id $(cat /proc/sys/kernel/random/boot_id)"
+echo "boot-id $(cat /proc/sys/kernel/random/boot_id)"
 echo "running $(cat /proc/cmdline)"
 echo "method ${method:-none}"
 case $method in
@@ -51,22 +51,22 @@ grub.d)
     echo "others $(others_of_grub)"
     next=$(sed -n -e '/^[[:space:]]*linux/{s/^[[:space:]]*linux[a-z0-9]*[[:space:]]*[^[:space:]]*[[:space:]]*//p;q;}' \
         /boot/grub/grub.cfg 2>/dev/null || true)
-    echo "next $next"
+    echo "next-boot $next"
     # shellcheck disable=SC2016 # the text of a file of shell, as it is written there
     added=$(sed -n -e 's/^GRUB_CMDLINE_LINUX="${GRUB_CMDLINE_LINUX:+$GRUB_CMDLINE_LINUX }\(.*\)"$/\1/p' "$ours" 2>/dev/null || true)
     echo "ours $added"
     # Written, and then cut off before the boot loader was told.
-    [ ! "$ours" -nt /boot/grub/grub.cfg ] || echo "behind yes"
+    [ ! "$ours" -nt /boot/grub/grub.cfg ] || echo "loader-behind yes"
     ;;
 grubby)
-    echo "next $(grubby --info=DEFAULT | sed -n -e 's/^args="\(.*\)"$/\1/p')"
+    echo "next-boot $(grubby --info=DEFAULT | sed -n -e 's/^args="\(.*\)"$/\1/p')"
     echo "ours $(sed -e '/^#/d' "$arguments" 2>/dev/null | tr '\n' ' ' || true)"
     ;;
 esac
 echo "initramfs $(cat "$stamp" 2>/dev/null || true)"
 for folder in /sys/devices/system/node/node[0-9]*; do
     pages=$folder/hugepages/hugepages-1048576kB/nr_hugepages
-    [ ! -r "$pages" ] || echo "pages ${folder##*/node} $(cat "$pages")"
+    [ ! -r "$pages" ] || echo "huge-pages-1g ${folder##*/node} $(cat "$pages")"
 done
 set -- "$@" --
 for node in /dev/vfio/* /dev/vfio/devices/*; do
@@ -77,20 +77,20 @@ while [ "$1" != -- ]; do
         sum=$(sha256sum <"$1")
         marked=foreign
         ! grep -q 'Written by gpu-clusters' "$1" || marked=ours
-        echo "file ${sum%% *} $(stat -L -c '%a %U:%G' -- "$1") $marked $1"
+        echo "files $1 ${sum%% *} $(stat -L -c '%a %U:%G' -- "$1") $marked"
         case $1 in
         /etc/sysctl.d/*)
-            [ -z "$(sysctl_behind "$1")" ] || echo "sysctl behind"
+            [ -z "$(sysctl_behind "$1")" ] || echo "sysctl-behind yes"
             ;;
         /etc/systemd/system/*.d/*)
             unit=${1%/*}
             unit=${unit##*/}
             [ "$(systemctl show -p NeedDaemonReload --value "${unit%.d}" 2>/dev/null)" != yes ] ||
-                echo "units behind"
+                echo "units-behind yes"
             ;;
         esac
     else
-        echo "file - - - - $1"
+        echo "files $1 -"
     fi
     shift
 done
@@ -98,11 +98,11 @@ shift
 if [ $# -gt 0 ]; then
     # fuser answers 1 both for "nobody" and for "could not find out"; the second comes with words.
     if ! command -v fuser >/dev/null 2>&1; then
-        echo "users unknown"
+        echo "device-users unknown"
     elif users=$(fuser "$@" 2>/dev/null); then
         # shellcheck disable=SC2086 # process ids, blanks of all kinds between them
-        echo "users" $users
+        echo "device-users" $users
     elif [ -n "$(fuser "$@" 2>&1 >/dev/null | sed -e '/^Cannot /d')" ]; then
-        echo "users unknown"
+        echo "device-users unknown"
     fi
 fi
