@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
 from gpuclusters.boot.model import RebootPolicy
+from gpuclusters.compat import gpu_products
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.config.base import (
     Count,
     DnsLabel,

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Literal
 
+from gpuclusters.compat import gpu_products, rke2_matrix
+from gpuclusters.compat.rke2_matrix import ModulesPolicy
+from gpuclusters.compat.usernetes_versions import VersionSet, version_set
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import LabHosts

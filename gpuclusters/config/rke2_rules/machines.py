@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpuclusters.compat import gpu_products
 from gpuclusters.config.fault import NOTHING, finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
