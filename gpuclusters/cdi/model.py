@@ -11,9 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gpuclusters.domain.text import matches
 from gpuclusters.fabric.table import MapSource
-from gpuclusters.host.model import HostConnection, check_path
+from gpuclusters.host.model import HostConnection, PciAddress, check_path
 
 # Cleared at boot, which is when the kernel numbers VFIO devices anew.
 BOOT_FOLDER = "/var/run/cdi/"
@@ -82,13 +81,7 @@ class CdiDevice(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, AfterValidator(check_device_name)]
-    pci_address: Annotated[
-        str,
-        matches(
-            r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
-            "write domain:bus:device.function in lower case, like '0000:0f:00.0'",
-        ),
-    ]
+    pci_address: PciAddress
 
 
 class CdiSpecInputs(BaseModel):

@@ -19,12 +19,8 @@ from gpuclusters.fabric.table import (
     plan_layout,
     table_for,
 )
-from gpuclusters.host.model import HostConnection
+from gpuclusters.host.model import HostConnection, PciAddress
 
-_PCI_ADDRESS = matches(
-    r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
-    "write domain:bus:device.function in lower case, like '0000:86:00.0'",
-)
 _MODULE = matches(r"[1-8]", "GPUs are named by their module number on the board, '1' to '8'")
 _NUMBER = matches(r"[0-9]{1,2}", "partitions are numbered, '0' to '63'")
 _VERSION = matches(r"[0-9]+(\.[0-9]+){1,3}", "write all of its numbers, like '595.58.03'")
@@ -50,7 +46,7 @@ class FabricInputs(BaseModel):
     table: Mapping[Annotated[str, _NUMBER], tuple[int, ...]] | None = None
     """The board's own table, where the baseboard's is not known: modules by partition number."""
     gpus: Annotated[
-        Mapping[Annotated[str, _MODULE], Annotated[str, _PCI_ADDRESS]],
+        Mapping[Annotated[str, _MODULE], PciAddress],
         Field(default_factory=dict),
     ]
     """PCI address by module number; needed to know whether a partition is in use."""

@@ -13,6 +13,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuclusters.domain.text import matches
 
+PciAddress = Annotated[
+    str,
+    matches(
+        r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
+        "write domain:bus:device.function in lower case, like '0000:86:00.0'",
+    ),
+]
+
 KEY_TYPES = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",

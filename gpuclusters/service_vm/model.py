@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from gpuclusters.domain.text import matches
 from gpuclusters.fabric.manager_config import FabricManagerSettings
-from gpuclusters.host.model import HostConnection, check_path
+from gpuclusters.host.model import HostConnection, PciAddress, check_path
 
 NAME = "fabric-manager"
 NETWORK = "fabric-manager"
@@ -41,13 +41,6 @@ IMAGE_FOLDER = "/var/lib/libvirt/images/gpu-clusters"
 NVRAM_FOLDER = "/var/lib/libvirt/qemu/nvram"
 CONSOLE_FOLDER = "/var/log/libvirt/qemu"
 
-PciAddress = Annotated[
-    str,
-    matches(
-        r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]",
-        "write domain:bus:device.function in lower case, like '0000:05:00.0'",
-    ),
-]
 _NAME_RULE = matches(
     r"[a-z0-9]([a-z0-9-]{0,49}[a-z0-9])?", "write lower-case letters, digits and '-', 51 at most"
 )

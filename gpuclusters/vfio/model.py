@@ -10,23 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.domain.text import matches
-from gpuclusters.fabric.table import is_pci_address
-from gpuclusters.host.model import HostConnection
+from gpuclusters.host.model import HostConnection, PciAddress
 
 GPU_CLASS, SWITCH_CLASS = "0302", "0680"
 """3D controller and bridge of no kind that PCI names: what an HGX board's GPUs and NVSwitches are."""
 NVSWITCH_PCI_ID = "10de:22a3"
-
-
-def _address(value: str) -> str:
-    if not is_pci_address(value):
-        raise ValueError(
-            "is not a full PCI address; write domain:bus:device.function, like 0000:0f:00.0"
-        )
-    return value
 
 
 class VfioFunction(BaseModel):
@@ -34,7 +25,7 @@ class VfioFunction(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    address: Annotated[str, AfterValidator(_address)]
+    address: PciAddress
     pci_id: Annotated[
         str, matches(r"[0-9a-f]{4}:[0-9a-f]{4}", "write vendor:device, like '10de:2330'")
     ]
