@@ -22,13 +22,10 @@ from gpuclusters.device_plugin.decide import (
     CLEARABLE,
     HELD_BY_ANOTHER,
     KUBELET_AGREES,
-    Adopt,
-    Agree,
+    Action,
     Board,
-    Clear,
+    Correction,
     DeviceView,
-    Disagree,
-    Finding,
     PodName,
     is_disputed,
     reconcile,
@@ -120,12 +117,12 @@ class Reconciler:
             self.listed = listed
             self._changed()
         board = Board("", devices, (), listed)
-        for finding in reconcile(board, self._unseen(devices, listed)):
-            known = before[finding.device.device]
+        for todo in reconcile(board, self._unseen(devices, listed)):
+            known = before[todo.device.device]
             if known is None:
                 continue
             try:
-                await self._act(finding, known)
+                await self._act(todo, known)
             except ClusterError as error:
                 # Somebody else changed the lease, or it cannot be written now: looked at again soon.
                 _log.info("%s not written: %s", known["metadata"]["name"], error)
@@ -157,22 +154,21 @@ class Reconciler:
             if not known.seen and now - known.since <= self._pace.unseen
         )
 
-    async def _act(self, finding: Finding, known: Mapping[str, Any]) -> None:
-        name = known["metadata"]["name"]
-        match finding:
-            case Clear(device):
+    async def _act(self, todo: Correction, known: Mapping[str, Any]) -> None:
+        name, gpu = known["metadata"]["name"], todo.device.device
+        match todo.action:
+            case Action.CLEAR:
                 await self._leases.write(with_allocated(known, allocated=False))
-                _log.info("the kubelet has let %s go", device.device)
-            case Adopt(device):
+                _log.info("the kubelet has let %s go", gpu)
+            case Action.ADOPT:
                 await self._leases.write(with_allocated(known, allocated=True))
-                _log.warning("the kubelet had %s without its lease saying so", device.device)
-            case Agree():
+                _log.warning("the kubelet had %s without its lease saying so", gpu)
+            case Action.AGREE:
                 await self._agreement(known, None)
-            case Disagree(device, pod):
-                if not is_disputed(device.status):
-                    said = f"the kubelet lists GPU {device.device} for pod {pod}, whose lease it is not"
-                    await self._agreement(known, said)
-                    _log.error("%s: %s", name, said)
+            case Action.DISAGREE if not is_disputed(todo.device.status):
+                said = f"the kubelet lists GPU {gpu} for pod {todo.pod}, whose lease it is not"
+                await self._agreement(known, said)
+                _log.error("%s: %s", name, said)
 
     async def _agreement(self, known: Mapping[str, Any], fault: str | None) -> None:
         """Set the condition of the lease, False with a fault, and tell of it."""

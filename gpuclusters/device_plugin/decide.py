@@ -10,8 +10,9 @@ open gate, and would then look for GPUs for the pod among the others, none of wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from gpuclusters.fabric.table import Partition
 from gpuclusters.lease.model import GPULeaseStatus, Holder, Phase
@@ -193,63 +194,49 @@ def decide(board: Board, asked: Sequence[str]) -> Grant | Refusal:
     return Grant(PodName(holder.namespace, holder.pod), holder.pod_uid, tuple(members))
 
 
-@dataclass(frozen=True, slots=True)
-class Clear:
+class Action(StrEnum):
+    """What is written onto a lease because of what the kubelet lists."""
+
+    CLEAR = "clear"
     """The kubelet no longer has the GPU of a pod that ends: its lease may go on."""
-
-    device: DeviceView
-
-
-@dataclass(frozen=True, slots=True)
-class Disagree:
-    """The kubelet lists the GPU for a pod that does not have its lease."""
-
-    device: DeviceView
-    pod: PodName
+    DISAGREE = "disagree"
+    """It lists the GPU for a pod that does not have its lease."""
+    AGREE = "agree"
+    """It and the lease say the same again."""
+    ADOPT = "adopt"
+    """It has given the GPU to the lease's own pod, which the lease does not say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Agree:
-    """The kubelet and the lease say the same again."""
+class Correction:
+    """An action on a device's lease; `pod` is the one that the kubelet lists and should not."""
 
+    action: Action
     device: DeviceView
+    pod: PodName | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Adopt:
-    """The kubelet has given the GPU to the lease's own pod, which the lease does not say."""
-
-    device: DeviceView
-
-
-Finding = Clear | Disagree | Agree | Adopt
-
-
-def reconcile(board: Board, unseen: Collection[str]) -> tuple[Finding, ...]:
+def reconcile(board: Board, unseen: Collection[str]) -> Iterator[Correction]:
     """What follows from what the kubelet lists.
 
     Args:
         board: `listed` must be what the kubelet said after the leases were read.
         unseen: devices allocated so lately that the kubelet may not list them yet.
     """
-    findings: list[Finding] = []
     for device in board.devices:
         if device.status is None:
             continue
-        pod = board.conflict(device)
-        marked = is_disputed(device.status)
+        pod, listed = board.conflict(device), board.listed.get(device.device)
+        ends = device.status.phase in CLEARABLE
         if pod is not None:
-            findings.append(Disagree(device, pod))
-        elif marked and device.status.phase in CLEARABLE:
+            yield Correction(Action.DISAGREE, device, pod)
+        elif is_disputed(device.status) and ends:
             # In any other phase the mark waits until the lease controller has acted on it.
-            findings.append(Agree(device))
-        own = board.listed.get(device.device) and pod is None
-        if own and device.waits:
-            findings.append(Adopt(device))
-        over = device.allocated and device.status.phase in CLEARABLE
-        if over and not board.listed.get(device.device) and device.device not in unseen:
-            findings.append(Clear(device))
-    return tuple(findings)
+            yield Correction(Action.AGREE, device)
+        if listed and pod is None and device.waits:
+            yield Correction(Action.ADOPT, device)
+        if device.allocated and ends and not listed and device.device not in unseen:
+            yield Correction(Action.CLEAR, device)
 
 
 def _waiting(board: Board) -> list[list[DeviceView]]:

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from gpuclusters.device_plugin.decide import (
     KUBELET_AGREES,
-    Adopt,
-    Agree,
+    Action,
     Board,
-    Clear,
+    Correction,
     DeviceView,
-    Disagree,
     Grant,
     PodName,
     Refusal,
@@ -165,37 +163,43 @@ def test_an_ended_pod_is_over_when_the_kubelet_lists_it_no_more() -> None:
     held = holder(7, allocated=True)
     view = device(1, Phase.RELEASING, held)
     listed = {"11": {PodName("t-a", "p7")}}
-    assert reconcile(board(view, listed=listed), ()) == ()
-    assert reconcile(board(view), {"11"}) == ()
-    assert reconcile(board(view), ()) == (Clear(view),)
+    assert not [*reconcile(board(view, listed=listed), ())]
+    assert not [*reconcile(board(view), {"11"})]
+    assert [*reconcile(board(view), ())] == [Correction(Action.CLEAR, view)]
     quarantined = device(1, Phase.QUARANTINED, held)
-    assert reconcile(board(quarantined), ()) == (Clear(quarantined),)
+    assert [*reconcile(board(quarantined), ())] == [Correction(Action.CLEAR, quarantined)]
 
 
 def test_a_running_pod_keeps_its_gpus_whatever_the_kubelet_lists() -> None:
-    assert reconcile(board(*leased(3, allocated=True)), ()) == ()
+    assert not [*reconcile(board(*leased(3, allocated=True)), ())]
 
 
 def test_a_disagreement_is_found_and_its_end_too() -> None:
     stranger = PodName("t-b", "x")
     free = device(1)
-    assert reconcile(board(free, listed={"11": {stranger}}), ()) == (Disagree(free, stranger),)
+    assert [*reconcile(board(free, listed={"11": {stranger}}), ())] == [
+        Correction(Action.DISAGREE, free, stranger)
+    ]
     marked = device(1, marked=True)
-    assert reconcile(board(marked), ()) == (), "the lease controller has not acted on it yet"
+    assert not [*reconcile(board(marked), ())], "the lease controller has not acted on it yet"
     closed = device(1, Phase.QUARANTINED, marked=True)
-    assert reconcile(board(closed), ()) == (Agree(closed),)
+    assert [*reconcile(board(closed), ())] == [Correction(Action.AGREE, closed)]
 
 
 def test_a_releasing_gpu_that_another_pod_has_is_not_cleared() -> None:
     view = device(1, Phase.RELEASING, holder(7, allocated=True))
     stranger = PodName("t-b", "x")
-    assert reconcile(board(view, listed={"11": {stranger}}), ()) == (Disagree(view, stranger),)
+    assert [*reconcile(board(view, listed={"11": {stranger}}), ())] == [
+        Correction(Action.DISAGREE, view, stranger)
+    ]
 
 
 def test_a_gpu_that_the_kubelet_gave_to_the_leases_own_pod_is_marked() -> None:
     one, three = leased(3)
     own = PodName("t-a", "p3")
-    assert reconcile(board(one, three, listed={"11": {own}}), ()) == (Adopt(one),)
+    assert [*reconcile(board(one, three, listed={"11": {own}}), ())] == [
+        Correction(Action.ADOPT, one)
+    ]
 
 
 @st.composite
@@ -260,7 +264,7 @@ def test_a_preference_can_always_be_taken(here: Board, available: set[str], size
 @given(boards(), st.sets(st.sampled_from(IDS)))
 def test_only_an_ended_pods_unlisted_gpus_are_cleared(here: Board, unseen: set[str]) -> None:
     for finding in reconcile(here, unseen):
-        if isinstance(finding, Clear):
+        if finding.action is Action.CLEAR:
             view = finding.device
             assert view.allocated
             assert view.status is not None
