@@ -70,7 +70,7 @@ StateFile = Annotated[
         "write for example /var/lib/nvidia-fabricmanager/state",
     ),
     matches(
-        "(?!/(tmp|var/tmp|run|var/run|dev/shm)/).*",
+        "(?!/(tmp|var/tmp|run|var/run|dev/shm)(/|$)).*",
         "is lost when the service VM reboots, and with it which partitions are in use",
         "write a path on a disk: /var/lib/nvidia-fabricmanager/state",
     ),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import DnsLabel, Port, Section, Text, refusal
+from gpuclusters.config.base import DnsLabel, Port, Section, Text, matches, refusal
 from gpuclusters.core import naming
 
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
@@ -20,13 +20,6 @@ def _host_key(value: str) -> str:
             "write type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them: ssh-ed25519 AAAA…",
         )
     return f"{kind} {data.split()[0]}"
-
-
-def _user(value: str) -> str:
-    odd = any(character.isspace() or character in ":@/" for character in value)
-    if odd or not value.isascii() or value.startswith("-"):
-        raise refusal("is not the name of a Unix user", "write the name alone, for example ops")
-    return value
 
 
 def _address(value: str) -> str:
@@ -43,7 +36,14 @@ def _address(value: str) -> str:
 
 Address = Annotated[Text, AfterValidator(_address)]
 HostKey = Annotated[Text, AfterValidator(_host_key)]
-User = Annotated[Text, AfterValidator(_user)]
+User = Annotated[
+    Text,
+    matches(
+        "(?!-)[^:@/\\s\\x80-\\U0010ffff]*",
+        "is not the name of a Unix user",
+        "write the name alone, for example ops",
+    ),
+]
 
 
 class Machine(Section):

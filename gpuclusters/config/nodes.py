@@ -34,40 +34,31 @@ _LARGEST = 1000
 """No board has as many GPUs; what is smaller and wrong is explained by the rules of row 1."""
 
 
-def _numbers(values: list[Any] | tuple[Any, ...]) -> list[Any] | tuple[Any, ...]:
-    if any(isinstance(value, bool) or not isinstance(value, int) for value in values):
-        raise refusal("has entries that are not whole numbers", "write numbers: [4, 2, 1, 1]")
-    if any(abs(value) > _LARGEST for value in values):
-        raise refusal("has sizes that no board has", "write numbers: [4, 2, 1, 1]")
-    return values
+def _sizes(*words: str) -> BeforeValidator:
+    """Sizes of partitions, or one of these words."""
 
-
-def _sizes(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return _numbers(value)
-    raise refusal(
-        "is not a list of partition sizes", "write sizes that add up to 8, for example [4, 2, 1, 1]"
-    )
-
-
-def _layout(value: Any) -> Any:
-    if isinstance(value, str) and value in (MIXED, BY_LEASE):
+    def read(value: Any) -> Any:
+        if isinstance(value, str) and value in words:
+            return value
+        if not isinstance(value, list | tuple):
+            more = ", mixed if every node states its own, or by-lease if leases choose freely"
+            raise refusal(
+                f"is not a list of partition sizes{''.join(f', nor {word}' for word in words)}",
+                f"write sizes that add up to 8, for example [4, 2, 1, 1]{more if words else ''}",
+            )
+        if any(isinstance(one, bool) or not isinstance(one, int) for one in value):
+            raise refusal("has entries that are not whole numbers", "write numbers: [4, 2, 1, 1]")
+        if any(abs(one) > _LARGEST for one in value):
+            raise refusal("has sizes that no board has", "write numbers: [4, 2, 1, 1]")
         return value
-    if isinstance(value, list | tuple):
-        return _numbers(value)
-    raise refusal(
-        "is neither a list of partition sizes nor mixed nor by-lease",
-        "write sizes that add up to 8, for example [4, 2, 1, 1], mixed if every node states its own, or "
-        "by-lease if leases choose freely",
-    )
+
+    kinds = list[int] | Literal["mixed", "by-lease"] if words else list[int]
+    return BeforeValidator(read, json_schema_input_type=kinds)
 
 
 PartitionNumber = Annotated[Integer, Field(ge=0, le=63)]
-Sizes = Annotated[tuple[Integer, ...], BeforeValidator(_sizes, json_schema_input_type=list[int])]
-Layout = Annotated[
-    tuple[Integer, ...] | Literal["mixed", "by-lease"],
-    BeforeValidator(_layout, json_schema_input_type=list[int] | Literal["mixed", "by-lease"]),
-]
+Sizes = Annotated[tuple[Integer, ...], _sizes()]
+Layout = Annotated[tuple[Integer, ...] | Literal["mixed", "by-lease"], _sizes(MIXED, BY_LEASE)]
 
 
 def _without_slash(value: str) -> str:

@@ -23,6 +23,12 @@ _KNOB_WORDS = {
 }
 """How `nvidia_gpu_tools.py` calls a knob that is off and one that is on."""
 
+_SAME = {
+    *("audience", "tenant_claim", "requests_per_second", "burst", "max_containers"),
+    "connections_per_address",
+}
+"""What the section says of the API and its settings call the same."""
+
 LAB_IMAGE = "gpu-clusters/caas:lab"
 """What pods of the programs name in the lab; its kubelets run the checkout itself for it."""
 
@@ -85,14 +91,9 @@ def settings_file(
         ),
         api=settings.Api(
             issuer=issuer,
-            audience=api.audience,
             jwks_url=issuer_keys["url"] if issuer_keys else api.jwks_url,
             ca_certificate=issuer_keys["ca_certificate"] if issuer_keys else None,
-            tenant_claim=api.tenant_claim,
-            requests_per_second=api.requests_per_second,
-            burst=api.burst,
-            max_containers=api.max_containers,
-            connections_per_address=api.connections_per_address,
+            **api.model_dump(include=_SAME),
             proxies=_proxies(config),
             max_body_bytes=api.max_body_kib * 1024,
         ),

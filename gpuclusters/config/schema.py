@@ -1,23 +1,181 @@
-"""The JSON Schema of stack files, for editors, generated from the models.
+"""The JSON Schema of stack files, for editors, and the references in docs/: all keys, all rules by row.
 
-`python -m gpuclusters.config.schema` writes it and the references in docs/. What editors
-cannot know, that values fit together, is what the rules are for.
+`python -m gpuclusters.config.schema` writes them. What editors cannot know, that values fit together, is
+what the rules are for.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Iterator
+from enum import Enum
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
+from annotated_types import Ge, Le
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
-from gpuclusters.config import reference
 from gpuclusters.config.base import Checked
 from gpuclusters.config.cluster import KEY as LAB
 from gpuclusters.config.cluster import LabConfig
-from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, SECTIONS
+from gpuclusters.config.explain import discriminator, sections
+from gpuclusters.config.fault import show
+from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, SECTIONS, ClusterType
+from gpuclusters.core.finding import Level
+
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = {
+    ClusterType.CAAS: _DOCS / "configuration.md",
+    ClusterType.RKE2: _DOCS / "rke2-configuration.md",
+    ClusterType.USERNETES: _DOCS / "usernetes-configuration.md",
+}
+
+_PLAIN = {
+    str: "text",
+    int: "whole number",
+    bool: "true or false",
+    IPv4Network: "IPv4 range",
+    IPv6Network: "IPv6 range",
+    IPv4Address: "IPv4 address",
+    Any: "anything",
+}
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type itself."""
+    if get_origin(annotation) in (Union, UnionType):
+        return get_args(annotation)
+    return (annotation,)
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without what is annotated to it."""
+    return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
+
+
+def models(root: type[BaseModel]) -> list[type[BaseModel]]:
+    """A section's model and all below it, in the order in which they appear."""
+    found = [root]
+    for info in root.model_fields.values():
+        for below in sections(info.annotation):
+            found += [model for model in models(below) if model not in found]
+    return found
+
+
+def _kind(annotation: Any) -> str:
+    annotation = _bare(annotation)
+    members = [one for one in _members(annotation) if one is not NoneType]
+    if len(members) > 1:
+        return " or ".join(dict.fromkeys(_kind(member) for member in members))
+    (one,) = members
+    one = _bare(one)
+    if get_origin(one) in (Union, UnionType):
+        return _kind(one)
+    if get_origin(one) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(one))
+    arguments = get_args(one)
+    if get_origin(one) is tuple:
+        return f"list of {_kind(arguments[0])}"
+    if arguments:
+        return f"mapping of {_kind(arguments[1])}"
+    if issubclass(one, BaseModel):
+        return "mapping"
+    if issubclass(one, Enum):
+        return ", ".join(f"`{member.value}`" for member in one)
+    return _PLAIN[one]
+
+
+def _range(info: FieldInfo) -> str:
+    least = [mark.ge for mark in info.metadata if isinstance(mark, Ge)]
+    most = [mark.le for mark in info.metadata if isinstance(mark, Le)]
+    return f", {least[0]} to {most[0]}" if least and most else ""
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if value is PydanticUndefined or value is None:
+        return "not set"
+    if isinstance(value, BaseModel):
+        return "see below"
+    if isinstance(value, Enum):
+        return f"`{value.value}`"
+    if isinstance(value, tuple):
+        value = [one.value if isinstance(one, Enum) else one for one in value]
+    if isinstance(value, IPv4Network | IPv6Network):
+        value = str(value)
+    return "empty" if value in ([], {}, "") else f"`{show(value)}`"
+
+
+def _status(info: FieldInfo) -> str:
+    marks = [mark for mark in info.metadata if isinstance(mark, Checked)]
+    if not marks:
+        return ""
+    rows = ", ".join(str(row) for mark in marks for row in mark.rows)
+    return f" *Checked, not yet applied (row {rows}).*"
+
+
+def _paths(root: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every section with the path under which it stands."""
+    yield path, root
+    for name, info in root.model_fields.items():
+        below = list(sections(info.annotation))
+        listed = get_origin(_bare(_members(_bare(info.annotation))[0])) is tuple
+        for model in below:
+            suffix = "[]" if listed else ""
+            tag = discriminator(model)
+            variants = get_args(model.model_fields[tag].annotation) if tag else ()
+            which = f" ({tag}: {variants[0]})" if variants else ""
+            yield from _paths(model, f"{path}.{info.alias or name}{suffix}{which}")
+
+
+def _row(name: str, info: FieldInfo) -> str:
+    text = " ".join((info.description or "").split()).replace("|", "\\|")
+    kind = f"{_kind(info.annotation)}{_range(info)}"
+    return f"| `{info.alias or name}` | {kind} | {_default(info)} | {text}{_status(info)} |"
+
+
+def keys(kind: ClusterType) -> str:
+    """Every key of a cluster type, one table for each section; equal sections share one."""
+    places: dict[type[BaseModel], list[str]] = {}
+    for path, model in _paths(SECTIONS[kind].model, kind.value):
+        places.setdefault(model, []).append(path)
+    lines: list[str] = []
+    for model, paths in places.items():
+        summary = " ".join((model.__doc__ or "").split())
+        lines += [f"### {', '.join(f'`{path}`' for path in paths)}", "", summary, ""]
+        lines += ["| Key | Value | Default | Meaning |", "|---|---|---|---|"]
+        lines += [_row(name, info) for name, info in model.model_fields.items()]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def rules(kind: ClusterType) -> str:
+    """Every rule of a cluster type, by row."""
+    lines = ["| Row | Code | Rule |", "|---|---|---|"]
+    for rule in sorted(SECTIONS[kind].rules, key=lambda rule: rule.row):
+        note = " *A warning.*" if rule.level is Level.WARN else ""
+        lines.append(f"| {rule.row} | `{rule.code}` | {rule.means}{note} |")
+    return "\n".join(lines)
+
+
+def fill(page: str, kind: ClusterType) -> str:
+    """The page of a cluster type with its generated parts as they must be."""
+    for name, text in (("keys", keys(kind)), ("rules", rules(kind))):
+        found = re.search(rf"<!-- {name}:.*? -->\n(.*?)<!-- end of {name} -->", page, re.DOTALL)
+        if found is None:
+            raise ValueError(f"{PAGES[kind]} has no place for the generated {name}")
+        start, end = found.span(1)
+        page = f"{page[:start]}\n{text.strip()}\n\n{page[end:]}"
+    return page
+
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
 _NOT_APPLIED = "Checked, not yet applied."
@@ -43,7 +201,7 @@ def schema() -> dict[str, Any]:
                 raise ValueError(f"two sections have a {name}, and they differ: rename one")
         keys[f"{NAMESPACE}:{key}"] = {"$ref": f"#/$defs/{section.__name__}"}
     for section in sections.values():
-        for model in reference.models(section):
+        for model in models(section):
             _annotate(model, definitions[model.__name__])
     for key in SECRET_KEYS:
         keys[f"{NAMESPACE}:{key}"] = {
@@ -87,8 +245,8 @@ def render() -> str:
 def main() -> int:
     """Write the schema and the references."""
     SCHEMA_FILE.write_text(render(), encoding="utf-8")
-    for kind, page in reference.PAGES.items():
-        page.write_text(reference.fill(page.read_text(encoding="utf-8"), kind), encoding="utf-8")
+    for kind, page in PAGES.items():
+        page.write_text(fill(page.read_text(encoding="utf-8"), kind), encoding="utf-8")
     return 0
 
 

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import KEY as LAB
@@ -22,6 +22,8 @@ from gpuclusters.config.structure import Reading, read
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_rules import USERNETES_RULES
 from gpuclusters.core.finding import Finding, Level, Path
+
+M = TypeVar("M", CaasConfig, Rke2Config, UsernetesConfig)
 
 NAMESPACE = "gpu-clusters"
 """Prefix of all keys of this program in a stack file."""
@@ -49,18 +51,9 @@ class SectionKind:
 
 
 SECTIONS: Mapping[ClusterType, SectionKind] = {
-    ClusterType.CAAS: SectionKind(
-        model=CaasConfig,
-        rules=CAAS_RULES,
-    ),
-    ClusterType.RKE2: SectionKind(
-        model=Rke2Config,
-        rules=RKE2_RULES,
-    ),
-    ClusterType.USERNETES: SectionKind(
-        model=UsernetesConfig,
-        rules=USERNETES_RULES,
-    ),
+    ClusterType.CAAS: SectionKind(model=CaasConfig, rules=CAAS_RULES),
+    ClusterType.RKE2: SectionKind(model=Rke2Config, rules=RKE2_RULES),
+    ClusterType.USERNETES: SectionKind(model=UsernetesConfig, rules=USERNETES_RULES),
 }
 
 SECRET_KEYS = (
@@ -86,21 +79,20 @@ class StackConfig:
     @property
     def caas(self) -> CaasConfig:
         """The section, for what is about `caas` clusters alone."""
-        if not isinstance(self.section, CaasConfig):
-            raise TypeError(f"the cluster type is {self.cluster_type.value}")
-        return self.section
+        return self._as(CaasConfig)
 
     @property
     def rke2(self) -> Rke2Config:
         """The section, for what is about `rke2` clusters alone."""
-        if not isinstance(self.section, Rke2Config):
-            raise TypeError(f"the cluster type is {self.cluster_type.value}")
-        return self.section
+        return self._as(Rke2Config)
 
     @property
     def usernetes(self) -> UsernetesConfig:
         """The section, for what is about `usernetes` clusters alone."""
-        if not isinstance(self.section, UsernetesConfig):
+        return self._as(UsernetesConfig)
+
+    def _as(self, kind: type[M]) -> M:
+        if not isinstance(self.section, kind):
             raise TypeError(f"the cluster type is {self.cluster_type.value}")
         return self.section
 

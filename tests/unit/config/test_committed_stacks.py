@@ -14,7 +14,7 @@ import yaml
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpuclusters.compat.platforms import PRESETS
-from gpuclusters.config import reference, schema
+from gpuclusters.config import schema
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import told
 from gpuclusters.config.nodes import BY_LEASE
@@ -140,23 +140,21 @@ def test_the_committed_schema_is_current() -> None:
 
 @pytest.mark.parametrize("kind", list(SECTIONS))
 def test_the_committed_reference_is_current(kind: ClusterType) -> None:
-    page = reference.PAGES[kind].read_text()
-    assert page == reference.fill(page, kind), "run `python -m gpuclusters.config.schema`"
+    page = schema.PAGES[kind].read_text()
+    assert page == schema.fill(page, kind), "run `python -m gpuclusters.config.schema`"
 
 
 @pytest.mark.parametrize("kind", list(SECTIONS))
 def test_the_reference_has_every_key(kind: ClusterType) -> None:
-    page = reference.PAGES[kind].read_text()
-    for model in reference.models(SECTIONS[kind].model):
+    page = schema.PAGES[kind].read_text()
+    for model in schema.models(SECTIONS[kind].model):
         for name, info in model.model_fields.items():
             assert info.description, f"{model.__name__}.{name} is not described"
             assert f"| `{info.alias}` |" in page
 
 
 def test_the_example_at_the_top_of_the_reference_is_right(tmp_path: Path) -> None:
-    example = re.search(
-        r"```yaml\n(.*?)```", reference.PAGES[ClusterType.CAAS].read_text(), re.DOTALL
-    )
+    example = re.search(r"```yaml\n(.*?)```", schema.PAGES[ClusterType.CAAS].read_text(), re.DOTALL)
     assert example is not None
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text(example[1])
@@ -165,7 +163,7 @@ def test_the_example_at_the_top_of_the_reference_is_right(tmp_path: Path) -> Non
 
 def test_the_faults_that_the_reference_shows_are_said_in_these_words(tmp_path: Path) -> None:
     shown = re.search(
-        r"```\n(Pulumi\.dev.*?)```", reference.PAGES[ClusterType.CAAS].read_text(), re.DOTALL
+        r"```\n(Pulumi\.dev.*?)```", schema.PAGES[ClusterType.CAAS].read_text(), re.DOTALL
     )
     assert shown is not None
     document = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
