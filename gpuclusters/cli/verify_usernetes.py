@@ -27,7 +27,7 @@ from gpuclusters.proof import hosts, ladder, ladder_run, manifests
 from gpuclusters.proof.checks import Check
 from gpuclusters.proof.evidence import About, LadderEvidence
 from gpuclusters.proof.ladder import CLUSTER_RUNGS, HOST_RUNGS, CheckLevel
-from gpuclusters.proof.ladder_model import LadderInputs
+from gpuclusters.proof.model import LadderInputs
 
 SETTLE_SECONDS = 60
 """A cluster that is verified should be settled: nodes are not waited for as long as by `up`."""

@@ -33,7 +33,7 @@ from gpuclusters.config.rke2_machines import (
     pool_of,
     systems,
 )
-from gpuclusters.gpu_operator.values import OperatorImages, OperatorSpec, Taint, values
+from gpuclusters.gpu_operator.values import OperatorSpec, Taint, references, values
 from gpuclusters.kata.chart import merged
 from gpuclusters.metrics import counters, monitoring_stack
 from gpuclusters.metrics.monitoring_stack import Monitoring
@@ -169,6 +169,7 @@ def wish(config: Rke2Config) -> OperatorSpec:
         nri_plugin=config.operator.nri_plugin,
         selinux=config.selinux,
         host_engine=_has_host_engine(config),
+        mig=isinstance(config.sharing, Mig),
         scrape_interval_seconds=None if collected is None else collected.scrape_interval_seconds,
         nodes=len(agents(config)) + len(config.servers),
     )
@@ -231,14 +232,7 @@ def proof_tolerations(config: Rke2Config) -> tuple[str, ...]:
 
 def images(config: Rke2Config) -> tuple[str, ...]:
     """Images of the operator and of the proof: what a mirror has to have beside RKE2's own."""
-    ours = OperatorImages(
-        version=config.operator.version,
-        driver=container_driver(config),
-        systems=systems(config, gpu_pools(config)),
-        node_feature_discovery=config.operator.node_feature_discovery,
-        host_engine=_has_host_engine(config),
-        mig=isinstance(config.sharing, Mig),
-    ).references()
+    ours = references(wish(config))
     proofs = {test["image"] for test in proof_tests(config).values() if test.get("image")}
     return tuple(sorted({*ours, *proofs}))
 

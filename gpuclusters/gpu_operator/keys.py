@@ -7,7 +7,7 @@ The chart has no schema: Helm takes a mistyped key and does nothing with it. The
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -17,6 +17,8 @@ from gpuclusters.compat.dated_table import Row, Table, document
 
 Path = tuple[str, ...]
 _GROUP = "with"
+_MOST = 3
+"""Keys that are suggested for one that is not known."""
 
 
 class Kind(StrEnum):
@@ -110,133 +112,109 @@ def tree_of(major: str) -> Mapping[Path, Kind]:
 
 def problems(values: Mapping[str, Any], major: str) -> Iterator[Problem]:
     """Everything in these values that the chart of a major release would not read, or would misread."""
-    tree = tree_of(major)
-    sections = {path[:end] for path in tree for end in range(1, len(path))}
-    yield from _problems(values, (), tree, sections, major)
+    return _Chart(major).problems(values, ())
 
 
-def _problems(
-    values: Mapping[str, Any],
-    path: Path,
-    tree: Mapping[Path, Kind],
-    sections: set[Path],
-    major: str,
-) -> Iterator[Problem]:
-    for name, value in values.items():
-        here = (*path, str(name))
-        gone = table().gone.get(".".join(here))
-        if gone is not None:
-            when = f"since {gone.since}" if gone.since else "and never was"
-            yield Problem(here, f"is not read by the chart {when}", gone.instead)
-        elif here in tree:
-            yield from _value_problems(here, value, tree[here])
-        elif here in sections:
-            if isinstance(value, Mapping):
-                yield from _problems(value, here, tree, sections, major)
+class _Chart:
+    """The keys of one major release."""
+
+    def __init__(self, major: str) -> None:
+        self.major = major
+        self.tree = tree_of(major)
+        self.sections = {path[:end] for path in self.tree for end in range(1, len(path))}
+
+    def problems(self, values: Mapping[str, Any], path: Path) -> Iterator[Problem]:
+        """What is wrong below a path."""
+        for name, value in values.items():
+            here = (*path, str(name))
+            gone = table().gone.get(".".join(here))
+            if gone is not None:
+                when = f"since {gone.since}" if gone.since else "and never was"
+                yield Problem(here, f"is not read by the chart {when}", gone.instead)
+            elif here in self.tree:
+                yield from _wrong_value(here, value, self.tree[here])
+            elif here not in self.sections:
+                yield self._unknown(here)
+            elif isinstance(value, Mapping):
+                yield from self.problems(value, here)
             elif value is None:
-                yield _nothing(here)
+                yield _empty(here)
             else:
                 yield Problem(here, "is a section of the chart", "write keys and values beneath it")
-        else:
-            yield _unknown(here, tree, sections, major)
+
+    def _unknown(self, path: Path) -> Problem:
+        majors = {m for one, key in keys().items() if one[: len(path)] == path for m in key.majors}
+        if read_in := [major for major in table().majors if major in majors]:
+            newest = read_in[-1] == table().majors[-1]
+            when = f"since {read_in[0]}" if newest else f"until {read_in[-1]}"
+            wrong = f"is not read by the chart of {self.major}; it is {when}"
+            return Problem(path, wrong, "remove it, or choose another operator.version")
+        beside = {one[-1] for one in (*self.tree, *self.sections) if one[:-1] == path[:-1]}
+        near = difflib.get_close_matches(path[-1], sorted(beside), n=1, cutoff=0.6)
+        likely = [".".join((*path[:-1], one)) for one in near]
+        likely = likely or sorted(".".join(one) for one in self.tree if one[-1] == path[-1])
+        instead = f"remove it; the keys here are {', '.join(sorted(beside)[:12])}"
+        if 0 < len(likely) <= _MOST:
+            instead = f"did you mean {' or '.join(likely)}?"
+        return Problem(path, "is not a key of the chart", instead)
 
 
-def _nothing(path: Path) -> Problem:
-    return Problem(
-        path,
-        "has no value, which removes the chart's own default",
-        "remove the key, or write a value",
-    )
+def _empty(path: Path) -> Problem:
+    wrong = "has no value, which removes the chart's own default"
+    return Problem(path, wrong, "remove the key, or write a value")
 
 
-def _unknown(path: Path, tree: Mapping[Path, Kind], sections: set[Path], major: str) -> Problem:
-    read_in = _read_in(path)
-    if read_in:
-        newest = read_in[-1] == table().majors[-1]
-        when = f"since {read_in[0]}" if newest else f"until {read_in[-1]}"
-        return Problem(
-            path,
-            f"is not read by the chart of {major}; it is {when}",
-            "remove it, or choose another operator.version",
-        )
-    places = [one for one in (*tree, *sections) if one[:-1] == path[:-1]]
-    beside = difflib.get_close_matches(path[-1], [one[-1] for one in places], n=1, cutoff=0.6)
-    if beside:
-        near = ".".join((*path[:-1], beside[0]))
-        return Problem(path, "is not a key of the chart", f"did you mean {near}?")
-    same = sorted(".".join(one) for one in tree if one[-1] == path[-1])
-    if same and len(same) <= 3:
-        return Problem(path, "is not a key of the chart", f"did you mean {' or '.join(same)}?")
-    shown = ", ".join(sorted(one[-1] for one in set(places))[:12])
-    return Problem(path, "is not a key of the chart", f"remove it; the keys here are {shown}")
-
-
-def _read_in(path: Path) -> tuple[str, ...]:
-    """The majors that read a key, or any below it; empty if none does."""
-    found = {
-        major for one, key in keys().items() if one[: len(path)] == path for major in key.majors
-    }
-    return tuple(major for major in table().majors if major in found)
-
-
-def _value_problems(path: Path, value: Any, kind: Kind) -> Iterator[Problem]:
+def _wrong_value(path: Path, value: Any, kind: Kind) -> Iterator[Problem]:
     if value is None:
-        yield _nothing(path)
-    elif kind is Kind.ENV:
-        yield from _environment(path, value)
-    elif kind is Kind.FLAG and not isinstance(value, bool):
-        yield Problem(
-            path,
-            'is neither true nor false: a template takes any text, also "false", for true',
-            "write true or false, without quotes",
-        )
-    elif kind is Kind.NUMBER and (isinstance(value, bool) or not isinstance(value, int)):
-        yield Problem(path, "is not a whole number", "write a whole number, without quotes")
-    elif kind is Kind.TEXT and isinstance(value, float):
-        yield Problem(
-            path, "is a number with a point, which loses its last zeros", "put it in quotes"
-        )
-    elif kind is Kind.TEXT and (isinstance(value, bool) or not isinstance(value, str | int)):
-        yield Problem(path, "is not text", "write text")
-    elif kind is Kind.LIST and not isinstance(value, list | tuple):
-        yield Problem(path, "is not a list", "write a list, one entry per line after '- '")
-    elif kind is Kind.ANY:
-        yield from _nothings(path, value)
-
-
-def _environment(path: Path, value: Any) -> Iterator[Problem]:
-    if not isinstance(value, list | tuple):
-        yield Problem(path, "is not a list of variables", "write entries {name: NAME, value: text}")
+        yield _empty(path)
         return
+    is_flag, is_list = isinstance(value, bool), isinstance(value, list | tuple)
+    wrong: tuple[str, str] | None = None
+    match kind:
+        case Kind.ANY:
+            if isinstance(value, Mapping):
+                for name, below in value.items():
+                    yield from _wrong_value((*path, str(name)), below, kind)
+        case Kind.ENV if is_list:
+            yield from _environment(path, value)
+        case Kind.ENV:
+            wrong = "is not a list of variables", "write entries {name: NAME, value: text}"
+        case Kind.FLAG if not is_flag:
+            wrong = (
+                'is neither true nor false: a template takes any text, also "false", for true',
+                "write true or false, without quotes",
+            )
+        case Kind.NUMBER if is_flag or not isinstance(value, int):
+            wrong = "is not a whole number", "write a whole number, without quotes"
+        case Kind.TEXT if isinstance(value, float):
+            wrong = "is a number with a point, which loses its last zeros", "put it in quotes"
+        case Kind.TEXT if is_flag or not isinstance(value, str | int):
+            wrong = "is not text", "write text"
+        case Kind.LIST if not is_list:
+            wrong = "is not a list", "write a list, one entry per line after '- '"
+    if wrong:
+        yield Problem(path, *wrong)
+
+
+def _environment(path: Path, entries: Sequence[Any]) -> Iterator[Problem]:
     seen: set[str] = set()
-    for entry in value:
+    for entry in entries:
         name = entry.get("name") if isinstance(entry, Mapping) else None
-        if not isinstance(entry, Mapping) or not isinstance(name, str):
+        if not isinstance(name, str):
             yield Problem(path, "has an entry without a name", "write {name: NAME, value: text}")
             continue
         here = (*path, name)
         if name in seen:
             yield Problem(here, "is there twice, and the last one counts", "remove one of them")
         seen.add(name)
-        if "value" in entry and not isinstance(entry["value"], str):
-            yield Problem(
-                here,
+        value = entry.get("value", "")
+        if not isinstance(value, str):
+            text = str(value).lower() if isinstance(value, bool) else str(value)[:40]
+            wrong = (
                 "is not text: the API server refuses the whole ClusterPolicy "
-                "(NVIDIA/gpu-operator, issue 207)",
-                f'put it in quotes: "{_spelled(entry["value"])}"',
+                "(NVIDIA/gpu-operator, issue 207)"
             )
-
-
-def _spelled(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)[:40]
-
-
-def _nothings(path: Path, value: Any) -> Iterator[Problem]:
-    if value is None:
-        yield _nothing(path)
-    elif isinstance(value, Mapping):
-        for name, below in value.items():
-            yield from _nothings((*path, str(name)), below)
+            yield Problem(here, wrong, f'put it in quotes: "{text}"')
 
 
 def environment(values: Mapping[str, Any], operand: str) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gpuclusters.core.converge import Clock, Reporter, Step, poll
 from gpuclusters.core.finding import Finding, Level, Refused, refused
@@ -26,6 +26,7 @@ from gpuclusters.gpu_operator.objects import (
     MIG_STATE_LABEL,
     NAMESPACE,
     RESOURCE_PREFIX,
+    ClusterInputs,
     TakingCluster,
 )
 from gpuclusters.gpu_operator.pods import is_over
@@ -39,13 +40,9 @@ POLL_SECONDS = 2.0
 _SUCCESS, _FAILED = "success", "failed"
 
 
-class MigInputs(BaseModel):
+class MigInputs(ClusterInputs):
     """Inputs of one node's layout."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
     node: Name
     layout: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
     """Name of a layout in the MIG manager's configuration, such as `all-1g.10gb`."""

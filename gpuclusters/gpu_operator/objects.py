@@ -10,8 +10,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.ports import ClusterObjects, ObjectKind
 
 RELEASE: Final = "gpu-operator"
@@ -57,6 +60,22 @@ its ConfigMap changed, so that a change has to be another name."""
 MAJORS: Final = ("24.6", "24.9", "25.3", "25.10", "26.3", "26.7")
 """Major releases in order; an upgrade goes to the same or the next one. As of 2026-08-20."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+class ClusterInputs(BaseModel):
+    """What every resource in a cluster is told."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    called: ClassVar[str]
+    """The second part of its id."""
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+
+    @property
+    def natural_id(self) -> str:
+        """`cluster/called`."""
+        return f"{self.cluster}/{self.called}"
 
 
 class TakingCluster(ClusterObjects, Protocol):

@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from gpuclusters.core.finding import Finding, Refused
-from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.ports import ClusterObjects
 from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
 from gpuclusters.gpu_operator.objects import (
@@ -23,6 +20,7 @@ from gpuclusters.gpu_operator.objects import (
     NAMESPACE,
     RELEASE,
     SECRET,
+    ClusterInputs,
     upgrade_fault,
 )
 from gpuclusters.gpu_operator.values import (
@@ -43,13 +41,11 @@ _CDI_CONTAINERD = (2, 0)
 Object = Mapping[str, Any]
 
 
-class OperatorPreflightInputs(BaseModel):
+class OperatorPreflightInputs(ClusterInputs):
     """Inputs of the look: what is going to be installed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    called = "gpu-operator-preflight"
 
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
     version: str = ""
     """The release that will be installed; empty where only the chart knows."""
     nodes: tuple[str, ...] = ()
@@ -64,11 +60,6 @@ class OperatorPreflightInputs(BaseModel):
     """Of the workers of node feature discovery."""
     values_digest: str = ""
     """Of the chart's values: another upgrade is another look."""
-
-    @property
-    def natural_id(self) -> str:
-        """`cluster/gpu-operator-preflight`."""
-        return f"{self.cluster}/gpu-operator-preflight"
 
     def owns(self, body: Object) -> bool:
         """Whether our release made an object."""

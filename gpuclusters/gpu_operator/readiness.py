@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.errors import CommandFailedError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused
-from gpuclusters.domain.custom_resource import Name
 from gpuclusters.domain.ports import ClusterObjects
 from gpuclusters.gpu_operator.objects import (
     CLUSTER_POLICY,
@@ -28,6 +27,7 @@ from gpuclusters.gpu_operator.objects import (
     PRESENT_LABEL,
     RESOURCE_PREFIX,
     UPGRADE_LABEL,
+    ClusterInputs,
 )
 from gpuclusters.gpu_operator.pods import blocked, is_over, is_ready
 from gpuclusters.tenancy.objects import NODE, POD
@@ -65,13 +65,11 @@ Expected = Mapping[str, Mapping[str, int]]
 """By node and resource, how many must be allocatable."""
 
 
-class ReadinessInputs(BaseModel):
+class ReadinessInputs(ClusterInputs):
     """Inputs of the wait."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    called = "gpus"
 
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
     expected: dict[str, dict[str, int]] = Field(min_length=1)
     """By node and resource, how many must be allocatable: `{"gpu-01": {"nvidia.com/gpu": 8}}`."""
     namespace: str = NAMESPACE
@@ -91,11 +89,6 @@ class ReadinessInputs(BaseModel):
                     "it as nvidia.com/gpu: 8"
                 )
         return value
-
-    @property
-    def natural_id(self) -> str:
-        """`cluster/gpus`."""
-        return f"{self.cluster}/gpus"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

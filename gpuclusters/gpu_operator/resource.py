@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import pulumi
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gpuclusters.domain.custom_resource import Name
 from gpuclusters.gpu_operator import preflight, readiness
 from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode, MigState
+from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
@@ -19,13 +19,11 @@ from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
 
 
-class CrdInputs(BaseModel):
+class CrdInputs(ClusterInputs):
     """Inputs of the definitions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    called = "gpu-operator-crds"
 
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
     reference: str = Field(min_length=1)
     """Chart: a folder, an archive, or a name within `repository`."""
     version: str = ""
@@ -37,11 +35,6 @@ class CrdInputs(BaseModel):
     """What the archive must be; empty: as the repository's index says."""
     with_nfd: bool = True
     """Whether the release brings node feature discovery along."""
-
-    @property
-    def natural_id(self) -> str:
-        """`cluster/gpu-operator-crds`."""
-        return f"{self.cluster}/gpu-operator-crds"
 
 
 class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):

@@ -83,52 +83,50 @@ class OperatorSpec:
     selinux: bool = False
     host_engine: bool = False
     """Whether DCGM runs on its own, as its diagnostics need."""
+    mig: bool = False
+    """Whether GPUs are cut, so that the MIG manager runs."""
     scrape_interval_seconds: int | None = None
     """None: nobody scrapes."""
     nodes: int = 1
 
 
-def values(wish: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def values(spec: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """All that differs from the chart's defaults, for this release.
 
     Args:
-        wish: what is wanted.
+        spec: what is wanted.
         metrics: what the monitoring wants of the operator.
     """
     chosen: dict[str, Any] = {
-        "cdi": _cdi(wish),
-        "driver": _driver(wish),
-        "mig": {"strategy": wish.mig_strategy},
-        "nfd": {"enabled": wish.node_feature_discovery},
+        "cdi": {
+            "enabled": _has_cdi(spec.version),
+            **({"nriPluginEnabled": True} if spec.nri_plugin else {}),
+        },
+        "driver": _driver(spec),
+        "mig": {"strategy": spec.mig_strategy},
+        "nfd": {"enabled": spec.node_feature_discovery},
         # The definitions are applied before every release by this program; the hook would apply them again
         # under another name, and needs a node that is free.
         "operator": {"upgradeCRD": False, "cleanupCRD": False},
-        "dcgm": {"enabled": wish.host_engine},
+        "dcgm": {"enabled": spec.host_engine},
     }
-    toolkit = _toolkit(wish)
+    toolkit = _toolkit(spec)
     if toolkit:
         chosen["toolkit"] = {"env": _env(toolkit)}
-    if not _has_cdi(wish.version):
+    if not _has_cdi(spec.version):
         chosen["devicePlugin"] = {"env": _env({"DEVICE_LIST_STRATEGY": "volume-mounts"})}
-    if wish.mig_reboot:
+    if spec.mig_reboot:
         chosen["migManager"] = {"env": _env({"WITH_REBOOT": "true"})}
-    if wish.selinux and operator_major(wish.version) == "25.10":
+    if spec.selinux and operator_major(spec.version) == "25.10":
         # Known issue of v25.10: with SELinux enforcing the MIG manager is not scheduled without it.
         chosen["gfd"] = {"env": _env({"USE_NODE_FEATURE_API": "true"})}
-    chosen = merged(chosen, _tolerations(wish))
-    if wish.nodes >= MANY_NODES:
+    chosen = merged(chosen, _tolerations(spec))
+    if spec.nodes >= MANY_NODES:
         chosen["operator"]["resources"] = {"limits": {"memory": MANY_NODES_MEMORY}}
-    if wish.scrape_interval_seconds is not None:
-        interval = f"{wish.scrape_interval_seconds}s"
+    if spec.scrape_interval_seconds is not None:
+        interval = f"{spec.scrape_interval_seconds}s"
         chosen = merged(chosen, {"dcgmExporter": {"serviceMonitor": {"interval": interval}}})
-    return _known(merged(chosen, metrics or {}), wish.version)
-
-
-def _cdi(wish: OperatorSpec) -> dict[str, Any]:
-    chosen: dict[str, Any] = {"enabled": _has_cdi(wish.version)}
-    if wish.nri_plugin:
-        chosen["nriPluginEnabled"] = True
-    return chosen
+    return _known(merged(chosen, metrics or {}), spec.version)
 
 
 def _has_cdi(version: str) -> bool:
@@ -136,22 +134,22 @@ def _has_cdi(version: str) -> bool:
     return True if known is None else known.cdi_default
 
 
-def _toolkit(wish: OperatorSpec) -> Mapping[str, str]:
-    if wish.nri_plugin:
+def _toolkit(spec: OperatorSpec) -> Mapping[str, str]:
+    if spec.nri_plugin:
         # It changes nothing about containerd, and so has to know nothing about it.
         return {}
-    return {"CONTAINERD_SOCKET": CONTAINERD_SOCKET} if _has_cdi(wish.version) else _ISOLATION
+    return {"CONTAINERD_SOCKET": CONTAINERD_SOCKET} if _has_cdi(spec.version) else _ISOLATION
 
 
-def _driver(wish: OperatorSpec) -> dict[str, Any]:
-    driver = wish.driver
+def _driver(spec: OperatorSpec) -> dict[str, Any]:
+    driver = spec.driver
     if driver is None:
         return {"enabled": False}
     chosen: dict[str, Any] = {"enabled": True, "version": driver.version}
     repository = driver.repository
     if driver.precompiled:
         chosen["usePrecompiled"] = True
-        if repository is None and any(one.family == "sles" for one in wish.systems):
+        if repository is None and any(one.family == "sles" for one in spec.systems):
             repository = SUSE_REPOSITORY
     else:
         chosen["kernelModuleType"] = driver.modules.value
@@ -162,22 +160,25 @@ def _driver(wish: OperatorSpec) -> dict[str, Any]:
     return chosen
 
 
-def _tolerations(wish: OperatorSpec) -> dict[str, Any]:
+def _tolerations(spec: OperatorSpec) -> dict[str, Any]:
     """Who tolerates the nodes' taints: lists of ours replace the chart's, so its own entries come along."""
-    ours = [toleration(taint) for taint in wish.taints if taint["effect"] != "PreferNoSchedule"]
-    ours = [one for one in _once(ours) if one != GPU_TOLERATION]
+    ours: list[dict[str, Any]] = []
+    for taint in spec.taints:
+        one = toleration(taint)
+        if taint["effect"] != "PreferNoSchedule" and one != GPU_TOLERATION and one not in ours:
+            ours.append(one)
     if not ours:
         return {}
     operands = [dict(GPU_TOLERATION), *ours]
     chosen: dict[str, Any] = {"daemonsets": {"tolerations": operands}}
-    if wish.node_feature_discovery:
+    if spec.node_feature_discovery:
         # Without its labels no node counts as one with GPUs, whatever the operands tolerate.
         workers = [dict(CONTROL_PLANE_TOLERATION), *operands]
         chosen["node-feature-discovery"] = {"worker": {"tolerations": workers}}
-    if not wish.untainted:
+    if not spec.untainted:
         everywhere = [dict(CONTROL_PLANE_TOLERATION), *operands]
         chosen["operator"] = {"tolerations": everywhere}
-        if wish.node_feature_discovery:
+        if spec.node_feature_discovery:
             for part in ("master", "gc"):
                 chosen["node-feature-discovery"][part] = {"tolerations": everywhere}
     return chosen
@@ -187,22 +188,10 @@ def toleration(taint: Taint) -> dict[str, Any]:
     """What tolerates exactly this taint."""
     if taint["key"] == GPU_TOLERATION["key"] and taint["effect"] == GPU_TOLERATION["effect"]:
         return dict(GPU_TOLERATION)
-    if not taint["value"]:
-        return {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
-    return {
-        "key": taint["key"],
-        "operator": "Equal",
-        "value": taint["value"],
-        "effect": taint["effect"],
-    }
-
-
-def _once(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for entry in entries:
-        if entry not in found:
-            found.append(entry)
-    return found
+    how = (
+        {"operator": "Equal", "value": taint["value"]} if taint["value"] else {"operator": "Exists"}
+    )
+    return {"key": taint["key"], **how, "effect": taint["effect"]}
 
 
 def _env(variables: Mapping[str, str]) -> list[dict[str, str]]:
@@ -235,43 +224,32 @@ KERNEL = "<kernel>"
 """In the tag of a precompiled driver: one for each kernel that `uname -r` shows on the nodes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OperatorImages:
-    """What one release pulls in one cluster."""
+def references(spec: OperatorSpec) -> tuple[str, ...]:
+    """registry/name:tag of what a release pulls, in order; empty if nobody has read about the release."""
+    known = operators().releases.get(spec.version)
+    if known is None:
+        return ()
+    pulled = {
+        "driver": False,
+        "driver.manager": spec.driver is not None,
+        "node-feature-discovery": spec.node_feature_discovery,
+        "dcgm": spec.host_engine,
+        "migManager": spec.mig,
+    }
+    found = {image for key, image in known.images.items() if pulled.get(key, True)}
+    return tuple(sorted({*found, *_driver_images(spec, known.images["driver"])}))
 
-    version: str
-    driver: ContainerDriver | None = None
-    """None: the hosts have one."""
-    systems: Sequence[OperatingSystem] = ()
-    """Operating systems of the nodes, which are part of a driver's tag."""
-    node_feature_discovery: bool = True
-    host_engine: bool = False
-    mig: bool = False
 
-    def references(self) -> tuple[str, ...]:
-        """registry/name:tag of each, in order; empty if nobody has read about the release."""
-        known = operators().releases.get(self.version)
-        if known is None:
-            return ()
-        left_out = {"driver", "driver.manager"}
-        left_out |= set() if self.node_feature_discovery else {"node-feature-discovery"}
-        left_out |= set() if self.host_engine else {"dcgm"}
-        left_out |= set() if self.mig else {"migManager"}
-        found = {image for key, image in known.images.items() if key not in left_out}
-        if self.driver is not None:
-            found |= {
-                known.images["driver.manager"],
-                *self._drivers(self.driver, known.images["driver"]),
-            }
-        return tuple(sorted(found))
-
-    def _drivers(self, driver: ContainerDriver, default: str) -> Iterable[str]:
-        """A tag ends with the operating system; of a precompiled one the kernel comes before it."""
-        for system in self.systems:
-            suse = driver.precompiled and system.family == "sles"
-            usual = SUSE_REPOSITORY if suse else default.rpartition("/")[0]
-            kernel = f"-{KERNEL}" if driver.precompiled else ""
-            yield f"{driver.repository or usual}/driver:{driver.version}{kernel}-{system.image_tag}"
+def _driver_images(spec: OperatorSpec, default: str) -> Iterable[str]:
+    """A tag ends with the operating system; of a precompiled driver the kernel comes before it."""
+    driver = spec.driver
+    if driver is None:
+        return
+    for system in spec.systems:
+        suse = driver.precompiled and system.family == "sles"
+        usual = SUSE_REPOSITORY if suse else default.rpartition("/")[0]
+        kernel = f"-{KERNEL}" if driver.precompiled else ""
+        yield f"{driver.repository or usual}/driver:{driver.version}{kernel}-{system.image_tag}"
 
 
 def registries(references: Iterable[str]) -> tuple[str, ...]:
@@ -298,17 +276,14 @@ def hard(node: Object) -> list[Object]:
 
 def tolerates(tolerations: Sequence[Object], taint: Object) -> bool:
     """As the scheduler compares them (Kubernetes documentation, taints and tolerations)."""
-    for one in tolerations:
-        if one.get("effect") not in (None, "", taint.get("effect")):
-            continue
-        if one.get("operator") == "Exists":
-            if one.get("key") in (None, "", taint["key"]):
-                return True
-        elif one.get("key") == taint["key"] and (one.get("value") or "") == (
-            taint.get("value") or ""
-        ):
-            return True
-    return False
+    about = [one for one in tolerations if one.get("effect") in (None, "", taint.get("effect"))]
+    value = taint.get("value") or ""
+    return any(
+        one.get("key") in (None, "", taint["key"])
+        if one.get("operator") == "Exists"
+        else one.get("key") == taint["key"] and (one.get("value") or "") == value
+        for one in about
+    )
 
 
 def shown(taint: Object) -> str:

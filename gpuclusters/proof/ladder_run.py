@@ -16,7 +16,6 @@ from gpuclusters.proof import ladder, logs, manifests, nodes, training_times
 from gpuclusters.proof.checks import Check, ProofResult, proven
 from gpuclusters.proof.cluster import JobCluster, Site, temporary_namespace
 from gpuclusters.proof.ladder import CheckLevel, failed
-from gpuclusters.proof.ladder_model import LadderInputs, smoke
 from gpuclusters.proof.manifests import (
     CONFIG_MAP,
     CONTAINER,
@@ -26,7 +25,7 @@ from gpuclusters.proof.manifests import (
     SERVICE,
     STATEFUL_SET,
 )
-from gpuclusters.proof.model import WHOLE
+from gpuclusters.proof.model import WHOLE, LadderInputs, smoke
 from gpuclusters.tenancy.objects import NODE, POD
 
 CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)

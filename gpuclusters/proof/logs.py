@@ -16,9 +16,8 @@ from gpuclusters.domain import known_errors
 from gpuclusters.proof.checks import Check, Level, Outcome
 from gpuclusters.proof.cluster import Ended
 from gpuclusters.proof.ladder import CheckLevel, failed, passed
-from gpuclusters.proof.ladder_model import LadderInputs, Training
 from gpuclusters.proof.manifests import REACH
-from gpuclusters.proof.model import ProofNode
+from gpuclusters.proof.model import LadderInputs, ProofNode, Training
 
 Object = Mapping[str, Any]
 _WORDS = 300

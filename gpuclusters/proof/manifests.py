@@ -15,17 +15,20 @@ from gpuclusters.core import scripts
 from gpuclusters.domain.custom_resource import GROUP
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.proof.checks import ProofTest
-from gpuclusters.proof.ladder_model import LadderInputs, LadderNode, Training, smoke
 from gpuclusters.proof.model import (
     WHOLE,
     AnyTest,
     Burn,
     Collective,
     Diagnostics,
+    LadderInputs,
+    LadderNode,
     Load,
     Matmul,
     ProofInputs,
     ProofNode,
+    Training,
+    smoke,
 )
 
 JOB = ObjectKind("batch", "v1", "jobs", "Job", namespaced=True)

@@ -13,13 +13,13 @@ from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.domain import known_errors
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.gpu_operator.objects import EVENT
+from gpuclusters.gpu_operator.objects import EVENT, ClusterInputs
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.gpu_operator.readiness import late
 from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.proof.cluster import POLL_SECONDS, JobCluster
 from gpuclusters.proof.ladder import CheckLevel, failed, passed
-from gpuclusters.proof.model import WHOLE, Part
+from gpuclusters.proof.model import WHOLE
 from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.usernetes.decide import HOST_IP
 from gpuclusters.usernetes.device_plugin import NAMESPACE, PLUGIN_CONTAINER, PLUGIN_LABELS
@@ -172,21 +172,16 @@ def waits(checks: Sequence[Check]) -> Sequence[Finding]:
     ]
 
 
-class GateInputs(Part):
+class GateInputs(ClusterInputs):
     """Inputs of the wait for every node's GPUs."""
 
-    cluster: Name
-    kubeconfig: str = Field(min_length=1, repr=False)
+    called = "device-plugin"
+
     expected: dict[Name, int] = Field(min_length=1)
     """GPUs by node."""
     timeout_seconds: int = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=14_400)
     triggers: tuple[str, ...] = ()
     """Whatever makes another look necessary when it changes."""
-
-    @property
-    def natural_id(self) -> str:
-        """`cluster/device-plugin`."""
-        return f"{self.cluster}/device-plugin"
 
     def outputs(self, cluster: JobCluster) -> dict[str, Any]:
         """What the resource tells, as of now."""

@@ -11,9 +11,8 @@ import pulumi
 from gpuclusters.core.finding import refused
 from gpuclusters.proof import checks, nodes
 from gpuclusters.proof.evidence import digest
-from gpuclusters.proof.ladder_model import LadderInputs
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
-from gpuclusters.proof.model import ProofInputs
+from gpuclusters.proof.model import LadderInputs, ProofInputs
 from gpuclusters.proof.nodes import GateInputs
 from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource

@@ -9,7 +9,7 @@ import pytest
 
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
 from gpuclusters.compat.usernetes_versions import version_set
-from gpuclusters.proof.ladder_model import LadderInputs
+from gpuclusters.proof.model import LadderInputs
 from gpuclusters.proof.resource import PluginGateProvider, TrainingProof, TrainingProofProvider
 from tests.components.recorder import Recorder, record
 

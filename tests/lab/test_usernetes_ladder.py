@@ -24,9 +24,8 @@ from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import DAEMON_SET
 from gpuclusters.proof import ladder_run, nodes
 from gpuclusters.proof.checks import Outcome, ProofResult, proven
-from gpuclusters.proof.ladder_model import LadderInputs
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
-from gpuclusters.proof.model import WHOLE
+from gpuclusters.proof.model import WHOLE, LadderInputs
 from gpuclusters.proof.nodes import GateInputs
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes import device_plugin as device_plugin_manifest

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
-from gpuclusters.proof.ladder_model import LadderInputs
 from gpuclusters.proof.manifests import JOB, LABEL, REACH
+from gpuclusters.proof.model import LadderInputs
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes.decide import HOST_IP
 from gpuclusters.usernetes.device_plugin import NAMESPACE as SYSTEM

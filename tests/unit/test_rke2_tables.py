@@ -24,7 +24,6 @@ from gpuclusters.gpu_operator import values as gpu_operator_values
 from gpuclusters.gpu_operator.keys import Kind, at
 from gpuclusters.gpu_operator.values import (
     ContainerDriver,
-    OperatorImages,
     OperatorSpec,
     registries,
 )
@@ -322,17 +321,19 @@ def test_many_nodes_give_the_operator_more_memory() -> None:
 
 
 def test_images_for_a_mirror_name_the_drivers_operating_system() -> None:
-    images = OperatorImages(
+    spec = OperatorSpec(
         version="v26.7.0",
         driver=ContainerDriver(version="595.91.07"),
         systems=[OperatingSystem.UBUNTU_24_04],
         mig=True,
-    ).references()
+    )
+    images = gpu_operator_values.references(spec)
     assert "nvcr.io/nvidia/driver:595.91.07-ubuntu24.04" in images
     assert "nvcr.io/nvidia/gpu-operator:v26.7.0" in images
     assert "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0" in images
     assert registries(images) == ("nvcr.io", "registry.k8s.io")
-    whole = OperatorImages(version="v26.7.0", node_feature_discovery=False).references()
+    bare = OperatorSpec(version="v26.7.0", node_feature_discovery=False)
+    whole = gpu_operator_values.references(bare)
     assert registries(whole) == ("nvcr.io",)
     assert not any("driver" in image for image in whole)
 
