@@ -25,6 +25,7 @@ from caas.controllers.tenancy_view import TenancyView, Tried, tried
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.isolation import Network
 from gpuclusters.tenancy.model import FINALIZER, TENANCY, TenancySpec
+from gpuclusters.tenancy.objects import NAMESPACE
 from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import NOT_TRIED, Condition, Proof, prove
 
@@ -218,7 +219,7 @@ class TenancyController:
         return None
 
     async def _proofs(self, spec: TenancySpec, known: Progress, tenancy: Object) -> Sequence[Proof]:
-        home = self._view.namespaces.get(spec.namespace)
+        home = self._view.get(NAMESPACE, spec.namespace)
         key = (
             tenancy["metadata"]["uid"],
             tenancy["metadata"]["generation"],
@@ -226,11 +227,11 @@ class TenancyController:
             self._view.rules_version(),
         )
         trials = known.tried.of(key)
-        proofs = prove(spec, self._view.evidence(spec, trials))
+        proofs = prove(spec, self._view, trials)
         if trials or any(proof.fault and proof.fault.code != NOT_TRIED for proof in proofs):
             return proofs
         trials = await tried(self._cluster, spec)
-        proofs = prove(spec, self._view.evidence(spec, trials))
+        proofs = prove(spec, self._view, trials)
         if all(proof.holds for proof in proofs):
             known.tried = Tried(key, trials)
         elif _only_trials(proofs):
@@ -251,7 +252,7 @@ class TenancyController:
         if known is None:
             return
         new = tenancy_proof.conditions(proofs, known.body["metadata"]["generation"])
-        home = self._view.namespaces.get(spec.namespace)
+        home = self._view.get(NAMESPACE, spec.namespace)
         extra = {"namespaceUid": home["metadata"]["uid"]} if home else {}
         await self._say(known.body, new, **extra)
 

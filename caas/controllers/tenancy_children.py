@@ -140,7 +140,7 @@ class Children:
 
     async def _grant(self, spec: TenancySpec) -> None:
         """Bind the roles of the API and of this program, without which neither may do anything here."""
-        mirror = self.view.children[ROLE_BINDING]
+        mirror = self.view.mirrors[ROLE_BINDING]
         for child in tenancy_objects.roles(spec, self.accounts):
             live = mirror.get(child.name, spec.namespace)
             if live is not None and live["roleRef"] != child.body["roleRef"]:
@@ -153,7 +153,7 @@ class Children:
         deadline = time.monotonic() + GRANT_SECONDS
         while True:
             try:
-                return await self._put(child, self.view.children[child.kind])
+                return await self._put(child, self.view.mirrors[child.kind])
             except ClusterError as error:
                 if not error.ungranted or time.monotonic() >= deadline:
                     raise
@@ -161,7 +161,7 @@ class Children:
 
     async def _home(self, spec: TenancySpec, uid: str | None) -> Finding | None:
         child = tenancy_objects.home(spec)
-        live = self.view.namespaces.get(child.name)
+        live = self.view.mirrors[NAMESPACE].get(child.name)
         if live is None:
             try:
                 live = await self.cluster.create(NAMESPACE, child.body, manager=self.manager)
@@ -169,13 +169,13 @@ class Children:
                 live = await self.cluster.get(NAMESPACE, child.name)
             if live is None:
                 return Finding("tenancy.terminating", f"namespace {child.name} is just going")
-            self.view.namespaces.wrote(live)
+            self.view.mirrors[NAMESPACE].wrote(live)
         # One whose label was taken away is still ours.
         if not is_ours(live, spec.tenant) and live["metadata"]["uid"] != uid:
             return tenancy_objects.foreign(spec)
         if live["metadata"].get("deletionTimestamp"):
             return Finding("tenancy.terminating", remains(live))
-        await self._put(child, self.view.namespaces)
+        await self._put(child, self.view.mirrors[NAMESPACE])
         return None
 
     async def _put(self, child: Child, mirror: Mirror) -> None:
@@ -210,7 +210,7 @@ class Children:
         return [
             self.cluster.delete(kind, name, spec.namespace, uid=live["metadata"]["uid"])
             for kind in (RESOURCE_QUOTA, NETWORK_POLICY)
-            for name, live in self.view.children[kind].within(spec.namespace).items()
+            for name, live in self.view.mirrors[kind].within(spec.namespace).items()
             if (kind, name) not in names
             and live["metadata"]["labels"].get(MANAGED_LABEL) == tenancy_objects.MANAGER
         ]
@@ -224,6 +224,6 @@ async def _all(work: Sequence[Awaitable[Any]]) -> None:
 
 
 async def _leases(cluster: Cluster, view: TenancyView) -> Sequence[Object]:
-    if view.leases.synced.is_set():
-        return list(view.leases.all())
+    if view.mirrors[GPU_LEASE].synced.is_set():
+        return view.list(GPU_LEASE)
     return await cluster.list(GPU_LEASE)

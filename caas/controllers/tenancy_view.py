@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +13,13 @@ from caas.mirror import Mirror
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.admission import POD_POLICY
-from gpuclusters.tenancy.isolation import BASELINE, POLICY, TENANT_LABEL
+from gpuclusters.tenancy.isolation import BASELINE, TENANT_LABEL
 from gpuclusters.tenancy.model import TenancySpec
 from gpuclusters.tenancy.objects import (
     ADMISSION_BINDING,
     ADMISSION_POLICY,
     BASELINE_POLICY,
-    DEFAULT_ACCOUNT,
     LIMIT_RANGE,
-    LIMIT_RANGE_NAME,
     NAMESPACE,
     NETWORK_POLICY,
     NODE,
@@ -31,11 +29,12 @@ from gpuclusters.tenancy.objects import (
     RUNTIME_CLASS,
     SERVICE_ACCOUNT,
 )
-from gpuclusters.tenancy.proof import Evidence, Shared, Trials, node_view, trial_pods
+from gpuclusters.tenancy.proof import Trials, node_view, trial_pods
 
-CHILDREN: tuple[ObjectKind, ...] = (
-    ROLE_BINDING, RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT, NETWORK_POLICY,
-)  # fmt: skip
+NEEDED = (NAMESPACE, ROLE_BINDING, RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT)
+"""Without these everything would be made again."""
+TENANTS = (*NEEDED, NETWORK_POLICY)
+"""Kinds of objects that carry their tenant's label."""
 SYNC_SECONDS = 20.0
 """A kind that cannot be read by then is taken for empty, and its tenancies say what is missing."""
 TRIALS_VALID_SECONDS = 300.0
@@ -60,74 +59,58 @@ class TenancyView:
 
         self._everybody = everybody
         self._nodes_seen: Mapping[str, object] = {}
-        self.namespaces = Mirror(NAMESPACE, changed=child, labels=TENANT_LABEL)
-        self.children = {
-            kind: Mirror(kind, changed=child, labels=TENANT_LABEL) for kind in CHILDREN
+        self.mirrors: Mapping[ObjectKind, Mirror] = {
+            **{kind: Mirror(kind, changed=child, labels=TENANT_LABEL) for kind in TENANTS},
+            BASELINE_POLICY: Mirror(
+                BASELINE_POLICY, changed=shared, fields=f"metadata.name={BASELINE}"
+            ),
+            **{
+                kind: Mirror(kind, changed=shared)
+                for kind in (ADMISSION_POLICY, ADMISSION_BINDING, RUNTIME_CLASS)
+            },
+            NODE: Mirror(NODE, changed=self._node_changed),
+            GPU_LEASE: Mirror(GPU_LEASE, changed=lambda _body: leaving()),
         }
-        self._baseline = Mirror(BASELINE_POLICY, changed=shared, fields=f"metadata.name={BASELINE}")
-        self._policies = Mirror(ADMISSION_POLICY, changed=shared)
-        self._bindings = Mirror(ADMISSION_BINDING, changed=shared)
-        self._classes = Mirror(RUNTIME_CLASS, changed=shared)
-        self._nodes = Mirror(NODE, changed=self._node_changed)
-        self.leases = Mirror(GPU_LEASE, changed=lambda _body: leaving())
-        self._needed = (self.namespaces, *(self.children[kind] for kind in CHILDREN[:4]))
-        self._mirrors = (
-            self.namespaces, *self.children.values(), self._baseline, self._policies,
-            self._bindings, self._classes, self._nodes, self.leases,
-        )  # fmt: skip
 
     async def follow(self, cluster: Cluster) -> None:
         """Keep everything up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for mirror in self._mirrors:
+            for mirror in self.mirrors.values():
                 group.create_task(mirror.follow(cluster))
 
     async def synced(self) -> None:
         """Wait until everything has been seen once, but no longer than `SYNC_SECONDS`.
 
-        Namespaces and what is in them are waited for however long it takes: without them
-        everything would be made again.
+        Namespaces and what is in them are waited for however long it takes.
         """
-        for mirror in self._needed:
-            await mirror.synced.wait()
+        for kind in NEEDED:
+            await self.mirrors[kind].synced.wait()
         try:
             async with asyncio.timeout(SYNC_SECONDS):
-                for mirror in self._mirrors:
+                for mirror in self.mirrors.values():
                     await mirror.synced.wait()
         except TimeoutError:
             return
 
-    def evidence(self, spec: TenancySpec, trials: Trials | None) -> Evidence:
-        """What is known of one tenant."""
-        home = spec.namespace
-        return Evidence(
-            namespace=self.namespaces.get(home),
-            quota=self.children[RESOURCE_QUOTA].get(spec.quota.name, home),
-            limit_range=self.children[LIMIT_RANGE].get(LIMIT_RANGE_NAME, home),
-            service_account=self.children[SERVICE_ACCOUNT].get(DEFAULT_ACCOUNT, home),
-            roles=self.children[ROLE_BINDING].within(home),
-            network_policy=self.children[NETWORK_POLICY].get(POLICY, home),
-            shared=Shared(
-                baseline=self._baseline.get(BASELINE),
-                admission_policies=self._policies.within(),
-                admission_bindings=self._bindings.within(),
-                nodes=list(self._nodes.all()),
-                runtime_classes=self._classes.within(),
-            ),
-            trials=trials,
-        )
+    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Object | None:
+        """An object as last seen."""
+        return self.mirrors[kind].get(name, namespace)
+
+    def list(self, kind: ObjectKind) -> Sequence[Object]:
+        """All that were seen of a kind."""
+        return list(self.mirrors[kind].all())
 
     def rules_version(self) -> tuple[Any, ...]:
         """Changes whenever a pod that was tried might now be judged otherwise."""
         return tuple(
             (found["metadata"]["uid"], found["metadata"].get("generation"))
-            for found in (self._policies.get(POD_POLICY), self._bindings.get(POD_POLICY))
-            if found
+            for kind in (ADMISSION_POLICY, ADMISSION_BINDING)
+            if (found := self.get(kind, POD_POLICY))
         )
 
     def _node_changed(self, _body: Object) -> None:
         # Kubelets report every few seconds; most of it concerns nobody.
-        seen = {name: node_view(node) for name, node in self._nodes.within().items()}
+        seen = {name: node_view(node) for name, node in self.mirrors[NODE].within().items()}
         if seen != self._nodes_seen:
             self._nodes_seen = seen
             self._everybody()

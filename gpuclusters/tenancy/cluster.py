@@ -12,32 +12,13 @@ from gpuclusters.core.converge import Clock
 from gpuclusters.core.finding import Finding, refused
 from gpuclusters.domain import adoption
 from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.ports import ClusterObjects, ObjectKind
+from gpuclusters.domain.ports import ClusterObjects
 from gpuclusters.lease.model import GPU_LEASE, held_by
-from gpuclusters.tenancy.isolation import BASELINE, POLICY
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
-from gpuclusters.tenancy.objects import (
-    ADMISSION_BINDING,
-    ADMISSION_POLICY,
-    BASELINE_POLICY,
-    DEFAULT_ACCOUNT,
-    LIMIT_RANGE,
-    LIMIT_RANGE_NAME,
-    NAMESPACE,
-    NETWORK_POLICY,
-    NODE,
-    RESOURCE_QUOTA,
-    ROLE_BINDING,
-    RUNTIME_CLASS,
-    SERVICE_ACCOUNT,
-)
-from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, tenant_role
 from gpuclusters.tenancy.proof import (
     NOT_TRIED,
     READY,
-    Evidence,
     Proof,
-    Shared,
     Trials,
     absent,
     prove,
@@ -150,11 +131,10 @@ def judge(
     spec: TenancySpec, tenancy: Mapping[str, Any] | None, cluster: ClusterObjects
 ) -> Judgement:
     """Gather the evidence once and judge it; nothing that the controller says is taken for a proof."""
-    evidence = _evidence(spec, cluster, None)
-    proofs = prove(spec, evidence)
+    proofs = prove(spec, cluster, None)
     if all(p.fault is None or p.fault.code == NOT_TRIED for p in proofs):
         tried = {name: cluster.try_pod(spec.namespace, p) for name, p in trial_pods(spec).items()}
-        proofs = prove(spec, _evidence(spec, cluster, Trials(**tried)))
+        proofs = prove(spec, cluster, Trials(**tried))
     first = Proof("controller", _controller(spec, tenancy))
     generation = int((tenancy or {}).get("metadata", {}).get("generation", 0))
     return Judgement((first, *proofs), generation)
@@ -180,33 +160,6 @@ def _controller(spec: TenancySpec, live: Mapping[str, Any] | None) -> Finding | 
         )
     said = {c.get("type"): c.get("message") for c in status.get("conditions") or ()}
     return Finding("tenancy.not-ready", f"the controller says: {said.get(READY)}")
-
-
-def _evidence(spec: TenancySpec, cluster: ClusterObjects, trials: Trials | None) -> Evidence:
-    def one(kind: ObjectKind, name: str) -> Mapping[str, Any] | None:
-        return cluster.get(kind, name, spec.namespace)
-
-    def by_name(kind: ObjectKind) -> dict[str, Mapping[str, Any]]:
-        return {found["metadata"]["name"]: found for found in cluster.list(kind)}
-
-    roles = {name: one(ROLE_BINDING, name) for name in map(tenant_role, TENANTS_PROGRAMS)}
-    classes = {name: cluster.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
-    return Evidence(
-        namespace=cluster.get(NAMESPACE, spec.namespace),
-        quota=one(RESOURCE_QUOTA, spec.quota.name),
-        limit_range=one(LIMIT_RANGE, LIMIT_RANGE_NAME),
-        service_account=one(SERVICE_ACCOUNT, DEFAULT_ACCOUNT),
-        roles={name: live for name, live in roles.items() if live},
-        network_policy=one(NETWORK_POLICY, POLICY),
-        shared=Shared(
-            baseline=cluster.get(BASELINE_POLICY, BASELINE),
-            admission_policies=by_name(ADMISSION_POLICY),
-            admission_bindings=by_name(ADMISSION_BINDING),
-            nodes=cluster.list(NODE),
-            runtime_classes={name: live for name, live in classes.items() if live},
-        ),
-        trials=trials,
-    )
 
 
 def observe_tenancy(spec: TenancySpec, cluster: ClusterObjects) -> Judgement | None:

@@ -1,7 +1,7 @@
 """Whether a tenant's isolation is enforced, not merely written down, and what its status says of it.
 
-The evidence is gathered elsewhere, by the controller in the cluster and once more, independently, by
-the program that declares the tenant; here it is judged. Each proof has a name that stays the same.
+The controller in the cluster judges it, and once more, independently, the program that declares the tenant.
+Each proof has a name that stays the same.
 
 Since 1.16 Cilium says nothing per policy and node. Its operator judges each policy (condition `Valid`)
 and says of each node whether the agent is up. Agents take in all policies before they serve a pod. The
@@ -14,15 +14,34 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from gpuclusters.container_api import image
 from gpuclusters.core.finding import Finding
+from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.domain.quantity import same_quantities
 from gpuclusters.tenancy import program_admission
 from gpuclusters.tenancy.admission import POD_POLICY
+from gpuclusters.tenancy.isolation import BASELINE, POLICY
 from gpuclusters.tenancy.model import TenancySpec
-from gpuclusters.tenancy.objects import LIMIT_RANGE_NAME, foreign, is_ours, remains
+from gpuclusters.tenancy.objects import (
+    ADMISSION_BINDING,
+    ADMISSION_POLICY,
+    BASELINE_POLICY,
+    DEFAULT_ACCOUNT,
+    LIMIT_RANGE,
+    LIMIT_RANGE_NAME,
+    NAMESPACE,
+    NETWORK_POLICY,
+    NODE,
+    RESOURCE_QUOTA,
+    ROLE_BINDING,
+    RUNTIME_CLASS,
+    SERVICE_ACCOUNT,
+    foreign,
+    is_ours,
+    remains,
+)
 from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, tenant_role
 
 Object = Mapping[str, Any]
@@ -132,49 +151,39 @@ class Trials:
     allowed: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """What all tenants of a cluster have in common; None and missing keys are absent objects."""
+class Seen(Protocol):
+    """The objects of the cluster; absent ones are None."""
 
-    baseline: Object | None
-    admission_policies: Mapping[str, Object]
-    admission_bindings: Mapping[str, Object]
-    nodes: Sequence[Object]
-    runtime_classes: Mapping[str, Object]
+    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Object | None:
+        """One of them."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """What was found in the cluster; None and missing keys are absent objects, roles go by name."""
-
-    namespace: Object | None
-    quota: Object | None
-    limit_range: Object | None
-    service_account: Object | None
-    roles: Mapping[str, Object]
-    network_policy: Object | None
-    shared: Shared
-    trials: Trials | None
-    """None when no pod has been tried yet."""
+    def list(self, kind: ObjectKind) -> Sequence[Object]:
+        """All of a kind that is not namespaced."""
 
 
-def prove(spec: TenancySpec, evidence: Evidence) -> tuple[Proof, ...]:
-    """Every proof for this tenant, in a fixed order."""
-    shared, trials = evidence.shared, evidence.trials
-    classes = shared.runtime_classes
+def prove(spec: TenancySpec, seen: Seen, trials: Trials | None) -> tuple[Proof, ...]:
+    """Every proof for this tenant, in a fixed order; `trials` is None when no pod has been tried yet."""
+
+    def own(kind: ObjectKind, name: str) -> Object | None:
+        return seen.get(kind, name, spec.namespace)
+
+    roles = {name: own(ROLE_BINDING, name) for name in map(tenant_role, TENANTS_PROGRAMS)}
+    classes = {name: seen.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
     untried = Finding(NOT_TRIED, "it is tried when all the rest holds")
     faults = {
-        "namespace": _namespace(spec, evidence.namespace),
-        "quota": _quota(spec, evidence.quota),
-        "limit-range": _limit_range(evidence.limit_range),
-        "service-account": _account(evidence.service_account),
-        "roles": _roles(evidence.roles),
-        "network-policy": network_policy(evidence.network_policy),
-        "network-baseline": network_policy(shared.baseline),
-        "network-agents": network_agents(spec.runtime_classes, classes, shared.nodes),
-        "admission-rules": _rules(shared),
+        "namespace": _namespace(spec, seen.get(NAMESPACE, spec.namespace)),
+        "quota": _quota(spec, own(RESOURCE_QUOTA, spec.quota.name)),
+        "limit-range": _limit_range(own(LIMIT_RANGE, LIMIT_RANGE_NAME)),
+        "service-account": _account(own(SERVICE_ACCOUNT, DEFAULT_ACCOUNT)),
+        "roles": _roles(roles),
+        "network-policy": network_policy(own(NETWORK_POLICY, POLICY)),
+        "network-baseline": network_policy(seen.get(BASELINE_POLICY, BASELINE)),
+        "network-agents": network_agents(classes, seen.list(NODE)),
+        "admission-rules": _rules(seen.list(ADMISSION_POLICY), seen.list(ADMISSION_BINDING)),
         "pod-security": _pod_security(trials.on_host) if trials else iter([untried]),
-        "admission-policy": _admission(trials.without_runtime_class) if trials else iter([untried]),
+        "admission-policy": (
+            _admission(trials.without_runtime_class) if trials else iter([untried])
+        ),
         "allowed-pod": _allowed(trials.allowed) if trials else iter([untried]),
     }
     return tuple(Proof(name, next(found, None)) for name, found in faults.items())
@@ -231,10 +240,10 @@ def _account(live: Object | None) -> Iterator[Finding]:
         yield _differs("ServiceAccount default hands its token to pods")
 
 
-def _roles(live: Mapping[str, Object]) -> Iterator[Finding]:
+def _roles(live: Mapping[str, Object | None]) -> Iterator[Finding]:
     for program in TENANTS_PROGRAMS:
         name = tenant_role(program)
-        binding = live.get(name)
+        binding = live[name]
         if binding is None:
             yield absent(f"RoleBinding {name}")
             continue
@@ -265,16 +274,17 @@ def network_policy(live: Object | None) -> Iterator[Finding]:
 
 
 def network_agents(
-    wanted: Sequence[str], runtime_classes: Mapping[str, Object], nodes: Sequence[Object]
+    runtime_classes: Mapping[str, Object | None], nodes: Sequence[Object]
 ) -> Iterator[Finding]:
     """Why no agent enforces policies on some node that may run a pod of these runtime classes.
 
     A node that takes no new pod (not ready, cordoned, tainted by Cilium itself) needs none.
     """
-    if missing := ", ".join(name for name in wanted if name not in runtime_classes):
+    if missing := ", ".join(name for name, live in runtime_classes.items() if live is None):
         yield Finding("tenancy.no-runtime-class", f"RuntimeClass {missing} does not exist")
         return
-    able = [node for node in nodes if _may_run(node, [runtime_classes[name] for name in wanted])]
+    classes = [live for live in runtime_classes.values() if live is not None]
+    able = [node for node in nodes if _may_run(node, classes)]
     if down := ", ".join(
         sorted(node["metadata"]["name"] for node in able if not _agent_is_up(node))
     ):
@@ -315,9 +325,9 @@ def _conditions(live: Object) -> Sequence[Object]:
     return (live.get("status") or {}).get("conditions") or ()
 
 
-def _rules(shared: Shared) -> Iterator[Finding]:
+def _rules(policies: Sequence[Object], bindings: Sequence[Object]) -> Iterator[Finding]:
     for name in PROVEN_POLICIES:
-        policy, binding = shared.admission_policies.get(name), shared.admission_bindings.get(name)
+        policy, binding = _named(policies, name), _named(bindings, name)
         if policy is None:
             yield absent(f"ValidatingAdmissionPolicy {name}")
             continue
@@ -332,6 +342,10 @@ def _rules(shared: Shared) -> Iterator[Finding]:
             yield absent(f"ValidatingAdmissionPolicyBinding {name}")
         elif "Deny" not in binding.get("spec", {}).get("validationActions", ()):
             yield _differs(f"the binding of {name} does not deny")
+
+
+def _named(objects: Sequence[Object], name: str) -> Object | None:
+    return next((one for one in objects if one["metadata"]["name"] == name), None)
 
 
 def _pod_security(refused: str | None) -> Iterator[Finding]:

@@ -326,7 +326,7 @@ def test_our_policies_are_valid_and_agents_are_up(world: World) -> None:
     assert _live(world, "ccnp/gpu-clusters-tenants", "default")["spec"] == rule
     assert _judged(world, "ccnp/gpu-clusters-tenants", "default") is None
     found = json.loads(world.real.kubectl("get", "nodes", "--output=json"))["items"]
-    assert not list(tenancy_proof.network_agents([], {}, found))
+    assert not list(tenancy_proof.network_agents({}, found))
 
 
 def _judged(world: World, policy: str, namespace: str) -> str | None:
