@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from gpuclusters.core.errors import InvalidAnswerError
+from gpuclusters.core.facts import Facts
 from gpuclusters.drift.hosts import HostLook
-from gpuclusters.host.script import run_script
+from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import SshHost
 
 _TRIED = "look at it"
+
+
+class _Said(Facts):
+    reboot_required: str | None = None
+    failed_unit: frozenset[str] = frozenset()
+    end: str
+    """The last line: an answer without it is not whole."""
 
 
 def look(host: SshHost) -> HostLook:
@@ -17,17 +24,9 @@ def look(host: SshHost) -> HostLook:
         AdapterError: not reached, not allowed in, or the answer is not whole.
     """
     done = run_script(host, "drift/host", [], tried=_TRIED, repeatable=True)
-    lines = [line.partition(" ")[::2] for line in done.stdout.decode(errors="replace").splitlines()]
-    found = dict(lines)
-    if "end" not in found:
-        raise InvalidAnswerError(
-            host.target,
-            _TRIED,
-            "its answer is not whole",
-            "check that its /bin/sh and awk are the usual ones",
-        )
+    said = read_facts(_Said, host, done.stdout.decode(errors="replace"), tried=_TRIED)
     return HostLook(
-        reboot_required="reboot-required" in found,
-        reboot_for=found.get("reboot-required", "").strip(),
-        failed_units=tuple(sorted({value for key, value in lines if key == "failed-unit"})),
+        reboot_required=said.reboot_required is not None,
+        reboot_for=said.reboot_required or "",
+        failed_units=tuple(sorted(said.failed_unit)),
     )

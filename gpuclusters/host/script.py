@@ -108,15 +108,6 @@ def _becoming(host: SshHost, account: str) -> Sequence[str]:
     return ("sudo", "-n", "-H", "-u", account)
 
 
-def facts(stdout: bytes) -> Mapping[str, list[str]]:
-    """What an inspect script prints, a key and its value a line: all values of each key, in order."""
-    found: dict[str, list[str]] = {}
-    for line in stdout.decode(errors="replace").splitlines():
-        key, _, value = line.partition(" ")
-        found.setdefault(key, []).append(value)
-    return found
-
-
 # What the system says, the error it is, and what to do. The first that fits.
 _KNOWN: Mapping[str, tuple[type[AdapterError], str]] = {
     "No space left on device": (DiskFullError, "free some space on the host and run again"),

@@ -11,15 +11,25 @@ import io
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from gpuclusters.core import scripts
 from gpuclusters.core.converge import Clock, Reporter, Step
-from gpuclusters.core.errors import CommandFailedError, InvalidAnswerError
+from gpuclusters.core.errors import CommandFailedError
+from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.domain.ports import PciDevices
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.model import FabricManager
-from gpuclusters.host.script import command_error, explained, facts, last_lines, run_script
+from gpuclusters.host.script import (
+    command_error,
+    explained,
+    last_lines,
+    read_facts,
+    run_script,
+)
 from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.service_vm import decide, domain_xml
 from gpuclusters.service_vm.cloud_init import Seed
@@ -62,11 +72,8 @@ class SshServiceVm:
         made_of = (vm.name, vm.network.name, vm.disk, vm.seed, vm.image.file, vm.image.sha256)
         own = (STATE_FOLDER, vm.console, self._files, " ".join(UNITS))
         done = self._run("inspect", tried, *made_of, *own, repeatable=True)
-        try:
-            return parsed(done.stdout)
-        except (ValueError, KeyError) as error:
-            problem = f"unreadable: {error}"
-            raise InvalidAnswerError(self.target, tried, problem, "run again") from error
+        text = done.stdout.decode(errors="replace")
+        return _live(read_facts(_Said, self._host, text, tried=tried))
 
     def state(self) -> str | None:
         """As `virsh domstate` says."""
@@ -219,39 +226,55 @@ def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> by
     return buffer.getvalue()
 
 
-def parsed(output: bytes) -> LiveVm:
-    """The answer of `inspect.sh`."""
-    said = facts(output)
-    if "boot" not in said:
-        raise ValueError("the host did not say its boot id")
+Encoded = Annotated[
+    str, BeforeValidator(lambda text: base64.b64decode(text).decode(errors="replace"))
+]
 
-    def last(key: str, default: str = "") -> str:
-        return said.get(key, [default])[-1]
 
-    def decoded(key: str) -> str | None:
-        return base64.b64decode(last(key)).decode(errors="replace") if key in said else None
+class _Said(Facts):
+    """What `inspect.sh` prints."""
 
-    problem = decoded("problem")
-    files = (value.partition(" ") for value in said.get("file", ()))
+    boot: str
+    problem: Encoded | None = None
+    network: Encoded | None = None
+    network_active: Yes = False
+    network_autostart: Yes = False
+    domain: Encoded | None = None
+    running: Encoded | None = None
+    state: str | None = None
+    number: str = "-"
+    autostart: str = ""
+    backing: str | None = None
+    seed: str | None = None
+    image: str = ""
+    file: Mapping[str, str] = {}
+    """Digest by path."""
+    disabled: tuple[str, ...] = ()
+    stale: Yes = False
+    console: Encoded = ""
+    hostkey: Encoded = ""
+
+
+def _live(said: _Said) -> LiveVm:
     return LiveVm(
-        problem=None if problem is None else last_lines(problem),
-        boot_id=last("boot"),
-        network=decoded("network"),
-        network_active=last("network-active") == "yes",
-        network_autostart=last("network-autostart") == "yes",
-        domain=decoded("domain"),
-        running_domain=decoded("running"),
-        state=last("state") or None,
-        number=last("number", "-"),
-        autostart=last("autostart") == "enable",
-        backing=last("backing").removeprefix("-") if "backing" in said else None,
-        seed=last("seed") or None,
-        image_verified=last("image") == "verified",
-        files={path: digest for digest, _, path in files},
-        disabled=tuple(said.get("disabled", ())),
-        stale="stale" in said,
-        console=decoded("console") or "",
-        host_key=(decoded("hostkey") or "").strip(),
+        problem=None if said.problem is None else last_lines(said.problem),
+        boot_id=said.boot,
+        network=said.network,
+        network_active=said.network_active,
+        network_autostart=said.network_autostart,
+        domain=said.domain,
+        running_domain=said.running,
+        state=said.state or None,
+        number=said.number,
+        autostart=said.autostart == "enable",
+        backing=None if said.backing is None else said.backing.removeprefix("-"),
+        seed=said.seed or None,
+        image_verified=said.image == "verified",
+        files=said.file,
+        disabled=said.disabled,
+        stale=said.stale,
+        console=said.console,
+        host_key=said.hostkey.strip(),
     )
 
 

@@ -45,7 +45,7 @@ fi
 for file in $files; do
     if [ -f "$file" ]; then
         sum=$(sha256sum <"$file")
-        echo "file ${sum%% *} $file"
+        echo "file $file ${sum%% *}"
     fi
 done
 
