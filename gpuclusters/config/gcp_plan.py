@@ -13,10 +13,10 @@ from gpuclusters.config.gcp import (
     GcpGroup,
     GcpHosts,
     IapAccess,
+    PinnedImage,
     RangeAccess,
     instance_name,
 )
-from gpuclusters.config.gcp_image import PinnedImage
 from gpuclusters.gcp import placement
 from gpuclusters.gcp.machine_types import attachable
 

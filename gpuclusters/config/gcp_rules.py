@@ -10,13 +10,224 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 
-from gpuclusters.config import gcp_rules_machines, gcp_rules_network
 from gpuclusters.config.fault import finding, show, show_values
-from gpuclusters.config.gcp import GcpGroup, GcpHosts, instance_name
-from gpuclusters.config.gcp_image import PinnedImage, System, public_system
-from gpuclusters.config.gcp_rules_machines import either
+from gpuclusters.config.gcp import (
+    GcpGroup,
+    GcpHosts,
+    IapAccess,
+    OwnNetwork,
+    PinnedImage,
+    System,
+    instance_name,
+    public_system,
+)
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.gcp.machine_types import region
+from gpuclusters.gcp import machine_types
+from gpuclusters.gcp.machine_types import Provisioning, machine_type, region
+
+
+def gpus(group: GcpGroup, at: Path) -> Iterator[Finding]:
+    """The machine type can have the GPUs, and so many of them."""
+    size = machine_type(group.machine_type)
+    if size is None:  # the type of the value has said so
+        return
+    if size.built_in is not None:
+        yield from _built_in(group, size.built_in, size.gpus, at)
+        return
+    if group.gpu is None:
+        return
+    found = machine_types.attachable(group.gpu.product)
+    if found is None:
+        yield finding(
+            (*at, "machine-type"),
+            f"cannot be given {group.gpu.product}, which comes with machine types of its own",
+            show(group.machine_type),
+            f"write {_types_with(group.gpu.product, group.gpu.count)}",
+        )
+    elif not size.takes_gpus:
+        yield finding(
+            (*at, "machine-type"),
+            f"cannot be given GPUs: {group.gpu.product} goes with N1 machines alone",
+            show(group.machine_type),
+            "write one like n1-standard-8, or custom-12-79872",
+        )
+    else:
+        yield from _limits(group, size, found[1], at)
+
+
+def _built_in(
+    group: GcpGroup, family: machine_types.BuiltIn, count: int, at: Path
+) -> Iterator[Finding]:
+    if group.gpu is None:
+        yield finding(
+            (*at, "gpu"),
+            f"is missing, and {group.machine_type} comes with {count} {family.product}",
+            "nothing",
+            f"write {{product: {family.product}, count: {count}}}, which says what is paid for",
+        )
+    elif (group.gpu.product, group.gpu.count) != (family.product, count):
+        yield finding(
+            (*at, "gpu"),
+            f"is not what {group.machine_type} comes with",
+            f"{group.gpu.count} {group.gpu.product}",
+            f"write {{product: {family.product}, count: {count}}}, or another machine type",
+        )
+
+
+def _limits(
+    group: GcpGroup, size: machine_types.MachineType, row: machine_types.Attachable, at: Path
+) -> Iterator[Finding]:
+    if group.gpu is None:
+        return
+    limits = row.counts.get(group.gpu.count)
+    if limits is None:
+        yield finding(
+            (*at, "gpu", "count"),
+            f"is not a number of {group.gpu.product} that a machine can have",
+            show(group.gpu.count),
+            f"write {either(map(str, row.counts))}",
+        )
+        return
+    vcpus, memory = limits
+    if size.vcpus > vcpus or size.memory_gib > memory:
+        enough = [n for n, (v, m) in row.counts.items() if size.vcpus <= v and size.memory_gib <= m]
+        more = f", or {enough[0]} GPUs" if enough else ""
+        yield finding(
+            (*at, "machine-type"),
+            f"has {size.vcpus} vCPUs and {size.memory_gib:g} GiB, and with {group.gpu.count}"
+            f" {group.gpu.product} {vcpus} and {memory} are the most",
+            show(group.machine_type),
+            f"write a smaller machine type{more}",
+        )
+
+
+def _types_with(product: str, count: int) -> str:
+    rows = [
+        family for family in machine_types.table().built_in.values() if family.product == product
+    ]
+    given = [(name, one[0]) for family in rows for name, one in family.types.items()]
+    fitting = [name for name, gpus in given if gpus == count]
+    return either(fitting or [name for name, _ in given])
+
+
+def either(values: Iterable[str]) -> str:
+    """One of several, in words."""
+    *others, last = values
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def zones_have(hosts: GcpHosts, group: GcpGroup, at: Path) -> Iterator[Finding]:
+    """Every zone sells what the group asks for."""
+    size = machine_type(group.machine_type)
+    known: tuple[str, ...] | None = None
+    if size is not None and size.built_in is not None:
+        known, what = size.built_in.zones, group.machine_type
+    elif group.gpu is not None and (found := machine_types.attachable(group.gpu.product)):
+        known, what = found[1].zones, group.gpu.product
+    if known is None:
+        return
+    lacking = [zone for zone in hosts.zones if zone not in known]
+    if lacking:
+        near = [zone for zone in known if region(zone) == hosts.region]
+        elsewhere = sorted({region(zone) for zone in known})
+        yield finding(
+            (*at[:-2], "zones"),
+            f"has {both(lacking)} without {what}, which the group {group.name} has"
+            f" (as of {machine_types.table().as_of})",
+            show_values(hosts.zones),
+            f"write {either(near)}" if near else f"write zones of {either(elsewhere)}",
+        )
+
+
+def both(values: Collection[str]) -> str:
+    """All of several, in words."""
+    *others, last = values
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _also(ways: tuple[str, ...]) -> str:
+    return f" ({either(ways)} is sold too, which this program does not ask for)" if ways else ""
+
+
+def provisioning(group: GcpGroup, at: Path) -> Iterator[Finding]:
+    """What may be taken back at any time runs no control plane, and is sold that way."""
+    spot = group.provisioning is Provisioning.SPOT
+    if spot and group.role == "controller":
+        yield finding(
+            (*at, "provisioning"),
+            "lets Google take the control plane back at any time, and the cluster with it",
+            show(group.provisioning.value),
+            "write standard; workers may be spot",
+        )
+    size = machine_type(group.machine_type)
+    if size and size.built_in and group.provisioning not in size.built_in.provisioning:
+        sold = either(one.value for one in size.built_in.provisioning)
+        yield finding(
+            (*at, "provisioning"),
+            f"is not how {group.machine_type} is sold",
+            show(group.provisioning.value),
+            f"write {sold}, or a larger machine type{_also(size.built_in.elsewhere)}",
+        )
+
+
+RESERVED_ADDRESSES = 4
+"""Of every subnet Google keeps the first two and the last two."""
+GOOGLE_RANGES = {
+    "what Google keeps for health checks and IAP": IPv4Network("35.235.240.0/20"),
+    "docker0 of every host": IPv4Network("172.17.0.0/16"),
+    "link-local addresses, with the metadata server": IPv4Network("169.254.0.0/16"),
+}
+WIDEST_PREFIX = 16
+"""0.0.0.0/1 twice is 0.0.0.0/0 too."""
+
+
+def networks(hosts: GcpHosts, path: Path, ranges: Mapping[str, IPv4Network]) -> Iterator[Finding]:
+    """The subnet is private, large enough, and collides with nothing."""
+    cidr = hosts.network.cidr
+    at = (*path, "network", "cidr")
+    for what, network in {**ranges, **GOOGLE_RANGES}.items():
+        if cidr.overlaps(network):
+            yield finding(
+                at,
+                f"overlaps with {what}, which is {network}: packets for one would go to the other",
+                show(str(cidr)),
+                "write another private range, for example 10.10.0.0/18",
+            )
+    if isinstance(hosts.network, OwnNetwork):
+        room = cidr.num_addresses - RESERVED_ADDRESSES
+        if not cidr.is_private:
+            yield finding(
+                at, "is not a private range", show(str(cidr)), "write one within 10.0.0.0/8"
+            )
+        elif room < len(hosts.machines):
+            yield finding(
+                at,
+                f"has room for {max(room, 0)} machines, and there are {len(hosts.machines)}",
+                show(str(cidr)),
+                "write a wider range",
+            )
+
+
+def public_addresses(hosts: GcpHosts, path: Path) -> Iterator[Finding]:
+    """The ranges that may log in are those of people, not of the internet."""
+    if isinstance(hosts.access, IapAccess):
+        return
+    for number, network in enumerate(hosts.access.ranges):
+        if network.is_private and hosts.access.public_addresses:
+            yield finding(
+                (*path, "access", "ranges", number),
+                "is a private range, and nobody comes from one to a public address",
+                show(str(network)),
+                "write the range as the internet sees you, or leave public-addresses out",
+            )
+        if network.prefixlen < WIDEST_PREFIX and not network.is_private:
+            yield finding(
+                (*path, "access", "ranges", number),
+                "lets a large part of the internet try to log in",
+                show(str(network)),
+                f"write ranges of /{WIDEST_PREFIX} or less, or source: iap",
+            )
+
 
 SYSTEMS: tuple[System, ...] = ("ubuntu-22.04", "ubuntu-24.04")
 """Whose public images have cloud-init, which gives a machine its host key before its SSH server starts."""
@@ -57,13 +268,13 @@ def check(
         )
     for number, group in enumerate(hosts.groups):
         at = (*path, "groups", number)
-        yield from gcp_rules_machines.gpus(group, at)
-        yield from gcp_rules_machines.zones_have(hosts, group, at)
-        yield from gcp_rules_machines.provisioning(group, at)
+        yield from gpus(group, at)
+        yield from zones_have(hosts, group, at)
+        yield from provisioning(group, at)
         yield from _disk(group, at)
-    yield from gcp_rules_network.networks(hosts, path, ranges or {})
+    yield from networks(hosts, path, ranges or {})
     yield from _image(hosts, path, systems)
-    yield from gcp_rules_network.public_addresses(hosts, path)
+    yield from public_addresses(hosts, path)
 
 
 def _zones(hosts: GcpHosts, path: Path) -> Iterator[Finding]:

@@ -1,38 +1,11 @@
 """The rules of an `rke2` cluster: what must hold together although each value alone is fine.
 
-Rows are those of the table in docs/rke2.md. A rule is a pure function over the whole section; which part of
-it must be readable for the rule to run stands in its `needs` and `each`.
+Rows are those of the table in docs/rke2.md.
 """
 
-from gpuclusters.config.rke2_rules import (
-    air_gap,
-    driver,
-    machines,
-    matrix,
-    mig,
-    modules,
-    proof,
-    runtime,
-    security,
-    servers,
-    sharing,
-    values,
-)
+from gpuclusters.config.rke2_rules import access, driver, gpus, machines, operator
 from gpuclusters.config.rules.rule import of
 
-RKE2_RULES = of(
-    machines,
-    servers,
-    matrix,
-    driver,
-    modules,
-    values,
-    runtime,
-    mig,
-    sharing,
-    security,
-    air_gap,
-    proof,
-)
+RKE2_RULES = of(machines, driver, operator, gpus, access)
 
 __all__ = ["RKE2_RULES"]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
 from gpuclusters.config.fault import finding, show
-from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.rules.rule import rule
-from gpuclusters.config.usernetes import ControlPlane, UsernetesConfig, Worker
+from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.usernetes import AddressApi, ControlPlane, UsernetesConfig, Worker
 from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, ports, versions
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.usernetes import addresses
@@ -34,15 +34,15 @@ def ranges(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
 
 
 @rule(46, "usernetes.node-number-twice", each=["workers"])
-def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Finding]:
+def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Wrong]:
     seen = {config.control_plane.number: "the control plane"}
     for position, worker in enumerate(config.workers):
         if worker.number in seen:
-            yield finding(
+            yield Wrong(
                 ("workers", position, "number"),
                 f"is that of {seen[worker.number]}, and with it its network",
-                show(worker.number),
                 f"write one that is free: {_free(config)}",
+                show(worker.number),
             )
         seen.setdefault(worker.number, f"workers[{position}]")
 
@@ -54,55 +54,56 @@ def _free(config: UsernetesConfig) -> int:
 
 
 @rule(46, "usernetes.node-range")
-def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Finding]:
+def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.network.node_subnets
     if stated.prefixlen != _NODES_PREFIX or not stated.is_private:
-        yield finding(
-            ("network", "node-subnets"),
+        yield Wrong(
+            "network.node-subnets",
             "is not a private /16",
-            show(str(stated)),
             f"write one like {addresses.NODE_SUBNETS}",
         )
 
 
 @rule(46, "usernetes.networks-overlap")
-def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Finding]:
+def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Wrong]:
     known = ranges(config)
     for one, other in addresses.collisions({**known, "docker0": DOCKER_BRIDGE}):
         # docker0 is on every host and not ours to move.
         key, against = (one, "docker0 of every host") if other == "docker0" else (other, one)
         network = DOCKER_BRIDGE if other == "docker0" else known[one]
-        yield finding(
+        yield Wrong(
             tuple(key.split(".")),
             f"meets {against}, which is {network}",
-            show(str(known[key])),
             "write ranges that have no address in common; they never change",
+            show(str(known[key])),
         )
 
 
 @rule(46, "usernetes.network-too-small")
-def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Finding]:
+def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Wrong]:
     pods, services = config.network.pod_subnet, config.network.service_subnet
     nodes = len(config.workers) + 1
     most = 2 ** (_POD_PREFIX - pods.prefixlen) if pods.prefixlen <= _POD_PREFIX else 0
     if nodes > most:
-        yield finding(
-            ("network", "pod-subnet"),
+        yield Wrong(
+            "network.pod-subnet",
             f"has room for {most} nodes, and there are {nodes}",
-            show(str(pods)),
             "write a wider range; it cannot be changed once the cluster is there",
+            show(str(pods)),
         )
     if services.prefixlen > _SMALLEST_SERVICES:
-        yield finding(
-            ("network", "service-subnet"),
+        yield Wrong(
+            "network.service-subnet",
             f"is smaller than a /{_SMALLEST_SERVICES}",
-            show(str(services)),
             "write a wider range; it cannot be changed once the cluster is there",
+            show(str(services)),
         )
 
 
 @rule(46, "usernetes.machine-in-cluster-network", each=["workers"])
-def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Iterable[Finding]:
+def machines_are_outside_of_the_nodes_networks(
+    config: UsernetesConfig,
+) -> Iterable[Wrong | Finding]:
     places: list[tuple[Path, str | None]] = [
         (("control-plane", "host-ip"), config.control_plane.host_ip),
         *((("workers", n, "host-ip"), worker.host_ip) for n, worker in enumerate(config.workers)),
@@ -116,7 +117,7 @@ def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Itera
 
 
 @rule(46, "usernetes.host-ip", each=["workers"])
-def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iterable[Finding]:
+def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]:
     seen: dict[str, str] = {}
     nodes: list[tuple[Path, ControlPlane | Worker]] = [(("control-plane",), config.control_plane)]
     nodes += [(("workers", number), worker) for number, worker in enumerate(config.workers)]
@@ -126,11 +127,11 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iter
             continue
         if IPv4Address(text).is_loopback or text in seen:
             owner = seen.get(text)
-            yield finding(
+            yield Wrong(
                 (*path, "host-ip"),
                 f"is that of {owner} too" if owner else "is every host's own",
-                show(text),
                 "write the address of this host in the network that all of them share",
+                show(text),
             )
         seen.setdefault(text, node.host)
 
@@ -150,7 +151,7 @@ def within(path: Path, text: str, config: UsernetesConfig) -> Iterator[Finding]:
 
 
 @rule(46, "usernetes.range-fixed")
-def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Finding]:
+def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Wrong]:
     chosen = versions(config)
     if chosen.generation != 2:
         return
@@ -160,28 +161,28 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Finding]:
         ("service-subnet", stated.service_subnet, SERVICE_SUBNET),
     ):
         if network != fixed:
-            yield finding(
+            yield Wrong(
                 ("network", key),
                 f"cannot be chosen with {chosen.usernetes}, which has {fixed}",
-                show(str(network)),
                 "remove it, or write versions: current",
+                show(str(network)),
             )
 
 
 @rule(46, "usernetes.port-twice")
-def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Finding]:
+def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]:
     for port, names in addresses.shared_ports(ports(config)):
         keys = [name.replace("_", "-") for name in names]
-        yield finding(
+        yield Wrong(
             ("network", "ports", keys[-1]),
             f"is the port of {' and '.join(keys[:-1])} too",
-            show(port),
             "give each a port of its own",
+            show(port),
         )
 
 
 @rule(46, "usernetes.ssh-port")
-def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Finding]:
+def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Wrong]:
     if isinstance(config.hosts, LabHosts):
         return
     listening = {_SSH: "SSH"}
@@ -191,31 +192,82 @@ def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Finding]:
         }
     for name, port in ports(config).tcp.items():
         if port in listening:
-            yield finding(
+            yield Wrong(
                 ("network", "ports", name.replace("_", "-")),
                 f"is the port of {listening[port]}",
-                show(port),
                 "write another one; it is the same on all hosts",
+                show(port),
             )
 
 
 @rule(46, "usernetes.mtu-above-network", level=Level.WARN)
-def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Iterable[Finding]:
+def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Iterable[Wrong]:
     if not isinstance(config.hosts, GcpHosts):
         return
     stated, most = config.network.mtu, host_mtu(config)
     if stated is not None and most is not None and stated > most:
-        yield finding(
-            ("network", "mtu"),
+        yield Wrong(
+            "network.mtu",
             f"is above hosts.network.mtu, which is {most}: packets between nodes go out in pieces",
-            show(stated),
             f"write {most} or less, or remove it",
+            show(stated),
         )
     elif stated is None and most is None:
-        yield finding(
-            ("network", "mtu"),
+        yield Wrong(
+            "network.mtu",
             f"is missing, and that of the existing network is not known here: {DOCKER_MTU} is above Google's"
             " default of 1460",
-            "nothing",
             "write the MTU that `gcloud compute networks describe` prints",
+        )
+
+
+_ADDRESS: Path = ("api", "address")
+
+
+@rule(53, "usernetes.api-address")
+def the_apis_address_is_reached_from_outside(config: UsernetesConfig) -> Iterable[Wrong | Finding]:
+    if not isinstance(config.api, AddressApi):
+        return
+    text = config.api.address
+    if _only_there(text):
+        yield Wrong(
+            _ADDRESS,
+            "is every machine's own",
+            "write an address of the control plane's host, or through: tunnel",
+            show(text),
+        )
+    yield from within(_ADDRESS, text, config)
+
+
+def _only_there(text: str) -> bool:
+    try:
+        address = IPv4Address(text)
+    except AddressValueError:
+        return text == "localhost"
+    return address.is_loopback or address.is_unspecified
+
+
+@rule(53, "usernetes.api-behind-firewall")
+def googles_firewall_lets_the_api_through(config: UsernetesConfig) -> Iterable[Wrong]:
+    hosts = config.hosts
+    if (
+        isinstance(config.api, AddressApi)
+        and isinstance(hosts, GcpHosts)
+        and isinstance(hosts.network, OwnNetwork)
+    ):
+        yield Wrong(
+            "api.through",
+            "is address, and the firewall that is made with hosts.network lets only SSH in from outside",
+            "write tunnel, or a network of your own whose firewall lets the API through",
+        )
+
+
+@rule(53, "usernetes.api-in-lab", level=Level.WARN)
+def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Iterable[Wrong]:
+    if isinstance(config.hosts, LabHosts) and config.api is not None:
+        yield Wrong(
+            "api",
+            "changes nothing in the lab, whose API is on this computer",
+            "remove it",
+            show(config.api.through),
         )

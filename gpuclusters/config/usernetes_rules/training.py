@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.compat.usernetes_versions import limit
-from gpuclusters.config.fault import NOTHING, finding, show
-from gpuclusters.config.rules.rule import rule
+from gpuclusters.config.fault import finding, show
+from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_plan import TRAINING_RUNG, versions
-from gpuclusters.config.usernetes_rules.driver import architecture
+from gpuclusters.config.usernetes_rules.versions import architecture
 from gpuclusters.core.finding import Finding, Path
 
 LARGEST_UID = 65_535
@@ -25,34 +25,34 @@ _PYTORCH_CUDA = (12, 6)
 
 
 @rule(54, "usernetes.cuda-without-gpu")
-def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Finding]:
+def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.proof.training
     if stated is None or stated.cuda is None or not _is_old(config):
         return
     newest = versions(config).cuda_newest
     if limit(stated.cuda) >= _CUDA_13:
-        yield finding(
+        yield Wrong(
             (*_TRAINING, "cuda"),
             f"has no code for {config.gpus.product}: the last CUDA that has is {newest}",
-            show(stated.cuda),
             f"write {newest} or older, and an image with it",
+            show(stated.cuda),
         )
 
 
 @rule(54, "usernetes.pytorch-without-gpu")
-def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Finding]:
+def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.proof.training
     if stated is None or stated.pytorch is None or not _is_old(config):
         return
     if limit(stated.pytorch)[:2] < _PYTORCH_LAST:
         return
     if stated.cuda is None or limit(stated.cuda)[:2] > _PYTORCH_CUDA:
-        yield finding(
+        yield Wrong(
             (*_TRAINING, "pytorch"),
             f"has code for {config.gpus.product} in its builds for CUDA 12.6 alone, and cuda is"
             f" {stated.cuda or 'not stated'}",
-            show(stated.pytorch),
             'write cuda: "12.6" with such a build, or a PyTorch before 2.8',
+            show(stated.pytorch),
         )
 
 
@@ -61,7 +61,7 @@ def _is_old(config: UsernetesConfig) -> bool:
 
 
 @rule(54, "usernetes.image-uid")
-def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[Finding]:
+def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[Wrong | Finding]:
     stated = config.proof.training
     if stated is None:
         return
@@ -83,32 +83,30 @@ def _unpacked(path: Path, uid: int, value: object) -> Finding:
 
 
 @rule(54, "usernetes.training-rung")
-def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Finding]:
+def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.proof
     if stated.rung >= TRAINING_RUNG and stated.training is None:
-        yield finding(
+        yield Wrong(
             _TRAINING,
             f"is missing, and rung {TRAINING_RUNG} is a training",
-            NOTHING,
             f"write it, or rung: {TRAINING_RUNG - 1}",
         )
     if stated.rung < TRAINING_RUNG and stated.training is not None:
-        yield finding(
-            ("proof", "rung"),
+        yield Wrong(
+            "proof.rung",
             f"ends before the training, which is rung {TRAINING_RUNG}",
-            show(stated.rung),
             f"write {TRAINING_RUNG}, or remove the training",
         )
 
 
 @rule(54, "usernetes.training-timeout")
-def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Finding]:
+def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.proof.training
     most = config.timeouts.proof_seconds
     if stated is not None and stated.timeout_seconds is not None and stated.timeout_seconds > most:
-        yield finding(
+        yield Wrong(
             (*_TRAINING, "timeout-seconds"),
             f"is more than timeouts.proof-seconds, which is {most} for all rungs",
-            show(stated.timeout_seconds),
             "write less here or more there",
+            show(stated.timeout_seconds),
         )

@@ -1,0 +1,377 @@
+"""Rows 33, 37 to 39: releases fit together, the chart's values are read, containerd stays RKE2's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.rke2_matrix import Major, OperatingSystem, operator_major
+from gpuclusters.compat.versions import parse_release
+from gpuclusters.config import rke2_checks
+from gpuclusters.config.fault import NOTHING, show
+from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.core.finding import Finding, Level, Path
+from gpuclusters.gpu_operator import keys
+from gpuclusters.gpu_operator.keys import at, environment
+from gpuclusters.rke2 import releases
+from gpuclusters.rke2.releases import CONTAINERD_SOCKET
+
+
+def _minor(text: str) -> int:
+    return int(text.partition(".")[2])
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
+
+@rule(33, "rke2.kubernetes-unsupported")
+def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Wrong]:
+    known = rke2_matrix.major(config.operator.version)
+    if known is None:
+        return
+    minor = releases.parse_version(config.version).minor
+    first, last = known.kubernetes
+    if not _minor(first) <= minor <= _minor(last):
+        fitting = [
+            name
+            for name, one in rke2_matrix.operators().majors.items()
+            if _minor(one.kubernetes[0]) <= minor <= _minor(one.kubernetes[1])
+        ]
+        other = f", or operator.version of {' or '.join(fitting)}" if fitting else ""
+        yield Wrong(
+            "version",
+            f"is Kubernetes 1.{minor}, and GPU Operator {operator_major(config.operator.version)} was "
+            f"validated on {first} to {last}",
+            f"write a release of v{first} to v{last}{other}",
+        )
+
+
+@rule(33, "rke2.containerd-unsupported")
+def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterable[Wrong]:
+    version = releases.parse_version(config.version)
+    brings = rke2_matrix.containerd(version)
+    known = rke2_matrix.major(config.operator.version)
+    if known is None or brings is None:
+        return
+    if known.cdi_default and brings < (2, 0):
+        yield Wrong(
+            "version",
+            f"brings containerd {_dotted(brings)}, and GPU Operator "
+            f"{operator_major(config.operator.version)} gives GPUs to containers by CDI: RKE2 needs "
+            "containerd 2 for it",
+            "write v1.31.6, v1.32.2, or anything from v1.33 on",
+        )
+
+
+@rule(33, "rke2.containerd-not-validated", level=Level.WARN)
+def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Wrong]:
+    brings = rke2_matrix.containerd(releases.parse_version(config.version))
+    known = rke2_matrix.major(config.operator.version)
+    if known is None or brings is None:
+        return
+    first, last = (parse_release(text) or () for text in known.containerd)
+    if brings[:2] > last or (brings[:2] < first and not known.cdi_default):
+        yield Wrong(
+            "version",
+            f"brings containerd {_dotted(brings)}, and GPU Operator "
+            f"{operator_major(config.operator.version)} was validated with {' to '.join(known.containerd)}",
+            "choose another release, or try it on one pool first",
+        )
+
+
+@rule(33, "rke2.release-unknown", level=Level.WARN)
+def releases_are_known(config: Rke2Config) -> Iterable[Wrong]:
+    version = releases.parse_version(config.version)
+    if rke2_matrix.containerd(version) is None:
+        yield Wrong(
+            "version",
+            f"is of a minor that was not read about here, as of {rke2_matrix.matrix().as_of}",
+            "read its release notes for changes of containerd, CNI and ingress before you apply it",
+        )
+    table = rke2_matrix.operators()
+    if config.operator.version not in table.releases:
+        major = rke2_matrix.major(config.operator.version)
+        what = "is a patch" if major is not None else "is of a major release"
+        yield Wrong(
+            "operator.version",
+            f"{what} that was not read about here, as of {table.as_of}",
+            f"write one of {', '.join(table.releases)}, or read its release notes first",
+        )
+
+
+@rule(33, "rke2.operator-end-of-support", level=Level.WARN)
+def the_operator_is_supported(config: Rke2Config) -> Iterable[Wrong]:
+    known = rke2_matrix.major(config.operator.version)
+    if known is not None and known.status == "ended":
+        newest = list(rke2_matrix.operators().releases)[-1]
+        yield Wrong(
+            "operator.version",
+            f"gets no fixes any more, as of {rke2_matrix.operators().as_of}",
+            f"go on to {newest}, by one major release at a time",
+        )
+
+
+def _systems(config: Rke2Config) -> Iterator[tuple[Path, OperatingSystem]]:
+    if config.operating_system is not None:
+        yield ("operating-system",), config.operating_system
+    for number, pool in enumerate(config.pools):
+        if pool.operating_system is not None:
+            yield ("pools", number, "operating-system"), pool.operating_system
+
+
+@rule(33, "rke2.system-unsupported", each=["pools"])
+def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Wrong]:
+    known = rke2_matrix.major(config.operator.version)
+    for path, system in _systems(config) if known is not None else ():
+        if known is not None and system.family != "rocky" and not _validated(known, system):
+            names = ", ".join((*known.operating_systems, *known.partner))
+            yield Wrong(
+                path,
+                f"is none that GPU Operator {operator_major(config.operator.version)} was validated on",
+                f"write one of {names}, or another operator.version",
+                show(system.value),
+            )
+
+
+def _validated(known: Major, system: OperatingSystem) -> bool:
+    return system in (*known.operating_systems, *known.partner)
+
+
+@rule(33, "rke2.system-not-validated", each=["pools"], level=Level.WARN)
+def somebody_validated_the_operating_system(config: Rke2Config) -> Iterable[Wrong]:
+    known = rke2_matrix.major(config.operator.version)
+    for path, system in _systems(config):
+        if system.family == "rocky":
+            yield Wrong(
+                path,
+                "is in NVIDIA's matrix for plain Kubernetes, not for RKE2",
+                "write rhel, or know that a fault there is yours to find",
+                show(system.value),
+            )
+        elif known is not None and system in known.partner:
+            yield Wrong(
+                path,
+                "is validated by its vendor, on one release of Kubernetes and two GPUs",
+                "ask SUSE before you ask NVIDIA",
+                show(system.value),
+            )
+
+
+_DECIDED: Mapping[str, str] = {
+    "driver.enabled": "write driver.source",
+    "driver.version": "write driver.version, or driver.branch",
+    "driver.usePrecompiled": "write driver.source: precompiled",
+    "driver.kernelModuleType": "write driver.modules",
+    "driver.repoConfig.configMapName": "write driver.package-mirror",
+    "driver.nvidiaDriverCRD.enabled": "remove it: pools with drivers of their own have driver.source: host",
+    "cdi.nriPluginEnabled": "write operator.nri-plugin",
+    "nfd.enabled": "write operator.node-feature-discovery",
+    "mig.strategy": "write sharing.strategy",
+    "migManager.config": "write sharing.layouts, and pools[].mig",
+    "devicePlugin.config": "write sharing: {kind: time-slicing, …} or mps",
+    "dcgm.enabled": "write proof.level: from L2 on it is on",
+    "dcgmExporter.config": "remove it: with metrics this program brings a list with ECC and throttling",
+    "dcgmExporter.serviceMonitor.enabled": "write metrics.kind",
+    "operator.upgradeCRD": "remove it: this program applies the definitions of every release before it",
+    "operator.cleanupCRD": "remove it: with it, destroy waits for a job on a node that may be gone",
+    "clusterPolicy.deployCR": "remove it: without a ClusterPolicy nothing is installed",
+    "gpuCluster.deployCR": "remove it: DRA instead of the device plugin is not built in this version",
+    "sandboxWorkloads.enabled": "remove it: GPUs for virtual machines are cluster-type caas",
+    "platform.openshift": "remove it: this is RKE2",
+}
+
+
+@rule(37, "rke2.chart-value-unknown")
+def the_chart_reads_every_value(config: Rke2Config) -> Iterable[Wrong]:
+    values = config.operator.values
+    for problem in keys.problems(values, operator_major(config.operator.version)):
+        yield Wrong(
+            ("operator", "values", *problem.path),
+            problem.wrong,
+            problem.instead,
+            _shown(values, problem.path),
+        )
+
+
+def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
+    """What was written there; a variable stands in a list, under its name."""
+    found = at(values, ".".join(path))
+    if found is None and len(path) > 1 and path[-2] == "env":
+        entries = at(values, ".".join(path[:-1])) or ()
+        found = next((e.get("value") for e in entries if e.get("name") == path[-1]), None)
+    return show(found, path)
+
+
+@rule(39, "rke2.chart-value-twice")
+def values_are_not_decided_twice(config: Rke2Config) -> Iterable[Wrong]:
+    for key, instead in _DECIDED.items():
+        found = at(config.operator.values, key)
+        if found is not None:
+            yield Wrong(
+                ("operator", "values", *key.split(".")),
+                "is decided by this configuration already",
+                instead,
+                show(found, tuple(key.split("."))),
+            )
+
+
+_ENV: Path = ("operator", "values", "toolkit", "env")
+_BREAKING = {
+    "CONTAINERD_CONFIG": (
+        "points the toolkit at a file that RKE2 writes anew with every start: the node does not come back "
+        "from its next reboot (NVIDIA/gpu-operator, issue 992)"
+    ),
+    "RUNTIME_CONFIG_SOURCE": (
+        "makes the toolkit write a configuration of containerd that RKE2 does not read"
+    ),
+    "RUNTIME_DROP_IN_CONFIG": "names a drop-in that RKE2's containerd does not import",
+}
+_NEEDLESS = {
+    "CONTAINERD_SET_AS_DEFAULT": "has no effect since v25.10, where CDI needs no default runtime",
+    "CONTAINERD_RUNTIME_CLASS": "names a runtime class that workloads do not need since v25.10",
+}
+
+
+@rule(38, "rke2.default-runtime")
+def no_default_runtime(config: Rke2Config) -> Iterable[Wrong | Finding]:
+    return rke2_checks.no_default_runtime(config, ())
+
+
+@rule(38, "rke2.environment-variable")
+def variables_are_those_of_a_proxy(config: Rke2Config) -> Iterable[Wrong | Finding]:
+    return rke2_checks.variables(config, ())
+
+
+@rule(38, "rke2.toolkit-containerd-config")
+def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Iterable[Wrong]:
+    for name, value in environment(config.operator.values, "toolkit").items():
+        if name in _BREAKING:
+            yield Wrong((*_ENV, name), _BREAKING[name], "remove it", show(value))
+
+
+@rule(38, "rke2.toolkit-socket")
+def the_toolkit_knows_the_socket(config: Rke2Config) -> Iterable[Wrong]:
+    if at(config.operator.values, "toolkit.env") is None or config.operator.nri_plugin:
+        return
+    found = environment(config.operator.values, "toolkit").get("CONTAINERD_SOCKET")
+    if found is None:
+        yield Wrong(
+            (*_ENV, "CONTAINERD_SOCKET"),
+            'is missing: the toolkit signals another socket, "error signaling containerd … no such file"',
+            f"add {{name: CONTAINERD_SOCKET, value: {CONTAINERD_SOCKET}}}; a list here replaces ours",
+            NOTHING,
+        )
+    elif found != CONTAINERD_SOCKET:
+        yield Wrong(
+            (*_ENV, "CONTAINERD_SOCKET"),
+            "is not the socket of RKE2's containerd",
+            f"write {CONTAINERD_SOCKET}",
+            show(found),
+        )
+
+
+@rule(38, "rke2.toolkit-old-variable", level=Level.WARN)
+def variables_of_old_guides_are_gone(config: Rke2Config) -> Iterable[Wrong]:
+    known = rke2_matrix.major(config.operator.version)
+    if known is not None and not known.cdi_default:
+        return
+    for name, value in environment(config.operator.values, "toolkit").items():
+        if name in _NEEDLESS:
+            yield Wrong((*_ENV, name), _NEEDLESS[name], "remove it", show(value))
+
+
+@rule(38, "rke2.toolkit-folder")
+def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Wrong]:
+    found = at(config.operator.values, "toolkit.installDir")
+    if found is not None and found != "/usr/local/nvidia":
+        yield Wrong(
+            ("operator", "values", "toolkit", "installDir"),
+            "is not where RKE2 looks for the runtime when it starts",
+            "remove it: RKE2 puts /usr/local/nvidia/toolkit before its PATH, and no other folder",
+            show(found),
+        )
+
+
+@rule(38, "rke2.toolkit-not-installed", level=Level.WARN)
+def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
+    off = at(config.operator.values, "toolkit.enabled") is False
+    if off and not config.operator.nri_plugin:
+        yield Wrong(
+            "operator.values.toolkit.enabled",
+            "is off: no GPU gets into a container unless every host has nvidia-container-toolkit",
+            "remove it, or install the toolkit on all hosts before RKE2 starts on them",
+        )
+
+
+@rule(38, "rke2.cdi-off")
+def cdi_stays_on(config: Rke2Config) -> Iterable[Wrong]:
+    if at(config.operator.values, "cdi.enabled") is not False:
+        return
+    if config.operator.nri_plugin:
+        yield Wrong(
+            "operator.values.cdi.enabled",
+            "is off while operator.nri-plugin is true, which the chart refuses",
+            "remove it",
+        )
+
+
+@rule(38, "rke2.gpus-open-to-pods", level=Level.WARN)
+def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Wrong]:
+    known = rke2_matrix.major(config.operator.version)
+    if at(config.operator.values, "cdi.enabled") is False and (known is None or known.cdi_default):
+        yield Wrong(
+            "operator.values.cdi.enabled",
+            "is off: pods need runtimeClassName: nvidia, and NVIDIA_VISIBLE_DEVICES=all gives them every GPU",
+            "remove it",
+        )
+
+
+@rule(38, "rke2.nri-unsupported")
+def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Wrong]:
+    if not config.operator.nri_plugin:
+        return
+    path: Path = ("operator", "nri-plugin")
+    known = rke2_matrix.major(config.operator.version)
+    if known is not None and not known.nri:
+        yield Wrong(
+            path,
+            f"is not in GPU Operator {operator_major(config.operator.version)}",
+            "write operator.version v26.3.0 or later, or remove it",
+        )
+        return
+    brings = rke2_matrix.containerd(releases.parse_version(config.version))
+    fitting = [parse_release(text) or () for text in (known.nri if known is not None else ())]
+    if brings is not None and fitting and not any(_is_of(brings, one) for one in fitting):
+        yield Wrong(
+            path,
+            f"needs containerd {', '.join(known.nri if known else ())}, and {config.version} brings "
+            f"{'.'.join(map(str, brings))}",
+            "write another version, or remove it",
+        )
+
+
+def _is_of(brings: tuple[int, ...], one: tuple[int, ...]) -> bool:
+    """Whether a containerd is of a series; with a patch stated, of that patch or later."""
+    return brings[:2] == one[:2] and (len(one) < 3 or brings >= one)
+
+
+@rule(38, "rke2.nri-without-toolkit")
+def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
+    if config.operator.nri_plugin and at(config.operator.values, "toolkit.enabled") is False:
+        yield Wrong(
+            "operator.values.toolkit.enabled",
+            "is off while operator.nri-plugin is true, which the chart refuses",
+            "remove it",
+        )
+
+
+@rule(38, "rke2.nri-experimental", level=Level.WARN)
+def the_nri_plugin_is_experimental(config: Rke2Config) -> Iterable[Wrong]:
+    if config.operator.nri_plugin:
+        yield Wrong(
+            "operator.nri-plugin",
+            "is experimental, and pods with runtimeClassName: nvidia no longer start",
+            "remove it, unless RKE2 must not be restarted",
+        )
