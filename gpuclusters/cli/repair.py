@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from gpuclusters.adapters.helm_records import HelmRecords
 from gpuclusters.cli import orphans, state_locks
 from gpuclusters.cli.errors import NotRepairedError, StackLockedError, UnfinishedRunError
 from gpuclusters.core.errors import AdapterError
@@ -34,6 +33,7 @@ from gpuclusters.domain.unfinished import (
     RemoveLock,
     State,
 )
+from gpuclusters.gpu_operator.helm_records import HelmRecords
 
 if TYPE_CHECKING:
     from gpuclusters.cli.stack import Session

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
@@ -16,6 +15,7 @@ from gpuclusters.config import rke2_plan
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.core.converge import StderrReporter, SystemClock
+from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.metrics import monitoring_stack, selection
 from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 from gpuclusters.proof import run as proof_run

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.cli import verify_hosts
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project
@@ -22,6 +21,7 @@ from gpuclusters.core.errors import AdapterError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
+from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts, ladder, ladder_run, manifests
 from gpuclusters.proof.checks import Check

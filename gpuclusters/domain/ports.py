@@ -1,4 +1,4 @@
-"""What the decisions need from the outside world, by role. The adapters fill these in."""
+"""What the decisions need from the outside world, by role. The rooms `host` and `kube` fill these in."""
 
 from __future__ import annotations
 

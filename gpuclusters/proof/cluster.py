@@ -235,17 +235,12 @@ def _why(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -
     return blocked(waiting[0], events) if waiting else ""
 
 
-def owner_of(pod: Object) -> str | None:
-    """Name of the Job that a pod belongs to."""
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return next((str(owner["name"]) for owner in owners if owner.get("kind") == "Job"), None)
-
-
 def _by_job(pods: Sequence[Object]) -> Mapping[str, Sequence[Object]]:
     found: defaultdict[str, list[Object]] = defaultdict(list)
     for pod in pods:
-        if name := owner_of(pod):
-            found[name].append(pod)
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            if owner.get("kind") == "Job":
+                found[str(owner["name"])].append(pod)
     return found
 
 

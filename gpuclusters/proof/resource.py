@@ -18,7 +18,7 @@ from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.cluster_jobs import ClusterJobs
+    from gpuclusters.kube.jobs import ClusterJobs
     from gpuclusters.proof.checks import ProofResult
 
 Inputs = TypeVar("Inputs", ProofInputs, LadderInputs)

@@ -30,8 +30,8 @@ from gpuclusters.providers import properties
 from gpuclusters.providers.failures import InvalidStateError, explained
 
 if TYPE_CHECKING:
-    from gpuclusters.adapters.cluster_jobs import ClusterJobs
     from gpuclusters.host.ssh import SshHost
+    from gpuclusters.kube.jobs import ClusterJobs
 
 SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
 ADOPT = "adopt"
@@ -213,7 +213,7 @@ class ClusterProvider(ReconcilingProvider[I]):
     def cluster(self, inputs: Any) -> ClusterJobs:
         """The cluster."""
         # Imported late: the client takes half a second to load, and a program only declares.
-        from gpuclusters.adapters.cluster_jobs import ClusterJobs
+        from gpuclusters.kube.jobs import ClusterJobs
 
         return ClusterJobs(inputs.kubeconfig)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.core.converge import SystemClock
 from gpuclusters.core.errors import BusyError, CommandFailedError
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
+from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
 from gpuclusters.proof.checks import ProofTest, proven

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import lab.kubelet
-from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.core.converge import SystemClock
 from gpuclusters.core.finding import Refused
 from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import DAEMON_SET
+from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import ladder_run, nodes
 from gpuclusters.proof.checks import Outcome, ProofResult, proven
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts

@@ -17,7 +17,6 @@ import asyncssh
 import yaml
 
 from components.usernetes.cluster import OVERLAY
-from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.compat.usernetes_versions import VersionSet, version_set
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.host import forward as ssh_forward
@@ -29,6 +28,7 @@ from gpuclusters.host.connect import (
 )
 from gpuclusters.host.model import KEY_TYPES, HostConnection
 from gpuclusters.host.ssh import SshHost
+from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.usernetes.host import SshNodeHost
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 from gpuclusters.usernetes.resource import UsernetesNodeProvider

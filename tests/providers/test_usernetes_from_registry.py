@@ -23,11 +23,11 @@ import yaml
 import lab.hosts
 import lab.kubelet
 import lab.usernetes
-from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.host.connect import KEY_FILE_VARIABLE
 from gpuclusters.host.model import HostConnection
+from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts
 from gpuclusters.proof.ladder import CheckLevel

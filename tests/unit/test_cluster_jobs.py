@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.adapters import cluster_jobs
-from gpuclusters.adapters.cluster_jobs import ClusterJobs
 from gpuclusters.core.errors import UnreachableError
+from gpuclusters.kube import jobs as cluster_jobs
+from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.proof.manifests import JOB
 

@@ -42,7 +42,6 @@ def test_every_row_of_a_table_has_a_source(name: str) -> None:
 
 
 NO_ROOMS = {
-    "adapters",
     "core",
     "host",
     "kube",

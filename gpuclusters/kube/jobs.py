@@ -24,8 +24,6 @@ from gpuclusters.kube.objects import (
     KubernetesObjects,
     path_of,
 )
-from gpuclusters.proof.cluster import owner_of
-from gpuclusters.proof.manifests import JOB
 from gpuclusters.tenancy.objects import POD
 
 LOG_BYTES = 4 << 20
@@ -141,10 +139,10 @@ class ClusterJobs(KubernetesObjects):
     def _left(self, kind: ObjectKind, name: str, namespace: str) -> str | None:
         if self.get(kind, name, namespace) is not None:
             return f"{kind.kind} {name}"
-        if kind == JOB:
-            for pod in self.list(POD, namespace):
-                if owner_of(pod) == name:
-                    return f"pod {pod['metadata']['name']}"
+        for pod in self.list(POD, namespace) if kind.kind == "Job" else ():
+            owners = pod["metadata"].get("ownerReferences") or ()
+            if ("Job", name) in {(owner.get("kind"), owner.get("name")) for owner in owners}:
+                return f"pod {pod['metadata']['name']}"
         return None
 
     def _text(self, path: str, tried: str, query: list[tuple[str, str]]) -> bytes:
