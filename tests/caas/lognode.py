@@ -24,7 +24,8 @@ from lab.control_plane.kube import UnavailableError, tls
 from lab.control_plane.layout import Layout
 from lab.control_plane.pki import SERVING
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.tenancies import CONTROLLERS, Request, until
+from tests.fixtures.tenancies import CONTROLLERS, Request
+from tests.fixtures.waiting import eventually
 
 NOW = "2026-11-21T12:00:00Z"
 _BEAT_SECONDS = 5.0
@@ -73,7 +74,7 @@ class LogNode:
         said = answer.read()
         connection.close()
         assert answer.status == 200, said
-        until(
+        eventually(
             lambda: (self.request.get(path) or {"spec": {}})["spec"].get("nodeName") == self.name,
             what=f"{pod} on {self.name}",
         )
@@ -100,7 +101,7 @@ class LogNode:
         """What a kubelet does when a pod that is being deleted has ended."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
         self.request("DELETE", f"{path}?gracePeriodSeconds=0")
-        until(lambda: self.request.get(path) is None, what=f"the end of {pod}")
+        eventually(lambda: self.request.get(path) is None, what=f"the end of {pod}")
 
 
 @contextmanager
@@ -168,7 +169,7 @@ def _wait_until_usable(request: Request, name: str) -> None:
         found = request.get(f"/api/v1/nodes/{name}") or {"spec": {"taints": ["?"]}}
         return not found["spec"].get("taints")
 
-    until(usable, what=f"{name} ready")
+    eventually(usable, what=f"{name} ready")
 
 
 def _status(port: int) -> dict[str, Any]:

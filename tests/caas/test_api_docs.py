@@ -30,7 +30,8 @@ from lab import issuer
 from tests.caas import apikit
 from tests.caas.lognode import LogNode, log_node
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.tenancies import LEASES, PATIENCE_SECONDS, Operator, Request, Tenants, until
+from tests.fixtures.tenancies import LEASES, PATIENCE_SECONDS, Operator, Request, Tenants
+from tests.fixtures.waiting import eventually
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 _STEP = re.compile(
@@ -64,9 +65,9 @@ def served(folder: Path, cluster: KubeCluster, settings: dict[str, Any]) -> Iter
             },
         )
     try:
-        said = until(lambda: _listening(log), what="listening")
+        said = eventually(lambda: _listening(log), what="listening")
         health = f"http://127.0.0.1:{said['healthPort']}"
-        until(lambda: _ready(health), what="ready")
+        eventually(lambda: _ready(health), what="ready")
         yield f"http://127.0.0.1:{said['port']}"
     finally:
         process.terminate()
@@ -143,7 +144,7 @@ def declared_volume(request: Request, namespace: str) -> Iterator[None]:
             code, answer = request("POST", path, body)
             assert code == 201, answer
         claim = f"{claims}/{volume.name}"
-        until(
+        eventually(
             lambda: ((request.get(claim) or {}).get("status") or {}).get("phase") == "Bound",
             what="bound",
         )
@@ -203,16 +204,16 @@ class _Happenings:
             b"epoch 2: loss 0.31\n",
             b"epoch 3: loss 0.27\n",
         ]
-        until(lambda: '"state":"running"' in self._get(f"/v1/containers/{container}"))
+        eventually(lambda: '"state":"running"' in self._get(f"/v1/containers/{container}"))
 
     def use_up_the_quota(self) -> None:
         # By the two containers of the page.
-        until(lambda: '"used":4' in self._get("/v1/capacity"))
+        eventually(lambda: '"used":4' in self._get("/v1/capacity"))
 
     def it_has_ended(self) -> None:
         container = self._environment["CONTAINER"]
         self._node.end(self._tenant, container)
-        until(lambda: '"status": 404' in self._get(f"/v1/containers/{container}"))
+        eventually(lambda: '"status": 404' in self._get(f"/v1/containers/{container}"))
 
     def _get(self, path: str) -> str:
         return _shell(f'curl -s -H "Authorization: Bearer $TOKEN" "$API{path}"', self._environment)

@@ -22,6 +22,7 @@ from lab.control_plane.kube import KubeApi
 from lab.kubelet import reachable
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, Kubelets, KubeletStandIn
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -34,14 +35,6 @@ GATE = "gpu-clusters.dev/lease"
 
 PATIENCE_SECONDS = 150.0
 """How long a test waits for what must come; a busy machine takes its time."""
-
-
-def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return result
 
 
 @dataclass

@@ -31,8 +31,8 @@ from tests.fixtures.tenancies import (
     Tenants,
     running,
     tenants_of,
-    until,
 )
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -500,7 +500,7 @@ def test_a_binding_that_somebody_changed_or_deleted_is_put_back(
     with running(kube_api, tenants.prefix, accounts.controllers.kubeconfig(tmp_path)):
         tenants.ready(name)
         assert tenants.request("DELETE", mine)[0] == 200
-        until(lambda: tenants.request.get(mine), what="the repair of the binding")
+        eventually(lambda: tenants.request.get(mine), what="the repair of the binding")
         theirs = f"{place}/gpu-clusters-tenant-api"
         tenants.request.merge(theirs, {"subjects": [account_of("default", name)]})
 
@@ -508,7 +508,7 @@ def test_a_binding_that_somebody_changed_or_deleted_is_put_back(
             live = tenants.request.get(theirs)
             return live is not None and live["subjects"][0]["name"] == "api"
 
-        until(repaired, what="the repair of the subjects")
+        eventually(repaired, what="the repair of the subjects")
         assert tenants.request("DELETE", theirs)[0] == 200
         other = bound("view", [account_of("default", name)])
         other["metadata"] = {
@@ -521,7 +521,7 @@ def test_a_binding_that_somebody_changed_or_deleted_is_put_back(
             live = tenants.request.get(theirs)
             return live is not None and live["roleRef"]["name"] == "gpu-clusters-tenant-api"
 
-        until(right, what="the repair of the role")
+        eventually(right, what="the repair of the role")
 
 
 # Leases.

@@ -27,8 +27,8 @@ from tests.fixtures.tenancies import (
     Tenants,
     declare,
     running,
-    until,
 )
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -177,7 +177,7 @@ def test_whatever_is_changed_or_deleted_by_hand_is_put_back(
             found = tenants.request.get(path.format(name))
             return bool(found) and sound(found)
 
-        until(restored, what=f"{what}: its repair")
+        eventually(restored, what=f"{what}: its repair")
     tenants.ready(name)
 
 
@@ -232,7 +232,7 @@ def test_events_tell_when_it_becomes_ready_and_when_it_is_no_more(
         found = (tenants.request.get(place) or {}).get("items", [])
         return sorted(found, key=lambda e: str(e["eventTime"])) if len(found) >= 3 else None
 
-    events = until(told, what="the third event")
+    events = eventually(told, what="the third event")
     assert [(e["type"], e["reason"]) for e in events] == [
         ("Normal", "Ready"),
         ("Warning", "NotReady"),
@@ -284,7 +284,7 @@ def test_policies_of_an_earlier_version_go_when_the_new_one_is_there(
     body = {"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": old}
     status, _ = tenants.request("POST", policy(name).rsplit("/", 1)[0], body)
     assert status == 201
-    until(lambda: tenants.request.get(policy(name, "allow-dns")) is None)
+    eventually(lambda: tenants.request.get(policy(name, "allow-dns")) is None)
     assert tenants.request.get(policy(name))
 
 
@@ -301,7 +301,7 @@ def test_a_namespace_of_somebody_else_is_not_touched(tenants: Tenants, operator:
     assert TENANT_LABEL not in home["metadata"]["labels"]
     assert tenants.request.get(core(name, "/resourcequotas/tenant")) is None
     tenants.delete(name)
-    until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+    eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
     assert "deletionTimestamp" not in (tenants.request.get(core(name)) or {})["metadata"]
 
 
@@ -348,7 +348,7 @@ def test_a_deletion_ends_the_pods_and_the_namespace(tenants: Tenants, operator: 
     assert status == 403
     assert "exceeded quota" in answer["message"]
     tenants.request.merge(core(name, "/pods/work"), {"metadata": {"finalizers": None}})
-    until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+    eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
     assert tenants.request.get(core(name)) is None
 
 
@@ -366,7 +366,7 @@ def test_a_namespace_that_does_not_go_is_told(tenants: Tenants, operator: Operat
     assert found["reason"] == "NamespaceEnding"
     patch = {"metadata": {"finalizers": None}}
     tenants.request.merge(core(name, "/configmaps/stuck"), patch)
-    until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+    eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
 
 
 def test_a_controller_that_was_stopped_midway_goes_on_where_it_was(
@@ -375,13 +375,13 @@ def test_a_controller_that_was_stopped_midway_goes_on_where_it_was(
     names = [tenants.make() for _ in range(6)]
     with running(kube_api, tenants.prefix):
         # Broken off as soon as it has begun.
-        until(lambda: tenants.request.get(core(names[0])))
+        eventually(lambda: tenants.request.get(core(names[0])))
     with running(kube_api, tenants.prefix):
         for name in names:
             tenants.ready(name)
         tenants.delete(names[0])
     with running(kube_api, tenants.prefix):
-        until(lambda: tenants.get(names[0]) is None, what="the deletion of the Tenancy")
+        eventually(lambda: tenants.get(names[0]) is None, what="the deletion of the Tenancy")
 
 
 def test_what_happened_while_no_controller_ran_is_put_back(
@@ -393,13 +393,13 @@ def test_what_happened_while_no_controller_ran_is_put_back(
     assert tenants.request("DELETE", policy(name))[0] == 200
     tenants.request.merge(core(name, "/resourcequotas/tenant"), {"spec": {"hard": {"pods": "999"}}})
     with running(kube_api, tenants.prefix):
-        until(lambda: tenants.request.get(policy(name)), what="the repair of the policy")
+        eventually(lambda: tenants.request.get(policy(name)), what="the repair of the policy")
 
         def lowered() -> bool:
             quota = tenants.request.get(core(name, "/resourcequotas/tenant"))
             return quota is not None and quota["spec"]["hard"]["pods"] == "10"
 
-        until(lowered, what="the repair of the quota")
+        eventually(lowered, what="the repair of the quota")
 
 
 def test_the_rights_that_the_stack_gives_are_enough(
@@ -409,13 +409,15 @@ def test_the_rights_that_the_stack_gives_are_enough(
     with running(kube_api, tenants.prefix, accounts.controllers.kubeconfig(tmp_path)):
         tenants.ready(name)
         assert tenants.request("DELETE", policy(name))[0] == 200
-        until(lambda: tenants.request.get(policy(name)), what="the repair of the policy")
+        eventually(lambda: tenants.request.get(policy(name)), what="the repair of the policy")
         tenants.declare(name, egress={})
-        until(lambda: network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"])
+        eventually(
+            lambda: network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"]
+        )
         status, answer = tenants.request("POST", core(name, "/pods"), pod())
         assert status == 201, answer["message"]
         tenants.delete(name)
-        until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+        eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
 
 
 @pytest.mark.long
@@ -435,12 +437,12 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
             os.kill(server.pid, signal.SIGKILL)
             control_plane.start(tmp_path, nodes)
             # Kinds of its own it has a moment later.
-            until(lambda: tenants.request("DELETE", policy(first))[0] == 200)
-            until(lambda: tenants.request.get(policy(first)), what="the repair of the policy")
+            eventually(lambda: tenants.request("DELETE", policy(first))[0] == 200)
+            eventually(lambda: tenants.request.get(policy(first)), what="the repair of the policy")
             second = tenants.make()
             tenants.ready(second)
             tenants.delete(first)
-            until(lambda: tenants.get(first) is None, what="the deletion of the Tenancy")
+            eventually(lambda: tenants.get(first) is None, what="the deletion of the Tenancy")
         tenants.request.close()
     finally:
         control_plane.stop(tmp_path)
@@ -518,7 +520,7 @@ def test_a_deletion_waits_until_the_tenants_gpus_are_scrubbed(
         assert "deletionTimestamp" not in home["metadata"]
         lease(lease_api, gpu, phase="Verifying")
         lease(lease_api, gpu, phase="Free", conditions=shown)
-        until(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
+        eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
     finally:
         lease_api("DELETE", f"{LEASES}/{gpu}")
 

@@ -26,18 +26,11 @@ from lab.hosts.hardware.board import board
 from lab.kata_runtime import ANNOTATION, sentence, stand_in
 from lab.nodes import Kind
 from tests.e2e.conftest import Checkout
+from tests.fixtures.waiting import eventually
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 300
 CYCLE = ["Releasing", "Resetting", "Scrubbing", "Verifying", "Free"]
-
-
-def eventually(look: Callable[[], T | None], what: str) -> T:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.3)
-    return found
 
 
 def comes_to(look: Callable[[], T], wanted: T, what: str) -> None:

@@ -16,10 +16,10 @@ from tests.e2e.conftest import Checkout
 from tests.e2e.story import (
     PATIENCE_SECONDS,
     Tenants,
-    eventually,
     every_output_says_once_what_stands_for_kata,
     two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
 )
+from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from lab.control_plane.kube import KubeApi
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
-
-
-def eventually(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 150
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return result
 
 
 def post(client: KubeApi, path: str, body: dict[str, Any]) -> dict[str, Any]:

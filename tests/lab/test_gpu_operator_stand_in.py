@@ -47,6 +47,7 @@ from lab.hosts import GpuState, HostsError
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import Kube
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -150,7 +151,7 @@ class World:
             text = str(failed.value)
             return all(word in text for word in words)
 
-        until(says, f"the gate says {words}")
+        eventually(says, f"the gate says {words}")
         return text
 
     def policy(self) -> dict[str, Any]:
@@ -194,13 +195,6 @@ class Quick(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds / 10)
-
-
-def until(holds: Callable[[], object], what: str, seconds: float = 200) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"it did not come to pass: {what}"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -326,9 +320,11 @@ def test_a_pod_gets_gpus_by_the_device_plugin_and_the_node_has_no_more_than_it_h
     pods = f"/api/v1/namespaces/{world.namespace}/pods"
     with world.cluster.api() as api:
         assert api.request("POST", pods, pod("fits", 6))[0] == 201
-        until(lambda: phase("fits") == "Running", "a pod with 6 GPUs runs")
+        eventually(lambda: phase("fits") == "Running", "a pod with 6 GPUs runs")
         assert api.request("POST", pods, pod("too-many", 3))[0] == 201
-        until(lambda: phase("too-many") == "Failed", "a pod with 3 more is refused by the kubelet")
+        eventually(
+            lambda: phase("too-many") == "Failed", "a pod with 3 more is refused by the kubelet"
+        )
     for name in ("fits", "too-many"):
         world.objects.delete(POD, name, world.namespace)
 
@@ -342,7 +338,7 @@ def divide(inputs: MigInputs, objects: KubernetesObjects) -> MigState:
 
 def test_another_layout_of_one_node_leaves_the_other_untouched(world: World) -> None:
     first, second = world.nodes
-    until(lambda: "nvidia.com/mig.config" in world.labels(first), "the operator's own default")
+    eventually(lambda: "nvidia.com/mig.config" in world.labels(first), "the operator's own default")
     # "the operator sets all-disabled itself when capable and unlabelled".
     assert world.labels(first)["nvidia.com/mig.config"] == "all-disabled"
     before = world.labels(second)
@@ -375,9 +371,9 @@ def test_time_slicing_hands_out_each_gpu_several_times_on_the_labelled_node_alon
         found = world.objects.get(NODE, node) or {}
         return str(found["status"]["allocatable"].get(resource, "0"))
 
-    until(lambda: offered(first, "nvidia.com/gpu.shared") == "32", "32 shared GPUs")
+    eventually(lambda: offered(first, "nvidia.com/gpu.shared") == "32", "32 shared GPUs")
     assert offered(first, "nvidia.com/gpu") == "0"
-    until(lambda: offered(second, "nvidia.com/gpu") == "8", "whole GPUs on the other node")
+    eventually(lambda: offered(second, "nvidia.com/gpu") == "8", "whole GPUs on the other node")
     assert offered(second, "nvidia.com/gpu.shared") == "0"
     world.label(first, {})
     world.ready({"nvidia.com/gpu": 8})
@@ -392,7 +388,7 @@ def test_a_node_that_fails_is_named_with_what_is_wrong_with_it_and_recovers(worl
             if app == "nvidia-device-plugin-daemonset" and pod["spec"]["nodeName"] == first:
                 name = pod["metadata"]["name"]
                 api.delete(f"/api/v1/namespaces/{world.namespace}/pods/{name}")
-    until(lambda: world.policy()["status"]["state"] == "notReady", "the policy is not ready")
+    eventually(lambda: world.policy()["status"]["state"] == "notReady", "the policy is not ready")
     text = world.refused(
         *("OperandNotReady", "states not ready: [", "too many open files"),
         *(f"node {first}: 0 of 8 nvidia.com/gpu allocatable", "fs.inotify.max_user_instances"),
@@ -406,7 +402,7 @@ def test_a_toolkit_that_is_not_told_where_rke2s_containerd_listens_is_explained(
     world: World,
 ) -> None:
     world.install(toolkit={"env": []})
-    until(lambda: world.policy()["status"]["state"] == "notReady", "the operator has seen it")
+    eventually(lambda: world.policy()["status"]["state"] == "notReady", "the operator has seen it")
     world.refused(
         "error signaling containerd", "CONTAINERD_SOCKET=/run/k3s/containerd/containerd.sock"
     )
@@ -469,7 +465,7 @@ def test_the_operators_driver_is_updated_one_node_after_the_other(
         under_way = threads.submit(updated_at_once, world, world.resource_version())
         world.install(driver={"enabled": True, "version": "595.91.07"})
         wanted = {"nvcr.io/nvidia/driver:595.91.07-ubuntu24.04"}
-        until(lambda: images() == wanted, "both nodes have the new driver")
+        eventually(lambda: images() == wanted, "both nodes have the new driver")
         # maxParallelUpgrades is 1.
         assert max(under_way.result()) == 1
     faults.clear(world.folder)
@@ -487,7 +483,7 @@ def test_definitions_labels_and_toolkits_stay_when_the_release_goes(world: World
             if one["metadata"]["name"].startswith("nvidia-")
         ]
 
-    until(lambda: not operands(), "the operands are collected with their policy")
+    eventually(lambda: not operands(), "the operands are collected with their policy")
     # "Default uninstall leaves CRDs, loaded kernel modules, /usr/local/nvidia, NFD labels."
     assert world.objects.get(CLUSTER_POLICY, "cluster-policy") is None
     names = ("clusterpolicies.nvidia.com",)

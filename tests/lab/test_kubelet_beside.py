@@ -29,7 +29,8 @@ from lab.kubelet.real_devices import pod_resources
 from lab.nodes.objects import LABEL as REAL_NODE
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, Kubelets
-from tests.lab.test_kubelet_pods import eventually, post
+from tests.fixtures.waiting import eventually
+from tests.lab.test_kubelet_pods import post
 
 pytestmark = pytest.mark.lab
 

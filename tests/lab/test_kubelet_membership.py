@@ -23,7 +23,8 @@ from lab.pods import rootless
 from lab.pods.rootless import InNode
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE
-from tests.lab.test_kubelet_pods import eventually, pod_on, post
+from tests.fixtures.waiting import eventually
+from tests.lab.test_kubelet_pods import pod_on, post
 
 pytestmark = pytest.mark.lab
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from lab.kubelet import KubeletError, reachable, start, status
 from lab.nodes import Kind
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, KubeletStandIn, playing
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -32,14 +32,6 @@ def kubelet(kube_api: KubeCluster) -> Iterator[KubeletStandIn]:
     """Two nodes; pods of tests are in namespaces of their own, and those of our image end with their test."""
     with playing(kube_api) as make:
         yield make("a", "b")
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 150) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return result
 
 
 def post(client: KubeApi, path: str, body: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from gpuclusters.tenancy.objects import NAMESPACE, POD
 from lab.control_plane.kube import KubeApi
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import playing
-from tests.fixtures.tenancies import until
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -129,13 +129,13 @@ def prepare(kube_api: KubeCluster, nodes: Sequence[str], operator: str) -> None:
             )
             pods = f"/api/v1/namespaces/{operator}/pods"
             account = f"/api/v1/namespaces/{operator}/serviceaccounts/default"
-            until(lambda account=account: api.request("GET", account)[0] == 200)
+            eventually(lambda account=account: api.request("GET", account)[0] == 200)
             validator = {
                 "metadata": {"name": f"v-{node}", "labels": {"app": "nvidia-operator-validator"}},
                 "spec": {"nodeName": node, "containers": [{"name": "v", "image": "v"}]},
             }
             assert api.request("POST", pods, validator)[0] == 201
-            until(partial(ready, api, f"{pods}/v-{node}"))
+            eventually(partial(ready, api, f"{pods}/v-{node}"))
 
 
 def ready(api: KubeApi, path: str) -> bool:
@@ -152,7 +152,7 @@ def test_every_gpu_of_every_node_calculates_and_nothing_stays_behind(world: Worl
     ]
     assert "on this machine's processor" in result.remarks[0]
     assert set(result.observed) == set(world.nodes)
-    until(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
+    eventually(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
     assert world.left() == []
 
 
@@ -216,7 +216,7 @@ def test_gpus_that_somebody_holds_are_waited_for_by_name(
     assert any("Insufficient nvidia.com/gpu" in line for line in world.reporter.lines)
     with kube_api.api() as api:
         api.delete(f"{space}/holder")
-        until(lambda: api.request("GET", f"{space}/holder")[0] == 404)
+        eventually(lambda: api.request("GET", f"{space}/holder")[0] == 404)
     assert world.left() == []
 
 

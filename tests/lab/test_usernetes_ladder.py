@@ -41,7 +41,7 @@ from lab.usernetes.faults import (
 from lab.usernetes.server import inside, tell
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE
-from tests.fixtures.tenancies import until
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.lab
 GPUS = 2
@@ -209,7 +209,7 @@ def test_two_nodes_climb_to_the_training_and_nothing_stays_behind(world: World) 
     assert last.figures["accuracy"] > 0.8
     assert "simulated" in result.remarks[0]
     assert {facts[WHOLE] for facts in result.observed.values()} == {str(GPUS)}
-    until(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
+    eventually(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_climb_fails_at_the_rung_of_its_fault(
     world.tell(fault(node=node))
     if fault is GpuLost:
         # The climb does not wait for a plugin to notice it.
-        until(lambda: world.offered(node) == GPUS - 1)
+        eventually(lambda: world.offered(node) == GPUS - 1)
     # Packets that do not come are waited for to the end; what comes is there sooner.
     patience = 20 if fault is NetworkClosed else 300
     smoke = {"image": TRAINING, "timeout_seconds": patience}
@@ -256,7 +256,7 @@ def test_the_gate_names_node_rung_and_cause(world: World) -> None:
         text = str(error.value)
         return "could not load NVML" in text
 
-    until(refused)
+    eventually(refused)
     assert "not ready after" in text
     assert f"node {node}: {WHOLE}: 0, wanted {GPUS}" in text
     assert "nvidia is not the default runtime inside the node" in text

@@ -21,7 +21,7 @@ from gpuclusters.gpu_operator.resource import (
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import NODE
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.tenancies import until
+from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, Read, StepFailed
 
@@ -90,7 +90,7 @@ def test_definitions_are_applied_found_replaced_and_never_removed(
         read = provider.read(GpuOperatorCrdsProvider, made)
         return read if read.outputs["stale"] == [name] else None
 
-    drifted = until(drift)
+    drifted = eventually(drift)
     assert provider.diff(GpuOperatorCrdsProvider, drifted.outputs, inputs).changes
     again = provider.update(GpuOperatorCrdsProvider, made, inputs)
     made.outputs = again.outputs

@@ -23,6 +23,7 @@ from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.host.ssh import SshHost
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.waiting import eventually
 from tests.providers.provider_process import PROJECT, ProviderProcess, StepFailed, provider_process
 
 SLOW = "x_slow_command"
@@ -39,14 +40,6 @@ with host.writing("change something"):
     print("done", flush=True)
     sys.stdin.read()
 """
-
-
-def wait_for(what: Callable[[], Any]) -> Any:
-    until = time.monotonic() + SECONDS
-    while not (found := what()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture
@@ -145,7 +138,7 @@ def test_a_command_that_outlives_its_connection_is_waited_for(
 ) -> None:
     # sshd tells a command nothing: it ends when it is done, here after the next writer has come.
     first = other(f"touch /tmp/begun; exec 2>&-; sleep 1.2; touch /tmp/{SLOW}")
-    wait_for(host.path("/tmp/begun").exists)
+    eventually(host.path("/tmp/begun").exists)
     first.process.kill()
     with reached.writing("change something"):
         assert host.path(f"/tmp/{SLOW}").exists(), "it wrote while another had the machine"
@@ -159,7 +152,7 @@ def test_a_command_that_goes_on_for_long_is_said(
 ) -> None:
     monkeypatch.setattr(machine_lock, "PATIENCE_SECONDS", 1)
     first = other("touch /tmp/begun; sleep 30")
-    wait_for(host.path("/tmp/begun").exists)
+    eventually(host.path("/tmp/begun").exists)
     first.process.kill()
     with (
         pytest.raises(MachineBusyError, match=r"still at work .*fuser -v"),
@@ -179,7 +172,7 @@ def test_steps_of_one_process_do_not_wait_for_each_other_and_hand_on_one_lock(
     with reached.writing("three"):
         reached.run(["true"], tried="work")
         assert holder.read_text() == taken, "it was let go and taken again between two steps"
-    wait_for(lambda: holder.read_text() == "")
+    eventually(lambda: holder.read_text() == "")
 
 
 def test_the_machine_is_taken_again_after_its_restart(
@@ -214,7 +207,7 @@ def test_a_step_of_another_run_is_refused_with_the_holder_and_done_when_it_is_go
     first = other("true")
     first.says("done")
     provider = start()
-    with pytest.raises(StepFailed, match=r"\[machine-busy\]") as failed:
+    with pytest.raises(StepFailed, match=r"\[remote\.machine-busy\]") as failed:
         provider.create(HostFileProvider, inputs(host, "mine\n"))
     assert "(stack prod)" in str(failed.value)
     assert not host.path("/etc/one-writer.conf").exists()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ from gpuclusters.rke2 import releases
 from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
 from tests.providers.rke2kit import V35, V36, Cluster, Poller
@@ -45,13 +44,6 @@ def joins(host: SimulatedHost) -> list[str]:
     return [e["version"] for e in host.journal("rke2") if e.get("action") == "joined"]
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_what_pods_and_watchers_need_is_in_force_on_every_host(cluster: Cluster) -> None:
     for host in cluster.hosts.values():
         assert host.run("sysctl -n fs.inotify.max_user_instances").stdout == "8192\n"
@@ -80,8 +72,8 @@ def test_servers_one_by_one_then_agents_in_a_window_with_the_api_up_and_after_a_
         thread = threading.Thread(target=act)
         thread.start()
         drained = "gpu-clusters.dev/drained-for"
-        wait_for(lambda: cluster.nodes()[second.name]["metadata"]["annotations"].get(drained))
-        wait_for(lambda: "activating" in second.run("systemctl is-active rke2-server").stdout)
+        eventually(lambda: cluster.nodes()[second.name]["metadata"]["annotations"].get(drained))
+        eventually(lambda: "activating" in second.run("systemctl is-active rke2-server").stdout)
         own.kill()
         thread.join()
         assert failed

@@ -17,7 +17,7 @@ from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults
 from lab.hosts.service_vm import service_vm_guest
 from tests.fixtures.hosts import Hosts, SimulatedHost
-from tests.fixtures.tenancies import until
+from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, Made, StepFailed
 from tests.providers.restarts import restart
@@ -297,7 +297,7 @@ def test_a_bare_machine_serves_once_it_is_prepared_and_again_after_its_reboot(
 
     restart(host)
     # The machine lets in before its service VM has booted.
-    until(lambda: provider.read(ServiceVmProvider, made).outputs["state"] == "ready")
+    eventually(lambda: provider.read(ServiceVmProvider, made).outputs["state"] == "ready")
     live = provider.read(ServiceVmProvider, made)
     assert (live.outputs["state"], live.outputs["drift"]) == ("ready", [])
     assert host.run("systemctl is-active gpu-clusters-service-vm").stdout == "active\n"

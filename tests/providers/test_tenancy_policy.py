@@ -10,7 +10,8 @@ import yaml
 
 from gpuclusters.tenancy.resource import TenancyPolicyProvider
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.tenancies import PATIENCE_SECONDS, Operator, Tenants, running, until
+from tests.fixtures.tenancies import PATIENCE_SECONDS, Operator, Tenants, running
+from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, StepFailed
 
@@ -65,7 +66,7 @@ def test_a_tenancy_is_ready_when_everything_is_enforced(
     assert live["status"]["observedGeneration"] == made.outputs["observed_generation"] == 1
 
     # A node that another test has just added has no agent yet, and counts for all tenants.
-    until(lambda: provider.read(TenancyPolicyProvider, made).outputs == made.outputs)
+    eventually(lambda: provider.read(TenancyPolicyProvider, made).outputs == made.outputs)
     assert not provider.diff(TenancyPolicyProvider, made.outputs, inputs).changes
     assert provider.create(TenancyPolicyProvider, inputs) == made  # a rerun
 

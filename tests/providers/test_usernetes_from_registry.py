@@ -40,7 +40,7 @@ from lab.hosts.model import HostSpec
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.kubelet import IMAGE
-from tests.fixtures.tenancies import until
+from tests.fixtures.waiting import eventually
 from tests.providers import provider_process, registry_host
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Made, ProviderProcess, StepFailed
@@ -221,11 +221,13 @@ def the_node_is_ready_and_starts_a_pod_that_names_a_gpu(
 ) -> None:
     """As its kubeconfig shows it. A name that NVIDIA's runtime in the node did not know would end the pod."""
     name, namespace = site.connection.host, f"registry-{secrets.token_hex(4)}"
-    until(lambda: ready(cluster.get(NODE, name)), what=f"node {name} is Ready by its kubeconfig")
+    eventually(
+        lambda: ready(cluster.get(NODE, name)), what=f"node {name} is Ready by its kubeconfig"
+    )
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     cluster.create(NAMESPACE, body)
     try:
-        until(lambda: cluster.get(SERVICE_ACCOUNT, "default", namespace), what="its account")
+        eventually(lambda: cluster.get(SERVICE_ACCOUNT, "default", namespace), what="its account")
         container = {
             "name": "looks",
             "image": DEFAULT_PROBE_IMAGE,

@@ -27,7 +27,8 @@ from lab.images.small import PATH, SYSTEM, tools_of
 from lab.pods.names import VISIBLE
 from lab.rootless_node import RootlessNode, RootlessNodeError, RootlessSpec
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab.nodes.real_lab import TAINT, RealLab, eventually
+from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import TAINT, RealLab
 from tests.rootless import gpu_layer
 from tests.rootless.private_machine import needed
 

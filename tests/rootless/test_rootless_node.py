@@ -26,8 +26,9 @@ from lab.rootless_node import RootlessNodeError
 from lab.rootless_node.configuration import SLIRP_HOST
 from tests.fixtures import go_programs
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.waiting import eventually
 from tests.lab.nodes import cgroup_files
-from tests.lab.nodes.real_lab import BUILD_SECONDS, eventually, only_where_possible
+from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
 from tests.rootless.node_traces import changes, traces
 from tests.rootless.rootless_lab import CONTROL, WITH_LIBC, RootlessLab, rootless_lab
 

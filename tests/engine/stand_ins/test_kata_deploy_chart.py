@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from gpuclusters.kata import chart as kata_chart
 from gpuclusters.kata.chart import ShimConfiguration
 from gpuclusters.kata.model import KATA_LABEL, DeploymentMode, Installation, Shim
 from tests.engine.stand_ins.plugin import Plugin, StepError, urn
+from tests.fixtures.waiting import eventually
 
 CHART = Path(__file__).resolve().parents[3] / "lab" / "charts" / "kata-deploy"
 RELEASE = urn("kubernetes:helm.sh/v3:Release", "kata")
@@ -37,13 +37,6 @@ def label(kube_api: Any, node: str) -> str | None:
     with kube_api.api() as api:
         found = api.get(f"/api/v1/nodes/{node}")
     return (found["metadata"].get("labels") or {}).get(KATA_LABEL)
-
-
-def eventually(holds: Any) -> None:
-    deadline = time.monotonic() + 150
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.2)
 
 
 @pytest.mark.lab

@@ -18,6 +18,7 @@ from lab.hosts import faults
 from lab.hosts.model import HostsError
 from lab.hosts.ssh.session import GRACE_SECONDS
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.waiting import eventually
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_nobody_else_gets_the_port_of_a_host_that_does_not_answer(
     host.inject(fault)
     if isinstance(fault, faults.RebootNeverReturns):
         host.run("sudo -n systemctl reboot")
-        wait_for(host.refuses)
+        eventually(host.refuses)
     assert host.refuses()
     for shares in (False, True):
         with socket.socket() as other:
@@ -102,7 +103,7 @@ def test_a_command_whose_connection_broke_carries_on_with_the_part_that_arrived(
         time.sleep(GRACE_SECONDS)
         return host.path("/home/operator/whole").exists()
 
-    wait_for(carried_on)
+    eventually(carried_on)
     assert host.path("/home/operator/whole").stat().st_size < 20_000
 
 
@@ -144,7 +145,7 @@ def test_a_hanging_command_dies_with_its_connection(host: SimulatedHost) -> None
             host.run("fmpm -l", timeout=1)
         return "fmpm -l" in host.commands()
 
-    wait_for(hung)
+    eventually(hung)
     assert host.run("echo fmpm").returncode == 0, "only commands that match hang"
     entries = [e for e in host.journal("command") if e["command"] == "fmpm -l"]
     assert {entry["exit"] for entry in entries} == {None}
@@ -159,10 +160,10 @@ def test_closing_the_connection_ends_a_running_command_with_all_its_children(
     async def act(connection: asyncssh.SSHClientConnection) -> None:
         first, second = ours
         await connection.create_process(f"sleep {first} & sudo -n sleep {second} & wait")
-        await asyncio.to_thread(wait_for, lambda: len(sleeping(ours)) == 2)
+        await asyncio.to_thread(eventually, lambda: len(sleeping(ours)) == 2)
 
     over_ssh(host, act)
-    wait_for(lambda: not sleeping(ours))
+    eventually(lambda: not sleeping(ours))
 
 
 def test_a_slow_host_answers_late_but_right(host: SimulatedHost) -> None:
@@ -250,10 +251,3 @@ def sleeping(arguments: set[str]) -> list[psutil.Process]:
         if (process.info["cmdline"] or ("",))[0] == "sleep"
         and set(process.info["cmdline"]) & arguments
     ]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncssh
@@ -22,6 +21,7 @@ from lab.hosts.__main__ import main
 from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostsError, HostSpec
 from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.waiting import eventually
 
 ONE = [HostSpec("hgx-01")]
 TWO = [HostSpec("hgx-01"), HostSpec("hgx-02")]
@@ -102,10 +102,10 @@ def test_stopping_leaves_no_process_and_no_mount(folder: Path) -> None:
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_for(lambda: len(server.children(recursive=True)) >= 4)
+    eventually(lambda: len(server.children(recursive=True)) >= 4)
     family = [server, *server.children(recursive=True)]
     lab.hosts.stop(folder)
-    wait_for(lambda: not any(alive(process) for process in family))
+    eventually(lambda: not any(alive(process) for process in family))
     client.wait(150)
     assert str(folder) not in Path("/proc/mounts").read_text()
     lab.hosts.stop(folder)
@@ -119,12 +119,12 @@ def test_a_killed_server_takes_its_commands_along_and_is_started_again(folder: P
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_for(lambda: len(server.children(recursive=True)) >= 4)
+    eventually(lambda: len(server.children(recursive=True)) >= 4)
     family = server.children(recursive=True)
     server.send_signal(signal.SIGKILL)
-    wait_for(lambda: not any(alive(process) for process in family))
+    eventually(lambda: not any(alive(process) for process in family))
     client.wait(150)
-    wait_for(lambda: not lab.hosts.status(folder).running)
+    eventually(lambda: not lab.hosts.status(folder).running)
     assert "gone without having been stopped" in lab.hosts.status(folder).detail
     assert lab.hosts.start(folder, ONE) == before.hosts
     assert run(folder, "hgx-01", "true") == 0
@@ -157,7 +157,7 @@ def test_a_server_whose_folder_is_removed_ends(tmp_path: Path) -> None:
     lab.hosts.start(folder, ONE)
     server = psutil.Process(lab.hosts.status(folder).pid)
     shutil.rmtree(folder)
-    wait_for(lambda: not alive(server))
+    eventually(lambda: not alive(server))
 
 
 def test_two_labs_run_side_by_side(folder: Path, tmp_path: Path) -> None:
@@ -275,13 +275,6 @@ def alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 150
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_deep_folder_is_no_obstacle_to_unix_sockets(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from lab.control_plane.commands import POD_RANGE, SERVICE_RANGE
 from lab.nodes import NodesStatus, pod_network
 from lab.nodes.network import API_SERVICE
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.waiting import eventually
 from tests.lab.nodes import beside_nodes
-from tests.lab.nodes.real_lab import TAINT, RealLab, eventually, is_ready
+from tests.lab.nodes.real_lab import TAINT, RealLab, is_ready
 
 WEB = 8000
 FABRIC_MANAGER = isolation.FABRIC_MANAGER_PORT

@@ -20,7 +20,8 @@ from lab import nodes
 from lab.control_plane.kube import KubeApi
 from lab.nodes.configuration import KATA_HANDLER
 from tests.components.recorder import Recorder, own_event_loop, record
-from tests.lab.nodes.real_lab import RealLab, eventually, patient_get
+from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import RealLab, patient_get
 
 IMAGE = "gpu-clusters/caas:lab"
 RESOURCE = "nvidia.com/pgpu"

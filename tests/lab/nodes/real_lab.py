@@ -25,6 +25,7 @@ from lab.nodes import NodesStatus, machine_facts
 from lab.nodes.choice import obstacles
 from lab.nodes.model import Devices
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.waiting import eventually
 
 TAINT = "gpu-clusters.dev/real-nodes-of"
 BUILD_SECONDS = 2400
@@ -206,14 +207,6 @@ def _is_there(cluster: KubeCluster, path: str) -> bool:
     with suppress(UnavailableError), cluster.api() as api:
         return api.request("GET", path)[0] == 200
     return False
-
-
-def eventually(holds: Callable[[], bool], what: str, seconds: float = _WAIT_SECONDS) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +43,7 @@ from lab.spec import LabSpec
 from stacks import kata
 from tests.components.recorder import record
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_lab import called, patient_get, run_in
 
 NODE = "hgx-01"
@@ -146,14 +146,6 @@ class RealStack:
     def phases(self) -> list[str]:
         """The phase of each GPU."""
         return sorted(lease.get("phase", "") for lease in self.leases())
-
-
-def eventually(holds: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.2)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from lab.control_plane import NodeSpec
 from lab.nodes.loading import BLOBS
 from lab.nodes.model import OWN_CAPACITY
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab.nodes.real_lab import BUILD_SECONDS, TAINT, RealLab, eventually, only_where_possible
+from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import BUILD_SECONDS, TAINT, RealLab, only_where_possible
 
 pytestmark = [
     pytest.mark.lab,

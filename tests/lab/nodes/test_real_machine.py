@@ -26,7 +26,8 @@ from lab.hosts import journal
 from lab.hosts.model import HostEndpoint, HostSpec
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
-from tests.lab.nodes.real_lab import BUILD_SECONDS, RealLab, eventually, only_where_possible
+from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import BUILD_SECONDS, RealLab, only_where_possible
 
 pytestmark = [
     pytest.mark.lab,

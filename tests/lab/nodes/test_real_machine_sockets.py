@@ -23,8 +23,9 @@ from lab.files import write_json
 from lab.hosts import control, faults, journal
 from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostEndpoint, HostSpec
+from tests.fixtures.waiting import eventually
 from tests.lab.nodes.own_network import OwnNetwork, has_interface, own_network
-from tests.lab.nodes.real_lab import eventually, only_where_possible
+from tests.lab.nodes.real_lab import only_where_possible
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_node, only_where_possible]
 

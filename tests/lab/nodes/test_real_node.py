@@ -14,14 +14,9 @@ import pytest
 from lab import nodes
 from lab.nodes.network import token
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.waiting import eventually
 from tests.lab.nodes import cgroup_files, this_machine
-from tests.lab.nodes.real_lab import (
-    BUILD_SECONDS,
-    RealLab,
-    eventually,
-    only_where_possible,
-    real_lab,
-)
+from tests.lab.nodes.real_lab import BUILD_SECONDS, RealLab, only_where_possible, real_lab
 from tests.lab.nodes.this_machine import Seen
 
 pytestmark = [

@@ -16,13 +16,8 @@ from lab import nodes, tools
 from lab.nodes import Kind, Wanted, choose, machine_facts
 from lab.nodes.choice import INOTIFY_NEEDED
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab.nodes.real_lab import (
-    BUILD_SECONDS,
-    RealLab,
-    eventually,
-    only_where_possible,
-    real_lab,
-)
+from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import BUILD_SECONDS, RealLab, only_where_possible, real_lab
 
 pytestmark = [
     pytest.mark.lab,

@@ -15,8 +15,9 @@ import pytest
 from lab import images, nodes
 from lab.nodes.configuration import KATA_STAND_IN_ROOT
 from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_gpus import IMAGE, RESOURCE, TABLE, RealGpus, fake_devices, real_gpus
-from tests.lab.nodes.real_lab import BUILD_SECONDS, eventually, only_where_possible, real_lab
+from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible, real_lab
 
 pytestmark = [
     pytest.mark.lab,

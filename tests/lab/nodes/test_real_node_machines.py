@@ -29,13 +29,8 @@ from lab.images.layer import File
 from lab.nodes.model import NodesError
 from lab.nodes.network import MACHINE
 from tests.fixtures.control_plane import KubeCluster
-from tests.lab.nodes.real_lab import (
-    BUILD_SECONDS,
-    RealLab,
-    eventually,
-    only_where_possible,
-    real_lab,
-)
+from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import BUILD_SECONDS, RealLab, only_where_possible, real_lab
 
 pytestmark = [
     pytest.mark.lab,

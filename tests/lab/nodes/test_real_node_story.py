@@ -27,16 +27,9 @@ from lab.files import read_json
 from lab.hosts.hardware.board import board
 from lab.images.names import REGISTRY
 from lab.nodes.configuration import KATA_HANDLER
+from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
-from tests.lab.nodes.real_stack import (
-    CONTROLLERS,
-    NODE,
-    PATIENCE,
-    RESOURCE,
-    RealStack,
-    eventually,
-    real_stack,
-)
+from tests.lab.nodes.real_stack import CONTROLLERS, NODE, PATIENCE, RESOURCE, RealStack, real_stack
 
 pytestmark = [
     pytest.mark.lab,

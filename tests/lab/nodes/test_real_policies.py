@@ -23,6 +23,7 @@ from lab.nodes import cilium
 from lab.nodes.network import token
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, host_platform
+from tests.fixtures.waiting import eventually
 from tests.lab.nodes import beside_nodes, kernel_programs, this_machine
 from tests.lab.nodes.policy_world import (
     ACCOUNTS,
@@ -41,7 +42,7 @@ from tests.lab.nodes.policy_world import (
     network,
     reach,
 )
-from tests.lab.nodes.real_lab import BUILD_SECONDS, eventually, only_where_possible
+from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
 from tests.lab.nodes.this_machine import Seen
 
 pytestmark = [

@@ -37,13 +37,8 @@ from lab.nodes import RunningNode, command_in
 from lab.nodes.rke2 import CONFIGURATION, CONTAINERD
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
-from tests.lab.nodes.real_lab import (
-    BUILD_SECONDS,
-    RealLab,
-    eventually,
-    only_where_possible,
-    patient_get,
-)
+from tests.fixtures.waiting import eventually
+from tests.lab.nodes.real_lab import BUILD_SECONDS, RealLab, only_where_possible, patient_get
 from tests.providers.provider_process import provider_process
 from tests.providers.rke2kit import Cluster
 
