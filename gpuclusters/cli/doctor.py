@@ -10,14 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
 
-from gpuclusters.cli import (
-    diagnosis,
-    doctor_cluster,
-    doctor_hosts,
-    doctor_rke2,
-    doctor_stack,
-    doctor_usernetes,
-)
+from gpuclusters.cli import diagnosis, doctor_cluster, doctor_machines, doctor_stack
 from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning
@@ -26,12 +19,10 @@ from gpuclusters.cli.progress import Say, nothing, steps
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
-from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import (
     Inventory,
     InventoryError,
     read_inventory,
-    resolve_hosts,
 )
 from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.rke2_cluster import Rke2Config
@@ -97,37 +88,20 @@ def _outside(context: doctor_stack.Stack, config: StackConfig) -> list[Diagnosis
             failure(workstation.LAB, str(error), "`gpu-clusters lab start`", error.error_id),
         ]
     section = config.section
-    if isinstance(section, Rke2Config):
-        return [*found, *doctor_rke2.examine(section, inventory, secrets)]
-    if isinstance(section, UsernetesConfig):
-        return [*found, *doctor_usernetes.examine(section, inventory, secrets)]
     with ThreadPoolExecutor(2) as pool:
-        hosts = pool.submit(lambda: list(_hosts(section, inventory, secrets)))
+        hosts = pool.submit(lambda: list(doctor_machines.of_stack(section, inventory, secrets)))
         cluster = pool.submit(lambda: list(_cluster(section, inventory, secrets)))
         return [*found, *hosts.result(), *cluster.result()]
 
 
-def _hosts(
-    config: CaasConfig, inventory: Inventory | None, secrets: doctor_stack.StackSecrets
-) -> Iterator[Diagnosis]:
-    key, source = secrets.values.get("ssh-private-key"), ""
-    if isinstance(config.hosts, LabHosts):
-        if inventory is None:
-            return  # the lab does not run, which was said
-        key, source = inventory.ssh_private_key.read_text(encoding="utf-8"), "the lab"
-    elif not secrets.readable:
-        return
-    try:
-        resolved = [host for host in resolve_hosts(config, inventory).values() if host is not None]
-    except InventoryError as error:
-        yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`", error.error_id)
-        return
-    yield from doctor_hosts.examine(doctor_hosts.machines(config, resolved), key, source)
-
-
 def _cluster(
-    config: CaasConfig, inventory: Inventory | None, secrets: doctor_stack.StackSecrets
+    config: CaasConfig | Rke2Config | UsernetesConfig,
+    inventory: Inventory | None,
+    secrets: doctor_stack.StackSecrets,
 ) -> Iterator[Diagnosis]:
+    """That of a `caas` cluster; the others are looked at by their machines."""
+    if not isinstance(config, CaasConfig):
+        return
     if isinstance(config.kubernetes, LabKubernetes):
         kubeconfig = inventory.kubeconfig.read_text(encoding="utf-8") if inventory else None
     else:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpuclusters.cli.diagnosis import Level
-from gpuclusters.cli.doctor_hosts import Machine, examine
+from gpuclusters.cli.doctor_machines import Look, caas_host, examine
 from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import Board
 from gpuclusters.host import connect as ssh_connect
@@ -25,9 +24,11 @@ PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 EXPECTS = expects_of(PRESET, Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions))
 
 
-def machine(there: SimulatedHost, **changes: Any) -> Machine:
+def machine(
+    there: SimulatedHost, fabric_manager: str | None = None, **changes: Any
+) -> tuple[HostConnection, Look]:
     connection = HostConnection(**{**there.connection, **changes})
-    return Machine(connection.host, connection, EXPECTS, fabric_manager=None)
+    return connection, caas_host(EXPECTS, fabric_manager)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> 
 
 def test_two_names_of_one_machine_are_found_out(three: list[SimulatedHost]) -> None:
     host = three[0]
-    twin = replace(machine(host), name="hgx-twin")
+    twin = machine(host, host="hgx-twin")
     found = list(examine([machine(host), twin], host.client_key.read_text()))
     assert [(d.area, d.id) for d in found if d.level is Level.FAILURE] == [
         ("hgx-twin", "doctor.same-machine")
@@ -94,7 +95,7 @@ def test_what_the_fabric_manager_says_is_told_by_its_cause(
     three: list[SimulatedHost], fault: Any, name: str
 ) -> None:
     host = three[0]
-    running = replace(machine(host), fabric_manager="127.0.0.1")
+    running = machine(host, "127.0.0.1")
     host.inject(fault)
     try:
         found = list(examine([running], host.client_key.read_text()))
