@@ -1,17 +1,17 @@
 """The API in this process: its application, a cluster in memory, an issuer, a clock.
 
-def test_something() -> None:
-    async def act(api: Api) -> None:
-        answer = await api.post("acme", image="x:1", gpus=1)
-        assert answer.status_code == 201
-
-    play(act)
+@played
+async def test_something(api: Api) -> None:
+    answer = await api.post("acme", image="x:1", gpus=1)
+    assert answer.status_code == 201
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import functools
+import inspect
 import json
 import socket
 import time
@@ -404,6 +404,18 @@ def play(
 
     with asyncio.Runner(loop_factory=None if threads else QuickLoop) as runner:
         runner.run(run())
+
+
+def played(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that `play`s itself: its first parameter is the API, the others are pytest's."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        play(lambda api: test(api, **given))
+
+    _, *others = inspect.signature(test).parameters.values()
+    run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    return run
 
 
 @asynccontextmanager

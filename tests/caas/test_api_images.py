@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.caas.apikit import Api, FakeCluster, play, tenancy
+from tests.caas.apikit import Api, FakeCluster, play, played, tenancy
 from tests.caas.test_api_containers import kind
 from tests.fixtures import image_cases
 
@@ -65,14 +65,12 @@ def test_no_other_image_is_taken_and_the_answer_says_which_are(
     play(act, cluster=with_list(*listed))
 
 
-def test_an_image_of_docker_is_told_in_full() -> None:
-    async def act(api: Api) -> None:
-        made = (await api.post("acme", image="ubuntu:24.04")).json()
-        assert made["image"] == "docker.io/library/ubuntu:24.04"
-        (pod,) = api.cluster.pods
-        assert pod["spec"]["containers"][0]["image"] == made["image"]
-
-    play(act)
+@played
+async def test_an_image_of_docker_is_told_in_full(api: Api) -> None:
+    made = (await api.post("acme", image="ubuntu:24.04")).json()
+    assert made["image"] == "docker.io/library/ubuntu:24.04"
+    (pod,) = api.cluster.pods
+    assert pod["spec"]["containers"][0]["image"] == made["image"]
 
 
 def test_a_tenant_is_told_where_its_images_come_from() -> None:
@@ -100,17 +98,15 @@ ANSWERS = {
     tries="scan the machines' network by the texts of images that are not pulled",
     stopped_by="one reason and one sentence for every failure of a pull, in the state and in the events",
 )
-def test_why_an_image_does_not_come_is_not_told() -> None:
-    async def act(api: Api) -> None:
-        told = [await pulled(api, number, said) for number, said in enumerate(ANSWERS.values())]
-        assert all(one == told[0] for one in told)
-        state, events, log = told[0]
-        assert state[:2] == ("starting", "ImageNotPulled")
-        assert "cannot be pulled" in state[2]
-        assert events == [("Failed", None), ("Failed", None), ("BackOff", None)]
-        assert log == "409 not-started"
-
-    play(act)
+@played
+async def test_why_an_image_does_not_come_is_not_told(api: Api) -> None:
+    told = [await pulled(api, number, said) for number, said in enumerate(ANSWERS.values())]
+    assert all(one == told[0] for one in told)
+    state, events, log = told[0]
+    assert state[:2] == ("starting", "ImageNotPulled")
+    assert "cannot be pulled" in state[2]
+    assert events == [("Failed", None), ("Failed", None), ("BackOff", None)]
+    assert log == "409 not-started"
 
 
 async def pulled(api: Api, number: int, said: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from caas.api.streams import PER_TENANT
 from caas.cluster import ClusterError
-from tests.caas.apikit import PATIENCE_SECONDS, Api, FakeCluster, listening, play
+from tests.caas.apikit import PATIENCE_SECONDS, Api, FakeCluster, listening, play, played
 from tests.caas.test_api_containers import kind
 
 LONG = 3600.0
@@ -33,25 +33,21 @@ async def started(api: Api, tenant: str = "acme") -> str:
     raise AssertionError("it never runs")
 
 
-def test_a_log_is_given_as_it_was_written() -> None:
-    async def act(api: Api) -> None:
-        made = await started(api)
-        api.cluster.logs = [b"one\ntw", b"o\n", "drei €\n".encode()]
-        answer = await api.get("acme", f"/v1/containers/{made}/logs")
-        assert answer.status_code == 200
-        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-        assert answer.text == "one\ntwo\ndrei €\n"
-        assert api.cluster.open_logs == 0
-
-    play(act)
+@played
+async def test_a_log_is_given_as_it_was_written(api: Api) -> None:
+    made = await started(api)
+    api.cluster.logs = [b"one\ntw", b"o\n", "drei €\n".encode()]
+    answer = await api.get("acme", f"/v1/containers/{made}/logs")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text == "one\ntwo\ndrei €\n"
+    assert api.cluster.open_logs == 0
 
 
-def test_an_empty_log_is_an_empty_answer() -> None:
-    async def act(api: Api) -> None:
-        answer = await api.get("acme", f"/v1/containers/{await started(api)}/logs")
-        assert (answer.status_code, answer.content) == (200, b"")
-
-    play(act)
+@played
+async def test_an_empty_log_is_an_empty_answer(api: Api) -> None:
+    answer = await api.get("acme", f"/v1/containers/{await started(api)}/logs")
+    assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_what_is_asked_for_reaches_the_cluster() -> None:
@@ -83,14 +79,12 @@ def test_what_is_asked_for_reaches_the_cluster() -> None:
     play(act, cluster=cluster)
 
 
-def test_a_container_that_has_not_started_has_no_log() -> None:
-    async def act(api: Api) -> None:
-        made = (await api.post("acme")).json()["id"]
-        answer = await api.get("acme", f"/v1/containers/{made}/logs")
-        assert kind(answer) == "409 not-started"
-        assert api.cluster.calls["log"] == 0
-
-    play(act)
+@played
+async def test_a_container_that_has_not_started_has_no_log(api: Api) -> None:
+    made = (await api.post("acme")).json()["id"]
+    answer = await api.get("acme", f"/v1/containers/{made}/logs")
+    assert kind(answer) == "409 not-started"
+    assert api.cluster.calls["log"] == 0
 
 
 @pytest.mark.parametrize(
@@ -102,28 +96,26 @@ def test_a_container_that_has_not_started_has_no_log() -> None:
         (ClusterError("no such pod", status=404), "404 not-found"),
     ],
 )
-def test_a_log_that_cannot_be_read_is_a_problem(error: ClusterError, answer: str) -> None:
-    async def act(api: Api) -> None:
-        made = await started(api)
-        api.cluster.logs = [error]
-        found = await api.get("acme", f"/v1/containers/{made}/logs")
-        assert kind(found) == answer
-        assert "192.0.2.1" not in found.text
-        assert "hgx" not in found.text
-        assert api.cluster.open_logs == 0
+@played
+async def test_a_log_that_cannot_be_read_is_a_problem(
+    api: Api, error: ClusterError, answer: str
+) -> None:
+    made = await started(api)
+    api.cluster.logs = [error]
+    found = await api.get("acme", f"/v1/containers/{made}/logs")
+    assert kind(found) == answer
+    assert "192.0.2.1" not in found.text
+    assert "hgx" not in found.text
+    assert api.cluster.open_logs == 0
 
-    play(act)
 
-
-def test_a_log_that_breaks_off_ends_where_it_broke() -> None:
-    async def act(api: Api) -> None:
-        made = await started(api)
-        api.cluster.logs = [b"one\n", ClusterError("gone")]
-        answer = await api.get("acme", f"/v1/containers/{made}/logs")
-        assert (answer.status_code, answer.text) == (200, "one\n")
-        assert api.cluster.open_logs == 0
-
-    play(act)
+@played
+async def test_a_log_that_breaks_off_ends_where_it_broke(api: Api) -> None:
+    made = await started(api)
+    api.cluster.logs = [b"one\n", ClusterError("gone")]
+    answer = await api.get("acme", f"/v1/containers/{made}/logs")
+    assert (answer.status_code, answer.text) == (200, "one\n")
+    assert api.cluster.open_logs == 0
 
 
 def test_pieces_arrive_before_the_log_ends() -> None:
@@ -187,18 +179,16 @@ def test_a_tenant_reads_a_bounded_number_of_logs() -> None:
     asyncio.run(act())
 
 
-def test_a_log_is_followed_no_longer_than_its_token_lasts() -> None:
-    async def act(api: Api) -> None:
-        made = await started(api)
-        api.cluster.logs = [b"one\n", LONG, b"two\n"]
-        token = api.issuer.token("acme", exp=int(api.clock()) + 900)
-        answer = await api.client.get(
-            f"/v1/containers/{made}/logs?follow=true", headers={"Authorization": f"Bearer {token}"}
-        )
-        assert answer.text == "one\n"
-        assert api.cluster.open_logs == 0
-
-    play(act)
+@played
+async def test_a_log_is_followed_no_longer_than_its_token_lasts(api: Api) -> None:
+    made = await started(api)
+    api.cluster.logs = [b"one\n", LONG, b"two\n"]
+    token = api.issuer.token("acme", exp=int(api.clock()) + 900)
+    answer = await api.client.get(
+        f"/v1/containers/{made}/logs?follow=true", headers={"Authorization": f"Bearer {token}"}
+    )
+    assert answer.text == "one\n"
+    assert api.cluster.open_logs == 0
 
 
 def test_followed_logs_end_when_the_program_stops() -> None:

@@ -32,6 +32,7 @@ from tests.caas.apikit import (
     FakeIssuer,
     listening,
     play,
+    played,
     tenancy,
 )
 from tests.caas.apikit import settings as api_settings
@@ -276,17 +277,15 @@ def test_the_page_for_people_loads_nothing() -> None:
     play(act)
 
 
-def test_the_page_for_people_says_what_the_description_does() -> None:
-    async def act(api: Api) -> None:
-        said = Page((await api.client.get("/docs")).text).text
-        for path, operations in described()["paths"].items():
-            for method, operation in operations.items():
-                assert f"{method.upper()}{path}" in said
-                assert operation["summary"] in said
-        for name, schema in described()["components"]["schemas"].items():
-            assert name in said
-            for field, one in schema.get("properties", {}).items():
-                assert field in said
-                assert one.get("description", "").replace("`", "") in said
-
-    play(act)
+@played
+async def test_the_page_for_people_says_what_the_description_does(api: Api) -> None:
+    said = Page((await api.client.get("/docs")).text).text
+    for path, operations in described()["paths"].items():
+        for method, operation in operations.items():
+            assert f"{method.upper()}{path}" in said
+            assert operation["summary"] in said
+    for name, schema in described()["components"]["schemas"].items():
+        assert name in said
+        for field, one in schema.get("properties", {}).items():
+            assert field in said
+            assert one.get("description", "").replace("`", "") in said

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caas import logs, metrics
-from tests.caas.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, play
+from tests.caas.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, play, played
 from tests.caas.test_api_containers import kind
 
 
@@ -49,73 +49,63 @@ BODIES = {
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_body_that_cannot_be_is_refused(body: bytes) -> None:
-    async def act(api: Api) -> None:
-        assert kind(await sent(api, body)) == BODIES[body]
-        assert api.cluster.pods == []
-
-    play(act)
+@played
+async def test_a_body_that_cannot_be_is_refused(api: Api, body: bytes) -> None:
+    assert kind(await sent(api, body)) == BODIES[body]
+    assert api.cluster.pods == []
 
 
-def test_every_fault_is_named_with_its_place() -> None:
-    async def act(api: Api) -> None:
-        body = {"image": "cuda", "gpus": 3, "env": {"A": 1}, "nodeName": "hgx-01"}
-        answer = await sent(api, json.dumps(body).encode())
-        assert {one["field"] for one in answer.json()["errors"]} == {
-            "body.image",
-            "body.gpus",
-            "body.env.A",
-            "body.nodeName",
-        }
-        told = {one["field"]: one["message"] for one in answer.json()["errors"]}
-        assert "with a tag or a digest" in told["body.image"]
-        assert told["body.nodeName"] == "there is no such field"
-
-    play(act)
+@played
+async def test_every_fault_is_named_with_its_place(api: Api) -> None:
+    body = {"image": "cuda", "gpus": 3, "env": {"A": 1}, "nodeName": "hgx-01"}
+    answer = await sent(api, json.dumps(body).encode())
+    assert {one["field"] for one in answer.json()["errors"]} == {
+        "body.image",
+        "body.gpus",
+        "body.env.A",
+        "body.nodeName",
+    }
+    told = {one["field"]: one["message"] for one in answer.json()["errors"]}
+    assert "with a tag or a digest" in told["body.image"]
+    assert told["body.nodeName"] == "there is no such field"
 
 
 @pytest.mark.parametrize("kind_of", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_a_body_that_is_no_json_is_refused_unread(kind_of: str) -> None:
-    async def act(api: Api) -> None:
-        answer = await sent(api, b"image=x", **{"Content-Type": kind_of})
-        assert kind(answer) == "415 unsupported-media-type"
-
-    play(act)
+@played
+async def test_a_body_that_is_no_json_is_refused_unread(api: Api, kind_of: str) -> None:
+    answer = await sent(api, b"image=x", **{"Content-Type": kind_of})
+    assert kind(answer) == "415 unsupported-media-type"
 
 
-def test_a_large_body_is_refused_whether_it_says_so_or_not() -> None:
-    async def act(api: Api) -> None:
-        async def pieces() -> Any:
-            for _ in range(100):
-                yield b" " * 1000
+@played
+async def test_a_large_body_is_refused_whether_it_says_so_or_not(api: Api) -> None:
+    async def pieces() -> Any:
+        for _ in range(100):
+            yield b" " * 1000
 
-        assert kind(await sent(api, b" " * 100_000)) == "413 body-too-large"
-        answer = await api.call(
-            "acme",
-            "POST",
-            "/v1/containers",
-            content=pieces(),
-            headers={"Content-Type": "application/json"},
-        )
-        assert kind(answer) == "413 body-too-large"
-
-    play(act)
+    assert kind(await sent(api, b" " * 100_000)) == "413 body-too-large"
+    answer = await api.call(
+        "acme",
+        "POST",
+        "/v1/containers",
+        content=pieces(),
+        headers={"Content-Type": "application/json"},
+    )
+    assert kind(answer) == "413 body-too-large"
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "k" * 256, "schlüssel"])
-def test_a_key_that_is_none_is_refused(key: str) -> None:
-    async def act(api: Api) -> None:
-        answer = await api.call(
-            "acme",
-            "POST",
-            "/v1/containers",
-            json={"image": IMAGE, "gpus": 1},
-            headers={"Idempotency-Key": key.encode()},  # type: ignore[dict-item]
-        )
-        assert kind(answer) == "422 invalid-request"
-        assert api.cluster.pods == []
-
-    play(act)
+@played
+async def test_a_key_that_is_none_is_refused(api: Api, key: str) -> None:
+    answer = await api.call(
+        "acme",
+        "POST",
+        "/v1/containers",
+        json={"image": IMAGE, "gpus": 1},
+        headers={"Idempotency-Key": key.encode()},  # type: ignore[dict-item]
+    )
+    assert kind(answer) == "422 invalid-request"
+    assert api.cluster.pods == []
 
 
 @pytest.mark.parametrize(
@@ -142,24 +132,22 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
         ("GET", "/v1/containers?tenant=globex", "422 invalid-request"),
     ],
 )
-def test_what_is_not_there_is_a_problem_too(method: str, path: str, answer: str) -> None:
-    async def act(api: Api) -> None:
-        found = await api.call("acme", method, path, json={} if method == "PATCH" else None)
-        assert kind(found) == answer
-        assert api.cluster.calls["create"] == 0
+@played
+async def test_what_is_not_there_is_a_problem_too(
+    api: Api, method: str, path: str, answer: str
+) -> None:
+    found = await api.call("acme", method, path, json={} if method == "PATCH" else None)
+    assert kind(found) == answer
+    assert api.cluster.calls["create"] == 0
 
-    play(act)
 
-
-def test_a_request_id_is_taken_over_if_it_is_one() -> None:
-    async def act(api: Api) -> None:
-        named = await api.get("acme", "/v1/tenancy", headers={"X-Request-Id": "abc-1"})
-        assert named.headers["x-request-id"] == "abc-1"
-        for bad in ("a b", "x" * 65, '{"a":1}'):
-            answer = await api.get("acme", "/v1/tenancy", headers={"X-Request-Id": bad})
-            assert answer.headers["x-request-id"] not in ("", bad)
-
-    play(act)
+@played
+async def test_a_request_id_is_taken_over_if_it_is_one(api: Api) -> None:
+    named = await api.get("acme", "/v1/tenancy", headers={"X-Request-Id": "abc-1"})
+    assert named.headers["x-request-id"] == "abc-1"
+    for bad in ("a b", "x" * 65, '{"a":1}'):
+        answer = await api.get("acme", "/v1/tenancy", headers={"X-Request-Id": bad})
+        assert answer.headers["x-request-id"] not in ("", bad)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from caas.api.tokens import AGAIN_SECONDS, LEEWAY_SECONDS, RENEW_SECONDS, STALE_SECONDS
-from tests.caas.apikit import ISSUER, Api, FakeIssuer, play
+from tests.caas.apikit import ISSUER, Api, FakeIssuer, play, played
 from tests.caas.test_api_containers import kind
 
 KEYS = f"{ISSUER}/keys"
@@ -66,42 +66,36 @@ BAD_CLAIMS: dict[str, dict[str, Any]] = {
     stopped_by="signature, algorithm and claims are checked against the issuer's keys",
 )
 @pytest.mark.parametrize("which", BAD_CLAIMS)
-def test_a_token_that_is_not_meant_is_refused(which: str) -> None:
-    async def act(api: Api) -> None:
-        issuer = api.issuer
-        claims = BAD_CLAIMS[which]
-        # The library refuses to write some of them; whoever signs with other tools does not.
-        said = {
-            "iss": ISSUER, "aud": "gpu-clusters", "exp": 9_000_000_000, "tenant": "acme", **claims
-        }  # fmt: skip
-        said = {name: value for name, value in said.items() if value is not None}
-        token = jwt.PyJWS().encode(
-            json.dumps(said).encode(), issuer.private["one"], "ES256", headers={"kid": "one"}
-        )
-        assert await tried(api, token) == "401 unauthenticated"
-
-    play(act)
+@played
+async def test_a_token_that_is_not_meant_is_refused(api: Api, which: str) -> None:
+    issuer = api.issuer
+    claims = BAD_CLAIMS[which]
+    # The library refuses to write some of them; whoever signs with other tools does not.
+    said = {
+        "iss": ISSUER, "aud": "gpu-clusters", "exp": 9_000_000_000, "tenant": "acme", **claims
+    }  # fmt: skip
+    said = {name: value for name, value in said.items() if value is not None}
+    token = jwt.PyJWS().encode(
+        json.dumps(said).encode(), issuer.private["one"], "ES256", headers={"kid": "one"}
+    )
+    assert await tried(api, token) == "401 unauthenticated"
 
 
 @pytest.mark.parametrize("tenant", [None, "", "../kube-system", "Acme", 7, ["acme"], "a" * 64])
-def test_a_token_that_names_no_tenant_opens_nothing(tenant: Any) -> None:
-    async def act(api: Api) -> None:
-        assert await tried(api, api.issuer.token(tenant)) == "403 no-tenancy"
-
-    play(act)
+@played
+async def test_a_token_that_names_no_tenant_opens_nothing(api: Api, tenant: Any) -> None:
+    assert await tried(api, api.issuer.token(tenant)) == "403 no-tenancy"
 
 
-def test_clocks_may_differ_a_little() -> None:
-    async def act(api: Api) -> None:
-        api.clock.stop()
-        now = int(api.clock())
-        late = api.issuer.token("acme", exp=now - LEEWAY_SECONDS + 10, iat=now - 900)
-        early = api.issuer.token("acme", nbf=now + LEEWAY_SECONDS - 10)
-        assert await tried(api, late) == await tried(api, early) == "200"
-        too_late = api.issuer.token("acme", exp=now - LEEWAY_SECONDS - 5, iat=now - 900)
-        assert await tried(api, too_late) == "401 unauthenticated"
-
-    play(act)
+@played
+async def test_clocks_may_differ_a_little(api: Api) -> None:
+    api.clock.stop()
+    now = int(api.clock())
+    late = api.issuer.token("acme", exp=now - LEEWAY_SECONDS + 10, iat=now - 900)
+    early = api.issuer.token("acme", nbf=now + LEEWAY_SECONDS - 10)
+    assert await tried(api, late) == await tried(api, early) == "200"
+    too_late = api.issuer.token("acme", exp=now - LEEWAY_SECONDS - 5, iat=now - 900)
+    assert await tried(api, too_late) == "401 unauthenticated"
 
 
 @pytest.mark.attack(
@@ -109,14 +103,12 @@ def test_clocks_may_differ_a_little() -> None:
     tries="come with a token that nobody signed",
     stopped_by="signature, algorithm and claims are checked against the issuer's keys",
 )
-def test_an_unsigned_token_is_refused() -> None:
-    async def act(api: Api) -> None:
-        body = encoded({"iss": ISSUER, "aud": "gpu-clusters", "exp": 9e9, "tenant": "acme"})
-        for algorithm in ("none", "None", "NONE", "", None, [], {}):
-            header = encoded({"alg": algorithm, "kid": "one", "typ": "JWT"})
-            assert await tried(api, f"{header}.{body}.") == "401 unauthenticated"
-
-    play(act)
+@played
+async def test_an_unsigned_token_is_refused(api: Api) -> None:
+    body = encoded({"iss": ISSUER, "aud": "gpu-clusters", "exp": 9e9, "tenant": "acme"})
+    for algorithm in ("none", "None", "NONE", "", None, [], {}):
+        header = encoded({"alg": algorithm, "kid": "one", "typ": "JWT"})
+        assert await tried(api, f"{header}.{body}.") == "401 unauthenticated"
 
 
 @pytest.mark.attack(
@@ -149,23 +141,17 @@ def test_a_public_key_is_no_shared_secret(algorithm: str) -> None:
     play(act, issuer=issuer)
 
 
-def test_a_foreign_key_under_a_known_id_is_refused() -> None:
-    async def act(api: Api) -> None:
-        stranger = FakeIssuer()
-        assert await tried(api, stranger.token("acme")) == "401 unauthenticated"
-
-    play(act)
+@played
+async def test_a_foreign_key_under_a_known_id_is_refused(api: Api) -> None:
+    stranger = FakeIssuer()
+    assert await tried(api, stranger.token("acme")) == "401 unauthenticated"
 
 
-def test_a_changed_token_is_refused() -> None:
-    async def act(api: Api) -> None:
-        header, _, signature = api.issuer.token("acme").split(".")
-        body = encoded(
-            {"iss": ISSUER, "aud": "gpu-clusters", "exp": 9_000_000_000, "tenant": "globex"}
-        )
-        assert await tried(api, f"{header}.{body}.{signature}") == "401 unauthenticated"
-
-    play(act)
+@played
+async def test_a_changed_token_is_refused(api: Api) -> None:
+    header, _, signature = api.issuer.token("acme").split(".")
+    body = encoded({"iss": ISSUER, "aud": "gpu-clusters", "exp": 9_000_000_000, "tenant": "globex"})
+    assert await tried(api, f"{header}.{body}.{signature}") == "401 unauthenticated"
 
 
 @pytest.mark.attack(
@@ -173,29 +159,25 @@ def test_a_changed_token_is_refused() -> None:
     tries="bring its own key along in the token",
     stopped_by="signature, algorithm and claims are checked against the issuer's keys",
 )
-def test_a_key_that_a_token_brings_along_is_not_used() -> None:
-    async def act(api: Api) -> None:
-        stranger = FakeIssuer()
-        key = stranger.documents[KEYS]["keys"][0]
-        for header in (
-            {"jwk": key},
-            {"jku": "https://evil.example.com/keys"},
-            {"crit": ["b64"], "b64": True},
-        ):
-            token = stranger.token("acme", headers=header)
-            assert await tried(api, token) == "401 unauthenticated"
-        assert not [url for url in api.issuer.asked if "evil" in url]
-
-    play(act)
+@played
+async def test_a_key_that_a_token_brings_along_is_not_used(api: Api) -> None:
+    stranger = FakeIssuer()
+    key = stranger.documents[KEYS]["keys"][0]
+    for header in (
+        {"jwk": key},
+        {"jku": "https://evil.example.com/keys"},
+        {"crit": ["b64"], "b64": True},
+    ):
+        token = stranger.token("acme", headers=header)
+        assert await tried(api, token) == "401 unauthenticated"
+    assert not [url for url in api.issuer.asked if "evil" in url]
 
 
 @pytest.mark.parametrize("kind_of", ["id+jwt", "logout+jwt", "dpop+jwt", 3])
-def test_a_token_of_another_kind_is_refused(kind_of: Any) -> None:
-    async def act(api: Api) -> None:
-        token = api.issuer.token("acme", headers={"typ": kind_of})
-        assert await tried(api, token) == "401 unauthenticated"
-
-    play(act)
+@played
+async def test_a_token_of_another_kind_is_refused(api: Api, kind_of: Any) -> None:
+    token = api.issuer.token("acme", headers={"typ": kind_of})
+    assert await tried(api, token) == "401 unauthenticated"
 
 
 @pytest.mark.parametrize(
@@ -203,71 +185,57 @@ def test_a_token_of_another_kind_is_refused(kind_of: Any) -> None:
     ["", "Bearer", "Bearer ", "Basic YWNtZTpzM2NyZXQ=", "Bearer a.b.c", "Bearer x", "Bearer " + "a" * 9000,
      "Bearer é.é.é"],
 )  # fmt: skip
-def test_what_is_no_token_is_refused(header: str) -> None:
-    async def act(api: Api) -> None:
-        answer = await api.client.get(
-            "/v1/tenancy", headers={"Authorization": header.encode("utf-8")}
-        )
-        assert kind(answer) == "401 unauthenticated"
-
-    play(act)
+@played
+async def test_what_is_no_token_is_refused(api: Api, header: str) -> None:
+    answer = await api.client.get("/v1/tenancy", headers={"Authorization": header.encode("utf-8")})
+    assert kind(answer) == "401 unauthenticated"
 
 
 @pytest.mark.parametrize("path", ["/v1/tenancy", "/v1/containers/c-1", "/v1/nothing"])
-def test_without_a_token_not_even_addresses_are_told_apart(path: str) -> None:
-    async def act(api: Api) -> None:
-        answer = await api.client.get(path)
-        assert kind(answer) == "401 unauthenticated"
-        assert "error=" not in answer.headers["www-authenticate"]
-
-    play(act)
+@played
+async def test_without_a_token_not_even_addresses_are_told_apart(api: Api, path: str) -> None:
+    answer = await api.client.get(path)
+    assert kind(answer) == "401 unauthenticated"
+    assert "error=" not in answer.headers["www-authenticate"]
 
 
-def test_keys_are_asked_for_once() -> None:
-    async def act(api: Api) -> None:
-        for _ in range(20):
-            assert await tried(api, api.issuer.token("acme")) == "200"
-        assert api.issuer.asked[KEYS] == 1
-
-    play(act)
-
-
-def test_a_new_key_is_found_when_a_token_names_it() -> None:
-    async def act(api: Api) -> None:
+@played
+async def test_keys_are_asked_for_once(api: Api) -> None:
+    for _ in range(20):
         assert await tried(api, api.issuer.token("acme")) == "200"
-        api.issuer.add("two")
-        api.clock.ahead += AGAIN_SECONDS
-        assert await tried(api, api.issuer.token("acme", kid="two")) == "200"
-        assert await tried(api, api.issuer.token("acme")) == "200"
-
-    play(act)
+    assert api.issuer.asked[KEYS] == 1
 
 
-def test_unknown_keys_do_not_make_the_api_flood_the_issuer() -> None:
-    async def act(api: Api) -> None:
-        # Else a slow machine would add to it.
-        api.clock.stop()
-        stranger = FakeIssuer()
-        for number in range(50):
-            stranger.add(f"key-{number}")
-            token = stranger.token("acme", kid=f"key-{number}")
-            assert await tried(api, token) == "401 unauthenticated"
-            api.clock.ahead += AGAIN_SECONDS / 25
-        assert api.issuer.asked[KEYS] <= 4
-
-    play(act)
+@played
+async def test_a_new_key_is_found_when_a_token_names_it(api: Api) -> None:
+    assert await tried(api, api.issuer.token("acme")) == "200"
+    api.issuer.add("two")
+    api.clock.ahead += AGAIN_SECONDS
+    assert await tried(api, api.issuer.token("acme", kid="two")) == "200"
+    assert await tried(api, api.issuer.token("acme")) == "200"
 
 
-def test_a_withdrawn_key_is_forgotten() -> None:
-    async def act(api: Api) -> None:
-        api.issuer.add("two")
-        token = api.issuer.token("acme")
-        assert await tried(api, token) == "200"
-        api.issuer.withdraw("one")
-        api.clock.ahead += RENEW_SECONDS + 1
+@played
+async def test_unknown_keys_do_not_make_the_api_flood_the_issuer(api: Api) -> None:
+    # Else a slow machine would add to it.
+    api.clock.stop()
+    stranger = FakeIssuer()
+    for number in range(50):
+        stranger.add(f"key-{number}")
+        token = stranger.token("acme", kid=f"key-{number}")
         assert await tried(api, token) == "401 unauthenticated"
+        api.clock.ahead += AGAIN_SECONDS / 25
+    assert api.issuer.asked[KEYS] <= 4
 
-    play(act)
+
+@played
+async def test_a_withdrawn_key_is_forgotten(api: Api) -> None:
+    api.issuer.add("two")
+    token = api.issuer.token("acme")
+    assert await tried(api, token) == "200"
+    api.issuer.withdraw("one")
+    api.clock.ahead += RENEW_SECONDS + 1
+    assert await tried(api, token) == "401 unauthenticated"
 
 
 FAILURES: dict[str, Any] = {
@@ -280,22 +248,18 @@ FAILURES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_keys_are_believed_for_a_while_when_the_issuer_fails_and_then_no_longer(
-    failure: str,
+@played
+async def test_keys_are_believed_for_a_while_when_the_issuer_fails_and_then_no_longer(
+    api: Api, failure: str
 ) -> None:
-    async def act(api: Api) -> None:
-        assert await tried(api, api.issuer.token("acme")) == "200"
-        api.issuer.documents[KEYS] = FAILURES[failure]
-        api.clock.ahead += RENEW_SECONDS + 1
-        now = {"now": api.clock()}
-        assert await tried(api, api.issuer.token("acme", **now)) == "200"
-        api.clock.ahead += STALE_SECONDS
-        assert (
-            await tried(api, api.issuer.token("acme", now=api.clock())) == "503 issuer-unavailable"
-        )
-        assert await api.condition.waits_for() == "the issuer has given no keys yet"
-
-    play(act)
+    assert await tried(api, api.issuer.token("acme")) == "200"
+    api.issuer.documents[KEYS] = FAILURES[failure]
+    api.clock.ahead += RENEW_SECONDS + 1
+    now = {"now": api.clock()}
+    assert await tried(api, api.issuer.token("acme", **now)) == "200"
+    api.clock.ahead += STALE_SECONDS
+    assert await tried(api, api.issuer.token("acme", now=api.clock())) == "503 issuer-unavailable"
+    assert await api.condition.waits_for() == "the issuer has given no keys yet"
 
 
 def test_an_issuer_that_comes_later_is_found() -> None:
