@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
@@ -332,39 +332,23 @@ _DONE = frozenset({Phase.FREE, Phase.QUARANTINED})
 
 def held_by(tenant: str, leases: Sequence[Lease]) -> list[str]:
     """Leases that the tenant holds, as "name (phase)"."""
+    found = _tenants(leases)
     return sorted(
-        f"{lease['metadata']['name']} ({_phase(lease)})"
-        for lease in leases
-        if _holder(lease) == tenant
+        f"{name} ({phase})" for name, phase, who in found if phase in HELD and who == tenant
     )
 
 
 def awaited(tenant: str, leases: Sequence[Lease]) -> dict[str, str]:
     """Phase by name of the leases that the tenant holds, or had last and that are not yet scrubbed."""
-    waiting = {
-        lease["metadata"]["name"]: _phase(lease)
-        for lease in leases
-        if tenant in (_holder(lease), _left_by(lease))
-    }
-    return dict(sorted(waiting.items()))
+    found = sorted(_tenants(leases))
+    return {name: phase for name, phase, who in found if phase not in _DONE and who == tenant}
 
 
-def _holder(lease: Lease) -> str | None:
-    status = lease.get("status") or {}
-    if status.get("phase") not in HELD:
-        return None
-    tenant = (status.get("holder") or {}).get("tenant")
-    return str(tenant) if tenant else None
-
-
-def _left_by(lease: Lease) -> str | None:
-    """Who had the GPU last, until it is scrubbed."""
-    status = lease.get("status") or {}
-    if status.get("phase") in _DONE | HELD:
-        return None
-    tenant = status.get("lastTenant")
-    return str(tenant) if tenant else None
-
-
-def _phase(lease: Lease) -> str:
-    return str((lease.get("status") or {}).get("phase", "unknown"))
+def _tenants(leases: Sequence[Lease]) -> Iterator[tuple[str, str, str]]:
+    """Name, phase and tenant of each: who holds the GPU, or afterwards who had it last."""
+    for lease in leases:
+        status = lease.get("status") or {}
+        phase = str(status.get("phase", "unknown"))
+        holder = (status.get("holder") or {}).get("tenant")
+        who = holder if phase in HELD else status.get("lastTenant")
+        yield str(lease["metadata"]["name"]), phase, str(who or "")

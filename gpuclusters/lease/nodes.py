@@ -47,7 +47,8 @@ def outage_of(name: str, node: Mapping[str, Any] | None) -> Outage | None:
     """Why nothing new is placed on a node; None if something may be."""
     if node is None:
         return Outage(Why.GONE, f"the cluster has no node {name}")
-    ready = _ready(node)
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
     if ready.get("status") != "True":
         since = ready.get("lastTransitionTime")
         return Outage(Why.NOT_READY, f"{name} is NotReady" + (f" since {since}" if since else ""))
@@ -63,11 +64,3 @@ def outages(names: Iterable[str], nodes: Mapping[str, Mapping[str, Any]]) -> dic
     """Those of these nodes on which nothing new is placed."""
     found = ((name, outage_of(name, nodes.get(name))) for name in names)
     return {name: outage for name, outage in found if outage is not None}
-
-
-def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The condition; empty when no kubelet has spoken yet."""
-    for condition in (node.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Ready":
-            return condition  # type: ignore[no-any-return]
-    return {}
