@@ -8,6 +8,7 @@ Source: Container Device Interface specification 1.1.0 and `pkg/parser`, `pkg/cd
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -169,14 +170,12 @@ def _repair(spec: CdiSpecInputs, code: str, words: str, *, missing: bool = False
 
 def parse(content: bytes) -> dict[str, Any] | None:
     """The document in a CDI file, JSON or YAML; None if it is neither or no mapping."""
-    document: object
+    document: object = None
     try:
         document = json.loads(content)  # what we write, and far faster than YAML
     except ValueError:
-        try:
+        with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError):
             document = yaml.safe_load(content)
-        except (yaml.YAMLError, UnicodeDecodeError):
-            return None
     return document if isinstance(document, dict) else None
 
 
@@ -242,12 +241,8 @@ def _effects(spec: CdiSpecInputs, live: LiveCdi) -> Iterator[str]:
 
 
 def _devices(document: Mapping[str, Any]) -> dict[str, Any]:
-    listed = document.get("devices")
-    return {
-        str(device.get("name")): _edits(device.get("containerEdits"))
-        for device in (listed if isinstance(listed, list) else [])
-        if isinstance(device, Mapping)
-    }
+    devices = _mappings(document.get("devices"))
+    return {str(device.get("name")): _edits(device.get("containerEdits")) for device in devices}
 
 
 def _edits(stated: Any) -> dict[str, Any]:
@@ -255,17 +250,15 @@ def _edits(stated: Any) -> dict[str, Any]:
     if not isinstance(stated, Mapping):
         return {}
     edits = {key: value for key, value in stated.items() if value and key != "deviceNodes"}
-    nodes = stated.get("deviceNodes")
-    for node in nodes if isinstance(nodes, list) else []:
-        if isinstance(node, Mapping):
-            rest = {
-                k: v
-                for k, v in node.items()
-                if k not in ("path", "type", "hostPath", "permissions")
-            }
-            access = "".join(sorted(str(node.get("permissions", "rwm")).replace("m", "")))
-            edits[f"{node.get('path')} ({access})"] = rest or True
+    for node in _mappings(stated.get("deviceNodes")):
+        rest = {k: v for k, v in node.items() if k not in _USUAL}
+        access = "".join(sorted(str(node.get("permissions", "rwm")).replace("m", "")))
+        edits[f"{node.get('path')} ({access})"] = rest or True
     return edits
+
+
+_USUAL = ("path", "type", "hostPath", "permissions")
+"""Fields of a device node whose form makes no difference."""
 
 
 def _mappings(value: object) -> list[dict[str, Any]]:
