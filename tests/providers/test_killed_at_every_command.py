@@ -250,7 +250,7 @@ STEPS: Mapping[str, Step] = {
     "functions that are bound": Step(
         f"echo > /sys/bus/pci/devices/{GPU}/driver_override; "
         f"echo {GPU} > /sys/bus/pci/devices/{GPU}/driver/unbind",
-        lambda w: script(w, "vfio_bind", "bind", FUNCTION.entry),
+        lambda w: script(w, "vfio/vfio_bind", "bind", FUNCTION.entry),
         lambda w: inspect(w.host, [FUNCTION])[GPU].driver == "vfio-pci",
         f"basename $(readlink /sys/bus/pci/devices/{GPU}/driver); "
         f"cat /sys/bus/pci/devices/{GPU}/driver_override",
@@ -259,7 +259,7 @@ STEPS: Mapping[str, Step] = {
     "functions that are given back": Step(
         f"echo vfio-pci > /sys/bus/pci/devices/{GPU}/driver_override; "
         f"echo {GPU} > /sys/bus/pci/drivers_probe",
-        lambda w: script(w, "vfio_bind", "release", FUNCTION.entry),
+        lambda w: script(w, "vfio/vfio_bind", "release", FUNCTION.entry),
         lambda w: inspect(w.host, [FUNCTION])[GPU].driver != "vfio-pci",
         f"readlink /sys/bus/pci/devices/{GPU}/driver; cat /sys/bus/pci/devices/{GPU}/driver_override",
         2,
