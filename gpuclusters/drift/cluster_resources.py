@@ -169,25 +169,9 @@ def mig(seen: Seen, *, up: bool | None) -> Iterator[Finding]:
             "node.missing", node, f"Node {node}", "in the cluster", "no such node", urn=seen.urn
         )
         return
-    found = seen.new.outputs
-    expected: Mapping[str, Any] = seen.old.at("expected") or {}
-    offered: Mapping[str, Any] = found.get("allocatable") or {}
-    if found.get("current") != layout or found.get("state") != "success":
-        state = "" if found.get("state") == "success" else f", {found.get('state') or 'not done'}"
-        yield Finding(
-            "mig.layout-changed",
-            node,
-            "MIG layout",
-            layout,
-            f"{found.get('current') or 'no layout'}{state}",
-            up=up,
-            urn=seen.urn,
-        )
-    elif any(int(offered.get(name, 0)) != int(n) for name, n in expected.items()):
-        yield Finding(
-            "mig.layout-changed", node, "MIG devices", _amounts(expected), _amounts(offered), up=up,
-            urn=seen.urn,
-        )  # fmt: skip
+    for one in seen.new.outputs.get("drift") or ():
+        code, problem = one["code"], one["problem"]
+        yield Finding(code, node, "MIG layout", layout, problem, up=up, urn=seen.urn)
 
 
 def readiness(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG001
@@ -195,10 +179,6 @@ def readiness(seen: Seen, *, up: bool | None) -> Iterator[Finding]:  # noqa: ARG
     for one in (seen.new.outputs.get("drift") or ()) if seen.new is not None else ():
         where = one["path"][0] if one["path"] else "cluster"
         yield Finding(one["code"], where, "GPUs", "all ready", one["problem"], urn=seen.urn)
-
-
-def _amounts(amounts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{int(n)} {name}" for name, n in sorted(amounts.items())) or "nothing"
 
 
 def _few(lines: tuple[str, ...]) -> tuple[str, ...]:

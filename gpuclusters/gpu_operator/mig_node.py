@@ -123,14 +123,16 @@ class MigNode:
             return [Finding("mig.node-missing", problem, "take it out of the pool")]
         if live.has(self.inputs):
             return []
-        problem = f"{self._divided(live)} ({live}, expected {_shown(self.inputs.expected)})"
-        return [Finding("mig.layout", problem, level=Level.REPAIR, step="divide")]
+        problem = f"{live}, expected {_shown(self.inputs.expected)}"
+        if live.layout != self.inputs.layout:
+            problem = f"{self._divided(live)} ({problem})"
+        return [Finding("mig.layout-changed", problem, level=Level.REPAIR, step="divide")]
 
     def differences(self, live: MigState | None) -> Sequence[Finding]:
         """Of a layout that the node is asked for already."""
         if live is None or live.layout in ("", self.inputs.layout):
             return []
-        return [Finding("mig.layout", self._divided(live))]
+        return [Finding("mig.layout-changed", self._divided(live))]
 
     def remove(self) -> None:
         """Give the label up: the operator puts its own default there. Refuses while pods use the GPUs."""

@@ -53,18 +53,16 @@ def test_the_fabric_manager_is_told_apart_restarted_silent_and_of_another_versio
 
 
 def test_a_mig_layout_and_the_findings_of_a_preflight() -> None:
-    inputs = {"node": "gpu-02", "layout": "all-1g.10gb", "expected": {"nvidia.com/gpu": 56.0}}
-    old = {"current": "all-1g.10gb", "state": "success", "allocatable": {"nvidia.com/gpu": 56.0}}
-    (one,) = found("MigLayout", inputs, old, {"current": "all-disabled"})
+    inputs = {"node": "gpu-02", "layout": "all-1g.10gb"}
+    cut = {"code": "mig.layout-changed", "problem": "its GPUs are whole", "level": "repair"}
+    (one,) = found("MigLayout", inputs, {"drift": []}, {"drift": [{**cut, "path": []}]})
     assert (one.id, one.where, one.declared, one.found) == (
-        "mig.layout-changed", "gpu-02", "all-1g.10gb", "all-disabled",
+        "mig.layout-changed", "gpu-02", "all-1g.10gb", "its GPUs are whole",
     )  # fmt: skip
-    (two,) = found("MigLayout", inputs, old, {"allocatable": {"nvidia.com/gpu": 49.0}})
-    assert two.found == "49 nvidia.com/gpu"
     loaded = {"code": "preflight.driver-loaded", "problem": "nvidia is loaded; expected none"}
-    (three,) = found("Preflight", {}, {"findings": []}, {"findings": [loaded]})
-    assert (three.id, three.found) == ("driver.installed", "nvidia is loaded; expected none")
-    assert "reboot" in three.do
+    (two,) = found("Preflight", {}, {"findings": []}, {"findings": [loaded]})
+    assert (two.id, two.found) == ("driver.installed", "nvidia is loaded; expected none")
+    assert "reboot" in two.do
 
 
 def test_of_a_fleet_is_told_what_no_prepared_machine_tells() -> None:

@@ -266,4 +266,4 @@ def test_a_refresh_that_finds_something_else_is_drift(
     done = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
     cluster = Cluster(labels=done | labels, allocatable={SLICES: str(offers)})
     node = MigNode(inputs(), cluster, Time(), Told())
-    assert [one.code for one in node.findings(node.observe())] == ["mig.layout"] * drifted
+    assert [one.code for one in node.findings(node.observe())] == ["mig.layout-changed"] * drifted
