@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pulumi
-from pulumi.dynamic import DiffResult
 
 from gpuclusters.driver import decide
 from gpuclusters.driver.model import GpuDriverInputs, LiveDriver
@@ -23,10 +22,7 @@ class GpuDriverProvider(ConvergingProvider[GpuDriverInputs, LiveDriver]):
 
     model = GpuDriverInputs
     identity = frozenset({"connection.host"})
-
-    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
-        """As ever, but whom to ask for a drain is no part of the host."""
-        return super().diff(id_, olds, {**news, "control": olds.get("control")})
+    asked_through = "control"
 
     def capability(
         self,

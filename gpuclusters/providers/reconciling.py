@@ -71,6 +71,8 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
     model: ClassVar[type[BaseModel]]
     identity: ClassVar[frozenset[str]]
     """Inputs whose change makes another thing of it: a replacement."""
+    asked_through: ClassVar[str] = ""
+    """Input that says whom to ask about the thing and is no part of it: another one changes nothing."""
     sensitive: ClassVar[frozenset[str]] = frozenset()
     """Inputs whose value is never shown."""
     changes_machine: ClassVar[bool] = False
@@ -89,7 +91,11 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Compare inputs, and outputs that tell of drift; pure."""
-        names = [name for name in properties.changed(self.model, olds, news) if name != ADOPT]
+        names = [
+            name
+            for name in properties.changed(self.model, olds, news)
+            if name.partition(".")[0] not in (ADOPT, self.asked_through)
+        ]
         drifted = self.has_drifted(properties.plain(olds))
         # What is not known yet is not taken for another host: most often it is the same one.
         replaces = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
@@ -17,6 +17,7 @@ class Resource(pulumi.CustomResource):
     """Base of our resources; `name` is that of the class in type tokens, which stand in users' state."""
 
     type_token: ClassVar[str] = ""
+    secret_outputs: ClassVar[Sequence[str]] = ()
 
     def __init_subclass__(cls, module: str = "gpu", name: str = "", **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -26,7 +27,9 @@ class Resource(pulumi.CustomResource):
     def __init__(
         self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(self.type_token, name, dict(props), opts)
+        secret = pulumi.ResourceOptions(additional_secret_outputs=list(self.secret_outputs))
+        merged = pulumi.ResourceOptions.merge(opts, secret) if self.secret_outputs else opts
+        super().__init__(self.type_token, name, dict(props), merged)
 
 
 class ModelResource(Resource):

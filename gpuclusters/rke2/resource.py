@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulumi
-from pulumi.dynamic import CheckFailure, CheckResult, CreateResult, DiffResult
+from pulumi.dynamic import CheckFailure, CheckResult, CreateResult
 
 from gpuclusters.core.converge import converge
 from gpuclusters.host import node
@@ -31,6 +31,7 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
 
     model = Rke2NodeInputs
     identity = frozenset({"connection.host", "cluster", "node_name", "role"})
+    asked_through = "control"
     sensitive = frozenset({"token", "agent_token"})
 
     def check(self, olds: Properties, news: Properties) -> CheckResult:
@@ -47,10 +48,6 @@ class Rke2NodeProvider(ConvergingProvider[Rke2NodeInputs, LiveNode]):
         if problem is not None:
             failures += properties.told([CheckFailure("version", problem)])
         return CheckResult(result.inputs, failures)
-
-    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
-        """Whom to ask is no part of the host: a server that comes or goes changes no other."""
-        return super().diff(id_, olds, {**news, "control": olds.get("control")})
 
     def ensure(self, inputs: Rke2NodeInputs, before: Properties) -> Properties:
         """Install, configure, join; or only what of it is missing."""
@@ -110,6 +107,7 @@ class Rke2Node(ConvergingResource, module="gpu", name="Rke2Node"):
     """A host that is a server or an agent of an RKE2 cluster."""
 
     provider = Rke2NodeProvider
+    secret_outputs = ("kubeconfig",)
     joined: pulumi.Output[bool]
     """Whether it runs with its present configuration and was Ready with it."""
     installed_version: pulumi.Output[str]
@@ -118,12 +116,6 @@ class Rke2Node(ConvergingResource, module="gpu", name="Rke2Node"):
     """When the first of its certificates ends, as UTC; a start of RKE2 within 90 days of it renews them."""
     kubeconfig: pulumi.Output[str]
     """Admin kubeconfig with the registration address; of the first server alone, else empty. Secret."""
-
-    def __init__(
-        self, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: pulumi.Input[Any]
-    ) -> None:
-        secret = pulumi.ResourceOptions(additional_secret_outputs=["kubeconfig"])
-        super().__init__(name, pulumi.ResourceOptions.merge(opts, secret), **inputs)
 
 
 class Rke2TokensProvider(GeneratedSecret):
@@ -145,6 +137,7 @@ class Rke2TokensProvider(GeneratedSecret):
 class Rke2Tokens(Resource, module="gpu", name="Rke2Tokens"):
     """Server and agent token of a cluster. Both secret."""
 
+    secret_outputs = ("server", "agent")
     server: pulumi.Output[str]
     """Lets a server join, and is the passphrase of the cluster's bootstrap data and snapshots."""
     agent: pulumi.Output[str]
@@ -153,6 +146,4 @@ class Rke2Tokens(Resource, module="gpu", name="Rke2Tokens"):
     def __init__(
         self, name: str, *, cluster: str, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        secret = pulumi.ResourceOptions(additional_secret_outputs=["server", "agent"])
-        inputs = {"cluster": cluster, "server": None, "agent": None}
-        super().__init__(name, inputs, pulumi.ResourceOptions.merge(opts, secret))
+        super().__init__(name, {"cluster": cluster, "server": None, "agent": None}, opts)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pulumi
-from pulumi.dynamic import CheckFailure, CheckResult, DiffResult
+from pulumi.dynamic import CheckFailure, CheckResult
 from pydantic import ValidationError
 
 from gpuclusters.providers import properties
@@ -28,6 +28,7 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
 
     model = UsernetesNodeInputs
     identity = frozenset({"connection.host", "account", "cluster", "role", "node_name", "number"})
+    asked_through = "control"
 
     def check(self, olds: Properties, news: Properties) -> CheckResult:
         """Validate, and refuse what cannot be put under the volumes of a control plane; pure."""
@@ -44,10 +45,6 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
             return result
         failures = [*(result.failures or []), CheckFailure("source", problem)]
         return CheckResult(result.inputs, failures)
-
-    def diff(self, id_: str, olds: Properties, news: Properties) -> DiffResult:
-        """As ever, but whom to ask is no part of the host: how the control plane is reached may change."""
-        return super().diff(id_, olds, {**news, "control": olds.get("control")})
 
     def capability(
         self, inputs: UsernetesNodeInputs, before: Properties, host: SshHost
@@ -112,6 +109,7 @@ class UsernetesNode(ConvergingResource, module="gpu", name="UsernetesNode"):
     """A host that is the control plane or a worker of a Usernetes cluster."""
 
     provider = UsernetesNodeProvider
+    secret_outputs = ("kubeconfig",)
     joined: pulumi.Output[bool]
     """Whether its container runs and it was Ready in its cluster."""
     member_of: pulumi.Output[str]
@@ -126,12 +124,3 @@ class UsernetesNode(ConvergingResource, module="gpu", name="UsernetesNode"):
     """When the first of its certificates ends, as UTC."""
     kubeconfig: pulumi.Output[str]
     """Admin kubeconfig; of the control plane alone, else empty. Secret."""
-
-    def __init__(
-        self,
-        name: str,
-        opts: pulumi.ResourceOptions | None = None,
-        **inputs: pulumi.Input[object],
-    ) -> None:
-        secret = pulumi.ResourceOptions(additional_secret_outputs=["kubeconfig"])
-        super().__init__(name, pulumi.ResourceOptions.merge(opts, secret), **inputs)
