@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable, Coroutine
 from typing import Any
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine, run in a loop of its own."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        asyncio.run(test(**given))
+
+    return run
 
 
 class QuickLoop(asyncio.SelectorEventLoop):

@@ -29,7 +29,7 @@ from tests.caas.apikit import (
     listening,
     tenancy,
 )
-from tests.caas.loops import SetLoop
+from tests.caas.loops import SetLoop, in_loop
 from tests.caas.test_api_logs import started
 from tests.fixtures.authority import Authority
 
@@ -226,38 +226,32 @@ def test_a_body_that_comes_slowly_is_not_waited_for() -> None:
     play(act)
 
 
-def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes() -> None:
-    async def act() -> None:
-        async with listening() as (api, port):
-            status, problem = await raw(port, head(api, 10**12))
-            assert status.startswith("HTTP/1.1 413")
-            assert problem["type"].endswith("/body-too-large")
-
-    asyncio.run(act())
+@in_loop
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes() -> None:
+    async with listening() as (api, port):
+        status, problem = await raw(port, head(api, 10**12))
+        assert status.startswith("HTTP/1.1 413")
+        assert problem["type"].endswith("/body-too-large")
 
 
-def test_who_has_no_token_is_refused_before_a_body_comes() -> None:
-    async def act() -> None:
-        async with listening() as (_, port):
-            status, _ = await raw(
-                port, b"POST /v1/containers HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n"
-            )
-            assert status.startswith("HTTP/1.1 401")
-
-    asyncio.run(act())
+@in_loop
+async def test_who_has_no_token_is_refused_before_a_body_comes() -> None:
+    async with listening() as (_, port):
+        status, _ = await raw(
+            port, b"POST /v1/containers HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n"
+        )
+        assert status.startswith("HTTP/1.1 401")
 
 
-def test_a_client_that_goes_away_in_the_middle_leaves_nothing() -> None:
-    async def act() -> None:
-        async with listening() as (api, port):
-            for _ in range(10):
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(head(api, 100) + b'{"image"')
-                await writer.drain()
-                writer.close()
-            assert (await api.get("acme", "/v1/containers")).json()["items"] == []
-
-    asyncio.run(act())
+@in_loop
+async def test_a_client_that_goes_away_in_the_middle_leaves_nothing() -> None:
+    async with listening() as (api, port):
+        for _ in range(10):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head(api, 100) + b'{"image"')
+            await writer.drain()
+            writer.close()
+        assert (await api.get("acme", "/v1/containers")).json()["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -269,40 +263,34 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing() -> None:
         (b"GET / HTTP/1.1\r\nA: " + b"a" * 2 * MOST_HEADER_BYTES, "431", "headers-too-large"),
     ],
 )
-def test_what_is_no_http_is_a_problem_too(sent: bytes, status: str, name: str) -> None:
-    async def act() -> None:
-        async with listening() as (_, port):
-            said, problem = await raw(port, sent)
-            assert said.startswith(f"HTTP/1.1 {status}")
-            assert problem["type"].endswith(f"/{name}")
-
-    asyncio.run(act())
+@in_loop
+async def test_what_is_no_http_is_a_problem_too(sent: bytes, status: str, name: str) -> None:
+    async with listening() as (_, port):
+        said, problem = await raw(port, sent)
+        assert said.startswith(f"HTTP/1.1 {status}")
+        assert problem["type"].endswith(f"/{name}")
 
 
-def test_too_many_connections_are_told_so() -> None:
-    async def act() -> None:
-        async with listening(door={"most": 2}) as (_, port):
-            # They come to the server in the order in which they were made.
-            async with connected(port), connected(port):
-                status, problem = await raw(port)
-            assert status.startswith("HTTP/1.1 503")
-            assert problem["type"].endswith("/busy")
-
-    asyncio.run(act())
+@in_loop
+async def test_too_many_connections_are_told_so() -> None:
+    async with listening(door={"most": 2}) as (_, port):
+        # They come to the server in the order in which they were made.
+        async with connected(port), connected(port):
+            status, problem = await raw(port)
+        assert status.startswith("HTTP/1.1 503")
+        assert problem["type"].endswith("/busy")
 
 
-def test_a_closed_connection_makes_room_for_another() -> None:
-    async def act() -> None:
-        async with listening(door={"most_per_address": 1}) as (api, port):
-            for _ in range(3):
-                async with connected(port) as connection:
-                    await send(
-                        connection, b"GET /nothing HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n"
-                    )
-                    assert b"not-found" in await rest(connection)
-            assert (await api.get("acme", "/v1/containers")).status_code == 200
-
-    asyncio.run(act())
+@in_loop
+async def test_a_closed_connection_makes_room_for_another() -> None:
+    async with listening(door={"most_per_address": 1}) as (api, port):
+        for _ in range(3):
+            async with connected(port) as connection:
+                await send(
+                    connection, b"GET /nothing HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n"
+                )
+                assert b"not-found" in await rest(connection)
+        assert (await api.get("acme", "/v1/containers")).status_code == 200
 
 
 PIPELINED = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -347,16 +335,14 @@ async def gone(client_port: int) -> None:
     tries="pipeline requests to the API and never read an answer",
     stopped_by="the connection ends when nothing of an answer was taken for 30 seconds",
 )
-def test_a_client_that_never_reads_is_dropped() -> None:
-    async def act() -> None:
-        async with listening(door={"stall_seconds": 1}) as (api, port):
-            with small(port) as connection:
-                with suppress(TimeoutError):
-                    await fill(connection)
-                await gone(connection.getsockname()[1])
-            assert (await api.get("acme", "/v1/containers")).status_code == 200
-
-    asyncio.run(act())
+@in_loop
+async def test_a_client_that_never_reads_is_dropped() -> None:
+    async with listening(door={"stall_seconds": 1}) as (api, port):
+        with small(port) as connection:
+            with suppress(TimeoutError):
+                await fill(connection)
+            await gone(connection.getsockname()[1])
+        assert (await api.get("acme", "/v1/containers")).status_code == 200
 
 
 @linux
@@ -456,43 +442,39 @@ async def log_request(api: Api) -> bytes:
     stopped_by="64 connections of one address; more are turned away before TLS",
 )
 @pytest.mark.parametrize("over_tls", [False, True])
-def test_one_address_may_have_so_many_connections(over_tls: bool, tmp_path: Path) -> None:
-    async def act() -> None:
-        shown = Certificate(Authority(tmp_path).issue("localhost")) if over_tls else None
-        async with (
-            listening(door={"most_per_address": 2}, certificate=shown) as (_, port),
-            connected(port),
-            connected(port),
-        ):
-            async with connected(port) as third:
-                said = await rest(third)
-                if over_tls:
-                    assert said == b""
-                else:
-                    assert said.startswith(b"HTTP/1.1 503"), said
-                    assert b"connections of one address" in said
-            # A client at another address is not held up by it.
-            if not over_tls:
-                async with connected(port, "127.0.0.9") as other:
-                    await send(other, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
-                    assert b"not-found" in await rest(other, b"}")
-
-    asyncio.run(act())
+@in_loop
+async def test_one_address_may_have_so_many_connections(over_tls: bool, tmp_path: Path) -> None:
+    shown = Certificate(Authority(tmp_path).issue("localhost")) if over_tls else None
+    async with (
+        listening(door={"most_per_address": 2}, certificate=shown) as (_, port),
+        connected(port),
+        connected(port),
+    ):
+        async with connected(port) as third:
+            said = await rest(third)
+            if over_tls:
+                assert said == b""
+            else:
+                assert said.startswith(b"HTTP/1.1 503"), said
+                assert b"connections of one address" in said
+        # A client at another address is not held up by it.
+        if not over_tls:
+            async with connected(port, "127.0.0.9") as other:
+                await send(other, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert b"not-found" in await rest(other, b"}")
 
 
-def test_a_proxy_carries_the_connections_of_many_clients() -> None:
-    async def act() -> None:
-        door = {"most_per_address": 1, "proxies": ["127.0.0.0/24"]}
-        async with (
-            listening(door=door) as (_, port),
-            connected(port),
-            connected(port),
-            connected(port) as third,
-        ):
-            await send(third, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert b"not-found" in await rest(third, b"}")
-
-    asyncio.run(act())
+@in_loop
+async def test_a_proxy_carries_the_connections_of_many_clients() -> None:
+    door = {"most_per_address": 1, "proxies": ["127.0.0.0/24"]}
+    async with (
+        listening(door=door) as (_, port),
+        connected(port),
+        connected(port),
+        connected(port) as third,
+    ):
+        await send(third, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"not-found" in await rest(third, b"}")
 
 
 async def flood(api: Api, count: int, **headers: str) -> Counter[int]:
@@ -508,18 +490,16 @@ async def flood(api: Api, count: int, **headers: str) -> Counter[int]:
     tries="ask without a valid token as fast as the network carries",
     stopped_by="10 such requests per second of one address, 200 of all; the connection ends with the refusal",
 )
-def test_requests_without_a_valid_token_are_limited() -> None:
-    async def act() -> None:
-        async with listening(options=standing_still()) as (api, _):
-            assert await flood(api, 100) == {401: 50, 429: 50}
-            refused = await api.client.get("/v1/containers")
-            assert refused.headers["Retry-After"] == "1"
-            assert refused.headers["Connection"] == "close"
-            assert (await api.client.get("/openapi.json")).status_code == 429
-            # Who has a token is not held up by who has none, from the same address.
-            assert (await api.get("acme", "/v1/containers")).status_code == 200
-
-    asyncio.run(act())
+@in_loop
+async def test_requests_without_a_valid_token_are_limited() -> None:
+    async with listening(options=standing_still()) as (api, _):
+        assert await flood(api, 100) == {401: 50, 429: 50}
+        refused = await api.client.get("/v1/containers")
+        assert refused.headers["Retry-After"] == "1"
+        assert refused.headers["Connection"] == "close"
+        assert (await api.client.get("/openapi.json")).status_code == 429
+        # Who has a token is not held up by who has none, from the same address.
+        assert (await api.get("acme", "/v1/containers")).status_code == 200
 
 
 def standing_still(**bounds: Any) -> dict[str, Any]:
@@ -527,55 +507,47 @@ def standing_still(**bounds: Any) -> dict[str, Any]:
     return {"strangers": StrangerLimit(lambda: 0.0, **bounds)}
 
 
-def test_behind_a_proxy_clients_are_told_apart_by_what_the_proxy_says() -> None:
-    async def act() -> None:
-        door = {"proxies": ["127.0.0.1/32"]}
-        async with listening(options=standing_still(), door=door) as (api, _):
-            # What a client claims of itself comes before what the proxy adds, and is not believed.
-            for number in range(50):
-                await flood(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}, 198.51.100.7"})
-            assert await flood(api, 1, **{"X-Forwarded-For": "198.51.100.7"}) == {429: 1}
-            assert await flood(api, 1, **{"X-Forwarded-For": "198.51.100.8"}) == {401: 1}
-            assert await flood(api, 1, **{"X-Forwarded-For": "not an address"}) == {401: 1}
-
-    asyncio.run(act())
+@in_loop
+async def test_behind_a_proxy_clients_are_told_apart_by_what_the_proxy_says() -> None:
+    door = {"proxies": ["127.0.0.1/32"]}
+    async with listening(options=standing_still(), door=door) as (api, _):
+        # What a client claims of itself comes before what the proxy adds, and is not believed.
+        for number in range(50):
+            await flood(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}, 198.51.100.7"})
+        assert await flood(api, 1, **{"X-Forwarded-For": "198.51.100.7"}) == {429: 1}
+        assert await flood(api, 1, **{"X-Forwarded-For": "198.51.100.8"}) == {401: 1}
+        assert await flood(api, 1, **{"X-Forwarded-For": "not an address"}) == {401: 1}
 
 
-def test_many_addresses_together_are_limited_too() -> None:
-    async def act() -> None:
-        door = {"proxies": ["127.0.0.1/32"]}
-        options = standing_still(burst_of_all=20)
-        async with listening(options=options, door=door) as (api, _):
-            counts: Counter[int] = Counter()
-            for number in range(30):
-                # Of one /64 each: more addresses than that cost nothing.
-                counts += await flood(api, 1, **{"X-Forwarded-For": f"2001:db8:0:{number:x}::1"})
-            assert counts == {401: 20, 429: 10}
-
-    asyncio.run(act())
+@in_loop
+async def test_many_addresses_together_are_limited_too() -> None:
+    door = {"proxies": ["127.0.0.1/32"]}
+    options = standing_still(burst_of_all=20)
+    async with listening(options=options, door=door) as (api, _):
+        counts: Counter[int] = Counter()
+        for number in range(30):
+            # Of one /64 each: more addresses than that cost nothing.
+            counts += await flood(api, 1, **{"X-Forwarded-For": f"2001:db8:0:{number:x}::1"})
+        assert counts == {401: 20, 429: 10}
 
 
-def test_addresses_of_one_ipv6_network_count_as_one() -> None:
-    async def act() -> None:
-        door = {"proxies": ["127.0.0.1/32"]}
-        async with listening(options=standing_still(burst=20), door=door) as (api, _):
-            counts: Counter[int] = Counter()
-            for number in range(30):
-                counts += await flood(api, 1, **{"X-Forwarded-For": f"2001:db8::{number:x}"})
-            assert counts == {401: 20, 429: 10}
-
-    asyncio.run(act())
+@in_loop
+async def test_addresses_of_one_ipv6_network_count_as_one() -> None:
+    door = {"proxies": ["127.0.0.1/32"]}
+    async with listening(options=standing_still(burst=20), door=door) as (api, _):
+        counts: Counter[int] = Counter()
+        for number in range(30):
+            counts += await flood(api, 1, **{"X-Forwarded-For": f"2001:db8::{number:x}"})
+        assert counts == {401: 20, 429: 10}
 
 
-def test_a_client_that_is_no_proxy_does_not_choose_its_address() -> None:
-    async def act() -> None:
-        async with listening(options=standing_still()) as (api, _):
-            counts: Counter[int] = Counter()
-            for number in range(60):
-                counts += await flood(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}"})
-            assert counts == {401: 50, 429: 10}
-
-    asyncio.run(act())
+@in_loop
+async def test_a_client_that_is_no_proxy_does_not_choose_its_address() -> None:
+    async with listening(options=standing_still()) as (api, _):
+        counts: Counter[int] = Counter()
+        for number in range(60):
+            counts += await flood(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}"})
+        assert counts == {401: 50, 429: 10}
 
 
 @pytest.mark.attack(
@@ -584,20 +556,16 @@ def test_a_client_that_is_no_proxy_does_not_choose_its_address() -> None:
     stopped_by="metrics and probes have a port of their own, which no way in leads to",
 )
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
-def test_metrics_and_probes_are_not_where_tenants_are(path: str) -> None:
-    async def act() -> None:
-        async with listening() as (api, _):
-            assert (await api.client.get(path)).status_code == 404
-            assert (await api.get("acme", path)).status_code == 404
-            condition = api.condition
-            health = Health(
-                "127.0.0.1", 0, metrics.API, condition.waits_for, broken=condition.broken
-            )
-            async with health, httpx.AsyncClient(trust_env=False) as monitoring:
-                answer = await monitoring.get(f"http://127.0.0.1:{health.port}{path}")
-                assert answer.status_code == 200
-
-    asyncio.run(act())
+@in_loop
+async def test_metrics_and_probes_are_not_where_tenants_are(path: str) -> None:
+    async with listening() as (api, _):
+        assert (await api.client.get(path)).status_code == 404
+        assert (await api.get("acme", path)).status_code == 404
+        condition = api.condition
+        health = Health("127.0.0.1", 0, metrics.API, condition.waits_for, broken=condition.broken)
+        async with health, httpx.AsyncClient(trust_env=False) as monitoring:
+            answer = await monitoring.get(f"http://127.0.0.1:{health.port}{path}")
+            assert answer.status_code == 200
 
 
 @pytest.mark.attack(
@@ -606,23 +574,21 @@ def test_metrics_and_probes_are_not_where_tenants_are(path: str) -> None:
     stopped_by="a request with two is refused with 400",
 )
 @pytest.mark.parametrize("name", ["Authorization", "X-Request-Id", "Idempotency-Key"])
-def test_a_header_that_decides_something_comes_once(name: str) -> None:
-    async def act() -> None:
-        async with listening() as (api, port):
-            good = api.bearer("acme")["Authorization"]
-            lines = [
-                "GET /v1/containers HTTP/1.1",
-                "Host: x",
-                *([f"Authorization: {good}"] if name != "Authorization" else []),
-                f"{name}: {good if name == 'Authorization' else 'a'}",
-                f"{name.lower()}: {api.bearer('globex')['Authorization']}",
-                "Connection: close",
-            ]
-            status, problem = await raw(port, "\r\n".join([*lines, "", ""]).encode())
-            assert status.startswith("HTTP/1.1 400")
-            assert problem["detail"] == f"send the header `{name}` once"
-
-    asyncio.run(act())
+@in_loop
+async def test_a_header_that_decides_something_comes_once(name: str) -> None:
+    async with listening() as (api, port):
+        good = api.bearer("acme")["Authorization"]
+        lines = [
+            "GET /v1/containers HTTP/1.1",
+            "Host: x",
+            *([f"Authorization: {good}"] if name != "Authorization" else []),
+            f"{name}: {good if name == 'Authorization' else 'a'}",
+            f"{name.lower()}: {api.bearer('globex')['Authorization']}",
+            "Connection: close",
+        ]
+        status, problem = await raw(port, "\r\n".join([*lines, "", ""]).encode())
+        assert status.startswith("HTTP/1.1 400")
+        assert problem["detail"] == f"send the header `{name}` once"
 
 
 def test_over_tls_browsers_are_told_to_come_by_https_alone(tmp_path: Path) -> None:

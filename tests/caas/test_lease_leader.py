@@ -10,6 +10,7 @@ import pytest
 
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.leader import LEASE, Leader, NotLeadingError
+from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster
 
 TIMES = {"duration": 15.0, "valid": 10.0, "renew": 2.0}
@@ -68,147 +69,133 @@ def leader(memory: Memory, name: str, clock: Clock) -> Leader:
     return Leader(memory, "ns", "election", name, **TIMES, clock=clock)  # type: ignore[arg-type]
 
 
-def test_who_does_not_renew_stops_before_anybody_else_begins() -> None:
-    async def work() -> None:
-        memory, a_time, b_time = Memory(), Clock(), Clock()
-        a, b = leader(memory, "a", a_time), leader(memory, "b", b_time)
-        assert await a._try()
-        assert not await b._try()
-        for _ in range(15):
-            a_time.now += 1
-            b_time.now += 1
-            if await b._try():
-                break
-            assert a.leads or a_time.now >= 1010
-        assert b.leads
-        assert not a.leads
-        with pytest.raises(NotLeadingError):
-            a.check()
-        # What it still believes to be its own it does not take back.
-        assert not await a._try()
-        assert b.leads
-
-    asyncio.run(work())
+@in_loop
+async def test_who_does_not_renew_stops_before_anybody_else_begins() -> None:
+    memory, a_time, b_time = Memory(), Clock(), Clock()
+    a, b = leader(memory, "a", a_time), leader(memory, "b", b_time)
+    assert await a._try()
+    assert not await b._try()
+    for _ in range(15):
+        a_time.now += 1
+        b_time.now += 1
+        if await b._try():
+            break
+        assert a.leads or a_time.now >= 1010
+    assert b.leads
+    assert not a.leads
+    with pytest.raises(NotLeadingError):
+        a.check()
+    # What it still believes to be its own it does not take back.
+    assert not await a._try()
+    assert b.leads
 
 
-def test_a_leader_is_not_displaced_by_a_clock_that_jumps_or_a_stamp_that_lies() -> None:
-    async def work() -> None:
-        memory, a_time, b_time = Memory(), Clock(), Clock()
-        a, b = leader(memory, "a", a_time), leader(memory, "b", b_time)
-        assert await a._try()
-        assert memory.body is not None
-        memory.body["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
-        assert not await b._try()
-        b_time.now += 14
-        assert not await b._try()
-        assert await a._try()  # renewed: b begins to wait anew
-        b_time.now += 14
-        assert not await b._try()
-
-    asyncio.run(work())
+@in_loop
+async def test_a_leader_is_not_displaced_by_a_clock_that_jumps_or_a_stamp_that_lies() -> None:
+    memory, a_time, b_time = Memory(), Clock(), Clock()
+    a, b = leader(memory, "a", a_time), leader(memory, "b", b_time)
+    assert await a._try()
+    assert memory.body is not None
+    memory.body["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
+    assert not await b._try()
+    b_time.now += 14
+    assert not await b._try()
+    assert await a._try()  # renewed: b begins to wait anew
+    b_time.now += 14
+    assert not await b._try()
 
 
-def test_validity_counts_from_before_the_request_so_a_slow_server_gives_less() -> None:
-    async def work() -> None:
-        memory, time = Memory(), Clock()
-        memory.slow = (time, 4.0)
-        a = leader(memory, "a", time)
-        assert await a._try()  # two requests of four seconds each
-        time.now += 3
-        assert not a.leads
-
-    asyncio.run(work())
+@in_loop
+async def test_validity_counts_from_before_the_request_so_a_slow_server_gives_less() -> None:
+    memory, time = Memory(), Clock()
+    memory.slow = (time, 4.0)
+    a = leader(memory, "a", time)
+    assert await a._try()  # two requests of four seconds each
+    time.now += 3
+    assert not a.leads
 
 
-def test_who_was_granted_leadership_too_late_leads_when_it_would_have_ended() -> None:
-    async def work() -> None:
-        memory, time = Memory(), Clock()
-        a, b = leader(memory, "a", time), leader(memory, "b", time)
-        assert await b._try()
-        await b.release()
-        memory.slow = (time, 6.0)
-        assert not await a._try()  # it was granted, and was over when that was heard of
-        memory.slow = None
-        assert not await a._try()
-        time.now += 14
-        assert not await a._try()
-        assert not await b._try()
-        time.now += 1
-        assert await a._try()
-        assert not await b._try()
-
-    asyncio.run(work())
+@in_loop
+async def test_who_was_granted_leadership_too_late_leads_when_it_would_have_ended() -> None:
+    memory, time = Memory(), Clock()
+    a, b = leader(memory, "a", time), leader(memory, "b", time)
+    assert await b._try()
+    await b.release()
+    memory.slow = (time, 6.0)
+    assert not await a._try()  # it was granted, and was over when that was heard of
+    memory.slow = None
+    assert not await a._try()
+    time.now += 14
+    assert not await a._try()
+    assert not await b._try()
+    time.now += 1
+    assert await a._try()
+    assert not await b._try()
 
 
-def test_a_machine_that_slept_does_not_lead_when_it_wakes() -> None:
-    async def work() -> None:
-        memory, time = Memory(), Clock()
-        a = leader(memory, "a", time)
-        assert await a._try()
-        time.now += 3600
-        assert not a.leads
-        await asyncio.wait_for(a.keep(), 120)
-        with pytest.raises(NotLeadingError):
-            a.check()
-
-    asyncio.run(work())
+@in_loop
+async def test_a_machine_that_slept_does_not_lead_when_it_wakes() -> None:
+    memory, time = Memory(), Clock()
+    a = leader(memory, "a", time)
+    assert await a._try()
+    time.now += 3600
+    assert not a.leads
+    await asyncio.wait_for(a.keep(), 120)
+    with pytest.raises(NotLeadingError):
+        a.check()
 
 
-def test_a_server_that_is_away_leaves_the_leader_leading_only_as_long_as_it_is_valid() -> None:
-    async def work() -> None:
-        memory, time = Memory(), Clock()
-        a = leader(memory, "a", time)
-        assert await a._try()
-        memory.down = True
-        time.now += 5
-        assert await a._try()
-        time.now += 6
-        assert not await a._try()
+@in_loop
+async def test_a_server_that_is_away_leaves_the_leader_leading_only_as_long_as_it_is_valid() -> (
+    None
+):
+    memory, time = Memory(), Clock()
+    a = leader(memory, "a", time)
+    assert await a._try()
+    memory.down = True
+    time.now += 5
+    assert await a._try()
+    time.now += 6
+    assert not await a._try()
 
-    asyncio.run(work())
 
-
-def test_released_leadership_is_taken_at_once() -> None:
-    async def work() -> None:
-        memory, time = Memory(), Clock()
-        a, b = leader(memory, "a", time), leader(memory, "b", time)
-        assert await a._try()
-        assert not await b._try()
-        await a.release()
-        assert not a.leads
-        assert await b._try()
-
-    asyncio.run(work())
+@in_loop
+async def test_released_leadership_is_taken_at_once() -> None:
+    memory, time = Memory(), Clock()
+    a, b = leader(memory, "a", time), leader(memory, "b", time)
+    assert await a._try()
+    assert not await b._try()
+    await a.release()
+    assert not a.leads
+    assert await b._try()
 
 
 @pytest.mark.lab
-def test_of_many_that_begin_at_once_one_leads(kube_api: KubeCluster, namespace: str) -> None:
-    async def work() -> None:
-        async with Cluster(kube_api.kubeconfig) as cluster, asyncio.timeout(150):
-            # Nobody's leadership ends because this machine pauses.
-            name, clock = f"election-{secrets.token_hex(3)}", Clock()
-            copies = [
-                Leader(
-                    cluster, namespace, name, f"copy-{n}", duration=15, valid=10, renew=0.2, clock=clock
-                )
-                for n in range(5)
-            ]  # fmt: skip
-            tasks = [asyncio.create_task(copy.acquire()) for copy in copies]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(0.5)
-            leading = [copy for copy in copies if copy.leads]
-            assert len(leading) == 1
-            body = await cluster.get(LEASE, name, namespace)
-            assert body is not None
-            assert body["spec"]["holderIdentity"] == leading[0].identity
-            # It does not renew: another follows, never both.
-            while not any(copy.leads for copy in copies if copy is not leading[0]):
-                assert sum(copy.leads for copy in copies) <= 1
-                clock.now += 0.2
-                await asyncio.sleep(0.05)
-            assert not leading[0].leads
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(work())
+@in_loop
+async def test_of_many_that_begin_at_once_one_leads(kube_api: KubeCluster, namespace: str) -> None:
+    async with Cluster(kube_api.kubeconfig) as cluster, asyncio.timeout(150):
+        # Nobody's leadership ends because this machine pauses.
+        name, clock = f"election-{secrets.token_hex(3)}", Clock()
+        copies = [
+            Leader(
+                cluster, namespace, name, f"copy-{n}", duration=15, valid=10, renew=0.2, clock=clock
+            )
+            for n in range(5)
+        ]  # fmt: skip
+        tasks = [asyncio.create_task(copy.acquire()) for copy in copies]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0.5)
+        leading = [copy for copy in copies if copy.leads]
+        assert len(leading) == 1
+        body = await cluster.get(LEASE, name, namespace)
+        assert body is not None
+        assert body["spec"]["holderIdentity"] == leading[0].identity
+        # It does not renew: another follows, never both.
+        while not any(copy.leads for copy in copies if copy is not leading[0]):
+            assert sum(copy.leads for copy in copies) <= 1
+            clock.now += 0.2
+            await asyncio.sleep(0.05)
+        assert not leading[0].leads
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
