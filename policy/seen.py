@@ -8,12 +8,11 @@ from typing import Any
 from pulumi_policy import PolicyResource, ResourceValidationArgs
 from pulumi_policy.proxy import UnknownValueError
 
-from gpuclusters.policy.money import BudgetParameters
 from gpuclusters.policy.rule import Rule
+from gpuclusters.policy.rules import BudgetParameters
 from gpuclusters.policy.stack import Spending, Subject
-from gpuclusters.review.cost import cost
+from gpuclusters.review.cost import cost, price_table
 from gpuclusters.review.plan import Action, Plan, Resource, Step
-from gpuclusters.review.price_table import price_table
 from gpuclusters.review.secrets import masked
 from gpuclusters.review.text import UNKNOWN
 

@@ -17,10 +17,9 @@ from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.forge import Forge, ForgeError, Issues, Target, issue_target
 from gpuclusters.cli.project import Project
 from gpuclusters.drift import terminal
-from gpuclusters.drift.document import DocumentError, document, report_of
 from gpuclusters.drift.finding import CODES
 from gpuclusters.drift.markdown import markdown, marker
-from gpuclusters.drift.report import Report
+from gpuclusters.drift.report import DocumentError, Report, document, report_of
 from gpuclusters.review import limits
 
 app = typer.Typer(add_completion=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpuclusters.cli.drift_found import Found
+from gpuclusters.cli.drift_engine import Found
 from gpuclusters.core.errors import AdapterError, DeniedError
 from gpuclusters.drift import cluster_resources, helm, leases, nodes, tenancies
 from gpuclusters.drift.cluster_look import ClusterLook

@@ -6,10 +6,31 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpuclusters.cli.stack import Session
 from gpuclusters.drift import engine
 from gpuclusters.drift.engine import View
+from gpuclusters.drift.finding import Finding, Unseen
+from gpuclusters.drift.report import Looked
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All of it."""
+
+    findings: tuple[Finding, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    looked: tuple[Looked, ...] = ()
+
+    def joined(self, other: Found) -> Found:
+        """Both."""
+        return Found(
+            self.findings + other.findings,
+            self.unseen + other.unseen,
+            self.looked + other.looked,
+        )
+
 
 _STREAM = {"PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "1", "PULUMI_SKIP_UPDATE_CHECK": "1"}
 _MOST_EXCLUDED = 500

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from caas.controllers.redfish import Redfish, RedfishError
-from gpuclusters.cli.drift_found import Found
+from gpuclusters.cli.drift_engine import Found
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.inventory import Inventory
 from gpuclusters.config.plan import board

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuclusters.cli import doctor_stack, drift_cluster, drift_engine, drift_hosts
 from gpuclusters.cli import stack as stacks
-from gpuclusters.cli.drift_found import Found
+from gpuclusters.cli.drift_engine import Found
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.stack import Session

@@ -9,9 +9,8 @@ from typing import Any
 
 from gpuclusters.cli.errors import WrongOptionError
 from gpuclusters.domain.prices import PriceTable
-from gpuclusters.policy.money import BudgetParameters
 from gpuclusters.policy.rule import Rule
-from gpuclusters.policy.rules import BUDGET, RULES
+from gpuclusters.policy.rules import BUDGET, RULES, BudgetParameters
 from gpuclusters.policy.settings import (
     LEVEL,
     SettingsError,
@@ -20,7 +19,7 @@ from gpuclusters.policy.settings import (
     read_settings,
     severity_of,
 )
-from gpuclusters.review.price_table import PriceError, price_table
+from gpuclusters.review.cost import PriceError, price_table
 
 _OFF = "off"
 

@@ -7,11 +7,13 @@ the CLI prints they alone have both sides of a refresh, and they tell what was s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from gpuclusters.review.plan import ACTIONS, Action, Resource
+from gpuclusters.drift.finding import Finding
+from gpuclusters.review.diffing import differences
+from gpuclusters.review.plan import ACTIONS, Action, Resource, Step
 from gpuclusters.review.reading import resource_of
 from gpuclusters.review.secrets import masked_text
 
@@ -197,3 +199,36 @@ def _of(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _is_root(urn: str) -> bool:
     return f"::{_STACK_URN}::" in urn
+
+
+class Reader(Protocol):
+    """What a resource tells."""
+
+    def __call__(self, seen: Seen, *, up: bool | None) -> Iterator[Finding]:
+        """Findings, none where it is as declared."""
+
+
+def property_lines(seen: Seen) -> tuple[str, ...]:
+    """How the inputs differ, a line each: what is there in the place of what was declared."""
+    if seen.new is None:
+        return ()
+    step = Step(Action.UPDATE, seen.urn, seen.old, seen.new)
+    lines: list[str] = []
+    for one in differences(step):
+        if one.path in ("", "drift") and one.before is None and one.after is None:
+            continue
+        if one.lines:
+            lines += [f"{one.path}: {line}" for line in one.lines]
+        else:
+            after = "nothing" if one.after is None else one.after
+            before = "nothing" if one.before is None else one.before
+            lines.append(f"{one.path}: {after} instead of {before}")
+    return tuple(lines)
+
+
+def texts(resource: Resource | None, key: str) -> list[str]:
+    """An output that is a list of texts."""
+    value: Any = resource.outputs.get(key) if resource is not None else None
+    if not isinstance(value, list):
+        return []
+    return [text for text in value if isinstance(text, str)]

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Level
-from gpuclusters.drift.engine import Seen
+from gpuclusters.drift.engine import Reader, Seen, property_lines, texts
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.reading import Reader, property_lines, texts
 from gpuclusters.preflight.decide import AREA, ONLY_BARE
 
 _UNIT = r"(?P<what>\S+\.(?:service|timer)) is "

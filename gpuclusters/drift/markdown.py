@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding, Group
 from gpuclusters.drift.report import Report
-from gpuclusters.review.blocks import Block, Weighted
-from gpuclusters.review.limits import fit
+from gpuclusters.review.limits import Block, Weighted, fit
 from gpuclusters.review.text import code, cut, fence, plural, prose
 
 MARKER = "<!-- gpu-clusters drift {stack} -->"

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuclusters.drift import cluster_resources, host_resources
-from gpuclusters.drift.engine import Seen, View
+from gpuclusters.drift.engine import Reader, Seen, View, property_lines
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.reading import Reader, property_lines
 from gpuclusters.review.plan import KEPT, is_component
 
 

@@ -2,18 +2,302 @@
 
 from __future__ import annotations
 
-from gpuclusters.policy.lifetime import (
-    ProtectionParameters,
-    spot_servers,
-    stateful_delete,
-    unprotected_partitions,
-)
-from gpuclusters.policy.money import BudgetParameters, over_budget
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
 from gpuclusters.policy.passthrough import host_driver, shared_iommu_group
-from gpuclusters.policy.pinned import PinParameters, unpinned
-from gpuclusters.policy.reach import FirewallParameters, host_key, open_firewall
-from gpuclusters.policy.rule import Rule, Scope, Severity, each
-from gpuclusters.policy.sharing import shared_gpus
+from gpuclusters.policy.rule import Parameters, Rule, Scope, Severity, each
+from gpuclusters.policy.stack import DYNAMIC, Stack, Subject, Violation
+from gpuclusters.review.secrets import SECRET
+from gpuclusters.review.text import UNKNOWN
+
+_FLOATING = {"latest", "stable", "main", "master", "edge", "nightly", "dev"}
+_VERSION = re.compile(r"v?\d+(\.\d+)*([-+.][0-9A-Za-z.+-]+)?")
+
+
+class PinParameters(Parameters):
+    """What counts as pinned."""
+
+    digests: bool = Field(
+        default=False, description="Whether images need a digest; a tag is not enough then."
+    )
+
+
+def unpinned(subject: Subject, parameters: PinParameters) -> Iterator[str]:
+    """Whatever does not say exactly which one it is."""
+    if subject.type.startswith("kubernetes:helm.sh/"):
+        yield from _chart(subject.props)
+    for path, image in _images(subject.props):
+        yield from _image(path, image, digests=parameters.digests)
+    yield from _driver(subject)
+
+
+def _chart(props: Mapping[str, Any]) -> Iterator[str]:
+    chart, version = props.get("chart"), props.get("version")
+    if chart is None:
+        return
+    local = isinstance(chart, str) and (chart.endswith(".tgz") or chart.startswith((".", "/")))
+    if local or SECRET in (chart, version) or version == UNKNOWN:
+        return
+    if not isinstance(version, str) or not version:
+        yield f"the chart {chart} has no version: whatever is newest is installed"
+    elif not _VERSION.fullmatch(version):
+        yield f"the chart {chart} has a range or a name for a version ({version})"
+
+
+def _images(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Images of pods: the texts called `image` of what lies in a list of containers."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            below = f"{path}.{key}" if path else str(key)
+            if key in ("containers", "initContainers") and isinstance(item, list):
+                for container in item:
+                    if isinstance(container, Mapping) and isinstance(container.get("image"), str):
+                        yield below, container["image"]
+            else:
+                yield from _images(item, below)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _images(item, path)
+
+
+def _image(path: str, image: str, *, digests: bool) -> Iterator[str]:
+    if image in (SECRET, UNKNOWN) or "@sha256:" in image:
+        return
+    _, colon, tag = image.rsplit("/", 1)[-1].partition(":")
+    if not colon:
+        yield f"the image {image} ({path}) has neither tag nor digest"
+    elif tag in _FLOATING:
+        yield f"the image {image} ({path}) has a tag that moves"
+    elif digests:
+        yield f"the image {image} ({path}) has no digest"
+
+
+def _driver(subject: Subject) -> Iterator[str]:
+    if subject.type == f"{DYNAMIC}GpuDriver":
+        version = subject.props.get("version") or subject.props.get("driver_version")
+        if subject.props.get("source") != "operator" and version in (None, "", "latest"):
+            yield "the NVIDIA driver has no exact version: machines get whatever is newest on that day"
+    if subject.type.startswith("kubernetes:helm.sh/") and "gpu-operator" in str(
+        subject.props.get("chart")
+    ):
+        values = subject.props.get("values")
+        driver = values.get("driver") if isinstance(values, Mapping) else None
+        if isinstance(driver, Mapping) and driver.get("version") == "latest":
+            yield "the GPU Operator's driver has no exact version"
+
+
+_EVERYBODY = {4: 7, 6: 15}
+"""Longest prefix that still means a good part of the internet, so that two halves are no way around."""
+
+
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"is no range of addresses ({error}); write one like 10.0.0.0/8") from None
+    return text
+
+
+class FirewallParameters(Parameters):
+    """Whom a firewall may let in."""
+
+    allowed: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
+        (),
+        description="Ranges of addresses that sources must lie in; empty: any but everybody.",
+    )
+
+
+def open_firewall(subject: Subject, parameters: FirewallParameters) -> Iterator[str]:
+    """A firewall rule or a load balancer that lets in whom it must not."""
+    if subject.type == "gcp:compute/firewall:Firewall":
+        props = subject.props
+        closed = props.get("direction") == "EGRESS" or props.get("disabled") is True
+        if closed or not props.get("allows"):
+            return
+        ranges = props.get("sourceRanges")
+        named = props.get("sourceTags") or props.get("sourceServiceAccounts")
+        if ranges is None and not named:
+            yield "the firewall rule names no source, which means everybody"
+        yield from _too_wide("the firewall", ranges, parameters.allowed)
+    elif subject.type == "kubernetes:core/v1:Service":
+        spec = subject.props.get("spec")
+        ranges = spec.get("loadBalancerSourceRanges") if isinstance(spec, Mapping) else None
+        yield from _too_wide("the load balancer", ranges, parameters.allowed)
+
+
+def _too_wide(who: str, ranges: Any, allowed: Sequence[str]) -> Iterator[str]:
+    networks = []
+    for text in ranges if isinstance(ranges, list) else []:
+        try:
+            networks.append(ipaddress.ip_network(str(text), strict=False))
+        except ValueError:
+            continue  # not known yet, or masked
+    wide = sorted(str(n) for n in networks if n.prefixlen <= _EVERYBODY[n.version])
+    if wide and not allowed:
+        yield f"{who} lets everybody in ({', '.join(wide)})"
+    if allowed:
+        within = [ipaddress.ip_network(text) for text in allowed]
+        beside = sorted(
+            str(network)
+            for network in networks
+            if not any(
+                network.version == one.version and network.subnet_of(one)  # type: ignore[arg-type]
+                for one in within
+            )
+        )
+        if beside:
+            yield f"{who} lets in {', '.join(beside)}, which is not allowed"
+
+
+def host_key(subject: Subject, _parameters: Parameters) -> Iterator[str]:
+    """A connection to whoever answers."""
+    reached = subject.props.get("connection")
+    # A connection that is a secret as a whole cannot be looked into in a preview; ours always set the key.
+    if not isinstance(reached, Mapping):
+        return
+    command, ours = subject.type.startswith("command:remote:"), subject.type.startswith(DYNAMIC)
+    key = "hostKey" if command else "host_key"
+    if command and not reached.get(key):
+        yield "the command runs on whatever machine answers: its connection has no hostKey"
+    elif ours and not reached.get(key):
+        yield "the machine is not asked to prove who it is: its connection has no host_key"
+    proxy = reached.get("proxy")
+    if (command or ours) and isinstance(proxy, Mapping) and proxy and not proxy.get(key):
+        yield f"the way there goes through whatever machine answers: its proxy has no {key}"
+
+
+STATEFUL = {
+    f"{DYNAMIC}TenancyPolicy": "a tenant",
+    f"{DYNAMIC}Rke2Tokens": "the cluster's tokens",
+    "kubernetes:core/v1:Namespace": "a namespace",
+    "kubernetes:core/v1:PersistentVolume": "a volume",
+    "kubernetes:core/v1:PersistentVolumeClaim": "a volume's claim",
+    "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition": "a definition with all its objects",
+    "gcp:compute/disk:Disk": "a disk",
+    "gcp:compute/regionDisk:RegionDisk": "a disk",
+    "gcp:storage/bucket:Bucket": "a bucket",
+}
+"""What cannot be made again as it was."""
+
+_SERVER = re.compile(r"(^|[-_])(server|control-?plane|master|etcd)s?([-_]|\d|$)")
+
+
+class ProtectionParameters(Parameters):
+    """Where partitions have to be protected."""
+
+    stacks: tuple[str, ...] = Field(
+        ("prod", "prod-*", "*-prod", "production"),
+        description="Patterns of the names of stacks that the rule looks at; `*` is any text.",
+    )
+
+
+def unprotected_partitions(subject: Subject, parameters: ProtectionParameters) -> Iterator[str]:
+    """Partitions that any change may take away, in a stack that matters."""
+    if subject.type != f"{DYNAMIC}FabricPartitions" or subject.protect:
+        return
+    if any(fnmatchcase(subject.stack, pattern) for pattern in parameters.stacks):
+        yield "the partitions of a board are not protected: any change that removes them goes through"
+
+
+def stateful_delete(stack: Stack, _parameters: Parameters) -> Iterator[Violation]:
+    """What is deleted and cannot be made again."""
+    for subject in stack.subjects:
+        if subject.deleted and subject.type in STATEFUL:
+            yield Violation(
+                subject, f"{STATEFUL[subject.type]} is deleted, with what only it holds"
+            )
+
+
+def spot_servers(subject: Subject, _parameters: Parameters) -> Iterator[str]:
+    """A machine of the control plane that can be taken away."""
+    if subject.type not in ("gcp:compute/instance:Instance", f"{DYNAMIC}GcpMachine"):
+        return
+    scheduling = subject.props.get("scheduling")
+    spot = subject.props.get("provisioning") == "spot" or (
+        isinstance(scheduling, Mapping)
+        and (scheduling.get("preemptible") is True or scheduling.get("provisioningModel") == "SPOT")
+    )
+    labels = subject.props.get("labels")
+    role = str(labels.get("role", "")) if isinstance(labels, Mapping) else ""
+    names = (subject.name, str(subject.props.get("name") or ""), role)
+    if spot and any(_SERVER.search(name) for name in names):
+        yield "a machine of the control plane can be taken away at any time (spot)"
+
+
+_TIME, _MPS = "by time", "by MPS"
+_KEYS = {"timeSlicing": _TIME, "time_slicing": _TIME, "time-slicing": _TIME, "mps": _MPS}
+_WHY = {
+    _TIME: "no memory limit and no fault isolation between them",
+    _MPS: "one server runs the kernels of all of them, and a fault of one ends the others",
+}
+
+
+def shared_gpus(stack: Stack, _parameters: Parameters) -> Iterator[Violation]:
+    """GPUs that are handed out more than once, in a cluster with more than one tenant."""
+    if stack.tenants < 2:
+        return
+    for subject in stack.there:
+        for how in sorted(_ways(subject.props)):
+            yield Violation(
+                subject, f"GPUs are shared {how} among {stack.tenants} tenants: {_WHY[how]}"
+            )
+
+
+def _ways(value: Any) -> set[str]:
+    """How GPUs are shared according to a value, or to a text within it that is the plugin's configuration."""
+    if isinstance(value, Mapping):
+        here = {
+            how for key, how in _KEYS.items() if isinstance(value.get(key), Mapping) and value[key]
+        }
+        return here.union(*map(_ways, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(_ways, value))
+    if not isinstance(value, str) or "replicas:" not in value:
+        return set()
+    return {how for key, how in _KEYS.items() if f"{key}:" in value}
+
+
+class BudgetParameters(Parameters):
+    """How much, and at which prices."""
+
+    monthly: float = Field(
+        0,
+        ge=0,
+        description="The most that the stack may cost per month, in the currency of the price table; 0: no "
+        "limit.",
+    )
+    refuse_unknown: bool = Field(
+        default=False, description="Whether something without a price is a violation."
+    )
+    prices: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Your prices, laid over those that come with the command, in the form of the file of "
+        "`--prices`.",
+    )
+
+
+def over_budget(stack: Stack, parameters: BudgetParameters) -> Iterator[Violation]:
+    """More than the stack may cost, as far as prices are known."""
+    spending, blamed = stack.spending, stack.root
+    if spending is None or blamed is None:
+        return
+    if parameters.monthly and spending.known > parameters.monthly:
+        yield Violation(
+            blamed,
+            f"over budget: {spending.known:,.0f} {spending.currency} a month of "
+            f"{parameters.monthly:,.0f}",
+        )
+    if parameters.refuse_unknown and spending.unknown:
+        more = len(spending.unknown) - 3
+        named = ", ".join(spending.unknown[:3]) + (f" and {more} more" if more > 0 else "")
+        yield Violation(blamed, f"nobody knows what this costs: {named}")
+
 
 BUDGET = "budget"
 """Its finding is told with the money, not with the other rules."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from gpuclusters.review.blocks import Block, Weighted
 from gpuclusters.review.diffing import Difference, properties
+from gpuclusters.review.limits import Block, Weighted
 from gpuclusters.review.plan import Action, Step
 from gpuclusters.review.review import Review
 from gpuclusters.review.text import cut, fence, plural, visible

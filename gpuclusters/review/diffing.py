@@ -12,8 +12,7 @@ import yaml
 
 from gpuclusters.review.plan import Action, Resource, Step
 from gpuclusters.review.secrets import SECRET
-from gpuclusters.review.text import UNKNOWN, visible
-from gpuclusters.review.wording import MOST_CHARACTERS, lines, pair, shown
+from gpuclusters.review.text import MOST_CHARACTERS, UNKNOWN, lines, pair, shown, visible
 
 _KEYS = (
     "name",

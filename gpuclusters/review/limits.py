@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 
-from gpuclusters.review.blocks import Block, Weighted
+
+class Weighted(IntEnum):
+    """What is left out first where there is no room."""
+
+    MUST = 0
+    SHOULD = 1
+    MAY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Markdown that is complete in itself: every fence and tag that it opens it closes."""
+
+    text: str
+    weight: Weighted
+    says: str = ""
+    """One line instead of it, where there is room for no more; empty if it is only counted."""
+
 
 GITHUB = 65_536
 """Characters; more is answered with 422. Some surfaces take more, none takes less."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuclusters.policy.rule import Severity
-from gpuclusters.review.blocks import Block, Weighted
 from gpuclusters.review.capacity import Capacity
 from gpuclusters.review.changes import group_blocks
 from gpuclusters.review.cost import Cost, Item, by_reason
 from gpuclusters.review.findings import Finding
 from gpuclusters.review.impact import Impact, Weight
-from gpuclusters.review.limits import fit
+from gpuclusters.review.limits import Block, Weighted, fit
 from gpuclusters.review.review import Failure, Outcome, Review, worst
 from gpuclusters.review.text import code, listed, plural, prose
 from gpuclusters.review.verdict import Level, counts

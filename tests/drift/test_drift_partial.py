@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpuclusters.cli import drift, drift_cluster, drift_hosts
-from gpuclusters.cli.drift_found import Found
+from gpuclusters.cli.drift_engine import Found
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.expected import Expected

@@ -14,9 +14,8 @@ import jsonschema
 import pytest
 import yaml
 
-from gpuclusters.drift.document import document
 from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.report import report
+from gpuclusters.drift.report import document, report
 from tests.drift.issues_standin import TOKEN, Standin, forge
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,10 +13,9 @@ import pytest
 from rich.console import Console
 
 from gpuclusters.drift import terminal
-from gpuclusters.drift.document import DocumentError, document, report_of
 from gpuclusters.drift.finding import CODES, Finding, Unseen
 from gpuclusters.drift.markdown import markdown, marker
-from gpuclusters.drift.report import Looked, Report, report
+from gpuclusters.drift.report import DocumentError, Looked, Report, document, report, report_of
 from gpuclusters.review import limits
 from gpuclusters.review.plan import Action
 from tests.drift.drifting import finding

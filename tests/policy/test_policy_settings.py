@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.policy.lifetime import ProtectionParameters
 from gpuclusters.policy.rule import Severity
-from gpuclusters.policy.rules import RULES
+from gpuclusters.policy.rules import RULES, ProtectionParameters
 from gpuclusters.policy.settings import SettingsError, configured, read_settings
 
 

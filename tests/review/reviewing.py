@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuclusters.policy.rules import RULES
+from gpuclusters.review.cost import price_table
 from gpuclusters.review.markdown import markdown
 from gpuclusters.review.plan import Plan
-from gpuclusters.review.price_table import price_table
 from gpuclusters.review.reading import read
 from gpuclusters.review.review import Review, review
 from tests.review.catalogue import handmade

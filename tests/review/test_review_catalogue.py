@@ -13,8 +13,8 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from gpuclusters.policy.rules import RULES
+from gpuclusters.review.cost import price_table
 from gpuclusters.review.plan import Plan
-from gpuclusters.review.price_table import price_table
 from gpuclusters.review.review import Review, review
 from gpuclusters.review.verdict import Level
 from tests.review.catalogue import loading

@@ -16,7 +16,7 @@ from gpuclusters.cli.review import Format, Options, app, run
 from gpuclusters.cli.review_policy import PolicyOptions
 from gpuclusters.domain.prices import OwnMachine
 from gpuclusters.review import gates
-from gpuclusters.review.price_table import PriceError, price_table
+from gpuclusters.review.cost import PriceError, price_table
 from tests.review.catalogue import handmade, loading
 from tests.review.forge_standin import TOKEN, forge
 from tests.review.reviewing import reviewed

@@ -7,8 +7,8 @@ import pytest
 from gpuclusters.policy.rule import Rule
 from gpuclusters.policy.rules import RULES
 from gpuclusters.policy.settings import configured
+from gpuclusters.review.cost import price_table
 from gpuclusters.review.findings import Finding
-from gpuclusters.review.price_table import price_table
 from gpuclusters.review.review import review
 from tests.review.catalogue import handmade, loading
 from tests.review.reviewing import plan, plan_of, reviewed
