@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,6 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Whole GPU clusters as Pulumi stacks.",
     epilog=epilog(""),
 )
 app.add_typer(lab.app, name="lab")
@@ -49,6 +49,22 @@ Stack = Annotated[
 Refresh = Annotated[
     bool, typer.Option("--refresh", help="Compare with what is really there first.")
 ]
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"gpu-clusters {version('gpu-clusters')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Whole GPU clusters as Pulumi stacks."""
 
 
 @app.command()

@@ -7,6 +7,8 @@ import shutil
 import site
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,12 @@ def test_every_command_is_there(alone: Path, verb: str) -> None:
     assert f"gpu-clusters {verb}" in done.stdout.replace(
         "python -m gpuclusters.cli", "gpu-clusters"
     )
+
+
+def test_the_version_stands_in_one_place(alone: Path) -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert python(alone, "-m", "gpuclusters.cli", "--version").stdout == f"gpu-clusters {stated}\n"
+    assert {metadata.version(f"gpu-clusters{part}") for part in ("", "-engine", "-lab")} == {stated}
 
 
 def test_neither_lab_nor_engine_is_there(alone: Path) -> None:

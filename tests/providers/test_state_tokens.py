@@ -1,12 +1,14 @@
-"""What stands in users' state: the type of each resource, and who keeps it."""
+"""What 1.0 has published: types in users' state, and codes that they search for and alert on."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from pulumi.dynamic import ResourceProvider
 
+from gpuclusters.core import codes
 from gpuclusters.providers.resource import Resource
 from gpuclusters.providers.server import PROVIDERS
 
@@ -31,3 +33,8 @@ def test_each_type_has_its_resource_and_its_provider(name: str) -> None:
     assert issubclass(resource, Resource)
     assert resource.type_token == f"gpu-clusters:gpu:{name}"
     assert issubclass(getattr(module, kind), ResourceProvider)
+
+
+def test_codes_that_were_published_are_still_there() -> None:
+    published = Path(__file__).with_name("codes.txt").read_text().split()
+    assert not set(published) - set(codes.listed()), "codes are never renamed or taken away"
