@@ -36,7 +36,9 @@ RANGES = {
 def denied(document: dict[str, Any], address: str) -> bool:
     """Whether the policy of all tenants denies an address, as Cilium reads it."""
     made = plan(accepted(document).caas)
-    spec = baseline(Network(made.infrastructure_cidrs, made.storage_cidrs))
+    spec = baseline(
+        Network(infrastructure_cidrs=made.infrastructure_cidrs, storage_cidrs=made.storage_cidrs)
+    )
     ranges = [entry["cidr"] for rule in spec["egressDeny"] for entry in rule.get("toCIDRSet", ())]
     return any(ip_address(address) in ip_network(one) for one in ranges)
 
