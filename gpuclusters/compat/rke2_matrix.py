@@ -13,7 +13,7 @@ from functools import cache
 
 from gpuclusters.compat.dated_table import Row, Table, document
 from gpuclusters.compat.gpu_products import Architecture
-from gpuclusters.compat.versions import Release, parse_release
+from gpuclusters.compat.versions import Release, parse_release, release
 from gpuclusters.rke2 import releases
 
 ENDED = "ended"
@@ -285,14 +285,6 @@ def newest_driver(number: int, operator: str | None = None) -> str:
     if listed:
         return max(listed, key=release)
     return matrix().drivers[number].newest
-
-
-def release(text: str) -> Release:
-    """The numbers of a version that a table or a checked configuration states."""
-    found = parse_release(text)
-    if found is None:
-        raise ValueError(f"{text!r} is not a version")
-    return found
 
 
 def module_problem(modules: ModulesPolicy, driver: int, one: Architecture) -> str | None:

@@ -12,7 +12,6 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from gpuclusters.compat.dated_table import Row, Table, document
-from gpuclusters.compat.versions import Release, parse_release
 
 SET_NAMES = ("current", "proven")
 """The sets of the table."""
@@ -29,7 +28,7 @@ class VersionSet(Row):
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
-    name: str
+    name: str = ""
     """Name of the set; a configuration that overrides a part of it keeps the name."""
     usernetes: str
     """Tag of Usernetes."""
@@ -96,29 +95,10 @@ class Limits(Row):
     plugin_nested: str
 
 
-class _Set(Row):
-    """A set as the table has it: its name is its key."""
-
-    usernetes: str
-    usernetes_commit: str
-    kubernetes: str
-    node_image: str
-    cni_plugins: str
-    helm: str
-    flannel: str
-    docker: str
-    container_toolkit: str
-    device_plugin: str
-    dcgm_exporter: str
-    driver: str
-    cuda_newest: str
-    slirp4netns: bool
-
-
 class Versions(Table):
     """The whole table."""
 
-    sets: Mapping[str, _Set]
+    sets: Mapping[str, VersionSet]
     limits: Limits
 
 
@@ -135,12 +115,4 @@ def version_set(name: str) -> VersionSet:
     Raises:
         KeyError: the table has no such set.
     """
-    return VersionSet(name=name, **table().sets[name].model_dump())
-
-
-def limit(text: str) -> Release:
-    """The numbers of a limit, or of a version that was checked."""
-    found = parse_release(text)
-    if found is None:
-        raise ValueError(f"{text!r} is not a version")
-    return found
+    return table().sets[name].model_copy(update={"name": name})

@@ -76,3 +76,11 @@ def older(text: str, than: Release) -> bool:
     """Whether a pinned version is older; a text that is no version is not."""
     release = parse_release(text)
     return release is not None and release < than
+
+
+def release(text: str) -> Release:
+    """The numbers of a version that a table or a checked configuration states."""
+    found = parse_release(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a version")
+    return found

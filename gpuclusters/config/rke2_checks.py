@@ -9,15 +9,61 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
+from gpuclusters.compat import rke2_matrix
 from gpuclusters.config.fault import NOTHING, finding, render_path, show, show_values
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2 import Rke2Common
+from gpuclusters.config.rules.rule import Wrong
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.rke2.model import SERVER_COUNTS
 
 NODE_PREFIX = 24
 """Each node takes a /24 of the pods' range (node-cidr-mask-size of the controller manager)."""
 SMALLEST_SERVICE_RANGE = 24
+_SHOWN = 8
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+def known_branch(path: Path, branch: int, got: object) -> Iterable[Wrong]:
+    """The branch of a driver is one that was read about."""
+    table = rke2_matrix.matrix()
+    if rke2_matrix.branch(branch) is None:
+        wrong = f"is of a branch that was not read about here, as of {table.as_of}"
+        yield Wrong(path, wrong, f"write one of {', '.join(map(str, table.drivers))}", show(got))
+
+
+def fixed_branch(path: Path, version: str) -> Iterable[Wrong]:
+    """The branch of a driver still gets fixes."""
+    table, number = rke2_matrix.matrix(), rke2_matrix.branch_of(version)
+    branch = rke2_matrix.branch(number)
+    if branch is not None and branch.is_over(table.as_of):
+        end = "" if branch.end == rke2_matrix.ENDED else f" since {branch.end}"
+        good = ", ".join(str(n) for n, one in table.drivers.items() if not one.is_over(table.as_of))
+        wrong = f"is of branch {number}, which gets no fixes{end}"
+        yield Wrong(path, wrong, f"write a branch that does: {good}", show(version))
+
+
+def known_machines(hosts: object) -> tuple[str, ...] | None:
+    """Names of the machines that there are; None in the lab, which makes what is named."""
+    match hosts:
+        case ExistingHosts():
+            return tuple(machine.name for machine in hosts.machines)
+        case GcpHosts():
+            return hosts.machines
+    return None
+
+
+def unknown_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterable[Wrong]:
+    """Every name is that of a machine under hosts."""
+    known = known_machines(hosts)
+    for path, name in () if known is None else named:
+        if name not in (known or ()):
+            near = show_values((known or ())[:_SHOWN]) + (
+                ", …" if len(known or ()) > _SHOWN else ""
+            )
+            remedy = f"write one of {near}, or add it there"
+            yield Wrong(path, "is none of the machines under hosts", remedy, show(name))
 
 
 def majority(count: int, prefix: Path) -> Iterable[Finding]:

@@ -17,8 +17,8 @@ from gpuclusters.compat.rke2_matrix import (
     matrix,
     operator_major,
     operators,
-    release,
 )
+from gpuclusters.compat.versions import release
 from gpuclusters.gpu_operator.keys import tree_of
 from gpuclusters.kata.chart import merged
 from gpuclusters.rke2.releases import CONTAINERD_SOCKET

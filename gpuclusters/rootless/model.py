@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from gpuclusters.compat.usernetes_versions import limit, table
+from gpuclusters.compat.usernetes_versions import table
+from gpuclusters.compat.versions import release
 from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.domain.text import matches
 from gpuclusters.host.model import HostConnection
@@ -57,12 +58,12 @@ class RootlessHostInputs(BaseModel):
                 "this name, or connection.user: the account"
             )
         limits = table().limits
-        if limit(self.docker) < limit(limits.docker_cdi):
+        if release(self.docker) < release(limits.docker_cdi):
             raise ValueError(
                 f"docker: {self.docker} does not show which CDI devices it sees; {limits.docker_cdi} "
                 "is the first that does"
             )
-        if limit(self.container_toolkit) < limit(limits.toolkit_cdi):
+        if release(self.container_toolkit) < release(limits.toolkit_cdi):
             raise ValueError(
                 f"container_toolkit: {self.container_toolkit} does not keep the CDI specification "
                 f"up to date by itself; {limits.toolkit_cdi} is the first that does"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.compat import gpu_products, rke2_matrix
-from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of, release
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of
+from gpuclusters.compat.versions import release
+from gpuclusters.config import rke2_checks
 from gpuclusters.config.fault import show
 from gpuclusters.config.rke2_cluster import (
     HostDriver,
@@ -51,11 +53,7 @@ def the_driver_knows_the_gpus(config: Rke2Config) -> Iterable[Wrong]:
         branch = rke2_matrix.branch(branch_of(version))
         generation = architecture(pool)
         if branch is not None and generation.is_before(branch.oldest):
-            last = max(
-                name
-                for name, one in rke2_matrix.matrix().drivers.items()
-                if not generation.is_before(one.oldest)
-            )
+            last = rke2_matrix.last_branch_for(generation)
             yield Wrong(
                 _place(config, number, pool),
                 f"does not know the {generation} GPUs of pool {pool.name}: the last that does is {last}; "
@@ -123,33 +121,17 @@ def the_branch_is_known(config: Rke2Config) -> Iterable[Wrong]:
             if pool.driver.version is not None:
                 stated.append(((*path, "version"), branch_of(pool.driver.version)))
     for place, branch in stated:
-        if branch is not None and rke2_matrix.branch(branch) is None:
-            known = ", ".join(map(str, rke2_matrix.matrix().drivers))
-            yield Wrong(
-                place,
-                f"is of a branch that was not read about here, as of {rke2_matrix.matrix().as_of}",
-                f"write one of {known}",
-                show(branch),
-            )
+        if branch is not None:
+            yield from rke2_checks.known_branch(place, branch, branch)
 
 
 @rule(34, "rke2.driver-branch-ended", each=["pools"], level=Level.WARN)
 def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Wrong]:
-    table = rke2_matrix.matrix()
     said: set[int] = set()
     for number, pool, version in pools_with_drivers(config):
-        number_of = branch_of(version)
-        branch = rke2_matrix.branch(number_of)
-        if branch is not None and branch.is_over(table.as_of) and number_of not in said:
-            said.add(number_of)
-            end = "" if branch.end == rke2_matrix.ENDED else f" since {branch.end}"
-            good = [str(n) for n, one in table.drivers.items() if not one.is_over(table.as_of)]
-            yield Wrong(
-                _place(config, number, pool),
-                f"is of branch {number_of}, which gets no fixes{end}",
-                f"write a branch that does: {', '.join(good)}",
-                show(version),
-            )
+        if branch_of(version) not in said:
+            said.add(branch_of(version))
+            yield from rke2_checks.fixed_branch(_place(config, number, pool), version)
 
 
 @rule(34, "rke2.operator-driver-missing")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.compat import gpu_products, rke2_matrix
-from gpuclusters.compat.rke2_matrix import OperatingSystem, branch_of, operator_major, release
+from gpuclusters.compat.rke2_matrix import OperatingSystem, branch_of, operator_major
+from gpuclusters.compat.versions import release
 from gpuclusters.config.fault import show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rke2_cluster import (

@@ -6,23 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from gpuclusters.compat import gpu_products
 from gpuclusters.config import gcp_rules, rke2_checks
-from gpuclusters.config.fault import NOTHING, finding, show, show_values
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.rke2_cluster import Canal, Flannel, Rke2Config, machine_names
 from gpuclusters.config.rke2_machines import agents, gpu_pools, pool_of
 from gpuclusters.config.rules.rule import Wrong, listed_twice, rule, unexpected_names
 from gpuclusters.core.finding import Finding, Level, Path
-
-
-def known_machines(config: Rke2Config) -> tuple[str, ...] | None:
-    """Names of the machines that there are; None in the lab, which makes what is named."""
-    match config.hosts:
-        case ExistingHosts():
-            return tuple(machine.name for machine in config.hosts.machines)
-        case GcpHosts():
-            return config.hosts.machines
-    return None
 
 
 @rule(30, "rke2.adopted-unknown")
@@ -56,23 +46,13 @@ def _twice(path: Path, name: str, place: str) -> Finding:
 
 @rule(30, "rke2.machine-unknown")
 def machines_are_those_of_hosts(config: Rke2Config) -> Iterable[Wrong]:
-    known = known_machines(config)
-    if known is None:
-        return
-    for path, name in _named(config):
-        if name not in known:
-            yield Wrong(
-                path,
-                "is none of the machines under hosts",
-                f"write one of {show_values(known[:8])}{', …' if len(known) > 8 else ''}, or add it there",
-                show(name),
-            )
+    return rke2_checks.unknown_machines(_named(config), config.hosts)
 
 
 @rule(30, "rke2.machine-unused", level=Level.WARN)
 def every_machine_has_a_place(config: Rke2Config) -> Iterable[Wrong]:
     used = {name for _, name in _named(config)}
-    for number, name in enumerate(known_machines(config) or ()):
+    for number, name in enumerate(rke2_checks.known_machines(config.hosts) or ()):
         if name not in used:
             path: Path = ("hosts", "machines", number)
             yield Wrong(

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gpuclusters.compat import gpu_products
-from gpuclusters.config import gcp_rules
-from gpuclusters.config.fault import NOTHING, show, show_values
+from gpuclusters.config import gcp_rules, rke2_checks
+from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpHosts, public_system
 from gpuclusters.config.gcp_rules import either
 from gpuclusters.config.hosts import ExistingHosts
@@ -19,17 +19,6 @@ from gpuclusters.core.finding import Finding, Level, Path
 
 MOST_MEASURED = 32
 """Nodes of the largest cluster with Usernetes and V100s that anybody wrote about (size-32, 2025)."""
-_SHOWN = 8
-
-
-def known_machines(config: UsernetesConfig) -> tuple[str, ...] | None:
-    """Names of the machines that there are; None in the lab, which makes what is named."""
-    match config.hosts:
-        case ExistingHosts():
-            return tuple(machine.name for machine in config.hosts.machines)
-        case GcpHosts():
-            return config.hosts.machines
-    return None
 
 
 def named(config: UsernetesConfig) -> Iterator[tuple[Path, str]]:
@@ -52,24 +41,13 @@ def a_machine_is_one_node(config: UsernetesConfig) -> Iterable[Wrong]:
 
 @rule(45, "usernetes.machine-unknown", each=["workers"])
 def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Iterable[Wrong]:
-    known = known_machines(config)
-    if known is None:
-        return
-    for path, name in named(config):
-        if name not in known:
-            more = ", …" if len(known) > _SHOWN else ""
-            yield Wrong(
-                path,
-                "is none of the machines under hosts",
-                f"write one of {show_values(known[:_SHOWN])}{more}, or add it there",
-                show(name),
-            )
+    return rke2_checks.unknown_machines(named(config), config.hosts)
 
 
 @rule(45, "usernetes.machine-unused", level=Level.WARN)
 def every_machine_is_a_node(config: UsernetesConfig) -> Iterable[Wrong]:
     used = {name for _, name in named(config)}
-    for number, name in enumerate(known_machines(config) or ()):
+    for number, name in enumerate(rke2_checks.known_machines(config.hosts) or ()):
         if name not in used:
             listed = isinstance(config.hosts, ExistingHosts)
             yield Wrong(

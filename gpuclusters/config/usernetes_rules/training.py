@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuclusters.compat.gpu_products import Architecture
-from gpuclusters.compat.usernetes_versions import limit
+from gpuclusters.compat.versions import release
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.usernetes import UsernetesConfig
@@ -30,7 +30,7 @@ def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[W
     if stated is None or stated.cuda is None or not _is_old(config):
         return
     newest = versions(config).cuda_newest
-    if limit(stated.cuda) >= _CUDA_13:
+    if release(stated.cuda) >= _CUDA_13:
         yield Wrong(
             (*_TRAINING, "cuda"),
             f"has no code for {config.gpus.product}: the last CUDA that has is {newest}",
@@ -44,9 +44,9 @@ def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.proof.training
     if stated is None or stated.pytorch is None or not _is_old(config):
         return
-    if limit(stated.pytorch)[:2] < _PYTORCH_LAST:
+    if release(stated.pytorch)[:2] < _PYTORCH_LAST:
         return
-    if stated.cuda is None or limit(stated.cuda)[:2] > _PYTORCH_CUDA:
+    if stated.cuda is None or release(stated.cuda)[:2] > _PYTORCH_CUDA:
         yield Wrong(
             (*_TRAINING, "pytorch"),
             f"has code for {config.gpus.product} in its builds for CUDA 12.6 alone, and cuda is"

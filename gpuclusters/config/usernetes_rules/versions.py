@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
 from gpuclusters.compat.gpu_products import Architecture
-from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of, release
-from gpuclusters.compat.usernetes_versions import limit
-from gpuclusters.compat.versions import older
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of
+from gpuclusters.compat.versions import older, release
+from gpuclusters.config import rke2_checks
 from gpuclusters.config.fault import show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
@@ -29,14 +29,7 @@ def architecture(config: UsernetesConfig) -> Architecture:
 @rule(48, "usernetes.driver-branch-unknown")
 def the_hosts_branch_is_known(config: UsernetesConfig) -> Iterable[Wrong]:
     version = driver_version(config)
-    if rke2_matrix.branch(branch_of(version)) is None:
-        known = ", ".join(map(str, rke2_matrix.matrix().drivers))
-        yield Wrong(
-            _VERSION,
-            f"is of a branch that was not read about here, as of {rke2_matrix.matrix().as_of}",
-            f"write one of {known}",
-            show(version),
-        )
+    return rke2_checks.known_branch(_VERSION, branch_of(version), version)
 
 
 @rule(48, "usernetes.driver-without-gpu")
@@ -45,11 +38,7 @@ def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
     branch = rke2_matrix.branch(branch_of(version))
     generation = architecture(config)
     if branch is not None and generation.is_before(branch.oldest):
-        last = max(
-            number
-            for number, one in rke2_matrix.matrix().drivers.items()
-            if not generation.is_before(one.oldest)
-        )
+        last = rke2_matrix.last_branch_for(generation)
         yield Wrong(
             _VERSION,
             f"does not know {config.gpus.product}, which is {generation}: the last that does is {last};"
@@ -74,20 +63,7 @@ def the_hosts_driver_is_new_enough(config: UsernetesConfig) -> Iterable[Wrong]:
 
 @rule(48, "usernetes.driver-branch-ended", level=Level.WARN)
 def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Iterable[Wrong]:
-    table = rke2_matrix.matrix()
-    version = driver_version(config)
-    branch = rke2_matrix.branch(branch_of(version))
-    if branch is not None and branch.is_over(table.as_of):
-        end = "" if branch.end == rke2_matrix.ENDED else f" since {branch.end}"
-        good = [
-            str(number) for number, one in table.drivers.items() if not one.is_over(table.as_of)
-        ]
-        yield Wrong(
-            _VERSION,
-            f"is of branch {branch_of(version)}, which gets no fixes{end}",
-            f"write a branch that does: {', '.join(good)}",
-            show(version),
-        )
+    return rke2_checks.fixed_branch(_VERSION, driver_version(config))
 
 
 @rule(48, "usernetes.kernel-modules")
@@ -188,7 +164,7 @@ def the_node_image_has_the_kubernetes(config: UsernetesConfig) -> Iterable[Wrong
 def docker_finds_cdi_devices(config: UsernetesConfig) -> Iterable[Wrong]:
     least = usernetes_versions.table().limits.docker_cdi
     chosen = versions(config).docker
-    if older(chosen, limit(least)):
+    if older(chosen, release(least)):
         yield Wrong(
             _place("docker"),
             f"is older than {least}, the first Docker that has CDI on and shows its devices in `docker info`",
@@ -213,7 +189,7 @@ def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Iterabl
 def the_toolkit_uses_cdi(config: UsernetesConfig) -> Iterable[Wrong]:
     least = usernetes_versions.table().limits.toolkit_cdi
     chosen = versions(config).container_toolkit
-    if older(chosen, limit(least)):
+    if older(chosen, release(least)):
         yield Wrong(
             _place("container-toolkit"),
             f"is older than {least}: up to 1.17 its hook sets device cgroups, which no rootless container"
@@ -227,7 +203,7 @@ def the_toolkit_uses_cdi(config: UsernetesConfig) -> Iterable[Wrong]:
 def the_plugin_starts_in_a_nested_container(config: UsernetesConfig) -> Iterable[Wrong]:
     least = usernetes_versions.table().limits.plugin_nested
     chosen = versions(config).device_plugin
-    if older(chosen, limit(least)):
+    if older(chosen, release(least)):
         yield Wrong(
             _place("device-plugin"),
             f"is older than v{least}, the first that starts in a container within a container",
