@@ -34,19 +34,14 @@ def command(
     raise typer.Exit(run(evidence or [Path("evidence")], svg=svg, as_json=as_json))
 
 
-def run(places: Sequence[Path], *, svg: Path | None = None, as_json: bool = False) -> int:
+def run(paths: Sequence[Path], *, svg: Path | None = None, as_json: bool = False) -> int:
     """Read evidence, print the table, draw it; 0, or 1 if there is no training in any of it.
-
-    Args:
-        places: files, or folders whose JSON files are read.
-        svg: where to draw; None: nowhere.
-        as_json: print JSON and nothing else.
 
     Raises:
         UsageError: a file cannot be read, or is altered or no evidence.
         RunError: the drawing cannot be written.
     """
-    runs = training_times.ordered(read(places))
+    runs = training_times.ordered(read(paths))
     if svg is not None:
         _draw(svg, runs)
     if as_json:
@@ -56,17 +51,17 @@ def run(places: Sequence[Path], *, svg: Path | None = None, as_json: bool = Fals
     return 0 if runs else 1
 
 
-def read(places: Sequence[Path]) -> list[Run]:
+def read(paths: Sequence[Path]) -> list[Run]:
     """The trainings in files and folders. Files of a folder that are no evidence are passed over.
 
     Raises:
         UsageError: a file that was named cannot be read or is no unaltered evidence.
     """
     found = []
-    for place in places:
-        files = sorted(place.glob("*.json")) if place.is_dir() else [place]
+    for path in paths:
+        files = sorted(path.glob("*.json")) if path.is_dir() else [path]
         for file in files:
-            run = _run(file, named=not place.is_dir())
+            run = _run(file, named=not path.is_dir())
             if run is not None:
                 found.append(run)
     return found

@@ -13,7 +13,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -34,19 +34,6 @@ _TIMEOUT = urllib3.Timeout(connect=10.0, read=60.0)
 _RETRIES = urllib3.Retry(connect=2, read=1, redirect=5, status=2, status_forcelist=(502, 503, 504))
 _LARGEST_BYTES = 64 * 1024 * 1024
 _OFFLINE = "or give the chart as a file (`operator.chart`), which needs no network"
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """Which definitions are there."""
-
-    names: tuple[str, ...]
-    stale: tuple[str, ...] = ()
-    """Those that are gone or that somebody replaced by others."""
-
-    def outputs(self) -> dict[str, Any]:
-        """What the resource tells."""
-        return {"names": list(self.names), "stale": list(self.stale)}
 
 
 def definitions(documents: Iterable[Mapping[str, Any]], *, with_nfd: bool) -> list[dict[str, Any]]:
@@ -76,12 +63,13 @@ def definitions(documents: Iterable[Mapping[str, Any]], *, with_nfd: bool) -> li
 
 def apply(
     wanted: Sequence[Mapping[str, Any]], cluster: TakingCluster, clock: Clock, reporter: Reporter
-) -> Applied:
-    """Apply all, and wait until the API server serves them.
+) -> dict[str, Any]:
+    """Apply all, and wait until the API server serves them; answers the outputs.
 
     Raises:
         Refused: it does not serve one in time.
     """
+    marks = {str(body["metadata"]["name"]): _digest(body) for body in wanted}
     for body in wanted:
         cluster.take(CRD, _marked(body), manager=MANAGER)
 
@@ -89,11 +77,11 @@ def apply(
         return [
             Finding(
                 "crds.not-served",
-                f"{name} is not served {ESTABLISH_SECONDS:g} s after it was applied",
+                f"{name} is not served",
                 "look at its conditions with `kubectl get crd NAME -o yaml`, then run again",
                 level=Level.REPAIR,
             )
-            for name in _names(wanted)
+            for name in marks
             if not _is_served(cluster.get(CRD, name))
         ]
 
@@ -106,28 +94,19 @@ def apply(
         reporter=reporter,
     )
     if late:
-        raise Refused(cluster.target, late)
-    return Applied(tuple(_names(wanted)))
+        after = f"{ESTABLISH_SECONDS:g} s after it was applied"
+        raise Refused(cluster.target, [replace(f, problem=f"{f.problem} {after}") for f in late])
+    return {"names": list(marks), "marks": marks, "stale": []}
 
 
-def observe(
-    names: Sequence[str], marks: Mapping[str, str], cluster: TakingCluster
-) -> Applied | None:
-    """Which of the definitions that were applied are still those; None if none is left."""
-    live = {name: cluster.get(CRD, name) for name in names}
+def observe(before: Mapping[str, Any], cluster: TakingCluster) -> dict[str, Any] | None:
+    """The same outputs, with those that are gone or that somebody replaced; None if none is left."""
+    marks: Mapping[str, str] = before.get("marks") or {}
+    live = {name: cluster.get(CRD, name) for name in marks}
     if not any(live.values()):
         return None
-    stale = [n for n, body in live.items() if body is None or _mark_of(body) != marks.get(n)]
-    return Applied(tuple(names), tuple(sorted(stale)))
-
-
-def marks(wanted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """By name, what identifies the content that was applied."""
-    return {str(body["metadata"]["name"]): _digest(body) for body in wanted}
-
-
-def _names(wanted: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [str(body["metadata"]["name"]) for body in wanted]
+    stale = [n for n, body in live.items() if body is None or _mark_of(body) != marks[n]]
+    return {"names": list(marks), "marks": dict(marks), "stale": sorted(stale)}
 
 
 def _marked(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,19 +54,14 @@ class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
             sha256=inputs.sha256,
         )
         wanted = crds.definitions(documents, with_nfd=inputs.with_nfd)
-        applied = crds.apply(wanted, self.cluster(inputs), SystemClock(), StderrReporter())
-        return applied.outputs() | {"marks": crds.marks(wanted)}
+        return crds.apply(wanted, self.cluster(inputs), SystemClock(), StderrReporter())
 
     def observe(self, inputs: CrdInputs, before: Properties) -> Live | None:
         """Which of them are still as they were applied."""
         from gpuclusters.gpu_operator import crds
 
-        applied = crds.observe(
-            before.get("names") or (), before.get("marks") or {}, self.cluster(inputs)
-        )
-        if applied is None:
-            return None
-        return Live(applied.outputs() | {"marks": before.get("marks") or {}}, {})
+        applied = crds.observe(before, self.cluster(inputs))
+        return None if applied is None else Live(applied, {})
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether a refresh found a definition replaced or gone."""

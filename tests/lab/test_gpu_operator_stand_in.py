@@ -486,6 +486,6 @@ def test_definitions_labels_and_toolkits_stay_when_the_release_goes(world: World
     eventually(lambda: not operands(), "the operands are collected with their policy")
     # "Default uninstall leaves CRDs, loaded kernel modules, /usr/local/nvidia, NFD labels."
     assert world.objects.get(CLUSTER_POLICY, "cluster-policy") is None
-    names = ("clusterpolicies.nvidia.com",)
-    assert crds.observe(names, {}, world.objects) is not None
+    marks = {"clusterpolicies.nvidia.com": ""}
+    assert crds.observe({"marks": marks}, world.objects) is not None
     assert world.labels(world.nodes[0])["feature.node.kubernetes.io/pci-10de.present"] == "true"
