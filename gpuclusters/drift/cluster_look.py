@@ -73,9 +73,7 @@ class ClusterLook(KubernetesObjects):
         """
         tried = f"read the Helm release {namespace}/{name}"
         query = [("labelSelector", f"owner=helm,name={name}")]
-        status, answer = self._call("GET", _SECRETS.format(namespace), tried, query=query)
-        if status >= 300:
-            raise self._refused(tried, status, answer)
+        answer = self._answer("GET", _SECRETS.format(namespace), tried, query=query)
         kept = sorted(answer.get("items") or (), key=_revision)
         if not kept:
             return None

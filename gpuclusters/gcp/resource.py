@@ -19,8 +19,7 @@ from gpuclusters.gcp import placement
 from gpuclusters.gcp.model import GcpMachineInputs, GoogleAccess, Instance
 from gpuclusters.gcp.placement import GcpQuotaInputs
 from gpuclusters.host.model import HostConnection
-from gpuclusters.providers.generated_secret import GeneratedSecret
-from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider
+from gpuclusters.providers.reconciling import GeneratedSecret, Live, Properties, ReconcilingProvider
 from gpuclusters.providers.resource import ModelResource, Resource
 
 if TYPE_CHECKING:

@@ -1,16 +1,22 @@
-"""Objects of a Kubernetes cluster, through the official client."""
+"""Objects of a Kubernetes cluster, through the official client; no secret is left on the disk."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import json
+import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import urllib3
-from kubernetes import dynamic
+import yaml
+from kubernetes import client, config, dynamic
 
 from gpuclusters.core.errors import (
     AdapterError,
@@ -18,10 +24,10 @@ from gpuclusters.core.errors import (
     CommandFailedError,
     CommandTimeoutError,
     DeniedError,
+    NoCredentialsError,
     UnreachableError,
 )
 from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.kube.kubeconfig import api_client
 
 FIELD_MANAGER = "gpu-clusters"
 # An API server answers within milliseconds; one under load may take seconds, also to shake hands, which
@@ -141,16 +147,8 @@ class KubernetesObjects:
         Raises:
             AdapterError: not reached, or not allowed to ask.
         """
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "groups": list(groups), "resourceAttributes": dict(attributes)},
-        }
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        status, answer = self._call("POST", path, "ask what an account may do", body)
-        if status >= 300:
-            raise self._refused("ask what an account may do", status, answer)
-        return bool(answer["status"]["allowed"])
+        spec = {"user": user, "groups": list(groups), "resourceAttributes": dict(attributes)}
+        return self._review("SubjectAccessReview", "ask what an account may do", spec)
 
     def may_we(self, attributes: Mapping[str, str]) -> bool:
         """Whether the kubeconfig's own account may do something, which is not done.
@@ -158,15 +156,13 @@ class KubernetesObjects:
         Raises:
             AdapterError: not reached, or not let in.
         """
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": dict(attributes)},
-        }
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        status, answer = self._call("POST", path, "ask what we may do", body)
-        if status >= 300:
-            raise self._refused("ask what we may do", status, answer)
+        spec = {"resourceAttributes": dict(attributes)}
+        return self._review("SelfSubjectAccessReview", "ask what we may do", spec)
+
+    def _review(self, kind: str, tried: str, spec: Mapping[str, Any]) -> bool:
+        group = "authorization.k8s.io/v1"
+        body = {"apiVersion": group, "kind": kind, "spec": spec}
+        answer = self._answer("POST", f"/apis/{group}/{kind.lower()}s", tried, body)
         return bool(answer["status"]["allowed"])
 
     def try_status(self, kind: ObjectKind, name: str, status: Mapping[str, Any]) -> str | None:
@@ -196,10 +192,7 @@ class KubernetesObjects:
         Raises:
             AdapterError: not reached.
         """
-        status, answer = self._call("GET", "/version", "ask for the version")
-        if status >= 300:
-            raise self._refused("ask for the version", status, answer)
-        return str(answer.get("gitVersion"))
+        return str(self._answer("GET", "/version", "ask for the version").get("gitVersion"))
 
     def _apply(
         self,
@@ -229,6 +222,21 @@ class KubernetesObjects:
         status, answer = self._call(method, path, tried)
         if status == _NOT_FOUND:
             return None
+        if status >= 300:
+            raise self._refused(tried, status, answer)
+        return answer
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        tried: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+    ) -> dict[str, Any]:
+        """Of a request that has to succeed."""
+        status, answer = self._call(method, path, tried, body, query=query)
         if status >= 300:
             raise self._refused(tried, status, answer)
         return answer
@@ -312,11 +320,104 @@ def _shared_client(kubeconfig: str) -> dynamic.DynamicClient:
     key = hashlib.sha256(kubeconfig.encode()).hexdigest()
     with _CLIENTS_GUARD:
         if key not in _CLIENTS:
-            made = api_client(kubeconfig, retries=RETRIES)
+            made = _api_client(kubeconfig)
             _CLIENTS[key] = dynamic.DynamicClient(  # type: ignore[no-untyped-call]
                 made, discoverer=_NoDiscovery
             )
         return _CLIENTS[key]
+
+
+def _api_client(kubeconfig: str) -> client.ApiClient:
+    """A client for the current context.
+
+    The library writes certificates and keys from a kubeconfig to temporary files and removes them
+    only at an orderly exit, which a provider process does not have. So they are taken out before
+    and put into a TLS context here.
+
+    Raises:
+        NoCredentialsError: it is no kubeconfig, or one that we refuse.
+    """
+    document = _document(kubeconfig)
+    cluster, user = _current(document)
+    if cluster.get("insecure-skip-tls-verify"):
+        raise NoCredentialsError(
+            "kubeconfig",
+            "read it",
+            "it asks for insecure-skip-tls-verify, so anybody could answer as the API server",
+            "give the server's certificate authority instead",
+        )
+    context = _tls(cluster, user)
+    configuration = client.Configuration()
+    configuration.retries = RETRIES
+    try:
+        config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
+            document, client_configuration=configuration, persist_config=False
+        )
+    except config.ConfigException as error:
+        raise _unusable("the client library cannot use it") from error
+    made = client.ApiClient(configuration)
+    made.rest_client.pool_manager.connection_pool_kw["ssl_context"] = context
+    return made
+
+
+def _unusable(problem: str) -> NoCredentialsError:
+    return NoCredentialsError("kubeconfig", "read it", problem, "check with `kubectl --kubeconfig`")
+
+
+def _document(kubeconfig: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(kubeconfig)
+    except yaml.YAMLError:
+        # Not chained: the message of the YAML parser quotes the line, which may be a key.
+        raise _unusable("it is not YAML") from None
+    if not isinstance(document, dict) or not document.get("current-context"):
+        raise _unusable("it has no current-context")
+    return document
+
+
+def _current(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    context = _named(document, "contexts", document["current-context"], "context")
+    return (
+        _named(document, "clusters", context.get("cluster"), "cluster"),
+        _named(document, "users", context.get("user"), "user"),
+    )
+
+
+def _named(document: dict[str, Any], section: str, name: object, key: str) -> dict[str, Any]:
+    for entry in document.get(section) or ():
+        if isinstance(entry, dict) and entry.get("name") == name:
+            found = entry.get(key)
+            if isinstance(found, dict):
+                return found
+    raise _unusable(f"its current context names {key} {name!r}, which is not in it")
+
+
+def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
+    """The TLS context of embedded certificates, which are removed from the document."""
+    try:
+        authority = _decoded(cluster.pop("certificate-authority-data", None))
+        context = ssl.create_default_context(
+            cafile=cluster.get("certificate-authority"),
+            cadata=authority.decode("ascii") if authority else None,
+        )
+        certificate = _decoded(user.pop("client-certificate-data", None))
+        key = _decoded(user.pop("client-key-data", None))
+        if certificate and key:
+            # OpenSSL reads client keys from files only; this one lives for a moment, mode 0600.
+            with tempfile.TemporaryDirectory(prefix="gpu-clusters-") as folder:
+                path = Path(folder) / "client.pem"
+                path.touch(mode=0o600)
+                path.write_bytes(certificate + b"\n" + key)
+                context.load_cert_chain(path)
+        elif user.get("client-certificate"):
+            context.load_cert_chain(user["client-certificate"], user.get("client-key"))
+    except (ssl.SSLError, OSError, binascii.Error, UnicodeDecodeError) as error:
+        raise _unusable("its certificates or client key cannot be loaded") from error
+    return context
+
+
+def _decoded(value: object) -> bytes | None:
+    return base64.b64decode(value, validate=False) if isinstance(value, str) else None
 
 
 def path_of(kind: ObjectKind, namespace: str, name: str = "") -> str:

@@ -224,6 +224,38 @@ class ClusterProvider(ReconcilingProvider[I]):
         return ClusterJobs(inputs.kubeconfig)
 
 
+class GeneratedSecret(ResourceProvider):
+    """Made once and in the state alone: nothing to compare it with, nothing to delete; another owner has others."""
+
+    owner: ClassVar[str]
+    """Input that says whose they are."""
+
+    def check(self, _olds: dict[str, Any], news: dict[str, Any]) -> CheckResult:
+        """Nothing to check."""
+        return CheckResult(news, [])
+
+    def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> DiffResult:
+        """Another owner has others."""
+        other = olds.get(self.owner) != news.get(self.owner)
+        return DiffResult(
+            changes=other,
+            replaces=[self.owner] if other else [],
+            stables=[],
+            delete_before_replace=False,
+        )
+
+    def update(self, _id: str, olds: dict[str, Any], _news: dict[str, Any]) -> UpdateResult:
+        """Nothing changes in place."""
+        return UpdateResult(dict(olds))
+
+    def read(self, id_: str, props: dict[str, Any]) -> ReadResult:
+        """They live in the state alone."""
+        return ReadResult(id_, dict(props))
+
+    def delete(self, _id: str, _props: dict[str, Any]) -> None:
+        """Forgotten with the state."""
+
+
 def _at(bag: Properties, path: str) -> Any:
     head, _, rest = path.partition(".")
     value = bag.get(head)

@@ -7,8 +7,11 @@ providers answers four; it says what went wrong in our words alone; and it ends 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
@@ -22,12 +25,14 @@ from pulumi.runtime import Settings, configure, rpc
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpuclusters.providers.engine_watch import end_with_engine
 from gpuclusters.providers.failures import StepError, explained
 from gpuclusters.providers.resource import PACKAGE
 
 CALLS = 256
 """At a time, more than any `--parallel` that one computer's engine is given; an idle thread costs nothing."""
+CONNECT_SECONDS = 5.0
+PAUSE_SECONDS = 0.5
+"""Between two connections. A server drops one on which nobody speaks (gRPC after 120 s)."""
 VERSION = "1.0.0"
 CONFIGURATION = frozenset({"ssh-private-key"})
 """Keys of the stack that the provider reads. Others of its namespace are not kept in the provider's state."""
@@ -190,6 +195,34 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
 def _struct(properties: Mapping[str, Any]) -> Any:
     return asyncio.run(rpc.serialize_properties(dict(properties), {}))
+
+
+def end_with_engine(address: str) -> None:
+    """End this process when nobody answers at the engine's address any more.
+
+    A provider is told by its engine when to end, and by nobody when the engine was killed: it would go on with
+    what it was doing on machines while the next run begins. So a connection to the engine's address is held
+    open, which falls in the moment in which the engine's process ends. This process's own connections to
+    machines fall with it, and with them the locks that it holds there.
+    """
+    host, _, port = address.rpartition(":")
+    if port.isdecimal():  # else somebody has started it by hand
+        watch = threading.Thread(target=_watch, args=(host, int(port)), daemon=True)
+        watch.start()
+
+
+def _watch(host: str, port: int) -> None:
+    while True:
+        try:
+            with socket.create_connection((host, port), CONNECT_SECONDS) as engine:
+                engine.settimeout(None)
+                while engine.recv(4096):
+                    pass
+        except ConnectionRefusedError:
+            os._exit(1)
+        except OSError:
+            pass  # reset or timed out: the next attempt says whether anybody is there
+        time.sleep(PAUSE_SECONDS)
 
 
 def main() -> None:

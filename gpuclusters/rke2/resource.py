@@ -12,8 +12,7 @@ from gpuclusters.core.converge import converge
 from gpuclusters.host import node
 from gpuclusters.providers import properties
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.generated_secret import GeneratedSecret
-from gpuclusters.providers.reconciling import Properties
+from gpuclusters.providers.reconciling import GeneratedSecret, Properties
 from gpuclusters.providers.reconciling import host as reach
 from gpuclusters.providers.resource import Resource
 from gpuclusters.rke2 import decide, releases
