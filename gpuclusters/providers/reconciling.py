@@ -225,7 +225,7 @@ class ClusterProvider(ReconcilingProvider[I]):
 
 
 class GeneratedSecret(ResourceProvider):
-    """Made once and in the state alone: nothing to compare it with, nothing to delete; another owner has others."""
+    """Made once and kept in the state alone: nothing to compare it with, nothing to delete."""
 
     owner: ClassVar[str]
     """Input that says whose they are."""

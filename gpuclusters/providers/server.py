@@ -200,9 +200,9 @@ def _struct(properties: Mapping[str, Any]) -> Any:
 def end_with_engine(address: str) -> None:
     """End this process when nobody answers at the engine's address any more.
 
-    A provider is told by its engine when to end, and by nobody when the engine was killed: it would go on with
-    what it was doing on machines while the next run begins. So a connection to the engine's address is held
-    open, which falls in the moment in which the engine's process ends. This process's own connections to
+    A provider is told by its engine when to end, and by nobody when the engine was killed: it would go on
+    with what it was doing on machines while the next run begins. So a connection to the engine's address is
+    held open, which falls in the moment in which the engine's process ends. This process's own connections to
     machines fall with it, and with them the locks that it holds there.
     """
     host, _, port = address.rpartition(":")
