@@ -24,7 +24,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import kube_config
 
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 Body = Mapping[str, Any]
 Query = Sequence[tuple[str, str]]

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from caas.cluster import Cluster, ClusterError, ConflictError
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 LEASE = ObjectKind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
 

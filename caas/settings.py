@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field, IPvAnyNetwork, ValidationError
 
 from caas import logs
-from gpuclusters.domain.custom_resource import Part
+from gpuclusters.core.custom_resource import Part
 from gpuclusters.fabric.table import Baseboard, Partition, PartitionTable, table_for
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.lease.state import Limits

@@ -22,7 +22,7 @@ from gpuclusters.config.charts import NoChart
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import CaasPlan, TenantPlan, guest_driver
-from gpuclusters.domain import quantity
+from gpuclusters.core import quantity
 from gpuclusters.kata import chart as kata_chart
 from gpuclusters.kata.chart import KUBELET_ROOT, KUBELET_ROOTS, ShimConfiguration
 from gpuclusters.kata.model import PASSTHROUGH, WORKLOAD_LABEL

@@ -13,7 +13,7 @@ from caas.api.store import Store
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import amount
 from gpuclusters.container_api.request import GPU_COUNTS, MountAnswer, VolumeMount, faults
-from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.lease.model import Phase, lease_name
 from gpuclusters.lease.nodes import Outage
 from gpuclusters.lease.placement import BoardView

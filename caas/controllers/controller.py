@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from caas.cluster import Cluster, Object
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 
 class Controller(Protocol):

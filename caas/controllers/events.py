@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from caas.cluster import Cluster, ClusterError
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 EVENT = ObjectKind("events.k8s.io", "v1", "events", "Event", namespaced=True)
 CONTROLLER = "gpu-clusters.dev/leases"

@@ -16,8 +16,8 @@ from typing import Any
 
 from caas import metrics
 from caas.controllers.events import Recorder
+from gpuclusters.core.custom_resource import Condition
 from gpuclusters.device_plugin.decide import is_disputed
-from gpuclusters.domain.custom_resource import Condition
 from gpuclusters.lease.model import (
     RECHECK_ANNOTATION,
     ConditionType,

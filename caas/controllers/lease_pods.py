@@ -13,7 +13,7 @@ from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.events import Recorder
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE, POD
-from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.lease.effects import (
     AdmitPod,
     DeletePod,

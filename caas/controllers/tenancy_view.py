@@ -10,7 +10,7 @@ from typing import Any
 
 from caas.cluster import Cluster, ClusterError, Object
 from caas.mirror import Mirror
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.admission import POD_POLICY
 from gpuclusters.tenancy.isolation import BASELINE, TENANT_LABEL

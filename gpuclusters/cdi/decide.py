@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from gpuclusters.cdi.model import CdiSpecInputs, VfioBackend
+from gpuclusters.core.adoption import value
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.adoption import value
 from gpuclusters.host.model import LiveFile, PciFunction
 
 # The mark of ownership is in the file itself: it is written and renamed together with the rest,

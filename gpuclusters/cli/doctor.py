@@ -15,8 +15,8 @@ from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.cli.progress import Say, nothing, steps
 from gpuclusters.cli.project import Project
+from gpuclusters.cli.report import Say, nothing, steps
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.inventory import (

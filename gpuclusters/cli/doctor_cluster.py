@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, unreachable, warning, well
+from gpuclusters.compat import known_errors
+from gpuclusters.compat.known_errors import KnownError
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import namespace, table
 from gpuclusters.container_api.container import EVENT, POD
 from gpuclusters.core.errors import AdapterError
-from gpuclusters.domain import known_errors
-from gpuclusters.domain.known_errors import KnownError
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import NAMESPACE, NODE
 

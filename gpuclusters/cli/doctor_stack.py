@@ -15,10 +15,10 @@ from gpuclusters.cli import state_locks
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
+from gpuclusters.cli.unfinished import Fate
 from gpuclusters.config.fault import render_path
 from gpuclusters.config.stack import NAMESPACE, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
-from gpuclusters.domain.unfinished import Fate
 
 CONFIGURATION, BACKEND, SECRETS = "configuration", "backend", "secrets"
 _SECONDS = 60

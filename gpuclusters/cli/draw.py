@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuclusters.cli import stack as stacks
 from gpuclusters.cli.errors import (
     NoOutputsError,
     NotWrittenError,
@@ -17,8 +16,7 @@ from gpuclusters.cli.errors import (
     UnreadableFileError,
     WrongOptionError,
 )
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.cli.project import Project, open_session, read_valid
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.drawing.from_configuration import declared, with_state
 from gpuclusters.drawing.svg import svg
@@ -81,7 +79,7 @@ def run(
 
 
 def _outputs(project: Project, stack: str) -> Mapping[str, Any]:
-    outputs = stacks.open_session(project, stack).read("stack", "output")
+    outputs = open_session(project, stack).read("stack", "output")
     if not outputs:
         raise NoOutputsError(f"the stack {stack} has no outputs yet; run `gpu-clusters up` first")
     found: Mapping[str, Any] = outputs

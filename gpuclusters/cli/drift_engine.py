@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuclusters.cli.stack import Session
+from gpuclusters.cli.project import Session
 from gpuclusters.drift import engine
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.finding import Finding, Unseen

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuclusters.cli import doctor_stack, drift_cluster, drift_engine, drift_hosts
-from gpuclusters.cli import stack as stacks
 from gpuclusters.cli.drift_engine import Found
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack import Session
-from gpuclusters.cli.verify_access import admin_kubeconfig
+from gpuclusters.cli.project import Project, Session, open_session
+from gpuclusters.cli.verify_hosts import admin_kubeconfig
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.drift_expectations import expected
 from gpuclusters.config.inventory import Inventory, InventoryError, read_inventory
@@ -47,7 +45,7 @@ def look(project: Project, stack: str, *, kubeconfig: Path | None, ignore: Seque
     Raises:
         UsageError: the configuration or an option is wrong, or the lab does not run.
     """
-    session = stacks.open_session(project, stack)
+    session = open_session(project, stack)
     sight = _sight(session)
     drift_engine.say("looking at the stack's resources")
     view = drift_engine.view(session)

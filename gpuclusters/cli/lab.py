@@ -18,9 +18,8 @@ from gpuclusters.cli.errors import RealNodesError, RunError
 from gpuclusters.cli.help import Commands
 from gpuclusters.cli.lab_entry import Lab, lab_of
 from gpuclusters.cli.lab_request import afterwards, described, machine_count, requests
-from gpuclusters.cli.progress import steps
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.cli.project import Project, read_valid
+from gpuclusters.cli.report import steps
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import KEY, uses_lab
 from gpuclusters.config.stack import SECTIONS, StackConfig

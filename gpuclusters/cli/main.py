@@ -14,16 +14,7 @@ from typing import Annotated
 
 import typer
 
-from gpuclusters.cli import (
-    draw,
-    drift,
-    explain,
-    lab,
-    review,
-    stack,
-    training_times,
-    tunnel,
-)
+from gpuclusters.cli import draw, drift, explain, lab, review, stack, training_times, tunnel
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.help import Commands, epilog
 from gpuclusters.cli.project import Project

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 import psutil
 
 from gpuclusters.cli.state_locks import BACKEND_VARIABLE
-from gpuclusters.domain.unfinished import Orphan
+from gpuclusters.cli.unfinished import Orphan
 
 _MODULES = ("gpuclusters.providers.", "engine.stand_ins.")
 _PLUGIN = "pulumi-resource-"

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from gpuclusters.cli.errors import NoProjectError, NoStackError
+from gpuclusters.cli import engine as engines
+from gpuclusters.cli.errors import ConfigurationFaultsError, NoProjectError, NoStackError
+from gpuclusters.config.cluster import uses_lab
+from gpuclusters.config.fault import told
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
+from gpuclusters.config.stack import StackConfig
+from gpuclusters.config.stack_file import check_stack_file
+
+
+def read_valid(project: Project, stack: str) -> StackConfig:
+    """The stack's configuration; warnings go to stderr.
+
+    Raises:
+        UsageError: it has faults; the message is all of them, a line each.
+    """
+    file = project.stack_file(stack)
+    checked = check_stack_file(file)
+    if isinstance(checked, list):
+        faults = "\n".join(f"  {told(file.name, found)}" for found in checked)
+        count = "one fault" if len(checked) == 1 else f"{len(checked)} faults"
+        raise ConfigurationFaultsError(
+            f"the configuration has {count}; nothing was started\n{faults}"
+        )
+    for warning in checked.warnings:
+        sys.stderr.write(f"warning: {told(file.name, warning)}\n")
+    return checked
+
 
 LAB_PASSPHRASE = "gpu-clusters-lab"  # noqa: S105  (public: it protects a lab on loopback)
 
@@ -69,3 +96,42 @@ class Project:
         if "PULUMI_CONFIG_PASSPHRASE_FILE" not in env:
             defaults["PULUMI_CONFIG_PASSPHRASE"] = LAB_PASSPHRASE
         return {**defaults, **env, LAB_FOLDER_VARIABLE: str(lab)}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A stack, its valid configuration, and the engine to run it with."""
+
+    project: Project
+    stack: str
+    config: StackConfig
+    engine: engines.Engine
+    env: dict[str, str]
+
+    @property
+    def in_lab(self) -> bool:
+        """Whether the stack lives on simulated machines of this one."""
+        return uses_lab(self.config.section)
+
+    def call(self, verb: str, *flags: str) -> int:
+        """Run a verb of the engine on this stack, with this terminal."""
+        return self.engine.call(
+            verb, "--stack", self.stack, *flags, folder=self.project.folder, env=self.env
+        )
+
+    def read(self, *args: str) -> Any:
+        """What the engine prints as JSON about this stack; None if it fails."""
+        return self.engine.read(
+            *args, "--json", "--stack", self.stack, folder=self.project.folder, env=self.env
+        )
+
+
+def open_session(project: Project, stack: str) -> Session:
+    """Validate the stack's configuration and choose the engine; starts nothing.
+
+    Raises:
+        UsageError: the configuration has faults; the message has them all.
+    """
+    config = read_valid(project, stack)
+    env = project.lab_environment() if uses_lab(config.section) else dict(os.environ)
+    return Session(project, stack, config, engines.choose(), env)

@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from gpuclusters.cli import orphans, state_locks
+from gpuclusters.cli import orphans, state_locks, unfinished
 from gpuclusters.cli.errors import NotRepairedError, StackLockedError, UnfinishedRunError
-from gpuclusters.core.errors import AdapterError
-from gpuclusters.domain import unfinished
-from gpuclusters.domain.unfinished import (
+from gpuclusters.cli.unfinished import (
     ClearCreates,
     Command,
     EndProvider,
@@ -33,10 +31,11 @@ from gpuclusters.domain.unfinished import (
     RemoveLock,
     State,
 )
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.gpu_operator.helm_records import HelmRecords
 
 if TYPE_CHECKING:
-    from gpuclusters.cli.stack import Session
+    from gpuclusters.cli.project import Session
 
 OPTION = "--repair"
 

@@ -3,17 +3,55 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gpuclusters.cli.access import Access
 from gpuclusters.cli.project import Project
 from gpuclusters.service_vm.model import VM_ADDRESS
+
+Say = Callable[[str], None]
+"""Tells what begins now, in one line."""
+
+
+@contextmanager
+def steps(console: Console, *, keep: bool = False, silent: bool = False) -> Iterator[Say]:
+    """Show the step that runs with the time since it began.
+
+    Args:
+        console: where to; standard error unless the steps are the command's output.
+        keep: each step is also a line of its own that stays, as it is off a terminal.
+        silent: say nothing off a terminal: somebody else reads what is printed.
+    """
+    if not console.is_terminal:
+        yield nothing if silent else (lambda line: _line(console, line))
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("", total=None)
+
+        def say(line: str) -> None:
+            if keep:
+                _line(shown.console, line)
+            shown.reset(task, description=line)
+
+        yield say
+
+
+def nothing(line: str) -> None:
+    """For those who asked for nothing else than the result."""
+    del line
+
+
+def _line(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, markup=False)
 
 
 @dataclass(frozen=True, slots=True)

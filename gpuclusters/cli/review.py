@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,17 +22,86 @@ from gpuclusters.cli.errors import (
     WrongOptionError,
 )
 from gpuclusters.cli.forge import Comments, Forge, ForgeError, Target, TooLongError, target
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.review_policy import PolicyOptions, prices, rules
+from gpuclusters.cli.project import Project, open_session
+from gpuclusters.cli.stack import ensure_stack
 from gpuclusters.core.errors import with_code
+from gpuclusters.policy.rule import Rule
+from gpuclusters.policy.rules import BUDGET, RULES, BudgetParameters
+from gpuclusters.policy.settings import (
+    LEVEL,
+    SettingsError,
+    configured,
+    nearest,
+    read_settings,
+    severity_of,
+)
 from gpuclusters.review import gates, limits
+from gpuclusters.review.cost import PriceError, price_table
 from gpuclusters.review.document import document
 from gpuclusters.review.html import page
 from gpuclusters.review.markdown import markdown, marker
 from gpuclusters.review.plan import PlanError
+from gpuclusters.review.prices import PriceTable
 from gpuclusters.review.reading import read
 from gpuclusters.review.review import Failure, Outcome, review
 from gpuclusters.review.secrets import masked_text
+
+_OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """What can be said about the rules."""
+
+    file: Path | None = None
+    """In the form of Pulumi's policy configuration."""
+    severities: Sequence[str] = ()
+    """`rule=level`, over what the file says."""
+    budget: float | None = None
+    prices: Path | None = None
+
+
+def rules(options: PolicyOptions) -> tuple[Rule, ...]:
+    """The rules as the options set them.
+
+    Raises:
+        WrongOptionError: an unknown rule, level or parameter; the message has all faults.
+    """
+    try:
+        made = RULES if options.file is None else read_settings(options.file, RULES)
+    except SettingsError as error:
+        raise WrongOptionError(f"--policy: {error}") from error
+    known = [rule.id for rule in RULES]
+    stated: dict[str, dict[str, Any]] = {}
+    for option in options.severities:
+        id_, _, word = option.partition("=")
+        if id_ not in known:
+            raise WrongOptionError(f"--severity: there is no rule {id_!r}{nearest(id_, known)}")
+        level = "disabled" if word == _OFF else word
+        if severity_of(level) is None:
+            raise WrongOptionError(
+                f"--severity {id_}: write mandatory, advisory or disabled (got {word!r})"
+            )
+        stated[id_] = {LEVEL: level}
+    if options.budget is not None:
+        stated.setdefault(BUDGET, {})["monthly"] = options.budget
+    return configured(made, stated, "the options")
+
+
+def prices(options: PolicyOptions, rules: Sequence[Rule]) -> PriceTable:
+    """The price table: of `--prices`, else with the prices of the rule `budget`.
+
+    Raises:
+        WrongOptionError: the prices are wrong.
+    """
+    own = next(r.parameters for r in rules if r.id == BUDGET)
+    try:
+        if options.prices is None and isinstance(own, BudgetParameters) and own.prices:
+            return price_table(own.prices)
+        return price_table(options.prices)
+    except PriceError as error:
+        raise WrongOptionError(str(error)) from error
+
 
 app = typer.Typer(add_completion=False)
 _LARGEST_BYTES = 512 * 1024 * 1024
@@ -246,11 +315,10 @@ def _file(file: str, name: str | None) -> tuple[str, str, str]:
 
 def _previewed(project: Project, name: str) -> str | None:
     # Much is imported with it (the lab, every model), which a review of a file does without.
-    from gpuclusters.cli import stack as stacks
 
-    session = stacks.open_session(project, name)
+    session = open_session(project, name)
     if session.in_lab:
-        stacks.ensure_stack(session)
+        ensure_stack(session)
     command = [*session.engine.command, "preview", "--stack", name, "--json", "--show-sames"]
     # What it says besides goes to this terminal; a failed preview tells why in its JSON.
     done = subprocess.run(

@@ -2,68 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 
-from gpuclusters.cli import engine as engines
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import repair as repairing
 from gpuclusters.cli import report
 from gpuclusters.cli.access import open_access
 from gpuclusters.cli.errors import NoInitError
 from gpuclusters.cli.lab_entry import lab_of
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid
-from gpuclusters.config.cluster import uses_lab
+from gpuclusters.cli.project import Project, Session, open_session
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.usernetes import UsernetesConfig
 
 EMPTY = {"same", "read"}
 """Kinds of operation that leave everything as it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A stack, its valid configuration, and the engine to run it with."""
-
-    project: Project
-    stack: str
-    config: StackConfig
-    engine: engines.Engine
-    env: dict[str, str]
-
-    @property
-    def in_lab(self) -> bool:
-        """Whether the stack lives on simulated machines of this one."""
-        return uses_lab(self.config.section)
-
-    def call(self, verb: str, *flags: str) -> int:
-        """Run a verb of the engine on this stack, with this terminal."""
-        return self.engine.call(
-            verb, "--stack", self.stack, *flags, folder=self.project.folder, env=self.env
-        )
-
-    def read(self, *args: str) -> Any:
-        """What the engine prints as JSON about this stack; None if it fails."""
-        return self.engine.read(
-            *args, "--json", "--stack", self.stack, folder=self.project.folder, env=self.env
-        )
-
-
-def open_session(project: Project, stack: str) -> Session:
-    """Validate the stack's configuration and choose the engine; starts nothing.
-
-    Raises:
-        UsageError: the configuration has faults; the message has them all.
-    """
-    config = read_valid(project, stack)
-    env = project.lab_environment() if uses_lab(config.section) else dict(os.environ)
-    return Session(project, stack, config, engines.choose(), env)
 
 
 def up(project: Project, stack: str, *, refresh: bool, repair: bool) -> int:

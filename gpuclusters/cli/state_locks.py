@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import psutil
 import yaml
 
-from gpuclusters.domain.unfinished import Fate, Lock, Process, fate, read_lock
+from gpuclusters.cli.unfinished import Fate, Lock, Process, fate, read_lock
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 _FILES = "file://"

@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.verify_hosts import reach
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig

@@ -9,7 +9,7 @@ from gpuclusters.cli.access import container_api
 from gpuclusters.cli.errors import RunError, UnreadableFileError, WrongOptionError
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
+from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.container_api.client import ContainerApi

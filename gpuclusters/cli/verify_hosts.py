@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gpuclusters.cli import doctor_stack
-from gpuclusters.cli import stack as stacks
-from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.verify_access import lab_inventory
+from gpuclusters.cli.errors import LabNotRunningError, RunError, UsageError
+from gpuclusters.cli.project import Project, open_session
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.inventory import InventoryError, ResolvedHost, resolve_machines
+from gpuclusters.config.inventory import (
+    Inventory,
+    InventoryError,
+    ResolvedHost,
+    read_inventory,
+    resolve_machines,
+)
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
+
+
+def lab_inventory(project: Project) -> Inventory:
+    """What the running lab offers.
+
+    Raises:
+        UsageError: it does not run.
+    """
+    inventory = read_inventory(project.lab_folder)
+    if inventory is None:
+        raise LabNotRunningError("the lab does not run; start it with `make up`")
+    return inventory
+
+
+def admin_kubeconfig(stated: Path | None) -> str:
+    """Text of an administrator's kubeconfig: the one that is named, else $KUBECONFIG, else the usual place.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    path = stated or Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"the kubeconfig {path} cannot be read ({error.strerror}); name another with --kubeconfig"
+        ) from error
 
 
 def reach(
@@ -33,7 +66,7 @@ def reach(
         key: str | None = lab_inventory(project).ssh_private_key.read_text(encoding="utf-8")
         env: Mapping[str, str] | None = None
     else:
-        session = stacks.open_session(project, stack)
+        session = open_session(project, stack)
         known, _ = doctor_stack.secrets(
             doctor_stack.Stack(project, stack, session.engine, session.env)
         )
@@ -64,7 +97,7 @@ def _of_state(
     project: Project, stack: str, config: UsernetesConfig
 ) -> Mapping[str, HostConnection]:
     """Machines that the stack makes: their addresses and keys are in its state alone."""
-    exported: Any = stacks.open_session(project, stack).read("stack", "export")
+    exported: Any = open_session(project, stack).read("stack", "export")
     resources = ((exported or {}).get("deployment") or {}).get("resources") or ()
     found = of_resources(resources)
     wanted = usernetes_plan.machine_names(config)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
+from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
 from gpuclusters.config import rke2_plan
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config

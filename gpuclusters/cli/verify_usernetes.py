@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gpuclusters.cli import verify_hosts
 from gpuclusters.cli.errors import RunError, WrongOptionError
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.verify_access import admin_kubeconfig, lab_inventory
+from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.usernetes import UsernetesConfig

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuclusters.config import certificate
 from gpuclusters.config.base import (
     Count,
     DnsLabel,
@@ -23,7 +24,6 @@ from gpuclusters.config.base import (
     refusal,
 )
 from gpuclusters.core import naming
-from gpuclusters.domain import certificate
 from gpuclusters.tenancy import programs
 from gpuclusters.tenancy.programs import Accounts
 

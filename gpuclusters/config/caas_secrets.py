@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi.runtime import config as runtime_config
 
+from gpuclusters.config import certificate
 from gpuclusters.config.api import GivenCertificate
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import HIDDEN
@@ -25,7 +26,6 @@ from gpuclusters.config.secrets import (
 )
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain import certificate
 from gpuclusters.lease.model import RecyclePolicy
 
 

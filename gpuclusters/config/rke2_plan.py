@@ -13,8 +13,6 @@ from gpuclusters.config.rke2_cluster import (
     CiliumCni,
     Mig,
     NoMetrics,
-    ProofL0,
-    ProofL1,
     Rke2Config,
     parse_taint,
 )
@@ -33,6 +31,7 @@ from gpuclusters.config.rke2_machines import (
     pool_of,
     systems,
 )
+from gpuclusters.config.rke2_proof import ProofL0, ProofL1
 from gpuclusters.gpu_operator.values import OperatorSpec, Taint, references, values
 from gpuclusters.kata.chart import merged
 from gpuclusters.metrics import counters, monitoring_stack

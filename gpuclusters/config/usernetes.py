@@ -428,8 +428,6 @@ class DcgmExporter(Section):
 
 
 Exporter = Annotated[NoExporter | DcgmExporter, Field(discriminator="kind")]
-
-
 UsernetesHosts = Annotated[ExistingHosts | LabHosts | GcpHosts, Field(discriminator="source")]
 
 

@@ -22,8 +22,8 @@ from gpuclusters.container_api.request import (
     mounts_of,
     pod_volumes,
 )
-from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.core.ports import ObjectKind
+from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 
 RESTARTED = "MachineRestarted"

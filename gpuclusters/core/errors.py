@@ -6,6 +6,8 @@ survive pickling, and never hold a secret.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class AdapterError(Exception):
     """Something outside failed.
@@ -101,3 +103,35 @@ def with_code(text: str, code: str) -> str:
         return text
     first, newline, rest = text.partition("\n")
     return f"{first} [{code}]{newline}{rest}"
+
+
+# What the system says, the error it is, and what to do. The first that fits.
+_KNOWN: Mapping[str, tuple[type[AdapterError], str]] = {
+    "No space left on device": (DiskFullError, "free some space on the host and run again"),
+    "Disk quota exceeded": (DiskFullError, "free some space on the host and run again"),
+    "Read-only file system": (DeniedError, "look at the host's disk: `dmesg`, then remount it"),
+    "a password is required": (
+        DeniedError,
+        "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)",
+    ),
+    "is not in the sudoers file": (
+        DeniedError,
+        "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)",
+    ),
+    "Permission denied": (DeniedError, "check who may change it, and SELinux or AppArmor"),
+    "Operation not permitted": (DeniedError, "check who may change it, and `lsattr`"),
+    "invalid user": (CommandFailedError, "create the user on the host or name another owner"),
+    "invalid group": (CommandFailedError, "create the group on the host or name another owner"),
+}
+
+
+def error_of(target: str, tried: str, status: int | None, words: str) -> AdapterError:
+    """The error for a command that failed, from its exit status and its last words."""
+    said = f": {words}" if words else ""
+    for sign, (kind, remedy) in _KNOWN.items():
+        if sign in words:
+            return kind(target, tried, f"exit status {status}{said}", remedy)
+    remedy = "run the command by hand on the host"
+    if status == 127:
+        remedy = "install the command on the host"
+    return CommandFailedError(target, tried, f"exit status {status}{said}", remedy)

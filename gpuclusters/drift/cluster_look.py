@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpuclusters.core.errors import InvalidAnswerError
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.drift import helm
 from gpuclusters.drift.helm import Reference, Release
 from gpuclusters.kube.objects import KubernetesObjects

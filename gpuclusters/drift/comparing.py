@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.review.secrets import SECRET, is_secret_name, masked_text
 
 Path = tuple[str, ...]

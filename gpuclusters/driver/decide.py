@@ -11,11 +11,10 @@ from dataclasses import replace
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import RebootPolicy
-from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat import known_errors, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.core.finding import Finding, Level, blocked, repair
-from gpuclusters.domain import known_errors
 from gpuclusters.driver.model import (
     NOUVEAU,
     NOUVEAU_FILE,

@@ -8,7 +8,6 @@ from typing import Literal, TypeVar
 
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Refused, refused
-from gpuclusters.domain.ports import PciDevices
 from gpuclusters.fabric import decide
 from gpuclusters.fabric.answers import (
     NO_CONNECTION,
@@ -28,6 +27,7 @@ from gpuclusters.fabric.model import (
     ModuleMap,
 )
 from gpuclusters.fabric.table import LayoutError, MapSource, listed, plan_layout
+from gpuclusters.host.model import PciDevices
 
 # A fabric manager with eight GPUs and four switches initialises within a minute; the second one
 # is for a service VM under load.

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gpuclusters.domain.text import matches
+from gpuclusters.core.text import matches
 
 _RAIL_NAMES = 595
 """First branch whose PARTITION_RAIL_POLICY is a name; 0 and 1 before (Fabric Manager User Guide 595)."""

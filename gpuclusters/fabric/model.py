@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from gpuclusters.domain.text import matches
+from gpuclusters.core.text import matches
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.table import (
     Baseboard,

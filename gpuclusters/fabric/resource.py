@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pulumi
 
-from gpuclusters.domain import adoption
+from gpuclusters.core import adoption
 from gpuclusters.fabric.board import BoardState, FabricBoard
 from gpuclusters.fabric.decide import active_ids, health_warnings
 from gpuclusters.fabric.model import FabricInputs

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.domain.text import matches
+from gpuclusters.core.text import matches
 from gpuclusters.gcp.machine_types import Provisioning
 
 OWNER_LABEL = "gpu-clusters-owner"

@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import Field
 
 from gpuclusters.core.converge import Clock, Reporter, Step, poll
+from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level, Refused, refused
-from gpuclusters.domain.custom_resource import Name
 from gpuclusters.gpu_operator.mig_layout import DISABLED
 from gpuclusters.gpu_operator.objects import (
     MIG_LABEL,

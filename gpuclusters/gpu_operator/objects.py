@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.ports import ClusterObjects, ObjectKind
+from gpuclusters.core.custom_resource import Name
+from gpuclusters.core.ports import ClusterObjects, ObjectKind
 
 RELEASE: Final = "gpu-operator"
 NAMESPACE: Final = "gpu-operator"

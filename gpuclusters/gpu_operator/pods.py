@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain import known_errors
+from gpuclusters.compat import known_errors
 
 Object = Mapping[str, Any]
 _OVER = ("Succeeded", "Failed")

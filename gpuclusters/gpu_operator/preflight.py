@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuclusters.core.finding import Finding, Refused
-from gpuclusters.domain.ports import ClusterObjects
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
 from gpuclusters.gpu_operator.objects import (
     CLUSTER_POLICY,

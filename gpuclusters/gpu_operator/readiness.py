@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.errors import CommandFailedError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused
-from gpuclusters.domain.ports import ClusterObjects
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator.objects import (
     CLUSTER_POLICY,
     DAEMON_SET,

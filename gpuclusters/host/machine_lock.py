@@ -26,7 +26,7 @@ from functools import cache
 import asyncssh
 
 from gpuclusters.core import scripts
-from gpuclusters.core.errors import BusyError, CommandTimeoutError, UnreachableError
+from gpuclusters.core.errors import BusyError, CommandTimeoutError, UnreachableError, error_of
 
 PATIENCE_SECONDS = 15
 """For another writer, and again for what the last one left running. Longer than `LINGER_SECONDS`."""
@@ -143,9 +143,6 @@ class MachineLock:
                 f"the connection broke off ({str(error) or type(error).__name__})",
                 "check the host and its network, then run again",
             ) from error
-        # Imported late: scripts are sent by what this is a part of.
-        from gpuclusters.host.script import error_of
-
         raise error_of(self._target, tried, holding.exit_status, words)
 
     def _busy(self, word: str, who: str, tried: str) -> MachineBusyError:

@@ -6,12 +6,13 @@ import base64
 import binascii
 import hashlib
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuclusters.domain.text import matches
+from gpuclusters.core.text import matches
 
 PciAddress = Annotated[
     str,
@@ -224,3 +225,10 @@ class UnitState:
     def is_enabled(self) -> bool:
         """Whether it starts at boot; a unit without [Install] is started by others."""
         return self.enabled in {"enabled", "static", "enabled-runtime", "alias", "indirect"}
+
+
+class PciDevices(Protocol):
+    """PCI functions of one host."""
+
+    def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
+        """What the kernel says now about each address."""

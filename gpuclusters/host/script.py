@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from pydantic import ValidationError
 
+from gpuclusters.compat import known_errors
 from gpuclusters.core import scripts
 from gpuclusters.core.errors import (
     AdapterError,
     CommandFailedError,
-    DeniedError,
-    DiskFullError,
     InvalidAnswerError,
+    error_of,
 )
 from gpuclusters.core.facts import Facts
-from gpuclusters.domain import known_errors
 from gpuclusters.host.ssh import Completed, SshHost
 
 F = TypeVar("F", bound=Facts)
@@ -108,42 +107,10 @@ def _becoming(host: SshHost, account: str) -> Sequence[str]:
     return ("sudo", "-n", "-H", "-u", account)
 
 
-# What the system says, the error it is, and what to do. The first that fits.
-_KNOWN: Mapping[str, tuple[type[AdapterError], str]] = {
-    "No space left on device": (DiskFullError, "free some space on the host and run again"),
-    "Disk quota exceeded": (DiskFullError, "free some space on the host and run again"),
-    "Read-only file system": (DeniedError, "look at the host's disk: `dmesg`, then remount it"),
-    "a password is required": (
-        DeniedError,
-        "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)",
-    ),
-    "is not in the sudoers file": (
-        DeniedError,
-        "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)",
-    ),
-    "Permission denied": (DeniedError, "check who may change it, and SELinux or AppArmor"),
-    "Operation not permitted": (DeniedError, "check who may change it, and `lsattr`"),
-    "invalid user": (CommandFailedError, "create the user on the host or name another owner"),
-    "invalid group": (CommandFailedError, "create the group on the host or name another owner"),
-}
-
-
 def command_error(host: SshHost, tried: str, completed: Completed) -> AdapterError:
     """The error for a command that failed, with its last words."""
     words = last_lines(completed.stderr) or last_lines(completed.stdout.decode(errors="replace"))
     return error_of(host.target, tried, completed.status, words)
-
-
-def error_of(target: str, tried: str, status: int | None, words: str) -> AdapterError:
-    """The error for a command that failed, from its exit status and its last words."""
-    said = f": {words}" if words else ""
-    for sign, (kind, remedy) in _KNOWN.items():
-        if sign in words:
-            return kind(target, tried, f"exit status {status}{said}", remedy)
-    remedy = "run the command by hand on the host"
-    if status == 127:
-        remedy = "install the command on the host"
-    return CommandFailedError(target, tried, f"exit status {status}{said}", remedy)
 
 
 def explained(error: AdapterError, area: str) -> AdapterError:

@@ -16,7 +16,7 @@ from gpuclusters.core.errors import (
     CommandTimeoutError,
     UnreachableError,
 )
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.kube.objects import (
     DELETE_POLL_SECONDS,
     FIELD_MANAGER,

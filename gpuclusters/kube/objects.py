@@ -27,7 +27,7 @@ from gpuclusters.core.errors import (
     NoCredentialsError,
     UnreachableError,
 )
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 FIELD_MANAGER = "gpu-clusters"
 # An API server answers within milliseconds; one under load may take seconds, also to shake hands, which

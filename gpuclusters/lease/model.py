@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from gpuclusters.domain.custom_resource import (
+from gpuclusters.core.custom_resource import (
     FIXED,
     GROUP,
     VERSION,
@@ -21,7 +21,7 @@ from gpuclusters.domain.custom_resource import (
     definition,
     structural,
 )
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 
 class RecyclePolicy(StrEnum):

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.custom_resource import GROUP, Name
 from gpuclusters.core.finding import Finding, Level, refused
-from gpuclusters.domain.custom_resource import GROUP, Name
-from gpuclusters.domain.ports import ClusterObjects
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.lease.model import GPU_LEASE, HELD, WAITING_FOR_NODE, Phase
 from gpuclusters.tenancy.objects import NODE, POD
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.domain.ports import ClusterObjects, ObjectKind
+from gpuclusters.core.ports import ClusterObjects, ObjectKind
 from gpuclusters.metrics.alerts import RULES_NAME
 from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.tenancy.objects import NAMESPACE

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.compat.platforms import Preset
 from gpuclusters.compat.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
-from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.text import matches
+from gpuclusters.core.custom_resource import Name
+from gpuclusters.core.text import matches
 from gpuclusters.fabric.table import TABLES, Baseboard, Board, is_pci_address, repeated
 from gpuclusters.host.model import HostConnection
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain.ports import ClusterObjects, ObjectKind
+from gpuclusters.core.ports import ClusterObjects, ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, warnings
 from gpuclusters.proof import manifests

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from gpuclusters.compat import known_errors
 from gpuclusters.core import scripts
-from gpuclusters.domain import known_errors
 from gpuclusters.host.script import command_error
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof.checks import Check, Outcome

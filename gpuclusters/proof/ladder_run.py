@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from gpuclusters.compat import known_errors
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain import known_errors
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.proof import ladder, logs, manifests, nodes, training_times

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpuclusters.compat import gpu_products
-from gpuclusters.domain import known_errors
+from gpuclusters.compat import gpu_products, known_errors
 from gpuclusters.proof.checks import Check, Level, Outcome
 from gpuclusters.proof.cluster import Ended
 from gpuclusters.proof.ladder import CheckLevel, failed, passed

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuclusters.core import scripts
-from gpuclusters.domain.custom_resource import GROUP
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.custom_resource import GROUP
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.proof.checks import ProofTest
 from gpuclusters.proof.model import (
     WHOLE,

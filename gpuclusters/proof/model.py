@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.config.base import Integer, Percent, PinnedImage, Seconds, Section
-from gpuclusters.domain.custom_resource import Name
+from gpuclusters.core.custom_resource import Name
 from gpuclusters.gpu_operator.objects import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.proof import training_times

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import Field
 
+from gpuclusters.compat import known_errors
 from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.domain import known_errors
-from gpuclusters.domain.custom_resource import Name
 from gpuclusters.gpu_operator.objects import EVENT, ClusterInputs
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.gpu_operator.readiness import late

@@ -23,8 +23,8 @@ from pulumi.dynamic import (
 )
 from pydantic import BaseModel, ValidationError
 
+from gpuclusters.core import adoption
 from gpuclusters.core.errors import UnreachableError
-from gpuclusters.domain import adoption
 from gpuclusters.host.model import HostConnection
 from gpuclusters.providers import properties
 from gpuclusters.providers.failures import InvalidStateError, explained

@@ -12,9 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from gpuclusters.compat import dated_table
-from gpuclusters.domain.prices import PriceTable, laid_over
 from gpuclusters.review.fleet import INSTANCE, RENTED, fleet
 from gpuclusters.review.plan import Plan, Resource
+from gpuclusters.review.prices import PriceTable, laid_over
 from gpuclusters.review.secrets import SECRET
 from gpuclusters.review.text import UNKNOWN
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from gpuclusters.domain.prices import PriceTable
 from gpuclusters.policy.rule import Rule
 from gpuclusters.review.capacity import Capacity, Switch, capacities, switch
 from gpuclusters.review.cost import Cost, cost
@@ -15,6 +14,7 @@ from gpuclusters.review.diffing import Difference, differences
 from gpuclusters.review.findings import Finding, findings
 from gpuclusters.review.impact import Impact, Weight, impacts
 from gpuclusters.review.plan import STACK_TYPE, Action, Plan, Step
+from gpuclusters.review.prices import PriceTable
 from gpuclusters.review.verdict import Level, Verdict, verdict
 
 

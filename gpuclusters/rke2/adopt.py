@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from gpuclusters.core.adoption import tree
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.adoption import tree
 from gpuclusters.host.model import sha256_of
 from gpuclusters.rke2 import host_config, releases
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs

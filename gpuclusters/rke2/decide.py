@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from gpuclusters.compat import known_errors
 from gpuclusters.core.finding import Finding, Level, blocked, repair
-from gpuclusters.domain import known_errors
 from gpuclusters.host import node as nodes
 from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import ClusterNode

@@ -20,9 +20,9 @@ from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.core.finding import Finding, Refused, refused
-from gpuclusters.domain.ports import PciDevices
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.model import FabricManager
+from gpuclusters.host.model import PciDevices
 from gpuclusters.host.script import (
     command_error,
     explained,

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gpuclusters.domain.text import matches
+from gpuclusters.core.text import matches
 from gpuclusters.fabric.manager_config import FabricManagerSettings
 from gpuclusters.host.model import HostConnection, PciAddress, check_path
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gpuclusters.core import adoption
 from gpuclusters.core.converge import Clock
+from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, refused
-from gpuclusters.domain import adoption
-from gpuclusters.domain.custom_resource import Name
-from gpuclusters.domain.ports import ClusterObjects
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.lease.model import GPU_LEASE, held_by
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
 from gpuclusters.tenancy.proof import (

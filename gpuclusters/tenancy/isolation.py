@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuclusters.domain.custom_resource import Part
+from gpuclusters.core.custom_resource import Part
 from gpuclusters.tenancy.model import Egress
 from gpuclusters.tenancy.ranges import NEVER_FOR_TENANTS
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gpuclusters.container_api import image
-from gpuclusters.domain.custom_resource import (
+from gpuclusters.core.custom_resource import (
     GROUP,
     VERSION,
     Condition,
@@ -26,7 +26,7 @@ from gpuclusters.domain.custom_resource import (
     definition,
     structural,
 )
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 CPU_PER_GPU = 24
 MEMORY_GIB_PER_GPU = 192

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy.isolation import TENANT_LABEL, Network
 from gpuclusters.tenancy.model import TenancySpec

@@ -20,9 +20,9 @@ from gpuclusters.container_api.container import (
     NAME_LABEL,
     USER_LABEL_PREFIX,
 )
+from gpuclusters.core.custom_resource import GROUP, VERSION
 from gpuclusters.core.naming import RESERVED_NAMESPACES, RESERVED_PREFIX
 from gpuclusters.device_plugin.decide import KUBELET_AGREES
-from gpuclusters.domain.custom_resource import GROUP, VERSION
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.admission import WRITES, cel_list, policy, resource_rule
 from gpuclusters.tenancy.isolation import TENANT_LABEL

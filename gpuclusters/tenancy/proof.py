@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 
 from gpuclusters.container_api import image
 from gpuclusters.core.finding import Finding
-from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.quantity import same_quantities
+from gpuclusters.core.ports import ObjectKind
+from gpuclusters.core.quantity import same_quantities
 from gpuclusters.tenancy import program_admission
 from gpuclusters.tenancy.admission import POD_POLICY
 from gpuclusters.tenancy.isolation import BASELINE, POLICY

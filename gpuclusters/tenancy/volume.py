@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
 MOUNT_OPTIONS: Final = ("hard", "nfsvers=4.1", "nosuid", "nodev")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from gpuclusters.compat import known_errors
+from gpuclusters.compat.known_errors import last_words
 from gpuclusters.core.converge import Clock, Reporter, Step, poll
 from gpuclusters.core.finding import Finding, Level, Refused, refused
-from gpuclusters.domain import known_errors
-from gpuclusters.domain.known_errors import last_words
 from gpuclusters.host.node import ClusterNode
 from gpuclusters.usernetes import decide
 from gpuclusters.usernetes.decide import CONTROL_PLANE, LivePlace, Meeting, Plan, sync_faults

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuclusters.domain.custom_resource import GROUP
+from gpuclusters.core.custom_resource import GROUP
 
 NAMESPACE = "kube-system"
 PLUGIN = "nvidia-device-plugin-daemonset"

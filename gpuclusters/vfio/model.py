@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuclusters.domain.text import matches
+from gpuclusters.core.text import matches
 from gpuclusters.host.model import HostConnection, PciAddress
 
 GPU_CLASS, SWITCH_CLASS = "0302", "0680"

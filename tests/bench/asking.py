@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from caas.cluster import Cluster
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NETWORK_POLICY

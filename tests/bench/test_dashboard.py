@@ -31,8 +31,7 @@ from components.caas.programs import (
     LABEL,
 )
 from gpuclusters.cli.access import container_api
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.cli.project import Project, read_valid
 from lab.hosts.hardware import tenant
 from lab.kubelet import reachable
 from tests.bench.picture import draw, queries

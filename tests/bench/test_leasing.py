@@ -18,7 +18,7 @@ import pytest
 
 from caas.cluster import ConflictError
 from gpuclusters.container_api.container import POD
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE
 from tests.caas.fakehost import FakeHosts
 from tests.caas.leasekit import LeaseLab

@@ -32,7 +32,7 @@ from caas.api.server import MOST_CONNECTIONS, Certificate, Door, Protocol, Serve
 from caas.api.tokens import IssuerKeys
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.settings import Settings
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE, lease_name
 from tests.caas.loops import QuickLoop
 

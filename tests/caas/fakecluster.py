@@ -15,7 +15,7 @@ from contextvars import Context
 from typing import Any
 
 from caas.cluster import ClusterError, ConflictError, Event
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from tests.caas import lives
 
 Body = dict[str, Any]

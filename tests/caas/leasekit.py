@@ -17,8 +17,8 @@ from caas.controllers.controller import control
 from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
 from caas.settings import Settings
 from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE, POD
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
-from gpuclusters.domain.ports import ObjectKind
 from gpuclusters.lease import model as lease_resource
 from gpuclusters.lease.model import (
     GPU_LEASE,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from caas.cluster import Cluster
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 Objects = dict[str, dict[str, Any]]
 """By name."""

@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster
 

@@ -23,7 +23,7 @@ from caas.controllers.lease_host import Effects
 from caas.controllers.tenancy import TenancyController
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import LEASE_GATE, POD
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.effects import Effect, Outcome
 from gpuclusters.lease.model import EDGES, GPU_LEASE, Phase
 from gpuclusters.lease.state import Orders

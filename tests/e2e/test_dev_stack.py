@@ -112,7 +112,7 @@ def test_verify_reports_a_door_that_somebody_opened(dev: Checkout, tmp_path: Pat
         lines = done.stdout.splitlines()
         assert done.returncode == (0 if lines[-1].endswith(": isolation holds") else 1), lines
         # The API server drops a deleted policy a moment later; until then pods are refused.
-        door = "succeeded pods, acme: a container without a VM (accepted)"
+        door = "succeeded pods acme: a container without a VM (accepted)"
         return lines[-1] if door in lines else ""
 
     verdict = eventually(opened, "a pod that is let in")

@@ -376,7 +376,7 @@ def test_a_process_has_the_rights_of_its_service_account_and_no_more(
     program = (
         "import asyncio\n"
         "from caas.cluster import Cluster, ClusterError\n"
-        "from gpuclusters.domain.ports import ObjectKind\n"
+        "from gpuclusters.core.ports import ObjectKind\n"
         "POD = ObjectKind('', 'v1', 'pods', 'Pod', namespaced=True)\n"
         "SECRET = ObjectKind('', 'v1', 'secrets', 'Secret', namespaced=True)\n"
         "async def main():\n"

@@ -295,7 +295,7 @@ def test_the_image_of_our_programs_has_what_they_import_and_no_lab() -> None:
     assert f"{start}/caas/device_plugin/__main__.py" in paths
     assert f"{start}/gpuclusters/__init__.py" in paths
     assert f"{start}/gpuclusters/lease/decide.py" in paths
-    assert f"{start}/gpuclusters/domain/cdi.py" not in paths
+    assert f"{start}/gpuclusters/cdi/decide.py" not in paths
     assert {path.removeprefix(f"{start}/").split("/")[0] for path in paths} == {
         "caas",
         "gpuclusters",

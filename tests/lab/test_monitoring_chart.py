@@ -53,10 +53,13 @@ def test_with_our_values_the_exporter_is_selected_and_with_the_charts_own_it_is_
 ) -> None:
     values = monitoring_stack.chart_values(KIND, crds_apart=False, given={})
     ours, theirs = prometheus(tmp_path, values), prometheus(tmp_path, {})
-    for what in (SERVICE_MONITOR, PROMETHEUS_RULE):
+    for what, key in (
+        (SERVICE_MONITOR, "serviceMonitorSelector"),
+        (PROMETHEUS_RULE, "ruleSelector"),
+    ):
         assert why_not(ours, what, monitor({}), NAMESPACES) == []
         assert why_not(theirs, what, monitor({}), NAMESPACES) == [
-            f"{what.selector} wants the label release=kube-prometheus-stack (it is not there)"
+            f"{key} wants the label release=kube-prometheus-stack (it is not there)"
         ]
         # The label alone is enough too, for a chart that was installed by somebody else.
         labelled = monitor(dict(monitoring_stack.monitor_labels(KIND)))

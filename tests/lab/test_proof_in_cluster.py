@@ -12,7 +12,7 @@ import pytest
 
 from gpuclusters.core.converge import SystemClock
 from gpuclusters.core.errors import BusyError, CommandFailedError
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import manifests

@@ -19,7 +19,7 @@ import lab.kubelet
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.core.converge import SystemClock
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import DAEMON_SET
 from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import ladder_run, nodes

@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 from gpuclusters.cli import draw
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.review import Format, Options, app, run
-from gpuclusters.cli.review_policy import PolicyOptions
-from gpuclusters.domain.prices import OwnMachine
+from gpuclusters.cli.review import Format, Options, PolicyOptions, app, run
 from gpuclusters.review import gates
 from gpuclusters.review.cost import PriceError, price_table
+from gpuclusters.review.prices import OwnMachine
 from tests.review.catalogue import handmade, loading
 from tests.review.forge_standin import TOKEN, forge
 from tests.review.reviewing import reviewed

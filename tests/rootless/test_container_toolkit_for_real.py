@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuclusters.compat import known_errors
 from gpuclusters.compat.usernetes_versions import version_set
-from gpuclusters.domain import known_errors
 from gpuclusters.rootless.model import LiveRootless
 from lab.tools.debian_packages import unpacked
 from tests.fixtures import go_programs

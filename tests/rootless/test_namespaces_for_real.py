@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain import known_errors
+from gpuclusters.compat import known_errors
 from gpuclusters.rootless import files
 from gpuclusters.rootless.decide import LEAST_IDS, next_range
 from gpuclusters.rootless.model import LiveRootless

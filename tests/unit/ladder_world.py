@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.proof.manifests import JOB, LABEL, REACH
 from gpuclusters.proof.model import LadderInputs

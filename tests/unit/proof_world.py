@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuclusters.compat import gpu_products
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, EVENT
 from gpuclusters.proof.manifests import JOB, LABEL
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuclusters.core import adoption
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain import adoption
 from gpuclusters.driver import decide
 from gpuclusters.gpu_operator.mig_node import MIG_LABEL, MigInputs, MigNode
 from gpuclusters.rke2 import adopt

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.domain import known_errors
+from gpuclusters.compat import known_errors
 
 TABLES = Path(known_errors.__file__).parent / "data" / "known_errors"
 AREAS = sorted(path.stem for path in TABLES.glob("*.yaml"))

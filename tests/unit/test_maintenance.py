@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.maintenance import decide
 from gpuclusters.maintenance.decide import Drain, MaintenanceInputs
 

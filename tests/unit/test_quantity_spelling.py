@@ -1,6 +1,6 @@
 import pytest
 
-from gpuclusters.domain import quantity
+from gpuclusters.core import quantity
 
 
 @pytest.mark.parametrize(("millicores", "text"), [(1000, "1"), (1500, "1500m"), (250, "250m")])

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.domain.ports import ObjectKind
-from gpuclusters.domain.quantity import parse_quantity, same_quantities
+from gpuclusters.core.ports import ObjectKind
+from gpuclusters.core.quantity import parse_quantity, same_quantities
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.admission import POD_POLICY
 from gpuclusters.tenancy.cluster import (

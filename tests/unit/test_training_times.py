@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gpuclusters.cli import training_times as command
-from gpuclusters.cli import verify_bundle
+from gpuclusters.cli import verify
 from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
 from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import ladder, training_times
@@ -97,8 +97,8 @@ def test_the_command_reads_folders_and_files_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "evidence"
-    verify_bundle.keep(evidence(), folder)
-    verify_bundle.keep(evidence(nodes=3, seconds=4, simulated=1), folder)
+    verify.keep(evidence(), folder)
+    verify.keep(evidence(nodes=3, seconds=4, simulated=1), folder)
     (folder / "other.json").write_text("{}")
     picture = tmp_path / "out" / "times.svg"
     assert command.run([folder], svg=picture, as_json=True) == 0
@@ -136,7 +136,7 @@ def test_a_file_that_was_named_must_be_evidence(
 
 
 def test_an_altered_file_of_a_folder_is_refused(tmp_path: Path) -> None:
-    path = verify_bundle.keep(evidence(), tmp_path)
+    path = verify.keep(evidence(), tmp_path)
     path.write_text(path.read_text().replace("131.0", "31.0"))
     with pytest.raises(UnreadableFileError, match="was altered"):
         command.run([tmp_path])

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuclusters.domain import unfinished
-from gpuclusters.domain.unfinished import (
+from gpuclusters.cli import unfinished
+from gpuclusters.cli.unfinished import (
     ClearCreates,
     Fate,
     ForgetRevisions,

@@ -13,7 +13,7 @@ import yaml
 from components.usernetes.cluster import OVERLAY
 from gpuclusters.usernetes.model import words
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "usernetes"
+SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes"
 FOLDER = SCRIPTS / "overlay"
 
 
@@ -80,8 +80,8 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 def test_scripts_are_a_shells_whole_with_what_is_sent_before_them() -> None:
-    before = (SCRIPTS / "node/environment.sh").read_text()
-    for file in sorted((SCRIPTS / "node").glob("*.sh")):
+    before = (SCRIPTS / "scripts/environment.sh").read_text()
+    for file in sorted((SCRIPTS / "scripts").glob("*.sh")):
         done = subprocess.run(
             ["sh", "-n"],
             input=before + file.read_text(),

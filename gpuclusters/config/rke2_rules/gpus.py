@@ -19,9 +19,6 @@ from gpuclusters.config.rke2_cluster import (
     NotShared,
     Pool,
     PrecompiledDriver,
-    ProofL0,
-    ProofL1,
-    ProofL4,
     RancherMonitoring,
     Rke2Config,
     TimeSlicing,
@@ -36,6 +33,7 @@ from gpuclusters.config.rke2_machines import (
     needs_mixed,
     system,
 )
+from gpuclusters.config.rke2_proof import ProofL0, ProofL1, ProofL4
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.gpu_operator import mig_layout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 
+from gpuclusters.config import certificate
 from gpuclusters.config.api import (
     Api,
     ExternalExposure,
@@ -20,7 +21,6 @@ from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.leases import Leases
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.rules.rule import Wrong, rule
-from gpuclusters.domain import certificate
 from gpuclusters.lease.model import RecyclePolicy
 
 _CHAIN = "exposure.certificate.chain"

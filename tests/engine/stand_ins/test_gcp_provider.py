@@ -154,10 +154,10 @@ import sys
 sys.path.insert(0, {root!r})
 import pulumi, yaml
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.domain import gcp_ports
+from gpuclusters.gcp import firewall_rules
 from stacks import google_cloud
 hosts = GcpHosts.model_validate(yaml.safe_load(open("hosts.yaml")))
-made = google_cloud.declare(hosts, cluster="v100", between_nodes=gcp_ports.USERNETES)
+made = google_cloud.declare(hosts, cluster="v100", between_nodes=firewall_rules.USERNETES)
 pulumi.export("machines", sorted(made))
 """
 HOSTS = {

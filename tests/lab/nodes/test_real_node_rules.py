@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuclusters.domain.quantity import parse_quantity
+from gpuclusters.core.quantity import parse_quantity
 from lab.control_plane import NodeSpec
 from lab.control_plane.model import HGX_ALLOCATABLE, HGX_CAPACITY
 from lab.nodes import OWN_CAPACITY, capacity, configuration, cri, server

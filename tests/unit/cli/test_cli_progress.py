@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli.progress import steps
+from gpuclusters.cli.report import steps
 
 
 def told(*, terminal: bool, keep: bool = False, silent: bool = False) -> str:

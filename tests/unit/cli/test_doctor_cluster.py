@@ -13,7 +13,7 @@ from gpuclusters.cli.diagnosis import Diagnosis, Level
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.stack_file import check_stack_file
 from gpuclusters.core.errors import AdapterError, UnreachableError
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuclusters.cli import engine, pulumi_release
+from gpuclusters.cli import engine
 from gpuclusters.cli.errors import UsageError
 
 
@@ -91,20 +91,20 @@ def serving(archive: bytes, digest: str) -> httpx.MockTransport:
 
 def test_a_release_is_fetched_whole_and_then_found(env: dict[str, str]) -> None:
     archive = release()
-    fetched = pulumi_release.fetch(env, serving(archive, hashlib.sha256(archive).hexdigest()))
-    assert fetched == pulumi_release.cached(env)
+    fetched = engine.fetch(env, serving(archive, hashlib.sha256(archive).hexdigest()))
+    assert fetched == engine.cached(env)
     assert (fetched.parent / "pulumi-language-python").is_file()
 
 
 def test_a_release_that_is_not_what_its_checksum_says_is_not_used(env: dict[str, str]) -> None:
-    with pytest.raises(pulumi_release.NoReleaseError, match="not used"):
-        pulumi_release.fetch(env, serving(release(), "0" * 64))
-    assert pulumi_release.cached(env) is None
+    with pytest.raises(engine.NoReleaseError, match="not used"):
+        engine.fetch(env, serving(release(), "0" * 64))
+    assert engine.cached(env) is None
 
 
 def test_a_release_that_cannot_be_reached_is_named(env: dict[str, str]) -> None:
-    with pytest.raises(pulumi_release.NoReleaseError, match="404"):
-        pulumi_release.fetch(env, httpx.MockTransport(lambda _: httpx.Response(404)))
+    with pytest.raises(engine.NoReleaseError, match="404"):
+        engine.fetch(env, httpx.MockTransport(lambda _: httpx.Response(404)))
 
 
 def test_without_pulumi_and_without_the_embedded_engine_both_are_named(

@@ -16,8 +16,7 @@ from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli.diagnosis import Diagnosis, Level
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.lab_request import machine_count, requests
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.config.stack import StackConfig
 from lab import lifecycle, nodes, parts
 from lab.kata_runtime import sentence

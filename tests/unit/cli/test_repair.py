@@ -20,9 +20,7 @@ from rich.console import Console
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import repair
 from gpuclusters.cli.errors import NotRepairedError, StackLockedError, UnfinishedRunError
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.stack import Session
-from gpuclusters.cli.stack_config import read_valid
+from gpuclusters.cli.project import Project, Session, read_valid
 from lab import tools
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli import verify, verify_bundle, verify_rke2
+from gpuclusters.cli import verify, verify_rke2
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.compat import gpu_products
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import ClusterType, StackConfig
-from gpuclusters.domain.ports import ObjectKind
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.metrics import selection
 from gpuclusters.metrics.alerts import RULES_NAME
 from gpuclusters.proof.checks import Check, Level, Outcome
@@ -101,7 +101,7 @@ def test_options_of_another_cluster_type_are_refused(
 def test_a_bundle_is_json_markdown_and_their_digests_and_is_valid(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = verify_bundle.keep(evidence(Outcome.PASSED), tmp_path)
+    path = verify.keep(evidence(Outcome.PASSED), tmp_path)
     assert path.name == "proof-gpu-20261122T020000Z.json"
     names = sorted(file.suffix for file in tmp_path.iterdir())
     assert names == [".json", ".md", ".sha256"]
@@ -127,7 +127,7 @@ def test_an_altered_bundle_is_none(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = verify_bundle.keep(evidence(Outcome.PASSED), tmp_path)
+    path = verify.keep(evidence(Outcome.PASSED), tmp_path)
     file = path.with_suffix(suffix)
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
 
 def test_what_a_cluster_said_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(highlight=False, width=200)
-    verify_bundle.show(evidence(Outcome.FAILED, said="pod p: [bold]x[/bold] [/red]"), console)
+    verify.show(evidence(Outcome.FAILED, said="pod p: [bold]x[/bold] [/red]"), console)
     assert "failed L1 n0: multiplies (pod p: [bold]x[/bold] [/red])" in capsys.readouterr().out
 
 

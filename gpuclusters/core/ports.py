@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from gpuclusters.host.model import PciFunction
-
-
-class PciDevices(Protocol):
-    """PCI functions of one host."""
-
-    def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
-        """What the kernel says now about each address."""
+from typing import Any, Protocol
 
 
 class ClusterObjects(Protocol):
