@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from lab import issuer
-from tests.caas import apikit
-from tests.caas.test_api_docs import served
+from tests.caas.api import apikit
+from tests.caas.api.test_api_docs import served
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import Operator, Request, Tenants
 

@@ -10,7 +10,7 @@ from caas.api.gate import StrangerLimit
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.proof.evidence import AttemptOutcome
 from gpuclusters.tenancy.intrusion import Target, strangers
-from tests.caas.apikit import listening
+from tests.caas.api.apikit import listening
 
 TRIED = [
     "read /metrics of the API",

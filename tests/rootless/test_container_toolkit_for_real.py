@@ -25,7 +25,7 @@ from tests.fixtures.cdi_rules import faults_in
 from tests.rootless import gpu_layer
 from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 from tests.rootless.test_namespaces_for_real import PACKAGES
-from tests.unit.test_containerd_reads import MODULE, PINNED, pinned
+from tests.unit.machines.test_containerd_reads import MODULE, PINNED, pinned
 
 pytestmark = pytest.mark.timeout(3 * go_programs.BUILD_SECONDS)
 

@@ -16,10 +16,10 @@ from gpuclusters.rke2 import adopt
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
 from gpuclusters.rke2.releases import Role
 from gpuclusters.tenancy import cluster as reconcile_tenancy
-from tests.unit import test_gpu_driver_rules as drivers
 from tests.unit import test_rke2 as rke2_hosts
-from tests.unit import test_tenancy_proof as tenancies
-from tests.unit.proof_world import Clock, Reporter
+from tests.unit.machines import test_gpu_driver_rules as drivers
+from tests.unit.proof.proof_world import Clock, Reporter
+from tests.unit.tenants import test_tenancy_proof as tenancies
 
 TOKEN = "a-token-of-sixteen"
 AGENT = {

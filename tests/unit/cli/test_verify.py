@@ -22,7 +22,7 @@ from gpuclusters.metrics.alerts import RULES_NAME
 from gpuclusters.proof.checks import Check, Level, Outcome
 from gpuclusters.proof.evidence import About, ProofEvidence
 from gpuclusters.tenancy.objects import NAMESPACE
-from tests.unit.proof_world import FakeCluster
+from tests.unit.proof.proof_world import FakeCluster
 
 IMAGE = "registry.example.com/proof@sha256:" + "a" * 64
 A100 = next(n for n in gpu_products.names() if n.startswith("a100-sxm"))

@@ -23,7 +23,7 @@ from gpuclusters.proof.checks import Outcome
 from gpuclusters.proof.evidence import About, LadderEvidence, faults
 from gpuclusters.proof.hosts import HostAnswers
 from gpuclusters.proof.ladder import CheckLevel
-from tests.unit.ladder_world import LadderCluster, host
+from tests.unit.proof.ladder_world import LadderCluster, host
 
 CASES = Path(__file__).resolve().parents[1] / "usernetes_cases"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA" + "A" * 41 + "E"

@@ -1,0 +1,268 @@
+"""The API on a real API server: its quota, its names, its policies decide."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from caas.cluster import Cluster
+from gpuclusters.container_api.container import CONTAINER_LABEL
+from tests.caas.api.apikit import PATIENCE_SECONDS, Api, FakeIssuer, served
+from tests.caas.api.test_api_containers import kind
+from tests.caas.lognode import log_node
+from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.tenancies import Operator, Request, Tenants
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def pair(lease_api: Request, tenants: Tenants, operator: Operator) -> tuple[str, str]:
+    """Two tenants whose isolation is enforced, with 4 GPUs each, in sizes 1 and 2."""
+    one, two = tenants.make(), tenants.make()
+    tenants.ready(one)
+    tenants.ready(two)
+    return one, two
+
+
+def play(
+    cluster: KubeCluster, act: Callable[..., Awaitable[None]], copies: int = 1, **api: Any
+) -> None:
+    """Run a test against so many copies of the API."""
+
+    async def run() -> None:
+        issuer = FakeIssuer()
+        async with AsyncExitStack() as stack:
+            apis = []
+            for _ in range(copies):
+                connected = await stack.enter_async_context(Cluster(cluster.kubeconfig))
+                # A machine that pauses must not look like a cluster that is away.
+                patient = {"kube_seconds": PATIENCE_SECONDS}
+                one = await stack.enter_async_context(served(connected, issuer, patient, **api))
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while await one.condition.waits_for():
+                        await asyncio.sleep(0.02)
+                apis.append(one)
+            await act(*apis)
+
+    asyncio.run(run())
+
+
+def pods(request: Request, tenant: str) -> list[dict[str, Any]]:
+    found = request.get(f"/api/v1/namespaces/{tenant}/pods?labelSelector={CONTAINER_LABEL}")
+    assert found is not None
+    return list(found["items"])
+
+
+def test_a_container_passes_every_policy_of_its_namespace_and_waits(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api) -> None:
+        answer = await api.post(pair[0], gpus=2, name="training", labels={"a": "b"}, storageGib=9)
+        assert answer.status_code == 201, answer.text
+        told = answer.json()
+        assert told["state"] == "queued"
+        # What the tenancy gives to those who state nothing.
+        assert (told["cpu"], told["memoryGib"]) == (1, 1)
+        (pod,) = pods(lease_api, pair[0])
+        assert pod["spec"].get("nodeName") is None
+        assert pod["status"]["phase"] == "Pending"
+
+    play(kube_api, act)
+
+
+def test_the_quota_is_the_clusters_and_is_kept_to_the_last_gpu(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api, other: Api) -> None:
+        asked = [(api, other)[n % 2].post(pair[0]) for n in range(24)]
+        answers = await asyncio.gather(*asked)
+        kinds = Counter("201" if one.status_code == 201 else kind(one) for one in answers)
+        assert kinds == {"201": 4, "409 quota-exceeded": 20}
+        assert len(pods(lease_api, pair[0])) == 4
+        refused = next(one.json() for one in answers if one.status_code == 409)
+        assert refused["allowed"]["requests.nvidia.com/pgpu"] == "4"
+        # Another tenant's quota is untouched.
+        assert (await api.post(pair[1])).status_code == 201
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (told := (await api.get(pair[0], "/v1/tenancy")).json())["gpus"]["used"] != 4:
+                await asyncio.sleep(0.05)
+        assert told["gpus"] == {"quota": 4, "used": 4}
+        assert told["gpuSizes"] == [1, 2]
+
+    play(kube_api, act, copies=2)
+
+
+def test_duplicates_through_two_copies_make_one_container(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api, other: Api) -> None:
+        asked = [(api, other)[n % 2].post(pair[0], key="k", gpus=2) for n in range(20)]
+        answers = await asyncio.gather(*asked)
+        assert {one.status_code for one in answers} == {201}
+        assert len({one.json()["id"] for one in answers}) == 1
+        assert sum("idempotency-replayed" not in one.headers for one in answers) == 1
+        assert len(pods(lease_api, pair[0])) == 1
+        for one in (api, other):
+            assert kind(await one.post(pair[0], key="k")) == "422 idempotency-key-reused"
+
+    play(kube_api, act, copies=2)
+
+
+def test_tenants_do_not_see_one_another(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api) -> None:
+        made = (await api.post(pair[0])).json()["id"]
+        for path in ("", "/logs", "/events"):
+            foreign = await api.get(pair[1], f"/v1/containers/{made}{path}")
+            assert kind(foreign) == "404 not-found"
+            assert pair[0] not in foreign.text
+        assert (await api.get(pair[1], "/v1/containers")).json()["items"] == []
+        assert (await api.delete(pair[1], made)).status_code == 204
+        assert len(pods(lease_api, pair[0])) == 1
+
+    play(kube_api, act)
+
+
+def test_a_deleted_container_goes_and_gives_back_its_quota(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api) -> None:
+        made = [(await api.post(pair[0], gpus=2)).json()["id"] for _ in range(2)]
+        assert kind(await api.post(pair[0], gpus=1)) == "409 quota-exceeded"
+        assert (await api.delete(pair[0], made[0])).status_code == 202
+        path = f"/v1/containers/{made[0]}"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (found := await api.get(pair[0], path)).status_code != 404:
+                assert found.json()["state"] == "deleting"
+                await asyncio.sleep(0.05)
+        assert (await api.delete(pair[0], made[0])).status_code == 204
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (again := await api.post(pair[0], gpus=2)).status_code != 201:
+                assert kind(again) == "409 quota-exceeded"
+                await asyncio.sleep(0.05)
+
+    play(kube_api, act)
+
+
+def test_a_size_that_is_not_allowed_is_refused_before_the_cluster_is_asked(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api) -> None:
+        answer = await api.post(pair[0], gpus=4)
+        assert kind(answer) == "422 size-not-allowed"
+        assert answer.json()["allowed"] == [1, 2]
+
+    play(kube_api, act)
+
+
+def test_a_container_larger_than_the_quota_of_memory_is_told_so(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api) -> None:
+        answer = await api.post(pair[0], memoryGib=2048)
+        assert kind(answer) == "409 quota-exceeded"
+        assert "requests.memory" in answer.json()["requested"]
+        assert pods(lease_api, pair[0]) == []
+
+    play(kube_api, act)
+
+
+def test_a_tenancy_that_is_not_ready_starts_nothing(
+    kube_api: KubeCluster, lease_api: Request, tenants: Tenants
+) -> None:
+    """No controller runs, so nothing of its isolation is there."""
+    name = tenants.make()
+
+    async def act(api: Api) -> None:
+        assert kind(await api.post(name)) == "503 tenancy-not-ready"
+
+    play(kube_api, act)
+
+
+def test_a_log_comes_from_the_machine_that_has_it(
+    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
+) -> None:
+    async def act(api: Api) -> None:
+        answer = await api.post(pair[0])
+        assert answer.status_code == 201, answer.text
+        made = answer.json()["id"]
+        path = f"/v1/containers/{made}/logs"
+        assert kind(await api.get(pair[0], path)) == "409 not-started"
+        await asyncio.to_thread(node.let_go, pair[0], made)
+        await asyncio.to_thread(node.run, pair[0], made)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (told := (await api.get(pair[0], f"/v1/containers/{made}")).json())[
+                "state"
+            ] != "running":
+                await asyncio.sleep(0.02)
+        assert node.name not in str(told)
+        node.lines += [b"one\n", b"two\n", b"three\n"]
+        assert (await api.get(pair[0], path)).text == "one\ntwo\nthree\n"
+        assert (await api.get(pair[0], f"{path}?tail=1&since=60")).text == "three\n"
+        assert node.asked[-1]["sinceSeconds"] == ["60"]
+        assert kind(await api.get(pair[1], path)) == "404 not-found"
+        later = asyncio.create_task(api.get(pair[0], f"{path}?follow=true"))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "follow" not in node.asked[-1]:
+                await asyncio.sleep(0.02)
+        node.lines.append(b"four\n")
+        node.ended.set()
+        assert (await later).text == "one\ntwo\nthree\nfour\n"
+        assert (await api.delete(pair[0], made)).json()["state"] == "deleting"
+        await asyncio.to_thread(node.end, pair[0], made)
+
+    with log_node(kube_api, lease_api) as node:
+        play(kube_api, act)
+
+
+@pytest.mark.attack(
+    by="a tenant",
+    tries="have the disk of a whole machine, at once or by many containers",
+    stopped_by="maximum and default of a container's disk in the LimitRange, the sum in the quota",
+)
+def test_a_containers_disk_is_bounded_and_counted(
+    kube_api: KubeCluster, lease_api: Request, tenants: Tenants, operator: Operator
+) -> None:
+    default = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2Gi"}
+    hard = {"requests.nvidia.com/pgpu": "4", "pods": "10"}
+    tenant = tenants.make(
+        quota={
+            "hard": hard | {"requests.ephemeral-storage": "6Gi", "limits.ephemeral-storage": "6Gi"}
+        },
+        limits=[
+            {
+                "type": "Container",
+                "default": default,
+                "defaultRequest": default,
+                "max": {"ephemeral-storage": "4Gi"},
+            }
+        ],
+    )
+    tenants.ready(tenant)
+
+    async def act(api: Api) -> None:
+        for asked in (5, 65_536):
+            refused = await api.post(tenant, storageGib=asked)
+            assert kind(refused) == "422 limit-exceeded"
+            assert (
+                "maximum ephemeral-storage usage per Container is 4Gi" in refused.json()["detail"]
+            )
+        assert (await api.post(tenant)).json()["storageGib"] == 2
+        assert (await api.post(tenant, storageGib=4)).status_code == 201
+        full = await api.post(tenant)
+        assert kind(full) == "409 quota-exceeded"
+        assert "ephemeral-storage" in full.json()["detail"]
+        (one, other) = pods(lease_api, tenant)
+        for pod in (one, other):
+            resources = pod["spec"]["containers"][0]["resources"]
+            assert resources["requests"]["ephemeral-storage"] in ("2Gi", "4Gi")
+            assert resources["limits"] == resources["requests"]
+
+    play(kube_api, act)

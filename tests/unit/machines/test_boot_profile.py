@@ -1,0 +1,154 @@
+"""Timeouts follow from one estimate and cannot contradict each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuclusters.boot.guest_profile import BootProfile, Guest, install_timeout_seconds
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "kata.md"
+
+guests = st.builds(
+    Guest,
+    gpus=st.integers(0, 16),
+    memory_gib=st.integers(0, 16_384),
+    huge_pages=st.booleans(),
+    iommufd=st.booleans(),
+    kernel=st.none() | st.tuples(st.integers(4, 8), st.integers(0, 30)),
+)
+seconds = st.none() | st.integers(1, 86_400)
+
+
+@pytest.mark.parametrize(
+    ("guest", "measured"),
+    [
+        # Published for one machine: seven H100, 125 GiB, Linux 6.8.
+        (Guest(gpus=7, memory_gib=117, kernel=(6, 8)), 183),
+        (Guest(gpus=7, memory_gib=117, kernel=(6, 8), huge_pages=True), 146),
+        (Guest(gpus=7, memory_gib=117, kernel=(6, 8), huge_pages=True, iommufd=True), 114),
+        # "More than thirty minutes" for eight H100 on Linux 5.15.
+        (Guest(gpus=8, memory_gib=117, kernel=(5, 15)), 1900),
+    ],
+)
+def test_the_estimate_gives_what_was_measured(guest: Guest, measured: int) -> None:
+    assert guest.estimate().total == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+def test_with_huge_pages_and_a_new_kernel_a_vm_boots_in_under_two_minutes(gpus: int) -> None:
+    guest = Guest(gpus=gpus, memory_gib=32 * gpus, huge_pages=True, kernel=(6, 17))
+    assert guest.estimate().total < 120
+
+
+@pytest.mark.parametrize(("gpus", "enough"), [(4, True), (8, False)])
+def test_katas_own_wait_for_cdi_does_for_four_gpus_and_not_for_eight(
+    gpus: int, enough: bool
+) -> None:
+    profile = BootProfile.of(Guest(gpus=gpus, memory_gib=64)).stated(cdi_timeout=100)
+    assert ("cdi_timeout" not in profile.problems()) is enough
+
+
+@given(guests)
+def test_a_derived_profile_never_contradicts_itself(guest: Guest) -> None:
+    profile = BootProfile.of(guest)
+    assert not profile.problems()
+    assert profile.kubelet_request_timeout >= profile.create_container_timeout
+    assert profile.create_container_timeout >= profile.cdi_timeout + 60
+    assert profile.create_container_timeout > profile.estimate.total
+    assert profile.pod_start_deadline > profile.kubelet_request_timeout
+    probe = profile.startup_probe
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= profile.pod_start_deadline
+
+
+@given(guests, guests)
+def test_a_vm_that_takes_more_gets_at_least_as_much_time(one: Guest, other: Guest) -> None:
+    more = replace(one, gpus=one.gpus + other.gpus, memory_gib=one.memory_gib + other.memory_gib)
+    less, most = BootProfile.of(one), BootProfile.of(more)
+    assert most.cdi_timeout >= less.cdi_timeout
+    assert most.kubelet_request_timeout >= less.kubelet_request_timeout
+
+
+@given(guests, seconds, seconds, seconds, seconds)
+def test_a_stated_timeout_is_kept_and_is_a_problem_only_while_it_is_too_short(
+    guest: Guest, cdi: int | None, create: int | None, dial: int | None, kubelet: int | None
+) -> None:
+    stated = {
+        "cdi_timeout": cdi,
+        "create_container_timeout": create,
+        "dial_timeout": dial,
+        "kubelet_request_timeout": kubelet,
+    }
+    profile = BootProfile.of(guest).stated(
+        cdi_timeout=cdi,
+        create_container_timeout=create,
+        dial_timeout=dial,
+        kubelet_request_timeout=kubelet,
+    )
+    kept = {name: value for name, value in stated.items() if value is not None}
+    assert {name: getattr(profile, name) for name in kept} == kept
+    problems = profile.problems()
+    assert all(getattr(profile, name) < least for name, least in problems.items())
+    if not kept:
+        assert not problems
+
+
+def test_more_machines_get_more_time_but_not_for_each_one() -> None:
+    assert install_timeout_seconds(1) == 1800
+    assert install_timeout_seconds(10) == install_timeout_seconds(100) == 4500
+    assert install_timeout_seconds(0) == install_timeout_seconds(1)
+
+
+TABLE_SIZES = (1, 2, 4, 8)
+
+
+def table(
+    *, memory_gib_per_gpu: int, kernel: tuple[int, int], huge_pages: bool, iommufd: bool
+) -> str:
+    """The profiles of all sizes as the Markdown table in docs/kata.md."""
+    profiles = [
+        BootProfile.of(
+            Guest(
+                gpus=gpus,
+                memory_gib=gpus * memory_gib_per_gpu,
+                huge_pages=huge_pages,
+                iommufd=iommufd,
+                kernel=kernel,
+            )
+        )
+        for gpus in TABLE_SIZES
+    ]
+    rows: list[tuple[str, list[object]]] = [
+        ("Memory of the container, GiB", [p.guest.memory_gib for p in profiles]),
+        ("Boot, estimated, s", [p.estimate.total for p in profiles]),
+        ("… firmware and guest kernel", [round(p.estimate.firmware) for p in profiles]),
+        ("… memory cleared and pinned", [round(p.estimate.memory) for p in profiles]),
+        ("… GPUs' memory mapped", [round(p.estimate.bars) for p in profiles]),
+        ("… guest's driver, fabric, CDI", [p.estimate.guest for p in profiles]),
+        ("`agent.cdi_timeout`, s", [p.cdi_timeout for p in profiles]),
+        ("`create_container_timeout`, s", [p.create_container_timeout for p in profiles]),
+        ("`dial_timeout`, s; `reconnect_timeout_ms` / 1000", [p.dial_timeout for p in profiles]),
+        ("kubelet `runtimeRequestTimeout`, s", [p.kubelet_request_timeout for p in profiles]),
+        ("pod must run after, s", [p.pod_start_deadline for p in profiles]),
+        (
+            "startupProbe `failureThreshold`",
+            [p.startup_probe["failureThreshold"] for p in profiles],
+        ),
+        ("RuntimeClass overhead, MiB", [p.memory_overhead_mib for p in profiles]),
+    ]
+    head = " | ".join(f"{gpus} GPU{'s' if gpus > 1 else ''}" for gpus in TABLE_SIZES)
+    lines = [f"| | {head} |", "|---|" + "---|" * len(TABLE_SIZES)]
+    lines += [f"| {name} | {' | '.join(map(str, values))} |" for name, values in rows]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_table_of_the_documents_is_the_derived_one() -> None:
+    for known in (
+        table(memory_gib_per_gpu=32, kernel=(6, 17), huge_pages=True, iommufd=False),
+        table(memory_gib_per_gpu=192, kernel=(6, 8), huge_pages=False, iommufd=False),
+    ):
+        assert known in PAGE.read_text()

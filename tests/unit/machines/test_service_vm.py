@@ -1,0 +1,672 @@
+"""The service VM as documents and decisions: what is rendered, what counts as drift, what is done when.
+
+That the documents are what their consumers read: test_service_vm_consumers.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from gpuclusters.compat.platforms import PRESETS, Platform
+from gpuclusters.core import scripts
+from gpuclusters.core.converge import converge
+from gpuclusters.core.finding import Refused
+from gpuclusters.fabric import manager_config as fabric_manager_config
+from gpuclusters.fabric.answers import FabricError
+from gpuclusters.fabric.manager_config import FabricManagerSettings
+from gpuclusters.fabric.model import LivePartition
+from gpuclusters.host.model import PciFunction, sha256_of
+from gpuclusters.service_vm import cloud_init, domain_xml
+from gpuclusters.service_vm.cloud_init import Seed
+from gpuclusters.service_vm.decide import Guest, Health, LiveVm, parsed_guest
+from gpuclusters.service_vm.domain_xml import differences
+from gpuclusters.service_vm.host import ServiceVmCapability
+from gpuclusters.service_vm.model import LAB_IMAGE, ServiceVmInputs
+from lab.hosts.service_vm import libvirt
+from lab.hosts.service_vm.service_vm import image_text
+
+PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+
+
+def stated(text: str) -> dict[str, str]:
+    """Keys and values of a fabricmanager.cfg."""
+    lines = [line.partition("=") for line in text.splitlines() if not line.startswith("#")]
+    return {key: value for key, _, value in lines}
+
+
+def inputs(**changes: Any) -> ServiceVmInputs:
+    values: dict[str, Any] = {
+        "connection": {"host": "hgx-01", "address": "10.0.0.11", "host_key": HOST_KEY},
+        "switches": PRESET.switches,
+        "extra_functions": PRESET.extra_functions,
+        "gpus": {str(module): address for module, address in PRESET.gpus.items()},
+        "image": {"path": "/srv/fm.img", "sha256": "0" * 64},
+        "fabric_manager": {"version": "595.58.03"},
+    }
+    return ServiceVmInputs.model_validate(values | changes)
+
+
+def seed(vm: ServiceVmInputs) -> Seed:
+    return cloud_init.seed(vm, scripts.texts("service_vm")["fabric-manager.sh"])
+
+
+def domain(vm: ServiceVmInputs) -> ET.Element:
+    return domain_xml.domain(vm, seed_digest=seed(vm).digest)
+
+
+def attributes(root: ET.Element, path: str) -> list[dict[str, str]]:
+    return [dict(element.attrib) for element in root.iterfind(path)]
+
+
+# --- the domain --------------------------------------------------------------------------------
+
+
+def test_every_switch_and_the_function_of_their_group_sit_behind_a_root_port_of_their_own() -> None:
+    root = domain(inputs())
+    sources = [domain_xml.pci_address(a) for a in attributes(root, ".//hostdev/source/address")]
+    assert sources == [*PRESET.switches, "0000:03:00.1"]
+    buses = [a["bus"] for a in attributes(root, ".//hostdev/address")]
+    assert buses == ["0x01", "0x02", "0x03", "0x04", "0x05"]
+    ports = root.findall(".//controller[@model='pcie-root-port']")
+    targets = [tuple(port.find("target").attrib.values()) for port in ports]  # type: ignore[union-attr]
+    assert len(ports) == len(set(targets)) == 5
+    assert {h["managed"] for h in attributes(root, ".//hostdev")} == {"no"}
+
+
+def test_no_gpu_enters_the_service_vm() -> None:
+    text = domain_xml.text(domain(inputs()))
+    for address in PRESET.gpus.values():
+        assert f'bus="0x{address.split(":")[1]}" slot' not in text
+
+
+def test_the_vm_has_uefi_without_secure_boot_and_the_hosts_address_bits() -> None:
+    root = domain(inputs())
+    assert root.find("os[@firmware='efi']") is not None
+    assert {f["name"]: f["enabled"] for f in attributes(root, "os/firmware/feature")} == {
+        "secure-boot": "no",
+        "enrolled-keys": "no",
+    }
+    assert root.findtext("os/nvram") == "/var/lib/libvirt/qemu/nvram/fabric-manager_VARS.fd"
+    assert attributes(root, "cpu") == [{"mode": "host-passthrough", "check": "none"}]
+    assert attributes(root, "cpu/maxphysaddr") == [{"mode": "passthrough"}]
+    arguments = [a["value"] for a in attributes(root, f"{{{domain_xml.QEMU}}}commandline/*")]
+    assert arguments == ["-global", "pcie-root-port.pref64-reserve=549755813888"]
+
+
+def test_the_network_leads_to_the_host_and_nowhere_else() -> None:
+    root = domain_xml.network(inputs().network, host="hgx-01")
+    assert root.find("forward") is None
+    assert root.find("ip/dhcp") is None
+    assert attributes(root, "dns") == [{"enable": "no"}]
+    assert attributes(root, "ip") == [{"address": "192.168.250.1", "prefix": "30"}]
+
+
+def test_uuids_stay_so_that_libvirt_takes_a_new_definition() -> None:
+    one, other = domain(inputs()), domain(inputs(memory_mib=8192))
+    assert one.findtext("uuid") == other.findtext("uuid")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"switches": ["05:00.0"]}, "write domain:bus:device.function"),
+        ({"switches": [], "extra_functions": []}, "needs every NVSwitch"),
+        ({"switches": ["0000:05:00.0", "0000:05:00.0"]}, "is listed twice"),
+        ({"switches": ["0000:86:00.0"]}, "is a GPU of a tenant"),
+        ({"image": {"sha256": "0" * 64}}, "needs either path or url"),
+        ({"image": {"url": "ftp://x/y", "sha256": "0" * 64}}, "begins with https://"),
+        ({"image": {"path": "/srv/fm.img", "sha256": "latest"}}, "64 digits"),
+        ({"memory_mib": 512}, "greater than or equal to 1024"),
+        ({"fabric_manager": {"version": "latest"}}, "write the exact version"),
+        ({"fabric_manager": {"version": "595.58.03", "mode": 0}}, "Input should be 1"),
+        ({"fabric_manager": {"version": "595.58.03", "bind_address": "0.0.0.0"}}, "every network"),
+        ({"fabric_manager": {"version": "595.58.03", "bind_address": "127.0.0.1"}}, "cannot reach"),
+        ({"fabric_manager": {"version": "595.58.03", "bind_address": "10.0.0.9"}}, "VM's network"),
+        (
+            {"fabric_manager": {"version": "595.58.03", "bind_address": "192.168.250.1"}},
+            "the host's own",
+        ),
+        ({"fabric_manager": {"version": "595.58.03", "state_file": None}}, "is missing while"),
+        (
+            {"fabric_manager": {"version": "595.58.03", "state_file": "/run/fm.state"}},
+            "lost when the service VM reboots",
+        ),
+        ({"fabric_manager": {"version": "595.58.03", "internal_port": 6666}}, "port of the API"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_host_is_asked(
+    changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        inputs(**changes)
+
+
+# --- what libvirt has --------------------------------------------------------------------------
+
+
+def test_what_libvirt_adds_by_itself_is_no_difference() -> None:
+    want = domain(inputs())
+    kept = libvirt.complete(want)
+    assert 'machine="pc-q35-10.1"' in kept
+    assert not [*differences(want, ET.fromstring(kept))]
+    assert not [*differences(want, ET.fromstring(libvirt.running(kept, 7)))]
+    in_gib = kept.replace('<memory unit="KiB">4194304<', '<memory unit="GiB">4<')
+    assert not [*differences(want, ET.fromstring(in_gib))]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('<memory unit="KiB">4194304', '<memory unit="KiB">2097152', "memory is 2048 MiB instead"),
+        ('static">2<', 'static">3<', 'vcpu is "3" instead of "2"'),
+        ('managed="no"', 'managed="yes"', 'has managed "yes" instead of "no"'),
+        ('firmware="efi"', 'firmware="bios"', 'os has firmware "bios"'),
+        ('name="secure-boot"', 'name="other"', "feature secure-boot is missing"),
+        ('mode="passthrough"', 'mode="emulate"', 'mode "emulate" instead of "passthrough"'),
+        (
+            "pref64-reserve=549755813888",
+            "pref64-reserve=1",
+            "pref64-reserve=549755813888 is missing",
+        ),
+        ('network="fabric-manager"', 'network="default"', 'network "default" instead of'),
+        ('action="reset"', 'action="none"', 'action "none" instead of "reset"'),
+        (".qcow2", ".raw", "source has file"),
+    ],
+)
+def test_what_somebody_changed_is_said_in_words(old: str, new: str, words: str) -> None:
+    want = domain(inputs())
+    live = libvirt.complete(want)
+    assert old in live
+    found = [*differences(want, ET.fromstring(live.replace(old, new)))]
+    assert any(words in one for one in found), found
+
+
+def test_what_entered_the_vm_beside_ours_is_drift() -> None:
+    want = domain(inputs(switches=PRESET.switches[:3]))
+    live = ET.fromstring(libvirt.complete(domain(inputs())))
+    found = [*differences(want, live)]
+    assert "PCI function 0000:08:00.0 is there and should not be" in found
+    assert "PCI function 0000:08:00.0 is missing" in differences(domain(inputs()), want)
+
+
+# --- what the VM is told -----------------------------------------------------------------------
+
+
+def test_fabricmanager_cfg_says_what_was_asked_for() -> None:
+    keys = stated(fabric_manager_config.render(FabricManagerSettings(version="595.58.03")))
+    assert (
+        keys
+        | {
+            "FABRIC_MODE": "1",
+            "FABRIC_MODE_RESTART": "1",
+            "STATE_FILE_NAME": "/var/lib/nvidia-fabricmanager/state",
+            "FM_CMD_BIND_INTERFACE": "192.168.250.2",
+            "FM_CMD_PORT_NUMBER": "6666",
+            "BIND_INTERFACE_IP": "127.0.0.1",
+            "STARTING_TCP_PORT": "16000",
+            "DAEMONIZE": "1",
+            "FM_STAY_RESIDENT_ON_FAILURES": "0",
+            "ACCESS_LINK_FAILURE_MODE": "0",
+            "TRUNK_LINK_FAILURE_MODE": "0",
+            "NVSWITCH_FAILURE_MODE": "0",
+        }
+        == keys
+    )
+    assert "SHARED_PARTITION_DEFINITION_FILE" not in keys
+
+
+def test_a_custom_table_becomes_a_file_that_the_fabric_manager_is_pointed_to() -> None:
+    vm = inputs(fabric_manager={"version": "595.58.03", "partitions": {"0": [1, 2], "1": [3]}})
+    files = {f["path"]: f for f in yaml.safe_load(seed(vm).user_data)["write_files"]}
+    config = files[fabric_manager_config.CONFIG_PATH]["content"]
+    path = stated(config)["SHARED_PARTITION_DEFINITION_FILE"]
+    assert json.loads(files[path]["content"])["partitionInfo"] == [
+        {"partitionId": 0, "gpuModuleIds": [1, 2]},
+        {"partitionId": 1, "gpuModuleIds": [3]},
+    ]
+
+
+def test_another_seed_is_another_instance_and_the_same_seed_is_not() -> None:
+    one, same, other = seed(inputs()), seed(inputs(memory_mib=8192)), seed(inputs(name="fm"))
+    assert one == same
+    ids = {yaml.safe_load(s.meta_data)["instance-id"] for s in (one, other)}
+    assert len(ids) == 2
+
+
+def test_packages_are_pinned_and_come_through_the_hosts_proxy() -> None:
+    vm = inputs(
+        packages={
+            "source": "deb https://packages.example.com/apt ./",
+            "key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nxx\n",
+            "proxy": "http://192.168.250.1:3142",
+            "packages": {"nvidia-fabricmanager-595": "595.58.03-1"},
+        }
+    )
+    document = yaml.safe_load(seed(vm).user_data)
+    assert document["packages"] == [["nvidia-fabricmanager-595", "595.58.03-1"]]
+    assert document["apt"]["https_proxy"] == "http://192.168.250.1:3142"
+
+
+def test_nobody_enters_with_a_password_and_nothing_secret_is_in_the_seed() -> None:
+    made = seed(inputs())
+    document = yaml.safe_load(made.user_data)
+    assert document["ssh_pwauth"] is False
+    text = "".join(made.files.values()).lower()
+    for word in ("passwd", "password", "private", "hashed"):
+        assert word not in text
+
+
+# --- a host that stands for libvirt ------------------------------------------------------------
+
+
+class Killed(Exception):
+    """The step was cut off here."""
+
+
+class FakeHost:
+    """A host in memory; `fuse` steps from now it is cut off, after the step was done."""
+
+    target = "hgx-01 (10.0.0.11:22)"
+
+    def __init__(self, vm: ServiceVmInputs) -> None:
+        self.vm = vm
+        self.live = LiveVm(boot_id="b")
+        self.done: list[str] = []
+        self.fuse = -1
+        self.obeys = True
+        self.starts = 0
+        self.guest: Guest | None = None
+        """What the VM says over SSH; None: what it was made with."""
+
+    def look(self) -> LiveVm:
+        return self.live
+
+    def state(self) -> str | None:
+        return self.live.state
+
+    def ask_guest(self) -> Guest:
+        return self.guest or Guest("", self.vm.fabric_manager.version, "active")
+
+    def _did(self, what: str, **changes: Any) -> None:
+        self.done.append(what)
+        self.live = replace(self.live, **changes)
+        self.fuse -= 1
+        if self.fuse == 0:
+            raise Killed(what)
+
+    def fetch_image(self, seconds: int) -> str | None:
+        self._did("image", image_verified=True)
+        return None
+
+    def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
+        self._did("files", files={p: sha256_of(t.encode()) for p, t in files.items()}, disabled=())
+
+    def write_seed(self, seed: Seed) -> None:
+        self._did("seed", seed=seed.digest)
+
+    def define_network(self, xml: str) -> None:
+        assert not self.live.running
+        self._did("network", network=xml, network_active=True, network_autostart=True)
+
+    def make_disk(self) -> None:
+        assert not self.live.running
+        self._did("disk", backing=self.vm.image.file)
+
+    def define_domain(self, xml: str) -> None:
+        kept = libvirt.complete(ET.fromstring(xml))
+        self._did("domain", domain=kept, autostart=True, state=self.live.state or "shut off")
+
+    def start(self) -> None:
+        self.starts += 1
+        running = libvirt.running(self.live.domain or "", self.starts)
+        self._did("start", state="running", running_domain=running, number=str(self.starts))
+
+    def shut_down(self, seconds: int) -> bool:
+        if self.obeys:
+            self._did("shutdown", state="shut off", running_domain=None, number="-")
+        return self.obeys
+
+    def power_off(self) -> None:
+        self._did("off", state="shut off", running_domain=None, number="-")
+
+    def remove(self, *, network: bool) -> None:
+        self._did("remove", domain=None, state=None, backing=None, seed=None, files={})
+
+
+class FakeFabric:
+    target = "hgx-01, board fabric-manager"
+
+    def __init__(self, host: FakeHost) -> None:
+        self.host = host
+        self.answers: int | Sequence[int] = 0
+        self.active: tuple[int, ...] = ()
+
+    def partitions(self) -> Mapping[int, LivePartition]:
+        code = self.answers if isinstance(self.answers, int) else self.answers[0]
+        if not isinstance(self.answers, int) and len(self.answers) > 1:
+            self.answers = self.answers[1:]
+        if code or self.host.live.state != "running":
+            raise FabricError(self.target, "list", code or -9, "Failed to get partition list.")
+        return {i: LivePartition(i, (i,), i in self.active) for i in range(1, 9)}
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} is not this resource's business")
+
+
+class FakePci:
+    target = "hgx-01"
+
+    def __init__(self) -> None:
+        self.users: dict[str, tuple[int, ...]] = {}
+
+    def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
+        return {a: PciFunction(a, True, "1", "vfio-pci", self.users.get(a, ())) for a in addresses}
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class World:
+    def __init__(self, **changes: Any) -> None:
+        self.vm = inputs(**changes)
+        self.host = FakeHost(self.vm)
+        self.fabric = FakeFabric(self.host)
+        self.pci = FakePci()
+        self.clock = FakeClock()
+        self.notes: list[str] = []
+
+    def note(self, line: str) -> None:
+        """`Reporter`."""
+        self.notes.append(line)
+
+    def capability(
+        self, vm: ServiceVmInputs | None = None, *, known: bool = False
+    ) -> ServiceVmCapability:
+        self.host.vm = vm or self.vm
+        host: Any = self.host
+        return ServiceVmCapability(
+            self.host.vm,
+            host,
+            self.fabric,
+            self.pci,
+            self.clock,
+            self,
+            scripts.texts("service_vm"),
+            known=known,
+        )
+
+    def ensure(self, vm: ServiceVmInputs | None = None, *, known: bool = False) -> LiveVm:
+        capability = self.capability(vm, known=known)
+        converge(capability, self)
+        live = capability.serve()
+        assert [*capability.findings(live)] == []
+        return live
+
+    def seen(self) -> LiveVm:
+        capability = self.capability()
+        return capability.asked(capability.observe())
+
+    def drift(self) -> list[str]:
+        return [one.code for one in self.capability(known=True).findings(self.seen())]
+
+
+def test_a_vm_is_made_in_an_order_in_which_nothing_is_missing() -> None:
+    world = World()
+    outcome = world.ensure()
+    assert world.host.done == [
+        "image", "files", "seed", "network", "disk", "domain", "start",
+    ]  # fmt: skip
+    assert outcome.health is Health.READY
+    world.ensure(known=True)
+    assert len(world.host.done) == 7, "the second time there is nothing to do"
+
+
+@pytest.mark.parametrize("fuse", range(1, 8))
+def test_cut_off_after_any_step_the_next_run_does_the_rest_once(fuse: int) -> None:
+    world = World()
+    world.host.fuse = fuse
+    with pytest.raises(Killed):
+        world.ensure()
+    outcome = world.ensure()
+    assert outcome.health is Health.READY
+    assert len(world.host.done) == len(set(world.host.done)) == 7
+
+
+@pytest.mark.parametrize("fuse", range(1, 5))
+def test_a_change_that_is_cut_off_is_finished_by_the_next_run(fuse: int) -> None:
+    world = World()
+    world.ensure()
+    world.host.done.clear()
+    newer = inputs(fabric_manager={"version": "595.91.07"})
+    world.host.fuse = fuse
+    with pytest.raises(Killed):
+        world.ensure(newer, known=True)
+    outcome = world.ensure(newer, known=True)
+    assert outcome.health is Health.READY
+    assert world.host.done == ["seed", "shutdown", "domain", "start"]
+    assert outcome.run == "b/2"
+
+
+def test_the_vm_never_restarts_and_never_goes_while_a_gpu_is_held() -> None:
+    world = World()
+    world.ensure()
+    world.host.done.clear()
+    world.pci.users["0000:86:00.0"] = (4711,)
+    for change in (
+        {"memory_mib": 8192},
+        {"fabric_manager": {"version": "595.91.07"}},
+        {"image": {"path": "/srv/other.img", "sha256": "1" * 64}},
+    ):
+        with pytest.raises(Refused, match=r"GPU 1 \(0000:86:00.0\) by process 4711"):
+            world.ensure(inputs(**change), known=True)
+    with pytest.raises(Refused, match="while GPUs are in use"):
+        world.capability(known=True).remove()
+    assert world.host.done == []
+
+
+def test_a_crashed_vm_is_started_again_though_gpus_are_held_but_keeps_its_disk() -> None:
+    world = World()
+    world.ensure()
+    world.host.done.clear()
+    world.pci.users["0000:86:00.0"] = (4711,)
+    world.host.live = replace(world.host.live, state="shut off", running_domain=None)
+    other = inputs(image={"path": "/srv/other.img", "sha256": "1" * 64})
+    with pytest.raises(Refused, match=r"laid over /srv/fm\.img, not /srv/other\.img"):
+        world.ensure(other, known=True)
+    world.ensure(known=True)
+    assert world.host.done == ["start"]
+
+
+def test_the_vm_stays_while_partitions_are_active() -> None:
+    world = World()
+    world.ensure()
+    world.fabric.active = (3, 4)
+    with pytest.raises(Refused, match="partitions are active: 3, 4"):
+        world.capability(known=True).remove()
+    world.fabric.active = ()
+    world.host.obeys = False
+    world.capability(known=True).remove()
+    assert world.host.done[-2:] == ["off", "remove"]
+    assert any("switched off" in note for note in world.notes)
+    assert world.seen().domain is None
+    world.capability(known=True).remove()
+
+
+def test_what_only_the_next_start_reads_is_put_right_without_a_restart() -> None:
+    world = World()
+    world.ensure()
+    world.host.done.clear()
+    world.pci.users["0000:86:00.0"] = (4711,)
+    changed = (world.host.live.domain or "").replace('static">2<', 'static">3<')
+    world.host.live = replace(world.host.live, domain=changed, seed=None, autostart=False)
+    world.ensure(known=True)
+    assert world.host.done == ["seed", "domain"]
+
+
+@pytest.mark.parametrize(
+    ("code", "console", "words"),
+    [
+        (-9, "", "does not boot"),
+        (-9, "Linux version 6.8\nno datasource", "cloud-init has to read its seed"),
+        (
+            -9,
+            "gpu-clusters: fabric-manager version=1.2 wanted=595.58.03",
+            "holds fabric manager 1.2",
+        ),
+        (-9, "gpu-clusters: fabric-manager version=1 state=failed", "its service is failed"),
+        (-5, "gpu-clusters: fabric-manager version=1 state=active", "stays resident"),
+        (-8, "", "still initialising"),
+        (-3, "", "FABRIC_MODE has to be 1"),
+        (-6, "", "fmpm that belongs to 595.58.03"),
+        (-27, "", "every NVSwitch of the board"),
+    ],
+)
+def test_each_cause_of_a_silent_fabric_manager_has_its_own_words(
+    code: int, console: str, words: str
+) -> None:
+    settings = {"version": "595.58.03", "restart": False}
+    world = World(fabric_manager=settings, boot_timeout_seconds=30)
+    world.fabric.answers = code
+    world.host.live = replace(world.host.live, console=console)
+    world.host.guest = Guest("Connection refused")
+    with pytest.raises(Refused, match=words) as failed:
+        world.ensure()
+    assert "hgx-01 (10.0.0.11:22): service VM fabric-manager" in str(failed.value)
+    assert "over SSH the VM says nothing (Connection refused)" in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "words"),
+    [
+        (-9, "failed", "its service is failed"),
+        (-5, "active", "stays resident"),
+        (-9, "inactive", "its service is inactive"),
+        (-27, "failed", "every NVSwitch of the board"),
+    ],
+)
+def test_a_vm_that_lets_its_host_in_says_more_than_its_console(
+    code: int, state: str, words: str
+) -> None:
+    world = World(boot_timeout_seconds=30)
+    world.fabric.answers = code
+    said_at_the_start = "gpu-clusters: fabric-manager version=595.58.03 state=activating"
+    world.host.live = replace(world.host.live, console=said_at_the_start)
+    world.host.guest = Guest("", "595.58.03", state, ("one", "failed to find all NVSwitches"))
+    with pytest.raises(Refused, match=words) as failed:
+        world.ensure()
+    assert "its log ends with: one | failed to find all NVSwitches" in str(failed.value)
+
+
+def test_a_fabric_manager_that_was_exchanged_in_the_vm_is_seen_and_refused() -> None:
+    world = World()
+    world.ensure()
+    world.host.guest = Guest("", "595.91.07", "active")
+    assert world.drift() == ["service-vm.version"]
+    with pytest.raises(Refused, match=r"is 595\.91\.07, not 595\.58\.03"):
+        world.ensure(known=True)
+
+
+def test_a_vm_that_lets_nobody_in_is_no_failure_but_said() -> None:
+    world = World()
+    world.host.guest = Guest("No route to host")
+    assert world.ensure().health is Health.READY
+    (note,) = world.notes
+    assert "does not let its host in over SSH (No route to host)" in note
+    assert "its console" in note
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted"),
+    [
+        (
+            "Fabric Manager version is : 595.58.03\nactive\nfirst\nsecond\n",
+            Guest("", "595.58.03", "active", ("first", "second")),
+        ),
+        ("failed\n", Guest("", "", "failed")),
+        ("Fabric Manager version is : 595.58.03\nunknown\n", Guest("", "595.58.03", "unknown")),
+        ("inactive\na\nb\nc\nd\n", Guest("", "", "inactive", ("b", "c", "d"))),
+    ],
+)
+def test_the_answer_of_the_vm_is_read_whatever_part_of_it_is_missing(
+    output: str, wanted: Guest
+) -> None:
+    assert parsed_guest(output) == wanted
+
+
+def test_an_answer_without_systemctl_is_none() -> None:
+    assert not parsed_guest("Welcome to this machine\n").answered
+
+
+def test_a_restarted_fabric_manager_that_waits_for_its_list_is_no_failure() -> None:
+    world = World()
+    world.fabric.answers = -8
+    assert world.ensure().health is Health.WAITING
+    world.fabric.answers = [-9, -9, -8, 0]
+    assert world.ensure(known=True).health is Health.READY
+
+
+def test_libvirt_that_cannot_be_asked_is_no_missing_vm() -> None:
+    world = World()
+    world.host.live = LiveVm(problem="Connection refused")
+    for act in (
+        world.ensure,
+        world.seen,
+        lambda: world.capability(known=True).remove(),
+    ):
+        with pytest.raises(Refused, match="systemctl start libvirtd"):
+            act()
+
+
+def test_a_paused_vm_is_restarted() -> None:
+    world = World()
+    world.ensure()
+    world.host.live = replace(world.host.live, state="paused")
+    assert "service-vm.restart" in world.drift()
+    world.ensure(known=True)
+    assert world.host.done[-2:] == ["shutdown", "start"]
+
+
+def test_the_page_shows_what_is_generated() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/service-vm.md").read_text()
+    vm = inputs(image=dict(LAB_IMAGE))
+    for text in (
+        domain_xml.text(domain(vm)),
+        domain_xml.text(domain_xml.network(vm.network, host="hgx-01")),
+        fabric_manager_config.render(vm.fabric_manager),
+    ):
+        assert text in page
+
+
+def test_the_image_of_the_labs_machines_is_the_one_that_the_default_names() -> None:
+    assert hashlib.sha256(image_text().encode()).hexdigest() == LAB_IMAGE["sha256"]
+
+
+def test_bridges_of_a_board_without_switch_functions_get_their_modules() -> None:
+    vm = inputs(switches=[], extra_functions=["0000:05:00.0", "0000:06:00.0"])
+    files = {f["path"]: f for f in yaml.safe_load(seed(vm).user_data)["write_files"]}
+    assert files["/etc/modules-load.d/gpu-clusters.conf"]["content"] == "ib_umad\nmlx5_ib\n"
+
+
+def test_a_rail_policy_by_name_needs_the_branch_that_reads_names() -> None:
+    # Fabric Manager User Guide: PARTITION_RAIL_POLICY=greedy|symmetric from branch 595 on, 0|1 before.
+    FabricManagerSettings(version="595.58.03", partition_rail_policy="greedy")
+    with pytest.raises(ValueError, match="is a number before fabric manager 595"):
+        FabricManagerSettings(version="580.173.02", partition_rail_policy="greedy")

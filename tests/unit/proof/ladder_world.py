@@ -1,0 +1,233 @@
+"""A rootless cluster of two hosts that only seems to be there, rung by rung, for tests of the ladder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuclusters.core.ports import ObjectKind
+from gpuclusters.gpu_operator.objects import EVENT
+from gpuclusters.proof.manifests import JOB, LABEL, REACH
+from gpuclusters.proof.model import LadderInputs
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
+from gpuclusters.usernetes.decide import HOST_IP
+from gpuclusters.usernetes.device_plugin import NAMESPACE as SYSTEM
+from gpuclusters.usernetes.device_plugin import PLUGIN_LABELS
+from tests.unit.proof.proof_world import Clock, Reporter
+
+__all__ = ["Clock", "Reporter"]
+NODES = ("a", "b")
+UUIDS = ("GPU-11111111-2222-4333-8444-555555555555", "GPU-66666666-7777-4888-8999-aaaaaaaaaaaa")
+IMAGE = "registry.example.com/train:1.0"
+TEXTS = {"reach.py": "#", "train.py": "#"}
+VECTORS = "[Vector addition of 50000 elements]\nTest PASSED\nDone\n"
+TRAINED = """\
+Using CUDA
+Using distributed PyTorch with nccl backend
+Device of rank 0: Tesla V100-SXM2-16GB
+Device of rank 1: Tesla V100-SXM2-16GB
+Device of rank 2: Tesla V100-SXM2-16GB
+Device of rank 3: Tesla V100-SXM2-16GB
+Passed the barrier with 2 nodes, 4 ranks
+Train Epoch: 1 [0/60000 (0%)]\tloss=2.3033
+Train Epoch: 4 [0/60000 (0%)]\tloss=0.4711
+Trained for 101.5 s, 4 epochs
+{metricName: accuracy, metricValue: 0.8065};{metricName: loss, metricValue: 0.5279}
+"""
+
+
+def inputs(rung: int = 9, **changes: Any) -> LadderInputs:
+    given: dict[str, Any] = {
+        "cluster": "v100",
+        "kubeconfig": "secret",
+        "rung": rung,
+        "nodes": [{"name": name, "gpus": 2} for name in NODES],
+        "training": {"image": IMAGE},
+        "settle_seconds": 20,
+    }
+    return LadderInputs.model_validate(given | changes)
+
+
+def host(**changes: str) -> str:
+    """What the script prints on a host where all is well; a section by name is replaced."""
+    listing = "".join(
+        f"GPU {n}: Tesla V100-SXM2-16GB (UUID: {uuid})\n" for n, uuid in enumerate(UUIDS)
+    )
+    info = {
+        "ServerVersion": "29.7.2",
+        "SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"],
+        "Runtimes": {"runc": {}},
+        "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
+        "DiscoveredDevices": [
+            {"Source": "cdi", "ID": f"nvidia.com/gpu={name}"} for name in ("all", *UUIDS)
+        ],
+    }
+    names = "".join(f"nvidia.com/gpu={name}\n" for name in (*UUIDS, "all"))
+    sections = {
+        "nvidia-smi": f"0\n{listing}",
+        "module": "0\n580.159.04\nNVIDIA\n",
+        "docker-info": f"0\n{json.dumps(info)}\n",
+        "docker-run": f"0\n{listing}",
+        "node-cdi": f'0\ntime="x" level=info msg="Found 3 CDI devices"\n{names}',
+    }
+    sections |= {name.replace("_", "-"): text for name, text in changes.items()}
+    return "".join(f"== {name} {text}" for name, text in sections.items())
+
+
+def listing(*uuids: str) -> str:
+    return "0\n" + "".join(f"GPU 0: Tesla V100 (UUID: {uuid})\n" for uuid in uuids)
+
+
+def reached(node: str, **failed: str) -> str:
+    """What the program of rung 6 prints on a node."""
+    peers = [{"peer": "reach-1", "node": "other", "seconds": 0.02}]
+    peers = [
+        {"peer": name, "failed": why, "seconds": 60.0} for name, why in failed.items()
+    ] or peers
+    return json.dumps({"proof": "reach", "format": 1, "node": node, "peers": peers}) + "\n"
+
+
+@dataclass
+class LadderCluster:
+    """Every object that is made is played at once."""
+
+    gpus: dict[str, str] = field(default_factory=lambda: dict.fromkeys(NODES, "2"))
+    ready: dict[str, str] = field(default_factory=lambda: dict.fromkeys(NODES, "True"))
+    external: dict[str, str] = field(
+        default_factory=lambda: {name: f"203.0.113.{n}" for n, name in enumerate(NODES)}
+    )
+    plugin: dict[str, Any] = field(default_factory=dict)
+    """State of the plugin's container on the nodes that lack GPUs."""
+    logs: dict[str, str] = field(
+        default_factory=lambda: {
+            "vector-add": VECTORS,
+            "training": TRAINED,
+            "plugin": "",
+            **{f"{REACH}-{n}": reached(name) for n, name in enumerate(NODES)},
+        }
+    )
+    ended: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """How containers of a test end, if not well."""
+    foreign: set[str] = field(default_factory=set)
+    """Nodes that joined in another way."""
+    pending: str = ""
+    """Why pods of the network's test do not run."""
+    crashing: dict[str, Any] = field(default_factory=dict)
+    """State of their container, if it is started again and again."""
+    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    made: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def target(self) -> str:
+        return "API server https://x"
+
+    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
+        if kind == NODE:
+            return next((n for n in self.list(NODE) if n["metadata"]["name"] == name), None)
+        return self.objects.get((kind.kind, name))
+
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
+        if kind == NODE:
+            return [self._node(name) for name in self.gpus]
+        if kind == POD and namespace == SYSTEM:
+            return [self._plugin(name) for name in self.gpus]
+        if kind == POD:
+            return [pod for body in [*self.objects.values()] for pod in self._pods(body)]
+        if kind == EVENT:
+            return []
+        return [body for (k, _), body in self.objects.items() if k == kind.kind]
+
+    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        made: dict[str, Any] = json.loads(json.dumps(body))
+        self.made.append(made)
+        if kind == JOB:
+            bad = made["metadata"]["labels"][LABEL] in self.ended
+            done = "Failed" if bad else "Complete"
+            made["status"] = {
+                "conditions": [{"type": done, "status": "True"}],
+                "startTime": "2026-11-22T05:00:00Z",
+                "completionTime": "2026-11-22T05:02:05Z",
+            }
+        self.objects[kind.kind, made["metadata"]["name"]] = made
+        return made
+
+    def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
+        self.objects.pop((kind.kind, name), None)
+
+    def log(self, namespace: str, pod: str, container: str) -> str:
+        if pod.startswith("plugin-"):
+            return self.logs["plugin"]
+        label = next((test for test in ("vector-add", "training") if test in pod), pod)
+        return self.logs[label]
+
+    def ask(self, *_: Any) -> dict[str, Any]:
+        raise AssertionError("the ladder asks no service")
+
+    def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        raise AssertionError("the ladder applies nothing")
+
+    def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
+        raise AssertionError("the ladder removes with what is owned")
+
+    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
+        raise AssertionError("the ladder tries no pod")
+
+    def left(self) -> list[str]:
+        return sorted(kind for kind, _ in self.objects if kind != NAMESPACE.kind)
+
+    def _node(self, name: str) -> dict[str, Any]:
+        address = self.external.get(name)
+        return {
+            "metadata": {
+                "name": name,
+                "uid": f"uid-{name}",
+                "labels": {} if name in self.foreign else {HOST_IP: address or ""},
+            },
+            "status": {
+                "allocatable": {"nvidia.com/gpu": self.gpus[name]},
+                "conditions": [
+                    {"type": "Ready", "status": self.ready[name], "message": "kubelet stopped"}
+                ],
+                "addresses": [{"type": "ExternalIP", "address": address}] if address else [],
+                "nodeInfo": {"kubeletVersion": "v1.37.0"},
+            },
+        }
+
+    def _plugin(self, node: str) -> dict[str, Any]:
+        one = {"name": "nvidia-device-plugin-ctr", "image": "p", "restartCount": 3, **self.plugin}
+        return {
+            "metadata": {"name": f"plugin-{node}", "labels": dict(PLUGIN_LABELS)},
+            "spec": {"nodeName": node},
+            "status": {"phase": "Running", "containerStatuses": [one]},
+        }
+
+    def _pods(self, body: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        name = body["metadata"]["name"]
+        labels = body["metadata"].get("labels") or {}
+        if body["kind"] == "StatefulSet":
+            count, phase = body["spec"]["replicas"], "Pending" if self.pending else "Running"
+            waits = {"type": "PodScheduled", "status": "False", "message": self.pending}
+            ready = {"type": "Ready", "status": str(not self.crashing)}
+            status = {
+                "phase": phase,
+                "conditions": [waits if self.pending else ready],
+                "containerStatuses": [{"name": "proof", **self.crashing}] if self.crashing else [],
+            }
+            return [
+                {
+                    "metadata": {"name": f"{name}-{n}", "labels": labels},
+                    "spec": {},
+                    "status": status,
+                }
+                for n in range(count)
+            ]
+        if body["kind"] != "Job":
+            return []
+        over = {"exitCode": 0, "reason": "Completed"} | self.ended.get(labels[LABEL], {})
+        state = {"name": "proof", "state": {"terminated": over}}
+        owner = {"kind": "Job", "name": name}
+        metadata = {"name": f"{name}-0-x", "ownerReferences": [owner]}
+        status = {"phase": "Succeeded", "containerStatuses": [state]}
+        return [{"metadata": metadata, "spec": {}, "status": status}]

@@ -1,0 +1,322 @@
+"""Rules and dashboards of an rke2 cluster ask for what is exported, and a Prometheus sees it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.metrics import alerts, counters, monitoring_stack
+from gpuclusters.metrics.alerts import Urgency
+from gpuclusters.metrics.monitoring_stack import Monitoring
+from gpuclusters.metrics.selection import (
+    PROMETHEUS_RULE,
+    SERVICE_MONITOR,
+    why_not,
+)
+from tests.fixtures.grafana import (
+    DASHBOARDS,
+    assert_fits_the_grid,
+    assert_importable,
+    assert_knows_its_sources,
+    expressions,
+    unknown,
+)
+from tests.fixtures.promql import PromqlError, parse
+
+PAGE = Path(__file__).parents[3] / "docs" / "rke2-metrics.md"
+FILES = sorted(DASHBOARDS.glob("rke2-*.json"))
+# What the operator exports (controllers/operator_metrics.go of NVIDIA/gpu-operator), and what we ask of
+# kube-state-metrics, which both monitoring charts install.
+_SCRAPED = frozenset({"namespace", "pod", "job", "instance", "service", "endpoint", "container"})
+OPERATOR_METRICS = {
+    f"gpu_operator_{name}": _SCRAPED
+    for name in (
+        "gpu_nodes_total",
+        "reconciliation_status",
+        "reconciliation_total",
+        "reconciliation_failed_total",
+        "reconciliation_has_nfd_labels",
+        "reconciliation_last_success_ts_seconds",
+    )
+}
+_RESOURCE = frozenset({"node", "resource", "unit"})
+KUBE_STATE_METRICS = {
+    "kube_node_status_allocatable": _RESOURCE,
+    "kube_node_status_capacity": _RESOURCE,
+    "kube_pod_container_resource_requests": _RESOURCE | {"namespace", "pod", "container"},
+    "kube_pod_status_phase": frozenset({"namespace", "pod", "phase"}),
+}
+ALERTS = {alert.name: alert for group in alerts.alerts().values() for alert in group}
+SERIES = {
+    **counters.exported(),
+    **OPERATOR_METRICS,
+    **KUBE_STATE_METRICS,
+    alerts.EXPECTED: frozenset({"node", "resource"}),
+}
+EXPRESSIONS = {name: alert.expr for name, alert in ALERTS.items()} | {
+    name: expr for path in FILES for name, expr in expressions(path)
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_each_query_names_only_what_is_exported(name: str) -> None:
+    assert unknown(EXPRESSIONS[name], SERIES) == []
+    assert not re.search("hostname", EXPRESSIONS[name], re.IGNORECASE)
+
+
+def test_without_our_list_of_counters_queries_would_find_nothing() -> None:
+    default = counters.exported(counters.table().default)
+    blind = {
+        name
+        for name, alert in ALERTS.items()
+        if any(
+            metric.startswith("DCGM") and metric not in default
+            for metric in parse(alert.expr).metrics
+        )
+    }
+    assert {"XidCritical", "EccDoubleBit", "ThermalThrottle"} <= blind
+
+
+def test_every_counter_that_we_add_is_asked_for() -> None:
+    asked = {metric for expr in EXPRESSIONS.values() for metric in parse(expr).metrics}
+    unused = set(counters.table().extra) - asked
+    # Kept for a look by hand: what Volta has instead of remapped rows, and errors of a GPU's life.
+    assert unused == {"DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL"}
+
+
+def test_the_list_of_counters_is_what_the_exporter_reads() -> None:
+    lines = [line for line in counters.csv().splitlines() if not line.startswith("#")]
+    rows = [[part.strip() for part in line.split(",")] for line in lines]
+    assert all(len(row) == 3 for row in rows)
+    assert all(row[0].startswith(("DCGM_FI_", "DCGM_EXP_")) for row in rows)
+    assert {row[1] for row in rows} == {"gauge", "counter", "label"}
+    assert len({row[0] for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert.name)
+def test_an_alert_is_complete_and_its_texts_use_labels_that_it_keeps(
+    alert: alerts.Alert,
+) -> None:
+    document = alert.rule()
+    assert re.fullmatch(r"Rke2Gpu[A-Za-z]+", document["alert"])
+    assert re.fullmatch(r"\d+[smh]", document["for"])
+    assert set(document["annotations"]) == {"summary", "description", "runbook"}
+    assert all(document["annotations"].values())
+    assert re.search(r"[<>]| unless ", alert.expr), "it would always fire"
+    kept = {label for label, _ in parse(alert.expr).grouped}
+    for text in document["annotations"].values():
+        assert set(re.findall(r"\$labels\.(\w+)", text)) <= kept
+    if alert.wait == "0s":
+        # Errors are counted within the exporter's window of minutes: waiting could miss them.
+        assert alert in alerts.alerts()["errors"]
+
+
+def test_what_each_node_must_offer_is_recorded_beside_the_alerts() -> None:
+    groups = alerts.groups({"n1": {"nvidia.com/mig-1g.10gb": 7}, "n0": {"nvidia.com/gpu": 8}})
+    assert groups[0]["rules"] == [
+        {
+            "record": "gpu_clusters:node_gpus_expected",
+            "expr": "vector(8)",
+            "labels": {"node": "n0", "resource": "nvidia_com_gpu"},
+        },
+        {
+            "record": "gpu_clusters:node_gpus_expected",
+            "expr": "vector(7)",
+            "labels": {"node": "n1", "resource": "nvidia_com_mig_1g_10gb"},
+        },
+    ]
+    assert sum(len(group["rules"]) for group in groups[1:]) == len(ALERTS)
+    assert len(alerts.groups({})) == len(groups) - 1
+
+
+def test_codes_of_applications_page_nobody() -> None:
+    paging = ALERTS["XidCritical"].expr
+    found = re.search(r'xid=~"([\d|]+)"', paging)
+    assert found
+    pages = {int(number) for number in found[1].split("|")}
+    # NVIDIA, "Analyzing Xid Errors with the Xid Catalog": immediate action RESET_GPU or RESTART_BM, and the
+    # workflows of 48, of NVLink to 4 (74) and of NVLink 5 (144 to 150).
+    assert pages == {
+        *(46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143),
+        *(144, 145, 146, 147, 148, 149, 150, 155, 156, 158),
+    }
+    # There: IGNORE or RESTART_APP, and 45, which follows another.
+    quiet = {n for n, (leads_to, _) in alerts.xids().items() if leads_to is Urgency.IGNORE}
+    assert {13, 31, 43, 45, 63, 68} <= quiet
+    assert not quiet & pages
+    # "Xid 154: GPU recovery action changed" says of itself what to do; 94 ended one application alone.
+    assert {94, 154} <= {
+        n for n, (leads_to, _) in alerts.xids().items() if leads_to is Urgency.LOOK
+    }
+
+
+def test_the_names_of_counters_are_those_of_every_operators_exporter() -> None:
+    # dcgm-exporter 4.9.0, release notes: 23 fields have other names, 11 other units.
+    for version, one in rke2_matrix.operators().releases.items():
+        tag = one.images["dcgmExporter"].rpartition(":")[
+            2
+        ]  # 4.6.0-4.8.3-distroless: DCGM, exporter
+        exporter = tuple(int(part) for part in tag.split("-")[1].split("."))
+        assert exporter < counters.RENAMED, (version, tag)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_dashboard_can_be_imported_and_knows_no_address(path: Path) -> None:
+    assert_importable(path)
+    assert_fits_the_grid(path)
+    assert_knows_its_sources(path)
+    # A ConfigMap takes a mebibyte, and the annotation of a client-side apply a quarter of that.
+    assert len(json.dumps(json.loads(path.read_text()))) < 200_000
+
+
+def test_there_are_dashboards_and_their_queries_are_read() -> None:
+    assert [path.name for path in FILES] == ["rke2-fleet.json", "rke2-health.json"]
+    assert len(EXPRESSIONS) > 50
+    with pytest.raises(PromqlError):
+        unknown("sum(DCGM_FI_DEV_GPU_TEMP", SERIES)
+    assert unknown('DCGM_FI_DEV_GPU_TEMP{Hostname="a"}', SERIES) == [
+        "DCGM_FI_DEV_GPU_TEMP has no label Hostname"
+    ]
+    assert unknown("DCGM_FI_DEV_ENC_UTIL", SERIES) == ["no metric DCGM_FI_DEV_ENC_UTIL"]
+
+
+def test_each_alert_and_each_code_has_its_place_in_the_page() -> None:
+    page = PAGE.read_text()
+    assert set(re.findall(r"^### (Rke2Gpu\w+)$", page, re.MULTILINE)) == {
+        alerts.PREFIX + name for name in ALERTS
+    }
+    for number, (urgency, xid) in alerts.xids().items():
+        assert f"| {number} | {urgency} | {xid.meaning} | {xid.do} |" in page
+
+
+# Selection
+
+NAMESPACES = {"monitoring": {"team": "infra"}, "gpu-operator": {"team": "gpu"}}
+
+
+def prometheus(**spec: Any) -> dict[str, Any]:
+    everything: dict[str, Any] = {
+        "serviceMonitorSelector": {},
+        "serviceMonitorNamespaceSelector": {},
+        "ruleSelector": {},
+        "ruleNamespaceSelector": {},
+    }
+    return {"metadata": {"name": "kps", "namespace": "monitoring"}, "spec": everything | spec}
+
+
+def monitor(namespace: str = "gpu-operator", **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": "nvidia-dcgm-exporter", "namespace": namespace, "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "labels", "reasons"),
+    [
+        ({}, {}, []),
+        (
+            {"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}},
+            {},
+            ["serviceMonitorSelector wants the label release=kps (it is not there)"],
+        ),
+        (
+            {"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}},
+            {"release": "other"},
+            ["serviceMonitorSelector wants the label release=kps (it is 'other')"],
+        ),
+        ({"serviceMonitorSelector": {"matchLabels": {"release": "kps"}}}, {"release": "kps"}, []),
+        (
+            {"serviceMonitorSelector": None},
+            {"release": "kps"},
+            ["serviceMonitorSelector is not set, which selects no ServiceMonitor"],
+        ),
+        (
+            {"serviceMonitorNamespaceSelector": None},
+            {},
+            [
+                "serviceMonitorNamespaceSelector is not set, which selects the namespace monitoring only"
+            ],
+        ),
+        (
+            {"serviceMonitorNamespaceSelector": {"matchLabels": {"team": "infra"}}},
+            {},
+            [
+                "serviceMonitorNamespaceSelector wants the label team=infra (it is 'gpu') "
+                "of the namespace gpu-operator"
+            ],
+        ),
+        (
+            {
+                "serviceMonitorSelector": {
+                    "matchExpressions": [
+                        {"key": "release", "operator": "In", "values": ["a", "b"]},
+                        {"key": "skip", "operator": "DoesNotExist"},
+                        {"key": "app", "operator": "Exists"},
+                        {"key": "tier", "operator": "NotIn", "values": ["test"]},
+                    ]
+                }
+            },
+            {"release": "a", "skip": "yes"},
+            [
+                "serviceMonitorSelector wants the label skip DoesNotExist (it is 'yes')",
+                "serviceMonitorSelector wants the label app Exists (it is not there)",
+            ],
+        ),
+    ],
+)
+def test_a_prometheus_selects_a_monitor_or_it_is_said_why_not(
+    spec: dict[str, Any], labels: dict[str, str], reasons: list[str]
+) -> None:
+    assert why_not(prometheus(**spec), SERVICE_MONITOR, monitor(**labels), NAMESPACES) == reasons
+
+
+def test_rules_are_selected_by_fields_of_their_own() -> None:
+    deaf = prometheus(ruleSelector={"matchLabels": {"role": "alerts"}})
+    assert not why_not(deaf, SERVICE_MONITOR, monitor(), NAMESPACES)
+    assert why_not(deaf, PROMETHEUS_RULE, monitor(), NAMESPACES)
+
+
+def test_an_operator_that_kubernetes_has_not_is_refused() -> None:
+    near = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+    with pytest.raises(ValueError, match="'Near' is no operator"):
+        why_not(prometheus(ruleSelector=near), PROMETHEUS_RULE, monitor(), NAMESPACES)
+
+
+# Values
+
+
+def test_the_chart_is_told_to_select_everything_and_what_the_user_says_wins() -> None:
+    given = {
+        "prometheus": {"prometheusSpec": {"retention": "30d"}},
+        "kubeEtcd": {"enabled": True},
+        "grafana": None,
+    }
+    values = monitoring_stack.chart_values(
+        Monitoring.KUBE_PROMETHEUS_STACK, crds_apart=True, given=given
+    )
+    spec = values["prometheus"]["prometheusSpec"]
+    assert spec["serviceMonitorSelectorNilUsesHelmValues"] is False
+    assert spec["ruleSelectorNilUsesHelmValues"] is False
+    assert spec["retention"] == "30d"
+    assert values["kubeEtcd"] == {"enabled": True}
+    assert values["kubeScheduler"] == {"enabled": False}
+    assert values["crds"] == {"enabled": False}
+    assert "grafana" not in values, "no null reaches Helm"
+
+
+def test_the_exporter_gets_our_counters_and_labels_that_the_chart_selects_by_default() -> None:
+    values = monitoring_stack.operator_values(
+        Monitoring.KUBE_PROMETHEUS_STACK, counters="dcgm-metrics-0123"
+    )["dcgmExporter"]
+    assert values["config"] == {"name": "dcgm-metrics-0123", "create": False}
+    assert values["serviceMonitor"]["additionalLabels"] == {"release": "kube-prometheus-stack"}
+    assert values["serviceMonitor"]["relabelings"][0]["targetLabel"] == "node"
+    assert values["serviceMonitor"]["honorLabels"] is False
+    rancher = monitoring_stack.operator_values(Monitoring.RANCHER, counters=None)["dcgmExporter"]
+    assert rancher["serviceMonitor"]["additionalLabels"] == {}
+    assert "config" not in rancher
+    none = monitoring_stack.operator_values(Monitoring.NONE, counters=None)["dcgmExporter"]
+    assert none["serviceMonitor"] == {"enabled": False}

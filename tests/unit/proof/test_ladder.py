@@ -1,0 +1,275 @@
+"""The ladder of a rootless cluster: what makes each rung fail, what is said then, and what is not tried."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gpuclusters.core.finding import Refused
+from gpuclusters.proof import checks as proof
+from gpuclusters.proof import hosts, ladder, ladder_run, nodes
+from gpuclusters.proof.checks import Check, Outcome, ProofResult
+from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.proof.nodes import GateInputs
+from tests.unit.proof.ladder_world import (
+    TEXTS,
+    TRAINED,
+    UUIDS,
+    Clock,
+    LadderCluster,
+    Reporter,
+    host,
+    inputs,
+    listing,
+    reached,
+)
+
+FOREIGN = "GPU-99999999-2222-4333-8444-555555555555"
+NO_DRIVER = (
+    "9\nNVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the "
+    "latest NVIDIA driver is installed and running.\n"
+)
+UNRESOLVABLE = (
+    "125\ndocker: Error response from daemon: CDI device injection failed: unresolvable CDI devices "
+    "nvidia.com/gpu=all\n"
+)
+BY_INDEX = "0\nnvidia.com/gpu=0\nnvidia.com/gpu=1\nnvidia.com/gpu=all\n"
+START = {
+    "exitCode": 128,
+    "reason": "StartError",
+    "message": f"OCI runtime create failed: unresolvable CDI devices nvidia.com/gpu={UUIDS[0]}",
+}
+NO_NVML = "E1 1 factory.go:112] Incompatible strategy detected auto\nE1 1 main.go:173] error starting plugins"
+CRASHES = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+
+
+def info(**changes: Any) -> str:
+    """Section of `docker info` with changes."""
+    (line,) = [line for line in host().splitlines() if line.startswith("{")]
+    return "0\n" + json.dumps(json.loads(line) | changes) + "\n"
+
+
+def climb(
+    cluster: LadderCluster, rung: int = 9, *, strict: bool = True, **changes: Any
+) -> ProofResult:
+    wanted = inputs(rung, **changes)
+    return ladder_run.run(wanted, cluster, Clock(), Reporter(), TEXTS, strict=strict)
+
+
+def whole(said: str, cluster: LadderCluster) -> list[Check]:
+    """All nine rungs, as `verify` climbs them."""
+    checks = hosts.judge("a", 2, hosts.parse(said))
+    if not proof.proven(checks):
+        return [
+            *checks,
+            *ladder.above(CheckLevel.NODE_CDI, CheckLevel.TRAINING, "the hosts' rungs do not hold"),
+        ]
+    return [*checks, *climb(cluster).checks]
+
+
+def test_all_nine_rungs_hold_and_nothing_stays_behind() -> None:
+    cluster = LadderCluster()
+    checks = whole(host(), cluster)
+    assert proof.proven(checks), proof.faults(checks)
+    assert [c.level for c in checks] == [
+        "R1", "R2", "R3", "R4", "R5", "R5", "R6", "R6", "R7", "R7", "R8", "R8", "R9",
+    ]  # fmt: skip
+    assert cluster.left() == []
+    assert checks[-1].figures | {"loss": 0} == {
+        "nodes": 2, "gpus": 4, "epochs": 4, "batch_size": 128, "accuracy": 0.8065, "loss": 0,
+        "seconds": 125.0, "trained_seconds": 101.5, "simulated": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rung", "said", "cluster", "words"),
+    [
+        (1, host(nvidia_smi=NO_DRIVER, module="0\n595.84\nDual MIT/GPL\n"), {}, "open kernel module"),
+        (1, host(nvidia_smi=NO_DRIVER), {}, "install branch 580 with the proprietary module"),
+        (1, host(nvidia_smi=listing(UUIDS[0])), {}, "1 of 2 GPUs"),
+        (2, host(docker_info=info(SecurityOptions=[])), {}, "runs as root"),
+        (2, host(docker_info=info(DiscoveredDevices=[])), {}, "neither the runtime nvidia nor a CDI"),
+        (
+            2,
+            host(docker_info=info(DiscoveredDevices=[{"ID": f"nvidia.com/gpu={FOREIGN}"}])),
+            {},
+            f"other GPUs: {FOREIGN}",
+        ),
+        (2, host(docker_info="1\nCannot connect to the Docker daemon\n"), {}, "enable-linger"),
+        (3, host(docker_run=UNRESOLVABLE), {}, "its folder was created after the daemon"),
+        (3, host(docker_run="1\nbpf_prog_query(BPF_CGROUP_DEVICE) failed\n"), {}, "to cdi"),
+        (3, host(docker_run="1\nFailed to initialize NVML: Unknown Error\n"), {}, "daemon-reload"),
+        (3, host(docker_run=listing(UUIDS[0])), {}, "1 of 2 GPUs"),
+        (4, host(node_cdi=BY_INDEX), {}, "--device-name-strategy=uuid"),
+        (4, host(node_cdi=f"0\nnvidia.com/gpu={FOREIGN}\nnvidia.com/gpu=all\n"), {}, "wanted 3"),
+        (4, host(node_cdi="0\nFound 0 CDI devices\n"), {}, "no specification was made"),
+        (4, host(node_cdi="1\nError response from daemon: No such container: n\n"), {}, "make up"),
+        (5, host(), {"gpus": {"a": "2"}}, "b: the node is Ready"),
+        (5, host(), {"external": {"a": "203.0.113.1"}}, "sync-external-ip"),
+        (5, host(), {"ready": {"a": "True", "b": "False"}}, "kubelet stopped"),
+        (
+            6,
+            host(),
+            {"reach-1": reached("b", **{"reach-0": "bad address reach-0.reach: try again"})},
+            "8472/udp",
+        ),
+        (6, host(), {"pending": "0/2 nodes: Insufficient memory"}, "Insufficient memory"),
+        (7, host(), {"gpus": {"a": "2", "b": "1"}}, "nvidia.com/gpu: 1, wanted 2"),
+        (
+            7,
+            host(),
+            {"gpus": {"a": "2", "b": "0"}, "plugin": NO_NVML},
+            "nvidia is not the default runtime inside the node",
+        ),
+        (7, host(), {"gpus": {"a": "2", "b": "4"}}, "correct gpus.count"),
+        (8, host(), {"vector-add": START}, "no names by UUID"),
+        (8, host(), {"vector-add-log": "Done\n"}, "did not print"),
+        (9, host(), {"training": {"exitCode": 2}, "log": "no FashionMNIST in /data"}, "put it into the"),
+        (9, host(), {"log": TRAINED.replace("0.8065", "0.1002")}, "0.1002 is below the floor 0.7"),
+        (9, host(), {"log": TRAINED.replace("nccl", "gloo")}, "wanted nccl"),
+        (9, host(), {"log": TRAINED.replace("Using CUDA\n", "")}, "did not use CUDA"),
+        (9, host(), {"log": TRAINED.replace("2 nodes, 4", "1 nodes, 2")}, "wanted 2 and 4"),
+        (9, host(), {"log": "This is simulated: x\n" + TRAINED}, "nothing was calculated on a GPU"),
+        (9, host(), {"log": TRAINED.split("{metric")[0]}, "it said no accuracy"),
+    ],
+)  # fmt: skip
+def test_every_fault_fails_at_its_rung_and_ends_the_climb(
+    rung: int, said: str, cluster: dict[str, Any], words: str
+) -> None:
+    made = LadderCluster()
+    for name, value in cluster.items():
+        match name:
+            case "plugin":
+                made.plugin, made.logs["plugin"] = CRASHES, value
+            case "reach-1":
+                made.logs[name] = value
+            case "log":
+                made.logs["training"] = value
+            case "vector-add-log":
+                made.logs["vector-add"] = value
+            case "vector-add" | "training":
+                made.ended[name] = value
+            case _:
+                setattr(made, name, value)
+    checks = whole(said, made)
+    wrong = [check for check in checks if check.outcome is Outcome.FAILED]
+    assert {check.level for check in wrong} == {f"R{rung}"}, wrong
+    assert words in "\n".join(proof.faults(wrong))
+    tried = {check.level for check in checks if check.outcome is Outcome.PASSED}
+    assert {f"R{n}" for n in range(1, rung)} <= tried
+    left = {check.level for check in checks if check.outcome is Outcome.NOT_TRIED}
+    assert left == {f"R{n}" for n in range(max(rung, 4) + 1, 10)}
+    assert made.left() == []
+
+
+def test_a_node_that_nobody_configured_is_named() -> None:
+    cluster = LadderCluster()
+    cluster.gpus["old"], cluster.ready["old"], cluster.external["old"] = "2", "True", "x"
+    (wrong,) = [c for c in climb(cluster, 5).checks if c.outcome is Outcome.FAILED]
+    assert (wrong.level, wrong.subject) == ("R5", "old")
+    assert "kubectl delete node old" in wrong.said
+
+
+def test_a_node_that_leaves_with_this_very_up_is_still_there_and_no_fault() -> None:
+    cluster = LadderCluster()
+    cluster.gpus["old"], cluster.ready["old"], cluster.external["old"] = "2", "True", "x"
+    assert [c for c in climb(cluster, 5, strict=False).checks if c.outcome is Outcome.FAILED] == []
+
+
+def test_a_node_of_another_kind_in_the_same_cluster_is_nobodys_fault() -> None:
+    cluster = LadderCluster(foreign={"other"})
+    cluster.gpus["other"], cluster.ready["other"] = "0", "True"
+    assert [c for c in climb(cluster, 5).checks if c.outcome is Outcome.FAILED] == []
+
+
+def test_index_names_beside_uuids_do_no_harm() -> None:
+    named = "".join(f"nvidia.com/gpu={name}\n" for name in ("0", "1", *UUIDS, "all"))
+    (*_, last) = hosts.judge("a", 2, hosts.parse(host(node_cdi=f"0\n{named}")))
+    assert (last.level, last.outcome, last.figures) == ("R4", Outcome.PASSED, {"names": 3})
+
+
+def test_the_runtime_of_an_older_docker_is_as_good_as_its_cdi_devices() -> None:
+    said = info(DiscoveredDevices=[], Runtimes={"nvidia": {}})
+    checks = hosts.judge("a", 2, hosts.parse(host(docker_info=said)))
+    assert proof.proven(checks)
+
+
+def test_a_host_that_breaks_off_fails_at_what_it_did_not_say() -> None:
+    cut = host()[: host().index("== docker-run")]
+    (*_, last) = hosts.judge("a", 2, hosts.parse(cut))
+    assert (last.level, last.outcome) == ("R3", Outcome.FAILED)
+
+
+def test_a_control_plane_with_its_taint_gets_no_pods() -> None:
+    cluster = LadderCluster()
+    nodes = [{"name": "a", "gpus": 2, "takes_pods": False}, {"name": "b", "gpus": 2}]
+    cluster.logs["reach-0"] = reached("b")
+    cluster.logs["training"] = TRAINED.replace("2 nodes, 4", "1 nodes, 2")
+    result = climb(cluster, nodes=nodes)
+    assert proof.proven(result.checks), proof.faults(result.checks)
+    assert [c.subject for c in result.checks if c.level in {"R6", "R8"}] == ["b", "b"]
+    assert [c.subject for c in result.checks if c.level == "R7"] == ["a", "b"]
+
+
+def test_a_pod_of_the_network_that_crashes_says_why_though_its_phase_is_running() -> None:
+    ended = {"exitCode": 1, "reason": "Error", "message": "no such file: reach.py"}
+    cluster = LadderCluster(crashing={**CRASHES, "lastState": {"terminated": ended}})
+    cluster.logs["reach-0"] = "Traceback"
+    (wrong,) = [c for c in climb(cluster, strict=False).checks if c.outcome is Outcome.FAILED]
+    assert wrong.level == "R6"
+    said = "\n".join(proof.faults([wrong]))
+    assert "pod reach-0" in said
+    assert "Error with exit code 1: no such file: reach.py" in said
+
+
+def test_time_runs_out_for_the_whole_climb() -> None:
+    cluster = LadderCluster(pending="0/2 nodes are available")
+    clock = Clock()
+    wanted = inputs(9, timeout_seconds=30)
+    result = ladder_run.run(wanted, cluster, clock, Reporter(), TEXTS)
+    assert not proof.proven(result.checks)
+    assert 30 <= clock.time < 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nodes": []}, "there is none to prove"),
+        ({"nodes": [{"name": "a", "gpus": 1}] * 2}, "a is named twice"),
+        ({"training": None}, "rung 9 is the training"),
+        ({"training": {"image": "train:latest"}}, "another image tomorrow"),
+        ({"training": {"image": "train"}}, "another image tomorrow"),
+        ({"training": {"image": "t:1", "data_path": "/data/../etc"}}, "absolute path"),
+        ({"training": {"image": "t:1", "pods": 3}}, "do not fit, 2 do"),
+        ({"nodes": [{"name": "a", "gpus": 1, "takes_pods": False}]}, "none takes pods"),
+        ({"rung": 4}, "greater than or equal to 5"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_climbed_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        inputs(**changes)
+
+
+def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
+    cluster = LadderCluster(gpus={"a": "2", "b": "0"}, plugin=CRASHES)
+    cluster.logs["plugin"] = NO_NVML
+    wanted = GateInputs(
+        cluster="v100", kubeconfig="secret", expected={"a": 2, "b": 2}, timeout_seconds=60
+    )
+    clock, reporter = Clock(), Reporter()
+    with pytest.raises(Refused) as refused:
+        nodes.wait(wanted, cluster, clock, reporter)
+    text = str(refused.value)
+    assert "not ready after 60 s" in text
+    assert "node b: nvidia.com/gpu: 0, wanted 2; pod plugin-b on b: container" in text
+    assert 'the plugin says "Incompatible strategy detected auto"' in text
+    assert "node a" not in text
+    assert "secret" not in text
+    assert clock.time >= 58
+    assert len(reporter.lines) == 1, "what is waited for is told once"
+    cluster.gpus["b"] = "2"
+    told = nodes.wait(wanted, cluster, clock, reporter)
+    assert told == {"allocatable": {"a": 2, "b": 2}, "drift": []}

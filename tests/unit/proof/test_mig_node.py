@@ -1,0 +1,269 @@
+"""A node's MIG layout: asked for by a label, refused while pods use the GPUs, waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gpuclusters.core.converge import converge
+from gpuclusters.core.finding import Refused
+from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode, MigState
+from tests.unit.proof.test_gpu_readiness import Time, Told
+
+SLICES = "nvidia.com/mig-1g.10gb"
+
+
+@dataclass
+class Cluster:
+    """One node; `manager` plays the MIG manager at every look, as many as there were since the label."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    allocatable: dict[str, str] = field(default_factory=lambda: {"nvidia.com/gpu": "8"})
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    manager: Callable[[Cluster, int], None] = lambda cluster, looks: None
+    taken: list[Mapping[str, Any]] = field(default_factory=list)
+    looks: int = 0
+    target: str = "API server https://a:6443"
+    gone: bool = False
+
+    def get(self, kind: Any, name: str, namespace: str = "") -> dict[str, Any] | None:
+        if self.taken:
+            self.looks += 1
+            self.manager(self, self.looks)
+        if self.gone:
+            return None
+        return {
+            "metadata": {"name": name, "labels": dict(self.labels)},
+            "status": {"allocatable": dict(self.allocatable)},
+        }
+
+    def list(self, kind: Any, namespace: str = "") -> list[dict[str, Any]]:
+        return self.pods
+
+    def apply(self, kind: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+        raise AssertionError("the label has two owners: it is taken, not asked for")
+
+    def take(self, kind: Any, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
+        assert manager == "gpu-clusters-mig"
+        self.taken.append(body)
+        labels = body["metadata"].get("labels") or {}
+        self.labels = {k: v for k, v in self.labels.items() if k != "nvidia.com/mig.config"}
+        self.labels |= labels
+        return dict(body)
+
+    def delete(self, kind: Any, name: str, namespace: str = "") -> None:
+        self.pods = [p for p in self.pods if p["metadata"]["name"] != name]
+
+    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
+        raise AssertionError("not asked")
+
+
+def divides(cluster: Cluster, looks: int) -> None:
+    if looks < 3:
+        cluster.labels["nvidia.com/mig.config.state"] = "pending"
+    else:
+        cluster.labels["nvidia.com/mig.config.state"] = "success"
+        cluster.allocatable = {"nvidia.com/gpu": "0", SLICES: "56"}
+
+
+def fails(cluster: Cluster, looks: int) -> None:
+    cluster.labels["nvidia.com/mig.config.state"] = "pending" if looks < 2 else "failed"
+
+
+def pod(namespace: str, name: str, resource: str = "nvidia.com/gpu", **changes: Any) -> Any:
+    limits = {resource: "1"}
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": "gpu-01", "containers": [{"resources": {"limits": limits}}]},
+        "status": {"phase": "Running"},
+    } | changes
+
+
+def inputs(**changes: Any) -> MigInputs:
+    values: dict[str, Any] = {
+        "cluster": "c",
+        "kubeconfig": "k",
+        "node": "gpu-01",
+        "layout": "all-1g.10gb",
+        "expected": {SLICES: 56},
+        "timeout_seconds": 60,
+    }
+    return MigInputs.model_validate(values | changes)
+
+
+def ensure(cluster: Cluster, clock: Time | None = None, **changes: Any) -> MigState:
+    live = converge(MigNode(inputs(**changes), cluster, clock or Time(), Told()), Told())
+    assert live is not None
+    return live
+
+
+def release(cluster: Cluster) -> None:
+    MigNode(inputs(), cluster, Time(), Told()).remove()
+
+
+def test_the_label_is_taken_and_the_slices_are_waited_for() -> None:
+    cluster = Cluster(labels={"nvidia.com/mig.config": "all-disabled"}, manager=divides)
+    state = ensure(cluster)
+    assert cluster.taken == [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "gpu-01", "labels": {"nvidia.com/mig.config": "all-1g.10gb"}},
+        }
+    ]
+    assert state.outputs() == {
+        "current": "all-1g.10gb",
+        "state": "success",
+        "allocatable": {SLICES: 56},
+    }
+
+
+def test_success_of_the_layout_before_is_not_taken_for_this_ones() -> None:
+    before = {"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "success"}
+
+    def sleeps(cluster: Cluster, looks: int) -> None:
+        if looks > 4:
+            divides(cluster, looks - 4)
+
+    cluster = Cluster(labels=before, manager=sleeps)
+    assert ensure(cluster).state == "success"
+    assert cluster.looks >= 7
+
+
+def test_a_node_that_has_the_layout_is_left_alone() -> None:
+    labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
+    cluster = Cluster(
+        labels=labels, allocatable={SLICES: "56"}, pods=[pod("team", "train", SLICES)]
+    )
+    ensure(cluster)
+    assert cluster.taken == []
+
+
+def test_pods_that_use_the_gpus_are_named_and_nothing_is_changed() -> None:
+    cluster = Cluster(
+        pods=[
+            pod("team-b", "train", SLICES),
+            pod("team-a", "notebook"),
+            pod("gpu-operator", "cuda-validator"),
+            pod("team-c", "done", status={"phase": "Succeeded"}),
+            pod("team-d", "elsewhere", spec={"nodeName": "gpu-02", "containers": []}),
+            pod("team-e", "cpu", "memory"),
+        ]
+    )
+    with pytest.raises(Refused, match=r"2 pods .*\(team-a/notebook, team-b/train\).*`evict`"):
+        ensure(cluster)
+    assert cluster.taken == []
+    assert len(cluster.pods) == 6
+
+
+def test_pods_are_ended_when_that_was_said() -> None:
+    cluster = Cluster(pods=[pod("team", "train"), pod("team", "cpu", "memory")], manager=divides)
+    ensure(cluster, evict=True)
+    assert [p["metadata"]["name"] for p in cluster.pods] == ["cpu"]
+
+
+def test_a_layout_that_fails_names_the_log_that_says_why() -> None:
+    with pytest.raises(Refused, match=r"could not make layout .*logs -l app=nvidia-mig-manager"):
+        ensure(Cluster(manager=fails))
+
+
+def test_a_manager_that_never_answers_ends_with_what_is_there_and_what_was_expected() -> None:
+    with pytest.raises(Refused, match=r"state unset, offers 8 nvidia.com/gpu, expected 56"):
+        ensure(Cluster())
+
+
+def test_a_driver_that_is_still_being_built_does_not_use_up_the_time_of_the_layout() -> None:
+    def builds(cluster: Cluster, looks: int) -> None:
+        if looks > 300:  # ten minutes
+            divides(cluster, looks - 300)
+
+    assert ensure(Cluster(allocatable={}, manager=builds)).state == "success"
+    clock = Time()
+    with pytest.raises(Refused, match="not done after 2400 s: state unset, offers nothing"):
+        ensure(Cluster(allocatable={}), clock)
+    assert clock.seconds <= 2400
+
+
+def test_somebody_else_who_labels_the_node_is_noticed() -> None:
+    def other(cluster: Cluster, looks: int) -> None:
+        cluster.labels["nvidia.com/mig.config"] = "all-balanced"
+
+    with pytest.raises(Refused, match="somebody else changed its layout to 'all-balanced'"):
+        ensure(Cluster(manager=other))
+
+
+@pytest.mark.parametrize("labelled_at", [1, 4])
+def test_the_operators_first_label_after_ours_is_outlasted(labelled_at: int) -> None:
+    # gpu-operator v26.7.0 labels a capable node without a layout, by a copy of the node that may be older
+    # than our label; its MIG manager then works on what it finds.
+    def operator(cluster: Cluster, looks: int) -> None:
+        if looks == labelled_at:
+            cluster.labels["nvidia.com/mig.config"] = "all-disabled"
+        elif len(cluster.taken) > 1:
+            divides(cluster, looks - labelled_at)
+        else:
+            cluster.labels["nvidia.com/mig.config.state"] = "success"
+
+    cluster = Cluster(manager=operator)
+    assert ensure(cluster).outputs()["allocatable"] == {SLICES: 56}
+    assert cluster.labels["nvidia.com/mig.config"] == "all-1g.10gb"
+
+
+def test_a_pod_that_started_under_the_operators_first_label_is_not_killed() -> None:
+    def operator(cluster: Cluster, looks: int) -> None:
+        cluster.labels["nvidia.com/mig.config"] = "all-disabled"
+        cluster.pods = [pod("team", "train")]
+
+    with pytest.raises(Refused, match=r"would be killed \(team/train\)"):
+        ensure(Cluster(manager=operator))
+
+
+@pytest.mark.parametrize("before", [{}, {"nvidia.com/mig.config": "all-disabled"}])
+def test_a_label_that_comes_back_is_a_strangers(before: dict[str, str]) -> None:
+    def stranger(cluster: Cluster, looks: int) -> None:
+        if looks in {2, 4}:
+            cluster.labels["nvidia.com/mig.config"] = "all-disabled"
+
+    cluster = Cluster(labels=before, manager=stranger)
+    with pytest.raises(Refused, match="somebody else changed its layout to 'all-disabled'"):
+        ensure(cluster)
+    assert len(cluster.taken) == (1 if before else 2)
+
+
+def test_a_node_that_is_not_there_is_said() -> None:
+    with pytest.raises(Refused, match="no such node"):
+        ensure(Cluster(gone=True))
+
+
+def test_giving_a_layout_up_leaves_the_label_to_the_operator_but_not_under_pods() -> None:
+    labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
+    busy = Cluster(labels=dict(labels), pods=[pod("team", "train", SLICES)])
+    with pytest.raises(Refused, match="team/train"):
+        release(busy)
+    free = Cluster(labels=dict(labels))
+    release(free)
+    assert free.taken[0]["metadata"] == {"name": "gpu-01"}
+    others = Cluster(labels={"nvidia.com/mig.config": "all-disabled"})
+    release(others)
+    assert others.taken == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "offers", "drifted"),
+    [
+        ({}, 56, False),
+        ({"nvidia.com/mig.config": "all-disabled"}, 56, True),
+        ({"nvidia.com/mig.config.state": "failed"}, 56, True),
+        ({}, 49, True),
+    ],
+)
+def test_a_refresh_that_finds_something_else_is_drift(
+    labels: dict[str, str], offers: int, drifted: bool
+) -> None:
+    done = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
+    cluster = Cluster(labels=done | labels, allocatable={SLICES: str(offers)})
+    node = MigNode(inputs(), cluster, Time(), Told())
+    assert [one.code for one in node.findings(node.observe())] == ["mig.layout-changed"] * drifted

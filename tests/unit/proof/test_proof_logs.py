@@ -1,0 +1,308 @@
+"""What programs of a proof print, and what it is taken for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.proof import logs
+from gpuclusters.proof.checks import Check, Outcome, faults, proven
+from gpuclusters.proof.evidence import counted
+from gpuclusters.proof.model import ProofNode
+from tests.unit.proof.proof_world import A100, HEAD, ROW, TAIL, diag, line, product
+
+PROGRAM = Path(__file__).parents[3] / "gpuclusters/proof/scripts" / "matmul.py"
+
+
+def node(**changes: Any) -> ProofNode:
+    given = {"name": "n0", "resources": {"nvidia.com/gpu": 2}, "product": product(A100)}
+    return ProofNode.model_validate(given | changes)
+
+
+def outcomes(checks: Any) -> list[str]:
+    return [check.outcome.value for check in checks]
+
+
+# Matrices
+
+
+def judged(log: str, target: ProofNode | None = None, **changes: Any) -> list[Check]:
+    settings = {"floor_percent": 70, "simulated": False} | changes
+    return list(logs.matmul(target or node(), log, **settings))
+
+
+def test_gpus_that_are_right_and_fast_enough_pass() -> None:
+    checks = judged(line({}, {}))
+    assert proven(checks)
+    assert [check.subject for check in checks] == ["n0", "n0 GPU-0", "n0 GPU-1"]
+    assert checks[1].said == (
+        "NVIDIA A100-SXM4-80GB: 260 TFLOPS (floor 218.4), error 2.8e-04, 0 elements differ"
+    )
+    assert checks[1].figures == {"tflops": 260.0, "error": 2.8e-4, "floor_tflops": 218.4}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"tflops": 218.0}, "too slow"),
+        ({"error": 3e-3}, "wrong by more than 0.002"),
+        ({"error": float("nan")}, "wrong by more than 0.002"),
+        ({"differ": 1}, "the same product came out differently twice"),
+        ({"name": "NVIDIA A100-SXM4-40GB"}, "the configuration says a100"),
+        ({"failed": "CUDA error: uncorrectable ECC error"}, "CUDA error: uncorrectable ECC error"),
+    ],
+)
+def test_one_gpu_that_is_not_well_is_named(fault: dict[str, Any], said: str) -> None:
+    checks = judged(line({}, fault))
+    assert outcomes(checks) == ["passed", "passed", "failed"]
+    assert checks[2].subject == "n0 GPU-1"
+    assert checks[2].said.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("", "the job gave no result line; its log ends: (empty)"),
+        (
+            "a\nImportError: torch",
+            "the job gave no result line; its log ends: a | ImportError: torch",
+        ),
+        (line({}, format=2), "the job gave no result line"),
+        (line({}, {}, cpu=True), "it ran on the processor, not on a GPU"),
+    ],
+)
+def test_what_is_no_result_of_gpus_proves_nothing(log: str, said: str) -> None:
+    (check,) = judged(log)
+    assert check.outcome is Outcome.FAILED
+    assert check.said.startswith(said)
+
+
+def test_a_gpu_that_is_missing_in_the_pod_is_a_failure() -> None:
+    checks = judged(line({}))
+    assert outcomes(checks) == ["failed", "passed"]
+    assert checks[0].said == "1 of 2 devices in the pod"
+
+
+def test_a_floor_follows_the_part_of_the_gpu() -> None:
+    name = f"{A100} MIG 1g.10gb"
+    cut = node(mig=True, resources={"nvidia.com/mig-1g.10gb": 1})
+    assert logs.matmul_floor(cut, name, 70) == pytest.approx(312 / 7 * 0.7)
+    assert proven(judged(line({"name": name, "tflops": 32.0}), cut))
+    shared = node(shared=True, resources={"nvidia.com/gpu.shared": 8})
+    assert logs.matmul_floor(shared, A100, 70) is None
+    assert proven(judged(line({"tflops": 3.0}), shared)), "one is asked for, and others share it"
+    assert logs.matmul_floor(node(product=None), A100, 70) is None
+
+
+def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
+    done = subprocess.run(
+        [sys.executable, PROGRAM, "--cpu", "--devices", "2", "--size", "16"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert proven(judged(done.stdout, simulated=True))
+    assert not proven(judged(done.stdout)), "a processor is no GPU"
+    found = logs.json_line(done.stdout, "matmul")
+    assert found is not None
+    assert found["devices"][0]["error"] < 1e-6
+
+
+def test_the_program_without_gpu_and_without_torch_says_so_and_fails(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert judged(done.stdout)[0].said == "0 of 2 devices in the pod"
+
+
+def test_the_program_takes_mig_instances_for_the_gpu_that_holds_them(tmp_path: Path) -> None:
+    listing = (
+        "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-aa)\n"
+        "  MIG 3g.40gb     Device  0: (UUID: MIG-b)\n"
+        "  MIG 3g.40gb     Device  1: (UUID: MIG-c)\n"
+        "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-dd)\n"
+    )
+    code = f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import matmul; " + (
+        f"print(*matmul.devices_of({listing!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["MIG-b", "MIG-c", "GPU-dd"]
+
+
+# DCGM
+
+
+def test_every_test_of_dcgm_is_a_check() -> None:
+    log = diag(("memory", ["Pass", "Pass"], "Pass"), ("pcie", ["Pass"], "Pass"))
+    checks = logs.diagnostics("n0", log, exit_code=0)
+    assert proven(checks)
+    assert [check.what for check in checks] == [
+        "passes DCGM's diagnostics: Hardware/memory",
+        "passes DCGM's diagnostics: Hardware/pcie",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("results", "summary", "outcome"),
+    [
+        (["Pass", "Fail"], "Fail", Outcome.FAILED),
+        (["Pass", "Skip"], "Pass", Outcome.NOT_TRIED),
+        (["Skip"], "Skip", Outcome.NOT_TRIED),
+        (["Pass"], "Fail", Outcome.FAILED),
+        (["Warn"], None, Outcome.FAILED),
+        ([], None, Outcome.NOT_TRIED),
+    ],
+)
+def test_skipped_is_not_passed(results: list[str], summary: str | None, outcome: Outcome) -> None:
+    (check,) = logs.diagnostics("n0", diag(("memory", results, summary)), exit_code=0)
+    assert check.outcome is outcome
+    assert not proven([check])
+
+
+def test_the_older_shape_is_read_with_its_warnings() -> None:
+    result = {"gpu_id": "3", "status": "Fail", "warnings": [{"warning": "DBE 2", "error_id": 5}]}
+    document = {
+        "DCGM GPU Diagnostic": {
+            "test_categories": [
+                {"category": "Stress", "tests": [{"name": "Memtest", "results": [result]}]}
+            ]
+        }
+    }
+    (check,) = logs.diagnostics("n0", json.dumps(document), exit_code=226)
+    assert check.outcome is Outcome.FAILED
+    assert check.said == "GPU 3: Fail (DBE 2)"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "said"),
+    [
+        ("", 1, "exit code 1, no JSON; it said: (nothing)"),
+        ("Error: unable to connect to host engine {", 255, "exit code 255, no JSON"),
+        (json.dumps({"DCGM Diagnostic": {}}), 0, "it lists no test"),
+        (json.dumps({"other": {}}), 0, "exit code 0, no JSON"),
+    ],
+)
+def test_diagnostics_without_a_result_fail(log: str, code: int, said: str) -> None:
+    (check,) = logs.diagnostics("n0", log, exit_code=code)
+    assert check.outcome is Outcome.FAILED
+    assert check.said.startswith(said)
+
+
+def test_an_exit_code_that_nothing_explains_fails() -> None:
+    checks = logs.diagnostics("n0", diag(("memory", ["Pass"], "Pass")), exit_code=1)
+    assert outcomes(checks) == ["passed", "failed"]
+
+
+# Load
+
+
+def answer(*series: tuple[dict[str, str], str]) -> dict[str, Any]:
+    result = [{"metric": labels, "value": [1.0, value]} for labels, value in series]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+def test_a_load_is_found_by_the_pod_that_exported_it_or_by_the_one_that_caused_it() -> None:
+    node_of = {"exporter-a": "n0", "proof-load-n1": "n1"}
+    seen = logs.active(
+        answer(
+            ({"pod": "exporter-a", "UUID": "GPU-0"}, "0.9"),
+            ({"pod": "exporter-a", "exported_pod": "proof-load-n0", "UUID": "GPU-0"}, "0.4"),
+            ({"pod": "proof-load-n1", "gpu": "1"}, "0.2"),
+            ({"pod": "somebody", "UUID": "GPU-9"}, "1"),
+        ),
+        node_of,
+    )
+    assert seen == {"n0": {"GPU-0": 0.9}, "n1": {"1": 0.2}}
+    assert proven([logs.load("n0", 1, seen["n0"], 50)])
+    low = logs.load("n1", 1, seen["n1"], 50)
+    assert low.said == "below 50 % of the time: 1 20%"
+    few = logs.load("n0", 8, seen["n0"], 50)
+    assert few.said == "Prometheus knows 1 of its 8 GPUs"
+    none = logs.load("n2", 8, {}, 50)
+    assert none.said.startswith("Prometheus has no DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
+    assert outcomes([low, few, none]) == ["failed"] * 3
+
+
+def test_a_burn_in_is_passed_by_every_gpu_or_not_at_all() -> None:
+    log = "100.0%  proc'd: 10  errors: 0\nTested 2 GPUs:\n\tGPU 0: OK\n\tGPU 1: {}\n"
+    assert proven(list(logs.burn("n0", 2, log.format("OK"), exit_code=0)))
+    checks = list(logs.burn("n0", 2, log.format("FAULTY"), exit_code=0))
+    assert outcomes(checks) == ["passed", "failed"]
+    assert outcomes(list(logs.burn("n0", 3, log.format("OK"), exit_code=0)))[-1] == "failed"
+    assert not proven(list(logs.burn("n0", 2, "", exit_code=0)))
+
+
+# Collectives: the columns are those of nccl-tests' README, with numbers of our own
+
+
+def reduced(*rows: tuple[int, float, str], bad: int = 0, word: str = "OK") -> str:
+    table = "".join(
+        ROW.format(size=size, count=size // 4, bw=bw, wrong=wrong) for size, bw, wrong in rows
+    )
+    return HEAD + table + TAIL.format(bad=bad, word=word)
+
+
+def nccl(log: str, code: int = 0) -> Check:
+    return logs.reduce("n0", log, floor_gb_per_second=300, exit_code=code)
+
+
+def test_the_largest_size_decides_how_fast_it_is() -> None:
+    check = nccl(reduced((8, 0.0, "0"), (8589934592, 376.4, "0"), (1024, 900.0, "0")))
+    assert check.outcome is Outcome.PASSED
+    assert check.said == "376.4 GB/s of bus bandwidth at 8589934592 bytes (floor 300)"
+    assert check.figures["bus_gb_per_second"] == 376.4
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "outcome", "said"),
+    [
+        (reduced((8, 376.4, "0"), (16, 299.9, "0")), 0, Outcome.FAILED, "too slow: 299.9"),
+        (reduced((8, 376.4, "4")), 0, Outcome.FAILED, "wrong results at 1 sizes"),
+        (reduced((8, 376.4, "0"), bad=3, word="FAILED"), 0, Outcome.FAILED, "wrong results"),
+        (reduced((8, 376.4, "N/A")), 0, Outcome.NOT_TRIED, "results were not compared"),
+        (HEAD, 0, Outcome.FAILED, "it did not come to its end"),
+        (reduced((8, 376.4, "0")), 1, Outcome.FAILED, "it did not come to its end, exit code 1"),
+        ("Test NCCL failure: unhandled system error", 3, Outcome.FAILED, "it did not come"),
+    ],
+)
+def test_a_reduction_that_is_slow_wrong_or_broken_is_no_proof(
+    log: str, code: int, outcome: Outcome, said: str
+) -> None:
+    check = nccl(log, code)
+    assert check.outcome is outcome
+    assert check.said.startswith(said)
+
+
+def test_lines_under_mpirun_are_read() -> None:
+    log = "".join(
+        f"[1,0]<stdout>:{line}\n" if line[:1] == " " else f"{line}\n"
+        for line in reduced((8589934592, 376.4, "0")).splitlines()
+    )
+    assert nccl(log).outcome is Outcome.PASSED
+
+
+def test_checks_are_counted_and_what_did_not_pass_is_named() -> None:
+    checks = [
+        Check("L1", "n0", "multiplies", Outcome.PASSED, "fine"),
+        Check("L2", "n0", "diag", Outcome.NOT_TRIED, "skipped"),
+    ]
+    assert counted((check.outcome for check in checks), Outcome) == {
+        "passed": 1,
+        "failed": 0,
+        "not-tried": 1,
+    }
+    assert faults(checks) == ["L2 n0: diag: not-tried (skipped)"]
+    assert not proven([])

@@ -1,0 +1,366 @@
+"""A ladder of proofs from below: what runs where, what stops it, what it leaves, when it is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gpuclusters.compat import gpu_products
+from gpuclusters.core.finding import Refused
+from gpuclusters.proof import manifests
+from gpuclusters.proof import run as proof_run
+from gpuclusters.proof.checks import Outcome, ProofResult, ProofTest, proven
+from gpuclusters.proof.manifests import CONFIG_MAP
+from gpuclusters.proof.model import ProofInputs, cuda_of_driver
+from gpuclusters.proof.resource import ProofRunProvider
+from tests.unit.proof.proof_world import (
+    A100,
+    DCGM,
+    IMAGE,
+    LOGS,
+    TEXTS,
+    Clock,
+    FakeCluster,
+    Reporter,
+    diag,
+    line,
+    product,
+)
+
+
+def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
+    given: dict[str, Any] = {
+        "cluster": "prod",
+        "kubeconfig": "secret",
+        "level": level,
+        "nodes": [
+            {"name": "n0", "resources": {"nvidia.com/gpu": 2}, "product": product(A100)},
+        ],
+        "matmul": {"image": IMAGE, "cuda_major": 12},
+        "diagnostics": {},
+        "load": {"image": IMAGE, "cuda_major": 12},
+        "burn": {"image": IMAGE},
+        "collective": {"image": IMAGE, "floor_gb_per_second": 300},
+        "prometheus": {"namespace": "monitoring"},
+        "driver": "580.178.04",
+    }
+    return ProofInputs.model_validate(given | changes, by_name=True)
+
+
+def run(cluster: FakeCluster, wanted: ProofInputs, reporter: Reporter | None = None) -> ProofResult:
+    return proof_run.run(wanted, cluster, Clock(), reporter or Reporter(), TEXTS)
+
+
+def outcomes(result: ProofResult) -> list[tuple[str, str, str]]:
+    return [(check.level, check.what, check.outcome.value) for check in result.checks]
+
+
+def test_the_whole_ladder_is_climbed_and_taken_away_again() -> None:
+    cluster = FakeCluster()
+    result = run(cluster, inputs())
+    assert proven(result.checks), result.checks
+    assert [check.level for check in result.checks] == [
+        "L0", "L1", "L1", "L1", "L2", "L2", "L3", "L3", "L4",
+    ]  # fmt: skip
+    assert cluster.objects == {}
+    assert cluster.namespaces == {}
+    assert cluster.asked[0].startswith(
+        "monitoring/prometheus-operated:9090/api/v1/query?max by (pod"
+    )
+    assert result.remarks == (
+        "All-reduce ran on each node by itself; the network between nodes was not tried.",
+    )
+    assert result.observed == {"n0": {"driver": "580.178.04", "nvidia.com/gpu": "2"}}
+
+
+def test_a_job_fits_a_restricted_namespace_and_waits_for_its_node_through_the_scheduler() -> None:
+    cluster = FakeCluster()
+    run(cluster, inputs(tolerations=["team"]))
+    assert len(cluster.jobs()) == 5
+    space = cluster.made[0]
+    assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for job in cluster.jobs().values():
+        spec, pod = job["spec"], job["spec"]["template"]["spec"]
+        assert spec["backoffLimit"] == 0
+        assert spec["activeDeadlineSeconds"] > 0
+        assert pod["restartPolicy"] == "Never"
+        assert "runtimeClassName" not in pod
+        assert "hostUsers" not in pod
+        assert "nodeName" not in pod
+        terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        (field_,) = terms["nodeSelectorTerms"][0]["matchFields"]
+        assert field_["values"] == ["n0"]
+        assert [t["key"] for t in pod["tolerations"]] == ["nvidia.com/gpu", "team"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        (container,) = pod["containers"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
+        assert "@sha256:" in container["image"]
+        assert not any("hostPath" in volume for volume in pod["volumes"])
+
+
+def test_diagnostics_are_a_client_of_the_nodes_own_engine_in_its_own_image() -> None:
+    cluster = FakeCluster()
+    run(cluster, inputs("L2"))
+    (job,) = [j for name, j in cluster.jobs().items() if "diagnostics" in name]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == DCGM
+    assert container["command"] == ["sh", "/proof/diagnostics.sh", "10.42.0.7:5555", "2"]
+    without = FakeCluster(engine=False)
+    result = run(without, inputs("L2"))
+    assert not proven(result.checks)
+    (check,) = [
+        check
+        for check in result.checks
+        if check.outcome is Outcome.NOT_TRIED and check.subject == "n0"
+    ]
+    assert "dcgm.enabled: true" in check.said
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed", "after"),
+    [
+        ({"gpus": "1"}, "the operator is reconciled and every node offers its GPUs", []),
+        (
+            {"logs": LOGS | {"matmul": line({}, {"tflops": 3.0})}},
+            "multiplies matrices",
+            ["diagnostics", "load", "burn", "collective"],
+        ),
+        (
+            {"logs": LOGS | {"diagnostics": diag(("pcie", ["Fail"], "Fail"))}},
+            "passes DCGM's diagnostics: Hardware/pcie",
+            ["load", "burn", "collective"],
+        ),
+        ({"tensor": "0.2"}, "is seen under load by Prometheus", ["burn", "collective"]),
+        ({"exit_codes": {"load": 1}}, "runs load", ["burn", "collective"]),
+        (
+            {"logs": LOGS | {"burn": "GPU 0: OK\nGPU 1: FAULTY\n"}},
+            "stands a burn-in",
+            ["collective"],
+        ),
+        ({"exit_codes": {"collective": 1}}, "reduces over all GPUs of the node", []),
+    ],
+)
+def test_a_step_that_does_not_hold_ends_the_climb(
+    changes: dict[str, Any], failed: str, after: list[str]
+) -> None:
+    cluster = FakeCluster(**changes)
+    result = run(cluster, inputs())
+    assert not proven(result.checks)
+    assert [what for _, what, outcome in outcomes(result) if outcome == "failed"] == [failed]
+    not_tried = [what for _, what, outcome in outcomes(result) if outcome == "not-tried"]
+    assert not_tried == [f"runs {test}" for test in after]
+    assert cluster.objects == {}
+
+
+def test_what_a_job_waits_for_is_told_and_is_the_reason_when_its_time_is_over() -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image: not found"}
+    cluster = FakeCluster(
+        stuck={
+            "phase": "Pending",
+            "containerStatuses": [{"name": "proof", "image": IMAGE, "state": {"waiting": waiting}}],
+        }
+    )
+    reporter = Reporter()
+    result = run(cluster, inputs("L1"), reporter)
+    failed = result.checks[-1]
+    assert failed.outcome is Outcome.FAILED
+    assert failed.said.startswith("not over after 600 s: pod proof-matmul-n0-")
+    assert "ImagePullBackOff: Back-off pulling image: not found" in failed.said
+    (told,) = reporter.lines
+    assert "waiting for: proof on n0: pod proof-matmul-n0-" in told
+
+
+def test_the_whole_proof_has_an_end_too() -> None:
+    cluster = FakeCluster(stuck={"phase": "Pending"})
+    result = run(cluster, inputs("L1", timeout_seconds=60))
+    assert result.checks[-1].said.startswith("not over after 60 s")
+
+    class Slow(Clock):
+        def now(self) -> float:
+            self.time += 25
+            return self.time
+
+    late = proof_run.run(inputs(timeout_seconds=60), FakeCluster(), Slow(), Reporter(), TEXTS)
+    assert late.checks[-1].outcome is Outcome.NOT_TRIED
+    assert late.checks[-1].said == "the 60 s for the whole proof are over"
+    assert not proven(late.checks)
+
+
+def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
+    nodes = [
+        {"name": "cut", "resources": {"nvidia.com/mig-1g.10gb": 14}, "mig": True},
+        {"name": "shared", "resources": {"nvidia.com/gpu.shared": 8}, "shared": True},
+        {"name": "one", "resources": {"nvidia.com/gpu": 1}},
+    ]
+    wanted = inputs(nodes=nodes)
+    limits = {
+        node.name: manifests.job(wanted, ProofTest.MATMUL, node, config_map="c", image=IMAGE)[
+            "spec"
+        ]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        for node in wanted.nodes
+    }
+    assert limits == {
+        "cut": {"nvidia.com/mig-1g.10gb": "14"},
+        "shared": {"nvidia.com/gpu.shared": "1"},
+        "one": {"nvidia.com/gpu": "1"},
+    }
+    applies = {
+        (test.value, node.name)
+        for test in wanted.tests
+        for node in wanted.nodes
+        if manifests.concerns(test, node)
+    }
+    assert applies == {
+        ("matmul", "cut"),
+        ("matmul", "shared"),
+        ("matmul", "one"),
+        ("diagnostics", "one"),
+        ("load", "one"),
+        ("burn", "one"),
+    }
+
+
+def test_names_of_jobs_are_short_and_of_one_node_each() -> None:
+    long = "gpu-node-" + "a" * 60
+    names = {manifests.job_name("diagnostics", node) for node in (long + ".x", long + ".y", "n")}
+    assert len(names) == 3
+    assert all(len(name) <= 63 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"matmul": None}, "matmul: level L4 needs it; give it an image with PyTorch"),
+        (
+            {"matmul": {"image": "nvcr.io/nvidia/pytorch:26.01-py3", "cuda_major": 12}},
+            "by its digest",
+        ),
+        ({"level": "L3", "burn": None}, "burn: level L3 needs it; give it one that you built"),
+        (
+            {"driver": "535.309.01", "matmul": {"image": IMAGE, "cuda_major": 13}},
+            "driver 535.309.01 runs images up to CUDA 12",
+        ),
+        ({"simulated": True}, "L4 cannot be shown by simulated GPUs"),
+        ({"nodes": []}, "nodes: there is none to prove"),
+        (
+            {"nodes": [{"name": "a", "resources": {"nvidia.com/gpu": 1}}] * 2},
+            "nodes: a is named twice",
+        ),
+        (
+            {"nodes": [{"name": "a", "resources": {"nvidia.com/gpu": 1}, "product": "x"}]},
+            "unknown product 'x'",
+        ),
+    ],
+)
+def test_what_cannot_be_proven_is_refused_before_anything_runs(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        inputs(**changes)
+    assert said in str(refused.value)
+
+
+def test_a_v100_gets_no_image_that_does_not_know_it() -> None:
+    v100 = next(n for n in gpu_products.names() if n.startswith("v100"))
+    node = {"name": "old", "resources": {"nvidia.com/gpu": 1}, "product": v100}
+    with pytest.raises(ValidationError, match=f"does not know the {v100} of old"):
+        inputs("L1", nodes=[node], matmul={"image": IMAGE, "cuda_major": 13})
+    assert inputs("L1", nodes=[node]).tests
+
+
+def test_the_burn_in_may_be_left_out_of_the_highest_level_and_that_is_said() -> None:
+    result = run(FakeCluster(), inputs(burn=None))
+    assert proven(result.checks)
+    assert "The burn-in of L3 was not run: no image with gpu_burn is given." in result.remarks
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda"),
+    [
+        ("580.178.04", 13),
+        ("595", 13),
+        ("570.1", 12),
+        ("470.2", 11),
+        ("390.1", None),
+        ("next", None),
+    ],
+)
+def test_a_driver_runs_images_up_to_a_version_of_cuda(driver: str, cuda: int | None) -> None:
+    assert cuda_of_driver(driver) == cuda
+
+
+# Kept in a state
+
+
+class Provider(ProofRunProvider):
+    """Finds this cluster, and does not wait by the clock of the machine."""
+
+    def __init__(self, fake: FakeCluster) -> None:
+        self.fake = fake
+
+    def cluster(self, inputs: Any) -> Any:
+        return self.fake
+
+    def show(self, inputs: ProofInputs, cluster: Any) -> ProofResult:
+        return run(cluster, inputs)
+
+
+def kept(
+    cluster: FakeCluster, wanted: ProofInputs, before: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    return Provider(cluster).ensure(wanted, dict(before))
+
+
+def seen_later(cluster: FakeCluster, before: Mapping[str, Any]) -> dict[str, Any]:
+    live = Provider(cluster).observe(inputs(), dict(before))
+    assert live is not None
+    return live.outputs
+
+
+def test_a_proof_is_run_again_only_when_something_that_matters_has_changed() -> None:
+    cluster = FakeCluster()
+    first = kept(cluster, inputs())
+    assert first["proven"] is True
+    assert len(first["evidence_sha256"]) == 64
+    jobs = len(cluster.made)
+    assert kept(cluster, inputs(kubeconfig="renewed", timeout_seconds=9), first) == first
+    assert len(cluster.made) == jobs, "another kubeconfig is no other cluster"
+    for changes in ({"driver": "580.200.01"}, {"operator": "v26.7.0"}, {"programs": "f" * 64}):
+        assert kept(cluster, inputs(**changes), first)["fingerprint"] != first["fingerprint"]
+        assert len(cluster.made) > jobs
+        jobs = len(cluster.made)
+
+
+def test_another_driver_on_a_node_makes_a_proof_stale_and_it_is_run_again() -> None:
+    cluster = FakeCluster()
+    first = kept(cluster, inputs())
+    assert seen_later(cluster, first) == first
+    cluster.driver = "595.91.07"
+    seen = seen_later(cluster, first)
+    assert seen["stale"] == ["n0: driver was 580.178.04, is 595.91.07"]
+    again = kept(cluster, inputs(), seen)
+    assert again["stale"] == []
+    assert again["observed"]["n0"]["driver"] == "595.91.07"
+
+
+def test_a_proof_that_does_not_hold_names_every_check_that_failed() -> None:
+    cluster = FakeCluster(logs=LOGS | {"matmul": line({"differ": 7}, {"tflops": 3.0})})
+    with pytest.raises(Refused) as refused:
+        kept(cluster, inputs("L1"))
+    text = str(refused.value)
+    assert "proof L1 does not hold" in text
+    assert "n0 GPU-0: multiplies matrices: failed (the same product came out differently" in text
+    assert "n0 GPU-1: multiplies matrices: failed (too slow" in text
+    assert "secret" not in text
+    assert cluster.objects == {}
+
+
+def test_only_the_config_map_of_this_proof_is_mounted() -> None:
+    one = manifests.programs("gpu-proof", TEXTS)
+    other = manifests.programs("gpu-proof", TEXTS | {"matmul.py": "print(1)"})
+    assert one["metadata"]["name"] != other["metadata"]["name"]
+    assert CONFIG_MAP.kind == one["kind"]

@@ -1,0 +1,170 @@
+"""train.py and reach.py as processes: ranks over sockets, pods that look for each other."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import runpy
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuclusters.proof import logs
+from gpuclusters.proof.checks import Outcome
+from gpuclusters.proof.cluster import Ended
+from tests.unit.proof.ladder_world import inputs
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "gpuclusters/proof/scripts"
+SECONDS = 120
+"""For processes that take a few, however slow the machine."""
+
+
+def start(program: str, *words: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-B", str(SCRIPTS / program), *words],
+        env={"PATH": os.environ["PATH"], **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def train(world: int, rank: int, port: int, *words: str) -> subprocess.Popen[str]:
+    return start(
+        "train.py",
+        *words,
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        WORLD_SIZE=str(world),
+        RANK=str(rank),
+        POD_IP="127.0.0.1",
+    )
+
+
+def test_two_pods_with_two_ranks_each_train_one_model_and_their_log_is_proof(own_port: int) -> None:
+    pods = [train(2, rank, own_port, "--simulated", "--gpus", "2") for rank in range(2)]
+    printed = [pod.communicate(timeout=SECONDS)[0] for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], printed
+    said = logs.training_log(printed[0])
+    assert (said.simulated, said.nodes, said.ranks, said.epoch) == (True, 2, 4, 4)
+    assert said.devices == ("simulated",) * 4
+    wanted = inputs(simulated=True)
+    part = wanted.training
+    assert part is not None
+    check = logs.training(wanted, part, Ended(printed[0], 0), 3.0)
+    assert check.outcome is Outcome.PASSED, check.said
+    assert check.figures["accuracy"] > 0.8, "it is computed, and it learns"
+    real = inputs()
+    assert logs.training(real, part, Ended(printed[0], 0)).outcome is Outcome.FAILED
+
+
+def test_a_rank_that_does_not_come_is_named(own_port: int) -> None:
+    pod = train(2, 0, own_port, "--simulated", "--wait-seconds", "0")
+    said, _ = pod.communicate(timeout=SECONDS)
+    assert pod.returncode == 1
+    assert "ranks [1] did not come to the barrier" in said
+
+
+def test_without_pytorch_it_says_so_and_never_simulates_on_its_own(own_port: int) -> None:
+    pod = train(1, 0, own_port)
+    said, _ = pod.communicate(timeout=SECONDS)
+    assert pod.returncode == 3
+    assert "this image has no PyTorch" in said
+    assert "simulated" not in said
+
+
+@pytest.fixture(scope="module")
+def program() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPTS / "train.py"))
+
+
+def write(
+    folder: Path, name: str, sizes: tuple[int, ...], body: bytes, *, packed: bool = False
+) -> None:
+    whole = bytes((0, 0, 8, len(sizes))) + struct.pack(f">{len(sizes)}I", *sizes) + body
+    file = folder / (f"{name}.gz" if packed else name)
+    file.write_bytes(gzip.compress(whole) if packed else whole)
+
+
+def test_idx_files_are_read_plain_and_packed(tmp_path: Path, program: dict[str, Any]) -> None:
+    write(tmp_path, "train-images-idx3-ubyte", (2, 2, 2), bytes(range(8)), packed=True)
+    write(tmp_path, "train-labels-idx1-ubyte", (2,), b"\x03\x09")
+    (sizes, pixels), (_, labels) = program["load"](tmp_path, "train")
+    assert (sizes, pixels, labels) == ((2, 2, 2), bytes(range(8)), b"\x03\x09")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "body", "said"),
+    [
+        (None, b"", "no FashionMNIST in"),
+        ((2, 2, 2), b"\x00" * 7, "cut off"),
+        ((3, 1, 1), b"\x00" * 3, "do not go together"),
+    ],
+)
+def test_data_that_are_wrong_are_named(
+    tmp_path: Path,
+    program: dict[str, Any],
+    sizes: tuple[int, ...] | None,
+    body: bytes,
+    said: str,
+) -> None:
+    if sizes is not None:
+        write(tmp_path, "train-images-idx3-ubyte", sizes, body)
+        write(tmp_path, "train-labels-idx1-ubyte", (2,), b"\x03\x09")
+    with pytest.raises(program["DataError"], match=said):
+        program["load"](tmp_path, "train")
+
+
+def test_what_is_no_idx_file_is_refused(tmp_path: Path, program: dict[str, Any]) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"<html>")
+    with pytest.raises(program["DataError"], match="is no idx file"):
+        program["read_idx"](file)
+
+
+@pytest.mark.parametrize(
+    ("own", "count", "asked"),
+    [(0, 1, []), (0, 2, [1]), (1, 3, [0, 2]), (0, 8, [1, 2, 4]), (7, 8, [0, 1, 3])],
+)
+def test_every_pod_is_asked_by_somebody(own: int, count: int, asked: list[int]) -> None:
+    neighbours = runpy.run_path(str(SCRIPTS / "reach.py"))["neighbours"]
+    assert neighbours(own, count) == asked
+    assert {one for pod in range(count) for one in neighbours(pod, count)} == (
+        set(range(count)) if count > 1 else set()
+    )
+
+
+def test_a_pod_that_is_not_found_is_named_and_it_goes_on_answering(own_port: int) -> None:
+    pod = start(
+        "reach.py", "--count", "2", "--service", "nowhere.invalid", "--port", str(own_port),
+        "--seconds", "2", POD_NAME="reach-0", POD_IP="127.0.0.1", NODE_NAME="a",
+    )  # fmt: skip
+    assert pod.stdout is not None
+    line = pod.stdout.readline()
+    assert pod.poll() is None, "others may be later"
+    pod.terminate()
+    pod.communicate(timeout=SECONDS)
+    assert pod.returncode == 0
+    answer = logs.reach_answer(line)
+    assert answer is not None
+    check = logs.reached(answer)
+    assert (check.subject, check.outcome) == ("a", Outcome.FAILED)
+    assert "bad address reach-1.nowhere.invalid" in check.said
+
+
+def test_an_exchange_is_whole_and_one_that_is_altered_is_noticed() -> None:
+    module = runpy.run_path(str(SCRIPTS / "reach.py"))
+    with module["Server"](("127.0.0.1", 0), module["Answering"]) as server:
+        import threading
+
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert module["exchange"]("127.0.0.1", server.server_address[1]) == os.environ.get(
+            "NODE_NAME", "?"
+        )
+        server.shutdown()
+    assert logs.reach_answer("noise\n{broken\n" + json.dumps({"proof": "other"})) is None

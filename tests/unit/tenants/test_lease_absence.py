@@ -1,0 +1,194 @@
+"""GPUs of a host whose node is lost: what is decided while it is away, and when it is back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuclusters.lease.board import Board
+from gpuclusters.lease.decide import decide
+from gpuclusters.lease.effects import (
+    AdmitPod,
+    BoardSeen,
+    DeletePod,
+    Failed,
+    ReadBoard,
+    Succeeded,
+    Withhold,
+)
+from gpuclusters.lease.holding import PATIENCE_SECONDS
+from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase
+from gpuclusters.lease.plan import STANDS_STILL
+from gpuclusters.lease.state import Lease, NodeLost, Pod, PodState
+from tests.unit.tenants.lease_world import Setting
+
+PAIR = {0: (1, 2)}
+ORDERS = Setting(PAIR, (2,)).orders()
+MESSAGE = "h is NotReady since 2026-11-22T15:04:05Z"
+LATE = 1e6
+"""After every deadline."""
+
+
+def holder(*, admitted: bool = False, allocated: bool = False) -> Holder:
+    return Holder(
+        tenant="t", namespace="n", pod="p0", pod_uid="p0", container="", partition=0, gpus=(1, 2),
+        admitted=admitted, allocated=allocated,
+    )  # fmt: skip
+
+
+def board(
+    *phases: Phase,
+    state: PodState = PodState.WAITING,
+    admitted: bool = False,
+    allocated: bool = False,
+    deadline: float | None = 120.0,
+    since: float = 0.0,
+) -> Board:
+    """A lost host with a GPU in each of the phases; the pod was let go if it is admitted."""
+    held = holder(admitted=admitted, allocated=allocated)
+    leases = {
+        module: Lease(module, phase, 1, held if phase in HELD else None, deadline=deadline)
+        for module, phase in enumerate(phases, start=1)
+    }
+    pod = Pod("p0", state, "h/0" if admitted else "")
+    return Board(ORDERS, leases, {"p0": pod}, away=NodeLost(since, MESSAGE))
+
+
+def carried_out(board: Board, now: float) -> Board:
+    """The board once all that follows at this moment is stored."""
+    for _ in range(10):
+        plan = decide(board, now)
+        if not plan.changes:
+            return board
+        for change in plan.changes:
+            board = board.with_lease(change.after)
+    raise AssertionError("it never rests")
+
+
+@pytest.mark.parametrize("phase", sorted(STANDS_STILL))
+def test_on_the_way_to_free_time_stands_still_until_the_node_is_back(phase: Phase) -> None:
+    lost = board(phase, phase, state=PodState.GOING, admitted=True)
+    waiting = carried_out(lost, 5.0)
+    for lease in waiting.leases.values():
+        assert (lease.phase, lease.deadline) == (phase, None)
+        assert (lease.reason, lease.message) == (WAITING_FOR_NODE, MESSAGE)
+    # However long it takes, and whoever else looks with nothing but what is stored.
+    assert decide(waiting, LATE).changes == ()
+    assert decide(lost, LATE).changes == decide(lost, 5.0).changes
+    back = carried_out(waiting.with_away(None), LATE)
+    for lease in back.leases.values():
+        assert (lease.phase, lease.reason, lease.message) == (phase, "", "")
+        assert lease.deadline == LATE + (ORDERS.limits.of(phase) or 0)
+    closed = decide(back, 2 * LATE).changes
+    assert {change.after.phase for change in closed} == {Phase.QUARANTINED}
+
+
+def test_what_the_message_says_follows_the_node() -> None:
+    lost = carried_out(board(Phase.RESETTING, Phase.FREE), 0.0)
+    gone = lost.with_away(NodeLost(0.0, "the cluster has no node h"))
+    assert carried_out(gone, 0.0).leases[1].message == "the cluster has no node h"
+
+
+def test_a_machine_that_answers_though_its_node_is_lost_goes_on_with_its_gpus() -> None:
+    waiting = carried_out(board(Phase.RESETTING, Phase.FREE), 0.0)
+    mark = Withhold((1, 1, Phase.RESETTING))
+    assert mark in decide(waiting, LATE).effects
+    after = waiting.asked(mark).learnt(Succeeded(mark), LATE)
+    assert any(isinstance(effect, ReadBoard) for effect in decide(after, LATE).effects)
+
+
+@pytest.mark.parametrize("phase", [Phase.ACTIVATING, Phase.LEASED])
+def test_a_pod_that_was_not_let_go_yet_waits_elsewhere_after_a_while(phase: Phase) -> None:
+    lost = board(phase, phase, deadline=120.0 if phase is Phase.ACTIVATING else None)
+    early = decide(lost, PATIENCE_SECONDS - 1)
+    assert early.changes == ()
+    assert early.wake == PATIENCE_SECONDS
+    given_up = carried_out(lost, PATIENCE_SECONDS)
+    for lease in given_up.leases.values():
+        assert lease.phase is Phase.RESETTING, "nobody need be asked: no tenant was on it"
+        assert lease.holder is None
+        assert lease.shown == frozenset()
+        assert (lease.reason, lease.deadline) == (WAITING_FOR_NODE, None)
+    assert not any(isinstance(x, DeletePod) for x in decide(given_up, PATIENCE_SECONDS).effects)
+
+
+def test_an_activation_whose_time_ends_while_the_node_is_lost_closes_no_gpu() -> None:
+    lost = board(Phase.ACTIVATING, Phase.ACTIVATING, since=119.0)
+    assert decide(lost, 119.5).changes == ()
+    assert {x.phase for x in carried_out(lost, 120.0).leases.values()} == {Phase.RESETTING}
+    there = replace(lost, away=None)
+    assert {x.phase for x in carried_out(there, 120.0).leases.values()} == {Phase.QUARANTINED}
+
+
+def test_while_it_is_not_known_where_the_pod_is_an_activation_waits() -> None:
+    lost = replace(board(Phase.ACTIVATING, Phase.ACTIVATING), pods={})
+    assert decide(lost, LATE).changes == ()
+
+
+def test_what_is_only_reserved_is_free_again_at_once() -> None:
+    lost = board(Phase.RESERVED, Phase.RESERVED, deadline=60.0)
+    changes = decide(lost, 0.0).changes
+    assert [change.after.phase for change in changes] == [Phase.FREE] * 2
+    assert "its node is lost" in changes[0].why
+
+
+def test_a_node_that_is_not_ready_for_seconds_costs_nothing() -> None:
+    before = replace(board(Phase.ACTIVATING, Phase.ACTIVATING), away=None)
+    during = before.with_away(NodeLost(10.0, MESSAGE))
+    assert decide(during, 15.0).changes == ()
+    after = during.with_away(None)
+    assert after.leases == before.leases
+    assert decide(after, 15.0).changes == ()
+
+
+def test_no_pod_is_let_go_to_a_node_that_is_lost() -> None:
+    lost = board(Phase.LEASED, Phase.LEASED, deadline=None)
+    plan = decide(lost, 0.0)
+    assert (plan.changes, plan.effects) == ((), ())
+    there = carried_out(replace(lost, away=None), 0.0)
+    assert any(isinstance(effect, AdmitPod) for effect in decide(there, 0.0).effects)
+
+
+@pytest.mark.parametrize("state", [PodState.GOING, PodState.WAITING])
+def test_gpus_of_a_pod_that_was_let_go_stay_its_own(state: PodState) -> None:
+    lost = board(
+        Phase.LEASED, Phase.LEASED, state=state, admitted=True, allocated=True, deadline=None
+    )
+    assert decide(lost, LATE).changes == ()
+
+
+@pytest.mark.parametrize("allocated", [True, False])
+def test_gpus_of_a_pod_that_is_gone_from_the_api_are_not_reset_before_anybody_looked(
+    allocated: bool,
+) -> None:
+    lost = board(
+        Phase.LEASED, Phase.LEASED, state=PodState.GONE, admitted=True, allocated=allocated,
+        deadline=None,
+    )  # fmt: skip
+    waiting = carried_out(lost, LATE)
+    for lease in waiting.leases.values():
+        assert (lease.phase, lease.reason) == (Phase.RELEASING, WAITING_FOR_NODE)
+        assert lease.holder is not None
+
+
+def test_free_gpus_are_offered_again_only_when_the_machine_has_answered() -> None:
+    lost = board(Phase.FREE, Phase.FREE, deadline=None)
+    assert not lost.serves
+    back = lost.with_away(None)
+    assert not back.serves
+    (look,) = decide(back, 0.0).effects
+    assert isinstance(look, ReadBoard)
+    silent = back.asked(look).learnt(Failed(look, "not reached"), 0.0)
+    assert not silent.serves
+    assert decide(silent, LATE).effects == (look,)
+    seen = BoardSeen(frozenset({0}), frozenset(), frozenset())
+    heard = silent.asked(look).learnt(Succeeded(look, seen), LATE)
+    assert heard.serves
+    assert decide(heard, LATE).changes == ()
+    assert not heard.after_boot().serves, "it has booted: its fabric manager is not up yet"
+
+
+def test_a_machine_that_was_never_away_serves_from_the_start() -> None:
+    assert Board(ORDERS).serves
+    assert Board(ORDERS).with_away(None).serves
