@@ -12,7 +12,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -206,14 +206,14 @@ def configured(inventory: Inventory) -> str:
     assert inventory.issuer_keys is not None
     machine = {
         "address": host.address, "port": host.port, "user": host.user, "host_key": host.host_key,
-        "bmc": asdict(host.bmc),
+        "bmc": host.bmc.model_dump(mode="json"),
     }  # fmt: skip
     return settings_file(
         _CONFIG,
         PLAN,
         hosts={NODE: machine},
         issuer=inventory.issuer,
-        issuer_keys=asdict(inventory.issuer_keys),
+        issuer_keys=inventory.issuer_keys.model_dump(mode="json"),
         golden_firmware=inventory.golden_firmware,
     )
 
