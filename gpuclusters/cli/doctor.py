@@ -13,7 +13,7 @@ from rich.console import Console
 from gpuclusters.cli import diagnosis, doctor_cluster, doctor_machines, doctor_stack
 from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli import engine as engines
-from gpuclusters.cli.diagnosis import Diagnosis, failure, warning
+from gpuclusters.cli.diagnosis import Diagnosis, failure
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.report import Say, nothing, steps
@@ -88,6 +88,7 @@ def _outside(context: doctor_stack.Stack, config: StackConfig) -> list[Diagnosis
             failure(workstation.LAB, str(error), "`gpu-clusters lab start`", error.error_id),
         ]
     section = config.section
+    found += doctor_stack.missing(context, section, secrets)
     with ThreadPoolExecutor(2) as pool:
         hosts = pool.submit(lambda: list(doctor_machines.of_stack(section, inventory, secrets)))
         cluster = pool.submit(lambda: list(_cluster(section, inventory, secrets)))
@@ -106,12 +107,5 @@ def _cluster(
         kubeconfig = inventory.kubeconfig.read_text(encoding="utf-8") if inventory else None
     else:
         kubeconfig = secrets.values.get("kubeconfig")
-        if kubeconfig is None and secrets.readable and config.kubernetes.source == "existing":
-            yield warning(
-                doctor_cluster.AREA,
-                "there is no kubeconfig",
-                "`pulumi config set --secret kubeconfig < admin.kubeconfig`",
-                "doctor.no-kubeconfig",
-            )
     if kubeconfig is not None:
         yield from doctor_cluster.cluster(config, kubeconfig)

@@ -16,7 +16,9 @@ from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.unfinished import Fate
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import render_path
+from gpuclusters.config.loader import needed_secrets
 from gpuclusters.config.stack import NAMESPACE, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 
@@ -177,6 +179,18 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
         ]
     names = ", ".join(sorted(sealed)) or "none set"
     return StackSecrets(values), [well(SECRETS, f"the passphrase fits, {names}" if salt else names)]
+
+
+def missing(stack: Stack, section: ClusterConfig, secrets: StackSecrets) -> Iterator[Diagnosis]:
+    """Secrets without which `up` is refused."""
+    for key, why in needed_secrets(section).items() if secrets.readable else ():
+        if key not in secrets.values:
+            yield failure(
+                SECRETS,
+                f"{key} is not set, {why}",
+                f"`pulumi config set --secret {key} --stack {stack.name} < FILE`",
+                "doctor.secret-missing",
+            )
 
 
 def _asked(stack: Stack) -> tuple[dict[str, str], str]:

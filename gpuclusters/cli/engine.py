@@ -119,9 +119,12 @@ class Engine:
             "For machines that matter install Pulumi: https://www.pulumi.com/docs/install"
         )
 
-    def call(self, *args: str, folder: Path, env: Mapping[str, str]) -> int:
+    def call(self, *args: str, folder: Path, env: Mapping[str, str], quiet: bool = False) -> int:
         """Run a verb with this terminal; gives its exit code. Ctrl-C goes to the engine alone."""
-        with subprocess.Popen([*self.command, *args], cwd=folder, env=dict(env)) as process:
+        out = subprocess.DEVNULL if quiet else None
+        with subprocess.Popen(
+            [*self.command, *args], cwd=folder, env=dict(env), stdout=out
+        ) as process:
             while True:
                 try:
                     return process.wait()

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
+import yaml
 from rich.console import Console
 
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import repair as repairing
-from gpuclusters.cli import report
+from gpuclusters.cli import report, state_locks
 from gpuclusters.cli.access import open_access
 from gpuclusters.cli.errors import NoInitError
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project, Session, open_session
 from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.stack import WITHOUT_SECRETS
 from gpuclusters.config.usernetes import UsernetesConfig
 
+NO_BACKEND = (
+    "no backend: previewed against an empty state that is not kept (choose one: `pulumi login`, or "
+    f"{state_locks.BACKEND_VARIABLE}=file:///path/to/a/folder)"
+)
 EMPTY = {"same", "read"}
 """Kinds of operation that leave everything as it was."""
 
@@ -42,11 +54,51 @@ def up(project: Project, stack: str, *, refresh: bool, repair: bool) -> int:
 def preview(project: Project, stack: str, flags: Sequence[str]) -> int:
     """Show what `up` would change; gives the exit code."""
     session = open_session(project, stack)
-    if "--json" not in flags:
-        Console(highlight=False).print(session.engine.line, soft_wrap=True)
+    console = Console(highlight=False, quiet="--json" in flags)
+    console.print(session.engine.line, soft_wrap=True)
     if session.in_lab:
         ensure_stack(session)
-    return session.call("preview", *flags)
+        return session.call("preview", *flags)
+    if state_locks.backend_url(project.folder, session.env):
+        return session.call("preview", *flags)
+    console.print(NO_BACKEND, soft_wrap=True)
+    with _without_backend(session) as (scratch, file):
+        return scratch.call("preview", "--config-file", str(file), *flags)
+
+
+@contextmanager
+def _without_backend(session: Session) -> Iterator[tuple[Session, Path]]:
+    """The stack in a state of its own that is empty and goes again; and its configuration for that state."""
+    project, name = session.project, session.project.stack_file(session.stack).name
+    with tempfile.TemporaryDirectory(prefix="gpu-clusters-") as folder:
+        shutil.copy(project.folder / "Pulumi.yaml", folder)
+        passphrase = (
+            {}
+            if "PULUMI_CONFIG_PASSPHRASE_FILE" in session.env
+            else {"PULUMI_CONFIG_PASSPHRASE": secrets.token_urlsafe()}
+        )
+        env = {
+            **session.env,
+            **passphrase,
+            WITHOUT_SECRETS: "1",
+            state_locks.BACKEND_VARIABLE: f"file://{folder}",
+        }
+        # `stack init` writes the salt beside the Pulumi.yaml that it finds, so not in the project.
+        if session.engine.call(
+            "stack",
+            "init",
+            session.stack,
+            "--non-interactive",
+            folder=Path(folder),
+            env=env,
+            quiet=True,
+        ):
+            raise NoInitError(f"the stack {session.stack!r} cannot be made; see above")
+        file = Path(folder) / name
+        salt = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        given = yaml.safe_load(project.stack_file(session.stack).read_text(encoding="utf-8"))
+        file.write_text(yaml.safe_dump({**given, **salt}), encoding="utf-8")
+        yield replace(session, env=env), file
 
 
 def down(project: Project, stack: str) -> int:

@@ -76,28 +76,17 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
         ConfigError: secrets are missing, in clear, or not what they should be.
     """
     hosts, servers = resolve_hosts(config, inventory), resolve_servers(config, inventory)
-    reader = SecretReader(file, "caas", inventory, _in_lab(config), plain_secrets())
-    makes_cluster, pulling = _makes_cluster(config), _pulling(config)
-    controllers = reader.read(
-        "controller-ssh-private-key",
-        needed="with which the controllers in the cluster reset GPUs and activate partitions",
-    )
+    reader = SecretReader(file, "caas", inventory, _in_lab(config), needed(config), plain_secrets())
+    makes_cluster = _makes_cluster(config)
+    controllers = reader.read("controller-ssh-private-key")
     found = Secrets(
-        kubeconfig=None
-        if makes_cluster
-        else reader.read("kubeconfig", needed="while caas.kubernetes.source is existing"),
+        kubeconfig=None if makes_cluster else reader.read("kubeconfig"),
         ssh_private_key=reader.read("ssh-private-key"),
         controller_ssh_private_key=controllers or unknown(secret=True),
         server_token=reader.read("server-token") if makes_cluster else None,
         agent_token=reader.read("agent-token") if makes_cluster else None,
-        bmc_password=reader.read("bmc-password", needed="while caas.leases.recycle-policy is full")
-        if _asks_bmc(config)
-        else None,
-        tenant_registry_credentials=reader.read(
-            _REGISTRIES, needed=f"with which {', '.join(pulling)} pull images"
-        )
-        if pulling
-        else None,
+        bmc_password=reader.read("bmc-password") if _asks_bmc(config) else None,
+        tenant_registry_credentials=reader.read(_REGISTRIES) if _pulling(config) else None,
         api_certificate=_api_certificate(config, inventory),
         api_private_key=_api_private_key(config, reader),
         issuer=config.api.issuer or (inventory.issuer if inventory else unknown()),
@@ -109,6 +98,22 @@ def read(config: CaasConfig, inventory: Inventory | None, file: str) -> Secrets:
     if reader.faults:
         raise ConfigError(file, reader.faults)
     return found
+
+
+def needed(config: CaasConfig) -> Mapping[str, str]:
+    """Secrets that have to be set, and why."""
+    why = {
+        "controller-ssh-private-key": "with which the controllers reset GPUs and activate partitions"
+    }
+    if not _makes_cluster(config):
+        why["kubeconfig"] = "while caas.kubernetes.source is existing"
+    if _asks_bmc(config):
+        why["bmc-password"] = "while caas.leases.recycle-policy is full"
+    if pulling := _pulling(config):
+        why[_REGISTRIES] = f"with which {', '.join(pulling)} pull images"
+    if given_certificate(config):
+        why["api-private-key"] = "while caas.api.exposure.certificate.source is given"
+    return {key: reason for key, reason in why.items() if key not in _in_lab(config)}
 
 
 def warnings(config: CaasConfig) -> Iterable[Finding]:
@@ -156,7 +161,7 @@ def _api_private_key(config: CaasConfig, reader: SecretReader) -> pulumi.Output[
     if given is None:
         return None
     known = len(reader.faults)
-    read = reader.read(key, needed="while caas.api.exposure.certificate.source is given")
+    read = reader.read(key)
     text = runtime_config.get_config(f"{NAMESPACE}:{key}")
     if text is None or len(reader.faults) > known:
         return read

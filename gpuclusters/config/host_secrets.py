@@ -52,12 +52,12 @@ def read(config: Rke2Config | UsernetesConfig, inventory: Inventory | None, file
         ConfigError: secrets are missing, in clear, or not what they should be.
     """
     rke2 = isinstance(config, Rke2Config)
-    reader = SecretReader(file, _section(config), inventory, _in_lab(config), plain_secrets())
+    reader = SecretReader(
+        file, _section(config), inventory, _in_lab(config), needed(config), plain_secrets()
+    )
     key = reader.read(_KEY)
     tokens = [reader.read(token) if rke2 else None for token in _TOKENS]
-    pulling = ", ".join(config.registry_auth) if isinstance(config, Rke2Config) else ""
-    needed = f"with which the nodes pull from {pulling}"
-    registries = reader.read(_REGISTRIES, needed=needed) if pulling else None
+    registries = reader.read(_REGISTRIES) if needed(config) else None
     found = Secrets(
         ssh_private_key=key,
         server_token=tokens[0],
@@ -68,6 +68,13 @@ def read(config: Rke2Config | UsernetesConfig, inventory: Inventory | None, file
     if reader.faults:
         raise ConfigError(file, reader.faults)
     return found
+
+
+def needed(config: Rke2Config | UsernetesConfig) -> Mapping[str, str]:
+    """Secrets that have to be set, and why."""
+    if isinstance(config, Rke2Config) and config.registry_auth:
+        return {_REGISTRIES: f"with which the nodes pull from {', '.join(config.registry_auth)}"}
+    return {}
 
 
 def _hosts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,13 @@ def load(project: Path | None = None) -> Loaded:
     return Loaded(
         cluster_type=parsed.cluster_type, section=config, secrets=secrets, warnings=warnings
     )
+
+
+def needed_secrets(config: ClusterConfig) -> Mapping[str, str]:
+    """Secrets that a stack has to set before `up`, and why."""
+    if isinstance(config, CaasConfig):
+        return caas_secrets.needed(config)
+    return host_secrets.needed(config)
 
 
 def _secrets(

@@ -6,6 +6,7 @@ What never enters the models. Everything that only a running lab knows is unknow
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, told
 from gpuclusters.config.inventory import Inventory, ResolvedHost
-from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, plain_secret
+from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, WITHOUT_SECRETS, plain_secret
 from gpuclusters.core.finding import Finding
 
 
@@ -92,21 +93,23 @@ class SecretReader:
     """None while the lab does not run, or if nothing is in it."""
     in_lab: Collection[str] = ()
     """Secrets that the lab has, and that nobody sets."""
+    needed: Mapping[str, str] = field(default_factory=dict)
+    """Why by secret, of those that have to be there; a missing one is a fault."""
     faults: list[Finding] = field(default_factory=list)
 
-    def read(self, key: str, *, needed: str | None = None) -> pulumi.Output[str] | None:
-        """One secret; None if it is not set.
-
-        Args:
-            key: one of `SECRET_KEYS`.
-            needed: if it has to be there, why; a missing one is a fault then.
-        """
+    def read(self, key: str) -> pulumi.Output[str] | None:
+        """One of `SECRET_KEYS`; None if it is not set."""
         if key in self.in_lab:
             return self._of_lab(key)
         text = runtime_config.get_config(f"{NAMESPACE}:{key}")
         if text is None:
-            if needed is not None:
-                self.wrong(key, f"is missing, {needed}", NOTHING)
+            if key not in self.needed:
+                return None
+            missing = _wrong(key, f"is missing, {self.needed[key]}", NOTHING)
+            if pulumi.runtime.is_dry_run() and os.environ.get(WITHOUT_SECRETS):
+                pulumi.log.warn(told(self.file, missing))
+                return unknown(secret=True)
+            self.faults.append(missing)
             return None
         _, what, signs = _KINDS[key]
         if not text.strip() or not all(sign in text for sign in signs):
@@ -115,8 +118,7 @@ class SecretReader:
 
     def wrong(self, key: str, wrong: str, got: str) -> None:
         """Add a fault."""
-        instead = f"run `pulumi config set --secret {key} < {_KINDS[key][0]}`"
-        self.faults.append(finding((key,), wrong, got, instead, "config.wrong-secret"))
+        self.faults.append(_wrong(key, wrong, got))
 
     def _of_lab(self, key: str) -> pulumi.Output[str] | None:
         if self.inventory is None:
@@ -132,6 +134,11 @@ class SecretReader:
             said = f"{path} cannot be read: {error}"
             self.faults.append(lab_fault(self.section, said))
             return None
+
+
+def _wrong(key: str, wrong: str, got: str) -> Finding:
+    instead = f"run `pulumi config set --secret {key} < {_KINDS[key][0]}`"
+    return finding((key,), wrong, got, instead, "config.wrong-secret")
 
 
 def lab_fault(section: str, wrong: str) -> Finding:

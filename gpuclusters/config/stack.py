@@ -62,6 +62,8 @@ SECRET_KEYS = (
     *("server-token", "agent-token", "registry-credentials", "tenant-registry-credentials"),
 )
 """Secrets of all cluster types; which of them a stack needs is told by its section."""
+WITHOUT_SECRETS = "GPU_CLUSTERS_PREVIEW_WITHOUT_SECRETS"
+"""Environment variable: a preview takes secrets that are not set as unknown, and warns."""
 TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, LAB, *SECRET_KEYS)
 
 

@@ -16,6 +16,8 @@ from gpuclusters.cli import diagnosis, doctor, doctor_stack, doctor_workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, Level, failure, warning, well
 from gpuclusters.cli.project import Project
+from gpuclusters.config.stack import StackConfig
+from gpuclusters.config.stack_file import check_stack_file
 
 ROOT = Path(__file__).resolve().parents[3]
 EMBEDDED = engines.Engine(
@@ -212,6 +214,18 @@ def test_the_passphrase_is_tried_and_no_secret_is_shown(project: Project) -> Non
     assert "incorrect passphrase" in found.text
     assert "PULUMI_CONFIG_PASSPHRASE" in found.fix
     assert "'hunter2'" not in repr(doctor_stack.StackSecrets({"kubeconfig": "'hunter2'"}))
+
+
+def test_every_secret_that_up_would_miss_is_a_failure(project: Project) -> None:
+    file = ROOT / "Pulumi.hgx-h100.yaml"
+    config = check_stack_file(file)
+    assert isinstance(config, StackConfig)
+    secrets = doctor_stack.StackSecrets({"bmc-password": "x"})
+    found = list(doctor_stack.missing(stack_of(project), config.section, secrets))
+    assert [d.text.split()[0] for d in found] == ["controller-ssh-private-key", "kubeconfig"]
+    assert all(d.level is Level.FAILURE and "config set --secret" in d.fix for d in found)
+    sealed = doctor_stack.StackSecrets(readable=False)
+    assert not list(doctor_stack.missing(stack_of(project), config.section, sealed))
 
 
 def test_a_lab_that_was_not_made_is_a_warning_and_stays_unmade(

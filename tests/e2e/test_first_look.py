@@ -1,0 +1,58 @@
+"""A fresh clone: the examples preview with no account, no backend, no passphrase and no secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def preview(home: Path, stack: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PULUMI_", "GPU_CLUSTERS_"))}
+    env |= {"HOME": str(home), "GPU_CLUSTERS_ENGINE": "embedded", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", "gpuclusters.cli", "preview", "--stack", stack, *flags],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stack", "unset"),
+    [
+        ("hgx-h100", ["bmc-password", "controller-ssh-private-key", "kubeconfig"]),
+        ("rke2-a100", []),
+        ("usernetes-v100", []),
+    ],
+)
+def test_an_example_previews_in_a_fresh_clone_and_changes_nothing(
+    tmp_path: Path, stack: str, unset: list[str]
+) -> None:
+    file = ROOT / f"Pulumi.{stack}.yaml"
+    before = file.read_bytes()
+    done = preview(tmp_path, stack)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("no backend: previewed against an empty state that is not kept")
+    assert any(line.strip().endswith("to create") for line in lines[-3:])
+    for key in unset:
+        (told,) = [line for line in lines if f": {key}: is missing" in line]
+        assert f"pulumi config set --secret {key}" in told
+    assert "is missing" not in done.stdout or unset
+    assert file.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} <= {".pulumi"}, "no state in the home"
+
+
+def test_the_plan_without_a_backend_is_json_alone(tmp_path: Path) -> None:
+    done = preview(tmp_path, "usernetes-v100", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {step["op"] for step in json.loads(done.stdout)["steps"]} == {"create"}
