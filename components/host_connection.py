@@ -44,11 +44,7 @@ class HostConnection:
         }
 
     def command_connection(self, private_key: pulumi.Input[str] | None) -> remote.ConnectionArgs:
-        """The connection for a `pulumi_command` resource; without a key the SSH agent is asked.
-
-        Raises:
-            RunError: the machine is reached through a tunnel, which `pulumi_command` cannot open.
-        """
+        """For a `pulumi_command` resource, which cannot open a tunnel: refused then."""
         if self.iap is not None:
             raise pulumi.RunError(
                 f"{self.host} is reached through Identity-Aware Proxy, which pulumi-command cannot do"

@@ -61,13 +61,10 @@ def inside(
     mutable_settings: bool = False,
     delete_unreachable: bool | None = None,
 ) -> pulumi.ResourceOptions:
-    """Options for components whose objects belong into the cluster of `kubeconfig`.
+    """Options for components whose objects belong into the cluster of `kubeconfig`, content or path.
 
-    Args:
-        kubeconfig: content or path.
-        identifier: another one is another cluster; None: its address and certificate authority tell.
-        mutable_settings: ConfigMaps and Secrets change in place; pods carry a digest of them.
-        delete_unreachable: a cluster that is gone took its objects with it.
+    Another `identifier` is another cluster (None: address and CA tell); `mutable_settings` change
+    ConfigMaps and Secrets in place; `delete_unreachable`: a cluster that is gone took its objects along.
     """
     provider = kubernetes.Provider(
         "cluster",

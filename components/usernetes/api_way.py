@@ -27,15 +27,7 @@ def open_api_tunnel(
     private_key: pulumi.Input[str] | None,
     remote_port: int,
 ) -> pulumi.Output[str]:
-    """The kubeconfig, known when its API is reached.
-
-    Args:
-        kubeconfig: known when the cluster is there.
-        access: how the API is reached.
-        host: that of the control plane.
-        private_key: key to log in with; None: file or agent have it.
-        remote_port: of the API on the host.
-    """
+    """The kubeconfig, known when its API is reached."""
     if access.through != "tunnel" or access.local_port is None:
         return kubeconfig
     local_port = access.local_port

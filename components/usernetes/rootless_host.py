@@ -48,11 +48,7 @@ class RootlessHost(pulumi.ComponentResource):
     def __init__(
         self, name: str, args: RootlessHostArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Declare a host.
-
-        Raises:
-            RunError: a driver is to be installed on a host that an administrator prepares.
-        """
+        """Refused: a driver to be installed on a host that an administrator prepares."""
         super().__init__("gpu-clusters:usernetes:RootlessHost", name, None, opts)
         host, child = args.connection.host, pulumi.ResourceOptions(parent=self)
         wanted, driver = args.driver, None

@@ -79,11 +79,7 @@ class DriverCapability:
                 server.uncordon(name)
 
     def remove(self) -> None:
-        """Take out what we brought. The module stays in the kernel until the next boot.
-
-        Raises:
-            Refused: programs run on the GPUs.
-        """
+        """Take out what we brought. The module stays in the kernel until the next boot."""
         live = self.observe()
         used = list(decide.in_use(live))
         if used:
@@ -123,11 +119,7 @@ class DriverCapability:
         reboot(self._host, self._clock, live.boot_id, self._inputs.reboot_timeout_seconds)
 
     def _vacate(self, live: LiveDriver, found: Sequence[Finding]) -> None:
-        """Drain the node before pods would lose their GPUs; who computes after that is no pod.
-
-        Raises:
-            Refused: somebody does.
-        """
+        """Drain the node before pods would lose their GPUs; who computes after that is no pod."""
         if not live.node or self._drained or not decide.disturbs(live, found):
             return
         server, inputs = answering(self._servers, self._clock, self._reporter), self._inputs

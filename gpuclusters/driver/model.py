@@ -310,22 +310,13 @@ def kernels(live: LiveDriver) -> tuple[str, ...]:
 
 
 def fabric_manager(branch: int, *, of_ubuntu: bool) -> str:
-    """Name of the fabric manager's package for Ubuntu.
-
-    Args:
-        branch: of the driver.
-        of_ubuntu: whether it comes from Ubuntu's archive, which names every branch; else from NVIDIA's.
-    """
+    """Name of the fabric manager's package for Ubuntu; Ubuntu's own archive names every branch."""
     with_branch = of_ubuntu or branch < _RENAMED
     return f"{FABRIC_MANAGER}-{branch}" if with_branch else FABRIC_MANAGER
 
 
 def packages(inputs: GpuDriverInputs, live: LiveDriver) -> Packages:
-    """The packages of this driver on this operating system.
-
-    Raises:
-        ValueError: there are none; the text says which are.
-    """
+    """The packages of this driver; a ValueError says what is possible instead."""
     version = inputs.version or ""
     if live.family == "debian" and live.system == "ubuntu":
         if inputs.packages is PackageSource.DISTRIBUTION:

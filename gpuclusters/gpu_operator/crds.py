@@ -39,8 +39,7 @@ _OFFLINE = "or give the chart as a file (`operator.chart`), which needs no netwo
 def definitions(documents: Iterable[Mapping[str, Any]], *, with_nfd: bool) -> list[dict[str, Any]]:
     """The definitions among a chart's documents, by name.
 
-    Raises:
-        Refused: it has none of the operator's own.
+    Refuses a chart that has none of the operator's own.
     """
     found = {
         str(document["metadata"]["name"]): dict(document)
@@ -64,11 +63,7 @@ def definitions(documents: Iterable[Mapping[str, Any]], *, with_nfd: bool) -> li
 def apply(
     wanted: Sequence[Mapping[str, Any]], cluster: TakingCluster, clock: Clock, reporter: Reporter
 ) -> dict[str, Any]:
-    """Apply all, and wait until the API server serves them; answers the outputs.
-
-    Raises:
-        Refused: it does not serve one in time.
-    """
+    """Apply all, and wait until the API server serves them; answers the outputs."""
     marks = {str(body["metadata"]["name"]): _digest(body) for body in wanted}
     for body in wanted:
         cluster.take(CRD, _marked(body), manager=MANAGER)
@@ -137,11 +132,7 @@ def _is_served(body: Mapping[str, Any] | None) -> bool:
 def crd_documents(
     reference: str, *, version: str, repository: str, sha256: str
 ) -> list[Mapping[str, Any]]:
-    """All documents of the `crds/` of a chart and of its subcharts.
-
-    Raises:
-        AdapterError: the chart cannot be had, or is not what was asked for.
-    """
+    """All documents of the `crds/` of a chart and of its subcharts."""
     path = Path(reference)
     if path.is_dir():
         return list(_documents(_of_folder(path)))

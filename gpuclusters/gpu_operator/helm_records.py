@@ -13,11 +13,7 @@ class HelmRecords(KubernetesObjects):
     """Helm's records in one cluster."""
 
     def of(self, namespace: str, release: str) -> list[Revision]:
-        """The revisions of a release, oldest first.
-
-        Raises:
-            AdapterError: not reached or not allowed.
-        """
+        """The revisions of a release, oldest first."""
         tried = f"read what Helm has recorded about {namespace}/{release}"
         query = [("labelSelector", f"owner=helm,name={release}")]
         status, answer = self._call("GET", path_of(SECRET, namespace), tried, query=query)
@@ -26,10 +22,6 @@ class HelmRecords(KubernetesObjects):
         return revisions(answer.get("items") or (), release)
 
     def forget(self, namespace: str, secrets: Iterable[str]) -> None:
-        """Remove these records, and nothing else; absent is fine.
-
-        Raises:
-            AdapterError: not reached or not allowed.
-        """
+        """Remove these records, and nothing else; absent is fine."""
         for name in secrets:
             self.delete(SECRET, name, namespace)

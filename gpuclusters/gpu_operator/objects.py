@@ -96,8 +96,7 @@ def with_configs(
 ) -> dict[str, Any]:
     """The chart's values with the names of these ConfigMaps.
 
-    Raises:
-        ValueError: no operand reads such a ConfigMap, or the values name another one.
+    ValueError where no operand reads one.
     """
     result = dict(values)
     for config, data in sorted(configs.items()):

@@ -109,11 +109,7 @@ def look(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> dict[str, 
 
 
 def require(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> dict[str, Any]:
-    """The outputs, if nothing is in the way.
-
-    Raises:
-        Refused: something is; all of it, with what to do.
-    """
+    """The outputs, if nothing is in the way."""
     live = read(inputs, cluster)
     if found := findings(live, inputs):
         raise Refused(cluster.target, found)

@@ -131,11 +131,7 @@ def read(cluster: ClusterObjects, namespace: str) -> Snapshot:
 
 
 def read_if_up(cluster: ClusterObjects, namespace: str) -> Snapshot | str:
-    """What it shows; the reason if nobody answers, or one that is not up yet.
-
-    Raises:
-        AdapterError: it answers and refuses: waiting does not help.
-    """
+    """What it shows; the reason if nobody answers, or one that is not up yet."""
     try:
         return read(cluster, namespace)
     except (UnreachableError, CommandFailedError) as error:
@@ -174,9 +170,6 @@ def wait(
 
     An API server that does not answer is waited for too: on a single server it goes away for about a minute
     when the toolkit tells containerd, because that restarts RKE2.
-
-    Raises:
-        Refused: not in time; says everything that is missing and what blocks it.
     """
     told: Mapping[str, Any] = {}
 

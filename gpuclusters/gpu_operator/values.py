@@ -91,12 +91,7 @@ class OperatorSpec:
 
 
 def values(spec: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All that differs from the chart's defaults, for this release.
-
-    Args:
-        spec: what is wanted.
-        metrics: what the monitoring wants of the operator.
-    """
+    """All that differs from the chart's defaults, for this release."""
     chosen: dict[str, Any] = {
         "cdi": {
             "enabled": _has_cdi(spec.version),

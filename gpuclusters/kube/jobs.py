@@ -40,12 +40,7 @@ class ClusterJobs(KubernetesObjects):
     _reached = False
 
     def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object.
-
-        Raises:
-            BusyError: there is one of this name.
-            AdapterError: not reached, not allowed or not valid.
-        """
+        """Make an object; BusyError: there is one of this name."""
         metadata = body["metadata"]
         tried = f"create {kind.kind} {metadata['name']}"
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
@@ -63,12 +58,7 @@ class ClusterJobs(KubernetesObjects):
         return answer
 
     def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        """Delete an object with what it owns, and wait until it and its pods are gone; absent is fine.
-
-        Raises:
-            CommandTimeoutError: something keeps it.
-            AdapterError: not reached or not allowed.
-        """
+        """Delete an object with what it owns, and wait for their end; absent is fine."""
         path, tried = path_of(kind, namespace, name), f"delete {kind.kind} {name}"
         # Jobs leave their pods behind by default.
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
@@ -89,11 +79,7 @@ class ClusterJobs(KubernetesObjects):
             time.sleep(DELETE_POLL_SECONDS)
 
     def log(self, namespace: str, pod: str, container: str) -> str:
-        """What a container printed, its last 4 MiB at most.
-
-        Raises:
-            AdapterError: not reached, not allowed, or the kubelet has no log of it.
-        """
+        """What a container printed, its last 4 MiB at most."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         tried = f"read the log of {pod}"
         query = [("container", container), ("limitBytes", str(LOG_BYTES))]
@@ -102,11 +88,7 @@ class ClusterJobs(KubernetesObjects):
     def ask(
         self, namespace: str, service: str, port: int, path: str, query: Mapping[str, str]
     ) -> dict[str, Any]:
-        """A JSON answer of a service, through the API server's proxy.
-
-        Raises:
-            AdapterError: not reached, not allowed, or the service does not answer.
-        """
+        """A JSON answer of a service, through the API server's proxy."""
         whole = f"/api/v1/namespaces/{namespace}/services/{quote(service)}:{port}/proxy/{path}"
         tried = f"ask the service {namespace}/{service}"
         status, answer = self._call("GET", whole, tried, query=list(query.items()))

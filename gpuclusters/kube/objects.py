@@ -58,54 +58,30 @@ class KubernetesObjects:
         return f"API server {self._client.configuration.host}"
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
-        """The object, or None if it or its kind does not exist.
-
-        Raises:
-            AdapterError: not reached or not allowed.
-        """
+        """The object, or None if it or its kind does not exist."""
         return self._or_none("GET", path_of(kind, namespace, name), f"read {_called(kind, name)}")
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
-        """All objects of the kind; none if the kind does not exist.
-
-        Raises:
-            AdapterError: not reached or not allowed.
-        """
+        """All objects of the kind; none if the kind does not exist."""
         answer = self._or_none("GET", path_of(kind, namespace), f"list {kind.plural}")
         return list(answer.get("items") or ()) if answer else []
 
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Server-side apply of a cluster-scoped object; takes no field from another manager.
-
-        Raises:
-            BusyError: another field manager owns a field, it is named.
-            AdapterError: not reached, not allowed or not valid.
-        """
+        """Server-side apply of a cluster-scoped object; takes no field from others."""
         name = body["metadata"]["name"]
         return self._apply(path_of(kind, "", name), body, f"apply {_called(kind, name)}")
 
     def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
         """Server-side apply of a cluster-scoped object that takes fields from other managers.
 
-        Args:
-            kind: of the object.
-            body: all that `manager` says about it; what it said before and does not now is given up.
-            manager: field manager; one per purpose, so that one purpose does not undo another.
-
-        Raises:
-            AdapterError: not reached, not allowed or not valid.
+        One manager per purpose; what it said before and does not now is given up.
         """
         name = body["metadata"]["name"]
         path, tried = path_of(kind, "", name), f"apply {_called(kind, name)}"
         return self._apply(path, body, tried, manager=manager, force=True)
 
     def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        """Delete an object and wait until it is gone; absent is fine.
-
-        Raises:
-            CommandTimeoutError: a finalizer keeps it.
-            AdapterError: not reached or not allowed.
-        """
+        """Delete an object and wait until it is gone; absent is fine."""
         path, tried = path_of(kind, namespace, name), f"delete {_called(kind, name)}"
         deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
         left = self._or_none("DELETE", path, tried)
@@ -122,11 +98,7 @@ class KubernetesObjects:
             time.sleep(DELETE_POLL_SECONDS)
 
     def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
-        """Dry-run creation: None if the server would accept the pod, else why it refused.
-
-        Raises:
-            AdapterError: not reached or not allowed to create pods at all.
-        """
+        """Dry-run creation: None if the server would accept the pod, else why it refused."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         status, answer = self._call("POST", path, "try a pod", body, query=[("dryRun", "All")])
         if status in (200, 201):
@@ -137,25 +109,12 @@ class KubernetesObjects:
         return reason
 
     def may(self, user: str, groups: Sequence[str], attributes: Mapping[str, str]) -> bool:
-        """Whether the API server would let a user do something, which is not done.
-
-        Args:
-            user: as in audit logs, for example `system:serviceaccount:ns:default`.
-            groups: the user's groups.
-            attributes: `verb`, `group`, `resource` and so on, as of a SubjectAccessReview.
-
-        Raises:
-            AdapterError: not reached, or not allowed to ask.
-        """
+        """Whether a user (as in audit logs) might do something; nothing is done."""
         spec = {"user": user, "groups": list(groups), "resourceAttributes": dict(attributes)}
         return self._review("SubjectAccessReview", "ask what an account may do", spec)
 
     def may_we(self, attributes: Mapping[str, str]) -> bool:
-        """Whether the kubeconfig's own account may do something, which is not done.
-
-        Raises:
-            AdapterError: not reached, or not let in.
-        """
+        """Whether the kubeconfig's own account may do something, which is not done."""
         spec = {"resourceAttributes": dict(attributes)}
         return self._review("SelfSubjectAccessReview", "ask what we may do", spec)
 
@@ -166,11 +125,7 @@ class KubernetesObjects:
         return bool(answer["status"]["allowed"])
 
     def try_status(self, kind: ObjectKind, name: str, status: Mapping[str, Any]) -> str | None:
-        """Dry-run merge patch of a status: None if the server would take it, else why it refused.
-
-        Raises:
-            AdapterError: not reached or not allowed.
-        """
+        """Dry-run patch of a status: None if it would be taken, else why it is refused."""
         path, tried = f"{path_of(kind, '', name)}/status", f"try a status of {_called(kind, name)}"
         code, answer = self._call(
             "PATCH",
@@ -187,11 +142,7 @@ class KubernetesObjects:
         raise self._refused(tried, code, answer)
 
     def version(self) -> str:
-        """Version of the API server, for example `v1.36.3`.
-
-        Raises:
-            AdapterError: not reached.
-        """
+        """Version of the API server, for example `v1.36.3`."""
         return str(self._answer("GET", "/version", "ask for the version").get("gitVersion"))
 
     def _apply(
@@ -333,9 +284,6 @@ def _api_client(kubeconfig: str) -> client.ApiClient:
     The library writes certificates and keys from a kubeconfig to temporary files and removes them
     only at an orderly exit, which a provider process does not have. So they are taken out before
     and put into a TLS context here.
-
-    Raises:
-        NoCredentialsError: it is no kubeconfig, or one that we refuse.
     """
     document = _document(kubeconfig)
     cluster, user = _current(document)

@@ -70,11 +70,7 @@ def alerts() -> Mapping[str, tuple[Alert, ...]]:
 
 
 def groups(expected: Mapping[str, Mapping[str, int]]) -> Sequence[dict[str, Any]]:
-    """All rule groups: what is expected, then the alerts.
-
-    Args:
-        expected: how many of each resource each node must offer, by node and resource.
-    """
+    """All rule groups: what is expected, then the alerts."""
     records = [
         {
             "record": EXPECTED,
@@ -122,11 +118,7 @@ class _Xids(Table):
 
 @cache
 def xids() -> Mapping[int, tuple[Urgency, Xid]]:
-    """Every code that is listed, with what it leads to.
-
-    Raises:
-        KeyError: NVIDIA's action is in no group.
-    """
+    """Every code that is listed, with what it leads to."""
     table = _Xids.model_validate(document("xids"))
     of = {action: urgency for urgency, actions in table.leads_to.items() for action in actions}
     return {number: (xid.leads_to or of[xid.nvidia], xid) for number, xid in table.xids.items()}

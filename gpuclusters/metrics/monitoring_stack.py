@@ -83,13 +83,7 @@ def prometheus(kind: Monitoring) -> Mapping[str, Any] | None:
 def chart_values(
     kind: Monitoring, *, crds_apart: bool, given: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Values of the chart: ours, and above them what the user states.
-
-    Args:
-        kind: which chart.
-        crds_apart: whether another release brings the CRDs.
-        given: the user's own values; they win.
-    """
+    """Values of the chart: ours, and above them what the user states."""
     if kind is Monitoring.RANCHER:
         return merged(_rancher(), given)
     return merged(_kube_prometheus_stack(crds_apart=crds_apart), given)
@@ -103,12 +97,7 @@ def monitor_labels(kind: Monitoring) -> Mapping[str, str]:
 
 
 def operator_values(kind: Monitoring, *, counters: str | None) -> Mapping[str, Any]:
-    """The part of the GPU operator's values that is about metrics.
-
-    Args:
-        kind: which monitoring there is; without one, no ServiceMonitor is made.
-        counters: name of the ConfigMap with our list of counters; None for the exporter's own.
-    """
+    """The part of the GPU operator's values about metrics; `counters`: a ConfigMap."""
     exporter: dict[str, Any] = {"enabled": True}
     if counters is not None:
         exporter["config"] = {"name": counters, "create": False}

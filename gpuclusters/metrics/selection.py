@@ -37,13 +37,7 @@ Object = Mapping[str, Any]
 
 
 def look(cluster: ClusterObjects, *, operator_namespace: str, namespace: str) -> Sequence[Check]:
-    """A check for the exporter's monitor, for every other of the operator, and for our rules.
-
-    Args:
-        cluster: to be asked.
-        operator_namespace: of the GPU operator.
-        namespace: of Prometheus and of our rules.
-    """
+    """A check for the exporter's monitor, for every other of the operator, and for our rules."""
     spaces = {
         str(one["metadata"]["name"]): one["metadata"].get("labels") or {}
         for one in cluster.list(NAMESPACE)
@@ -84,14 +78,7 @@ def _selected(
 def why_not(
     prometheus: Object, kind: ObjectKind, selected: Object, namespaces: Mapping[str, Labels]
 ) -> Sequence[str]:
-    """What keeps a Prometheus from selecting an object; empty if it does.
-
-    Args:
-        prometheus: the Prometheus object.
-        kind: what is selected, a ServiceMonitor or a PrometheusRule.
-        selected: the object.
-        namespaces: labels of namespaces by name.
-    """
+    """What keeps a Prometheus from selecting an object; empty if it does."""
     spec, metadata = prometheus.get("spec") or {}, selected["metadata"]
     by_labels, by_namespace = _SELECTORS[kind]
     found = []

@@ -101,12 +101,7 @@ class Site:
             return self.wait(names, timeout_seconds)
 
     def wait(self, jobs: Mapping[str, str], timeout_seconds: float) -> Mapping[str, Ended]:
-        """How each Job ended.
-
-        Args:
-            jobs: name of the Job by node.
-            timeout_seconds: their own deadline.
-        """
+        """How each Job, by node, ended."""
         ended: dict[str, Ended] = {}
         held: dict[str, str] = {}
         pods: Mapping[str, Sequence[Object]] = {}
@@ -179,19 +174,7 @@ def temporary_namespace(
     texts: Mapping[str, str],
     kinds: Sequence[ObjectKind] = (JOB, CONFIG_MAP),
 ) -> Iterator[str]:
-    """A namespace with the programs; gives the name of their ConfigMap.
-
-    What a killed run left is cleared away first. A namespace of somebody else's stays.
-
-    Args:
-        cluster: where.
-        space: its name.
-        texts: the programs, by file name.
-        kinds: what such a run makes in it.
-
-    Raises:
-        AdapterError: the cluster is not reached, or refuses.
-    """
+    """A namespace with the programs, cleared of what a killed run left; gives their ConfigMap's name."""
     there = cluster.get(NAMESPACE, space)
     if there is None:
         there = cluster.create(NAMESPACE, manifests.namespace(space))

@@ -376,13 +376,7 @@ def counted(outcomes: Iterable[str], kinds: type[StrEnum]) -> dict[str, int]:
 
 
 def share(counts: Mapping[str, int], words: Mapping[str, str], unit: str) -> str:
-    """How many of all came out how, for example `2 of 114 attempts succeeded, 1 was not tried`.
-
-    Args:
-        counts: number by outcome.
-        words: what to say of an outcome, in order; one with a number of 0 is left out.
-        unit: what is counted, in the plural.
-    """
+    """How many of all came out how, like `2 of 114 attempts succeeded, 1 was not tried`."""
     said = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome]]
     first, *rest = said or [f"0 {next(iter(words.values()))}"]
     number, word = first.split(" ", 1)

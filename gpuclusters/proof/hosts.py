@@ -31,17 +31,7 @@ def ask(
     highest: CheckLevel = HOST_RUNGS[-1],
     image: str = DEFAULT_PROBE_IMAGE,
 ) -> HostAnswers:
-    """What the host says, up to a rung.
-
-    Args:
-        host: which; its own account, or one that may become the account by `sudo`.
-        account: that everything rootless runs as.
-        highest: the last rung that is asked for.
-        image: that rung 3 runs with all GPUs; it needs nothing but a libc.
-
-    Raises:
-        AdapterError: not reached, or the script could not run at all.
-    """
+    """What the host says up to a rung, as the account or by one that may `sudo` to it."""
     tried = "climb the ladder's rungs on the host"
     become = [] if host.connection.user == account else ["sudo", "-n", "-u", account]
     done = host.run(
@@ -102,14 +92,7 @@ def parse(output: str) -> HostAnswers:
 def judge(
     host: str, gpus: int, said: HostAnswers, highest: CheckLevel = CheckLevel.NODE_CDI
 ) -> list[Check]:
-    """The rungs of one host, up to the first that does not hold.
-
-    Args:
-        host: its name.
-        gpus: how many it must have.
-        said: what the script printed.
-        highest: the last rung that is asked for.
-    """
+    """The rungs of one host, up to the first that does not hold."""
     checks: list[Check] = []
     for rung, look in _LOOKS.items():
         if rung > highest or (checks and checks[-1].outcome is not Outcome.PASSED):

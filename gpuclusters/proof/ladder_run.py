@@ -46,19 +46,10 @@ def run(
     *,
     strict: bool = True,
 ) -> ProofResult:
-    """Climb to the rung that is asked for; whatever is made is removed again.
+    """Climb to a rung; what is made is removed again.
 
-    Args:
-        inputs: what is to be shown.
-        cluster: where.
-        clock: to wait by.
-        reporter: told what is waited for.
-        texts: the programs of gpuclusters/proof/scripts, by file name.
-        strict: whether a node that nobody configured is a fault. In an `up` that takes a node away it is
-            still there: Pulumi deletes last.
-
-    Raises:
-        AdapterError: the cluster is not reached, or refuses.
+    `strict`: a node that nobody configured is a fault. In an `up` that takes a node away it is still
+    there: Pulumi deletes last.
     """
     site = Site(cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds)
     checks = list(_settled(inputs, site, _registered if strict else nodes.registered))

@@ -218,9 +218,7 @@ def tensor_query(window_seconds: int) -> str:
 def active(answer: Object, node_of: Mapping[str, str]) -> Mapping[str, dict[str, float]]:
     """Activity by node and GPU, from an answer of Prometheus' query API.
 
-    Args:
-        answer: the whole answer.
-        node_of: node by name of pod, of the exporter's pods and of the proof's.
+    `node_of` knows the exporter's pods and the proof's.
     """
     found: dict[str, dict[str, float]] = {}
     for series in (answer.get("data") or {}).get("result") or ():
@@ -408,14 +406,7 @@ def training_log(log: str) -> TrainingLog:
 def training(
     inputs: LadderInputs, part: Training, ended: Ended, seconds: float | None = None
 ) -> Check:
-    """Whether a training shows what it must.
-
-    Args:
-        inputs: of the ladder.
-        part: the training as it was asked for.
-        ended: how its Job ended, with the log of rank 0, or of the rank that failed.
-        seconds: of the whole Job; None if its status does not tell.
-    """
+    """Whether a training shows what it must; `seconds`: of the whole Job, if known."""
     said = training_log(ended.log)
     if problems := list(_untrained(inputs, part, ended, said)):
         way = known_errors.advice("ladder", ended.log, ended.said)

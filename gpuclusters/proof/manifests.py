@@ -125,16 +125,7 @@ def job(
     image: str,
     engine: str = "",
 ) -> dict[str, Any]:
-    """The Job of one test on one node.
-
-    Args:
-        inputs: of the proof.
-        test: what it runs.
-        node: where.
-        config_map: name of the ConfigMap with the programs.
-        image: by digest.
-        engine: for diagnostics, where the node's host engine listens.
-    """
+    """The Job of one test on one node; `engine`: address of the node's DCGM."""
     part = inputs.test(test)
     if part is None:
         raise ValueError(f"{test} is not described")

@@ -196,12 +196,7 @@ class GateInputs(ClusterInputs):
 def wait(
     inputs: GateInputs, cluster: JobCluster, clock: Clock, reporter: Reporter
 ) -> Mapping[str, Any]:
-    """Wait until every node offers what it must; answers the outputs.
-
-    Raises:
-        Refused: not in time; names every node, and what its plugin says.
-        AdapterError: the cluster is not reached.
-    """
+    """Wait until every node offers what it must; answers the outputs."""
     left = poll(
         lambda: waits(list(allocatable(read(cluster, inputs.expected), inputs.expected))),
         target=cluster.target,

@@ -42,11 +42,7 @@ class ProofProvider(ClusterProvider[Inputs]):
         """Each node as it is."""
 
     def ensure(self, inputs: Inputs, before: Properties) -> Properties:
-        """Run it, unless the same was shown before and is not stale.
-
-        Raises:
-            Refused: it does not hold; names every check that failed.
-        """
+        """Run it, unless the same was shown before and is not stale."""
         from gpuclusters.core.converge import time_of_day
 
         if before.get("fingerprint") == inputs.fingerprint and not before.get("stale"):

@@ -57,16 +57,6 @@ def run(
     """Climb to the level that is asked for.
 
     Whatever is made is removed again, also what a run left that was killed.
-
-    Args:
-        inputs: what is to be shown.
-        cluster: where.
-        clock: to wait by.
-        reporter: told what is waited for.
-        texts: the programs of gpuclusters/proof/scripts, by file name.
-
-    Raises:
-        AdapterError: the cluster is not reached, or refuses.
     """
     site = Site(cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds)
     checks = list(_offered(inputs, cluster))

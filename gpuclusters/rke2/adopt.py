@@ -44,11 +44,7 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def configuration(documents: Mapping[str, bytes]) -> dict[str, Any]:
-    """The configuration that RKE2 reads from these files, by path.
-
-    Raises:
-        ValueError: one of them is not YAML; nothing of it is told, as it may hold a token.
-    """
+    """What RKE2 reads from these files, by path; a ValueError holds nothing of them."""
     merged: dict[str, Any] = {}
     main = [path for path in documents if path == CONFIG_FILE]
     for path in [*main, *sorted(set(documents) - {CONFIG_FILE})]:

@@ -74,11 +74,7 @@ class Rke2Capability:
         return adopt.differences(self._inputs, live.host, documents, token)
 
     def remove(self) -> None:
-        """Drain, delete the node, uninstall; what is gone already is done.
-
-        Raises:
-            Refused: RKE2 belongs to another stack, the servers would lose their majority, or none answers.
-        """
+        """Drain, delete the node, uninstall; what is gone already is done."""
         inputs, live = self._inputs, self._host.inspect([])
         if live.owner and live.owner != inputs.natural_id:
             problem = f"RKE2 on it belongs to {live.owner}, not to {inputs.natural_id}"

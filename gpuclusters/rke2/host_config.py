@@ -138,11 +138,7 @@ class Cni(StrEnum):
 
 
 def cni_values(cni: Cni, *, mtu: int | None = None, wireguard: bool = False) -> dict[str, Any]:
-    """Values of the chart of a CNI other than Cilium; empty where its defaults stand.
-
-    Raises:
-        ValueError: the chart cannot do this.
-    """
+    """Values of the chart of a CNI other than Cilium; ValueError for what it cannot do."""
     if cni is Cni.CANAL:
         chosen: dict[str, Any] = {}
         if wireguard:

@@ -239,14 +239,9 @@ class LiveNode:
 def taint_changes(
     wanted: Iterable[str], before: Iterable[str], there: Collection[str]
 ) -> tuple[str, ...]:
-    """What `kubectl taint` has to be told, so that a node has its taints; those of others stay.
+    """What `kubectl taint` is told, so that a node has its taints; those of others stay.
 
     The configuration of RKE2 counts at the first registration alone.
-
-    Args:
-        wanted: the taints that the node is to have, `key=value:effect` or `key:effect`.
-        before: those that it was given last.
-        there: those that it has.
     """
     now = {_spelled(taint) for taint in wanted}
     missing = now - set(there)
@@ -299,9 +294,6 @@ def join_order(
 
     Agents follow each other in a sliding window: each waits for the one that many places before it, so that
     never more than `agents_at_once` are on their way, and a slow one holds up one place instead of a batch.
-
-    Raises:
-        ValueError: no server, a name twice, or a window below 1.
     """
     names = [*servers, *agents]
     if not servers or len(set(names)) != len(names) or agents_at_once < 1:

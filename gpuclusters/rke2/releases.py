@@ -79,11 +79,7 @@ class Version:
 
 
 def parse_version(text: str) -> Version:
-    """A pinned release.
-
-    Raises:
-        ValueError: a channel (`stable`), a version of Kubernetes alone, or something else.
-    """
+    """A pinned release; ValueError for a channel (`stable`) or a version of Kubernetes alone."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise ValueError("write a release of RKE2 with all its parts, like v1.35.7+rke2r1")

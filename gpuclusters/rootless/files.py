@@ -99,8 +99,7 @@ def host_digest(account: str) -> str:
 def account_files(home: str, daemon_json: str | None) -> dict[str, str]:
     """The account's files by path, with what else its daemon.json says kept.
 
-    Raises:
-        ValueError: the daemon.json that is there cannot be read.
+    ValueError if that cannot be read.
     """
     return {
         f"{home}/{DAEMON_JSON}": daemon_configuration(daemon_json),
@@ -109,11 +108,7 @@ def account_files(home: str, daemon_json: str | None) -> dict[str, str]:
 
 
 def daemon_configuration(there: str | None) -> str:
-    """The daemon's configuration: CDI on, NVIDIA's runtime known and not the default.
-
-    Raises:
-        ValueError: what is there is no JSON object.
-    """
+    """CDI on, NVIDIA's runtime known and not the default; ValueError for no object."""
     try:
         body: Any = json.loads(there or "{}")
     except ValueError as error:

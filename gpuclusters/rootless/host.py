@@ -82,11 +82,7 @@ class RootlessCapability:
         return [one for one in self.findings(live) if not one.step]
 
     def prove(self, live: LiveRootless) -> None:
-        """A container sees all GPUs, which is more than being installed. Once for each boot and set of GPUs.
-
-        Raises:
-            Refused: it does not.
-        """
+        """A container sees all GPUs, which is more than being installed; once a boot."""
         stamp = self._inputs.stamp(live)
         if live.passed == stamp and self._inputs.sudo:
             return

@@ -114,11 +114,7 @@ class ApiAccess(BaseModel):
 
 
 def node_subnet(number: int, node_subnets: IPv4Network = NODE_SUBNETS) -> IPv4Network:
-    """The network of a node: the /24 of its number.
-
-    Raises:
-        ValueError: the number is none that a node can have.
-    """
+    """The network of a node: the /24 of its number; ValueError for a number that none can have."""
     if not FIRST_NUMBER <= number <= LAST_NUMBER:
         raise ValueError(
             f"{number} is no number of a node; they go from {FIRST_NUMBER} to {LAST_NUMBER}"
@@ -132,11 +128,7 @@ def node_subnet(number: int, node_subnets: IPv4Network = NODE_SUBNETS) -> IPv4Ne
 
 
 def node_ip(number: int, node_subnets: IPv4Network = NODE_SUBNETS) -> IPv4Address:
-    """The address of a node in its own network.
-
-    Raises:
-        ValueError: the number is none that a node can have.
-    """
+    """The address of a node in its own network; ValueError for a number that none can have."""
     return node_subnet(number, node_subnets)[NODE_ADDRESS]
 
 

@@ -25,12 +25,6 @@ def hold(
 
     A port that is taken is that of `gpu-clusters tunnel`, or of somebody whose certificate the kubeconfig
     refuses. A tunnel that cannot be opened is a warning: it may be a preview, and what needs the API says so.
-
-    Args:
-        connection: to the control plane's host, as the engine has it.
-        private_key: to log in with; without one, file or agent have it.
-        local_port: on this computer.
-        remote_port: of the API, on the host.
     """
     # Imported late: what reaches hosts takes half a second to load, and few programs need it.
     from gpuclusters.core.errors import AdapterError, BusyError

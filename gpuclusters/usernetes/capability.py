@@ -82,11 +82,7 @@ class NodeCapability:
         return self.findings(live)
 
     def remove(self) -> None:
-        """Take the host out: drain, delete the Node, remove container and volumes. Gone already is fine.
-
-        Raises:
-            Refused: the node on it is another one's, or the control plane does not answer.
-        """
+        """Drain, delete the Node, remove container and volumes; gone already is fine."""
         inputs, live = self._inputs, self._host.inspect()
         if live.owner and live.owner != inputs.natural_id:
             raise refused(
@@ -106,11 +102,7 @@ class NodeCapability:
             self._host.remove()
 
     def require_answer(self) -> None:
-        """Wait until the control plane answers.
-
-        Raises:
-            Refused: it does not within two minutes.
-        """
+        """Wait until the control plane answers."""
         silent = Finding(
             "usernetes.no-answer",
             "could not ask the cluster: its API does not answer there",
@@ -204,9 +196,6 @@ class NodeCapability:
 
         What the cluster says in between is no reason to give up: when many nodes join at once,
         `CIDRAssignmentFailed` and restarts of flannel come and go.
-
-        Raises:
-            Refused: it is not in time; with what the cluster says of it.
         """
         inputs, control, name = self._inputs, self._control, self._inputs.node_name
         nodes: list[ClusterNode | None] = [None]
@@ -231,11 +220,7 @@ class NodeCapability:
         return node
 
     def _started(self) -> None:
-        """Wait until systemd in the container has come to the unit of the GPUs.
-
-        Raises:
-            Refused: the container does not stay up.
-        """
+        """Wait until systemd in the container has come to the unit of the GPUs."""
         seen: list[LiveNode] = []
 
         def look() -> Sequence[Finding]:

@@ -373,20 +373,10 @@ def flannel_fault(node: ClusterNode, host_ip: str) -> str | None:
 
 
 def kubeconfig(text: str, access: ApiAccess, *, name: str, node_name: str, host_ip: str) -> str:
-    """The admin kubeconfig as others can use it.
+    """The admin kubeconfig as others can use it; ValueError unless it has exactly one cluster.
 
     The certificate of the API server is for 127.0.0.1, the node's name and the host's address. With another
     address (one that only the outside knows) the client is told to look for the node's name in it.
-
-    Args:
-        text: `/etc/kubernetes/admin.conf` of the control plane, which names the node.
-        access: from where the API is reached.
-        name: of cluster, context and user.
-        node_name: of the control plane.
-        host_ip: of the control plane's host.
-
-    Raises:
-        ValueError: not a kubeconfig with exactly one cluster.
     """
     if access.through == "address":
         host = access.address or host_ip
@@ -442,11 +432,7 @@ class Invitation:
 
 
 def parse_invitation(text: str) -> Invitation:
-    """Read the command that kubeadm prints.
-
-    Raises:
-        ValueError: it is none; the text is not repeated, because it may hold a token.
-    """
+    """Read kubeadm's command; a ValueError does not repeat it: it may hold a token."""
     found = _LINE.search(text)
     if found is None:
         raise ValueError("kubeadm printed no join command")
@@ -454,13 +440,7 @@ def parse_invitation(text: str) -> Invitation:
 
 
 def join_file(invitation: Invitation, *, control_ip: str, control_name: str) -> str:
-    """What `make kubeadm-join` runs in the node. Secret.
-
-    Args:
-        invitation: of the control plane.
-        control_ip: at which the control plane's host is reached.
-        control_name: name of its node, which its certificate is for and no name server knows.
-    """
+    """What `make kubeadm-join` runs in the node. Secret."""
     return _FILE.format(
         host_ip=control_ip,
         node_name=control_name,

@@ -49,10 +49,7 @@ def runtime_class() -> dict[str, Any]:
 def device_plugin(image: str, *, fail_on_init_error: bool = True) -> dict[str, Any]:
     """The DaemonSet.
 
-    Args:
-        image: of the plugin, by a tag that stays or by digest.
-        fail_on_init_error: whether a plugin that finds no GPUs ends, so that the node shows it. One that
-            does not end waits for ever and looks healthy.
+    A plugin that finds no GPUs and does not `fail_on_init_error` waits for ever and looks healthy.
     """
     container = {
         "name": PLUGIN_CONTAINER,
