@@ -30,7 +30,7 @@ def command(
     stack: Annotated[
         str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
     ] = "dev",
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="For an issue.")] = False,
     ignore: Annotated[
         list[str] | None,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -119,11 +119,17 @@ class Engine:
             "For machines that matter install Pulumi: https://www.pulumi.com/docs/install"
         )
 
-    def call(self, *args: str, folder: Path, env: Mapping[str, str], quiet: bool = False) -> int:
+    def call(
+        self,
+        *args: str,
+        folder: Path,
+        env: Mapping[str, str],
+        stdin: IO[str] | None = None,
+        stdout: int | None = None,
+    ) -> int:
         """Run a verb with this terminal; gives its exit code. Ctrl-C goes to the engine alone."""
-        out = subprocess.DEVNULL if quiet else None
         with subprocess.Popen(
-            [*self.command, *args], cwd=folder, env=dict(env), stdout=out
+            [*self.command, *args], cwd=folder, env=dict(env), stdin=stdin, stdout=stdout
         ) as process:
             while True:
                 try:

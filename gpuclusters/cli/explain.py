@@ -118,7 +118,7 @@ def command(
             metavar="[CODE]", help="As printed in brackets. Without one, all are listed."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what an error means, what to do, and where it is raised.
 

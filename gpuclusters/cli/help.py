@@ -12,10 +12,10 @@ from typer.core import TyperGroup
 
 PROGRAM = "gpu-clusters"
 PANELS: Mapping[str, tuple[str, ...]] = {
-    "A cluster": ("up", "preview", "down"),
-    "How it is": ("doctor", "verify", "drift", "training-times", "explain"),
+    "A cluster": ("init", "preview", "up", "down"),
+    "Inspect": ("doctor", "verify", "drift", "training-times", "explain"),
     "Before a change": ("review", "draw"),
-    "Reaching it": ("tunnel",),
+    "Connect": ("tunnel",),
     "The lab": ("lab",),
 }
 """Groups and their commands, in the order in which they are shown."""
@@ -25,18 +25,27 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "": (
         ("gpu-clusters up", "a whole cluster on this computer, simulated machines included"),
         ("gpu-clusters preview --diff", "after an edit of Pulumi.dev.yaml: what would change"),
-        ("gpu-clusters down", "away with it"),
+        ("gpu-clusters down", "tear it down"),
     ),
     "up": (
         ("gpu-clusters up", "the stack dev, in the lab"),
         ("gpu-clusters up --stack prod --refresh", "also put back what others changed"),
         ("gpu-clusters up --stack prod --repair", "after a run that was killed"),
     ),
+    "init": (
+        ("gpu-clusters init caas --stack prod", "asks, and reads the machines' host keys"),
+        (
+            "gpu-clusters init rke2 --answers answers.yaml --secret ssh-private-key=id_ed25519 "
+            "--accept-host-keys",
+            "for a pipeline that knows all of it",
+        ),
+    ),
     "preview": (
+        ("gpu-clusters preview --stack hgx-h100", "an example, without an account"),
         ("gpu-clusters preview --diff", "every property, before and after"),
         ("gpu-clusters preview --expect-no-changes", "for a pipeline: exit code 7 on any change"),
     ),
-    "down": (("gpu-clusters down --stack dev", "resources first, then the lab"),),
+    "down": (("gpu-clusters down --stack dev", "the resources, then the lab"),),
     "doctor": (
         ("gpu-clusters doctor --stack prod", "before the first `up`, or when it fails"),
         ("gpu-clusters doctor --json", "for a monitoring system"),
@@ -55,7 +64,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "drift": (
         ("gpu-clusters drift --stack prod", "every morning; exit code 1 if anything drifted"),
-        ("gpu-clusters drift --json", "the same for programs"),
+        ("gpu-clusters drift --json", "the same as JSON"),
     ),
     "training-times": (
         ("gpu-clusters training-times evidence/ --svg times.svg", "a table, and a picture of it"),
@@ -70,8 +79,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("gpu-clusters review --stack prod --output review/", "as Markdown, HTML and JSON"),
     ),
     "draw": (
-        ("gpu-clusters draw --stack prod --output fleet.svg", "as it is configured"),
-        ("gpu-clusters draw --live --kubeconfig .lab/kubeconfig", "as it is, with tenants"),
+        ("gpu-clusters draw --stack prod --output fleet.svg", "as configured"),
+        ("gpu-clusters draw --live --kubeconfig .lab/kubeconfig", "live, with tenants"),
     ),
     "tunnel": (
         ("gpu-clusters tunnel -- kubectl get nodes", "for as long as one command runs"),
@@ -80,7 +89,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "lab": (("gpu-clusters lab start", "without running a stack"),),
     "lab start": (("gpu-clusters lab start --stack dev", "the machines that this stack names"),),
     "lab stop": (("gpu-clusters lab stop", "its data stays"),),
-    "lab status": (("gpu-clusters lab status --json", "for programs"),),
+    "lab status": (("gpu-clusters lab status --json", "as JSON"),),
     "lab reinstall": (("gpu-clusters lab reinstall hgx-01", "then `gpu-clusters up`"),),
     "lab exec": (("gpu-clusters lab exec hgx-01 nvidia-smi", "as its operator"),),
 }

@@ -99,7 +99,7 @@ def stop() -> None:
 
 @app.command()
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what runs, on which ports, and where its logs are; exit code 1 if something does not run."""
     project = Project.find()

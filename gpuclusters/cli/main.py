@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from gpuclusters.cli import draw, drift, explain, lab, review, stack, training_times, tunnel
+from gpuclusters.cli import draw, drift, explain, init, lab, review, stack, training_times, tunnel
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.help import Commands, epilog
 from gpuclusters.cli.project import Project
@@ -27,6 +27,7 @@ app = typer.Typer(
     epilog=epilog(""),
 )
 app.add_typer(lab.app, name="lab")
+app.add_typer(init.app)
 app.add_typer(review.app)
 app.add_typer(draw.app)
 app.add_typer(drift.app)
@@ -37,9 +38,7 @@ app.add_typer(training_times.app)
 Stack = Annotated[
     str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
 ]
-Refresh = Annotated[
-    bool, typer.Option("--refresh", help="Compare with what is really there first.")
-]
+Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state first.")]
 
 
 def _say_version(wanted: bool) -> None:
@@ -64,13 +63,13 @@ def up(
     refresh: Refresh = False,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Repair what a killed run left, without asking."),
+        typer.Option("--repair", help="Repair what a killed run left behind, without asking."),
     ] = False,
 ) -> None:
-    """Make what the configuration says; the lab is started first if the stack lives in it.
+    """Create or update the stack; starts the lab first if the stack uses it.
 
-    What a run that was killed left is looked for first: a lock, creates that were cut off, Helm releases
-    that nobody can change. In the lab it is repaired; elsewhere you are asked, or `--repair` says yes.
+    First looks for what a killed run left behind: locks, interrupted creates, Helm releases that are stuck.
+    In the lab it repairs them; elsewhere it asks, unless you pass `--repair`.
     """
     raise typer.Exit(stack.up(Project.find(), stack_name, refresh=refresh, repair=repair))
 
@@ -99,19 +98,19 @@ def preview(
 
 @app.command()
 def down(stack_name: Stack = "dev") -> None:
-    """Remove what `up` made: the stack's resources, and the lab if the stack lives in it."""
+    """Destroy the stack's resources, and the lab if the stack uses it."""
     raise typer.Exit(stack.down(Project.find(), stack_name))
 
 
 @app.command("doctor")
 def diagnose(
     stack_name: Stack = "dev",
-    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what would be used and what is missing, without changing anything.
+    """Check everything that `up` needs; changes nothing.
 
-    Looks at this computer, the configuration, the state, secrets, every machine (with the checks that `up`
-    makes before it touches one) and the cluster. Exit code: 0 all is well, 1 warnings, 2 failures.
+    Checks this computer, the configuration, the state, secrets, every machine (with the checks that `up`
+    runs before it changes one) and the cluster. Exit code: 0 no problems, 1 warnings, 2 failures.
     """
     # What looks at everything imports everything; other commands do not wait for that.
     from gpuclusters.cli import doctor
@@ -142,9 +141,9 @@ def verify(
     check: Annotated[
         Path | None, typer.Option(help="Only check an evidence file: unaltered, and it holds?")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Try what the cluster promises, and keep the evidence; exit code 1 if anything does not hold.
+    """Test the guarantees of the cluster and write evidence; exit code 1 if one does not hold.
 
     caas: what a hostile tenant would try. rke2: that every GPU works, up to a level, and is watched.
     usernetes: every rung of the ladder, from the driver of a host to a training over all nodes.

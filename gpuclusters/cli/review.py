@@ -154,7 +154,7 @@ def command(
         ),
     ] = "",
     format_: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.MARKDOWN,
-    json_: Annotated[bool, typer.Option("--json", help="For programs: --format json.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON: --format json.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(help="Folder for review.md, review.html and review.json, whole and not cut."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -91,7 +92,7 @@ def _without_backend(session: Session) -> Iterator[tuple[Session, Path]]:
             "--non-interactive",
             folder=Path(folder),
             env=env,
-            quiet=True,
+            stdout=subprocess.DEVNULL,
         ):
             raise NoInitError(f"the stack {session.stack!r} cannot be made; see above")
         file = Path(folder) / name

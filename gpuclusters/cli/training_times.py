@@ -28,7 +28,7 @@ def command(
         typer.Argument(help="Files or folders of evidence, as `verify` keeps them."),
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Training time by number of nodes, beside what others measured on V100s."""
     raise typer.Exit(run(evidence or [Path("evidence")], svg=svg, as_json=as_json))

@@ -54,14 +54,32 @@ def _summary(picture: Picture) -> str:
     )
 
 
+_PALETTE = {
+    "p": ("#fbfcfd", "#0f141a"),
+    "c": ("#ffffff", "#171e26"),
+    "l": ("#d4dae1", "#323d49"),
+    "t": ("#17202b", "#e6ebf1"),
+    "s": ("#5b6875", "#9aa7b4"),
+    "g": ("#dde4ec", "#2b3743"),
+    "b": ("#eef3f9", "#18222d"),
+    "e": ("#2f6feb", "#6ea8fe"),
+    "w": ("#eceff3", "#202a34"),
+    "n": ("#a15c00", "#e0a642"),
+}
+"""Page, card, line, text, small text, GPU, plane, edge, switch, note: light and dark."""
+
+
 def style() -> str:
-    """The style of every drawing, light and dark."""
-    return (
-        resources.files("gpuclusters.drawing")
-        .joinpath("picture.css")
-        .read_text(encoding="utf-8")
-        .strip()
-    )
+    """The style of every drawing, light and dark.
+
+    Colours are written out: librsvg and CairoSVG know no variables of CSS, and draw what has one in black.
+    """
+    rules = resources.files("gpuclusters.drawing").joinpath("picture.css").read_text("utf-8")
+    light = dark = rules
+    for name, (by_day, by_night) in _PALETTE.items():
+        light = light.replace(f"var(--{name})", by_day)
+        dark = dark.replace(f"var(--{name})", by_night)
+    return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"
 
 
 def text(said: str, most: int = 200) -> str:

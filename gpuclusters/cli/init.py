@@ -1,0 +1,210 @@
+"""`gpu-clusters init`: the smallest right stack file for machines that one has, its stack and its secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+
+from gpuclusters.cli import engine as engines
+from gpuclusters.cli import state_locks
+from gpuclusters.cli.errors import NoInitError, UnreadableFileError, WrongOptionError
+from gpuclusters.cli.help import Commands
+from gpuclusters.cli.project import Project, read_valid
+from gpuclusters.cli.questions import QUESTIONS, Answers, document, pairs
+from gpuclusters.config.fault import told
+from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, StackConfig, parse
+
+if TYPE_CHECKING:
+    import asyncssh
+
+app = typer.Typer(cls=Commands)
+
+
+async def scan(machines: Mapping[str, str]) -> dict[str, asyncssh.SSHKey]:
+    """The ed25519 host key of each machine, which nobody has compared yet.
+
+    Args:
+        machines: ADDRESS or ADDRESS:PORT by name.
+
+    Raises:
+        NoInitError: names every machine whose key could not be read, and why.
+    """
+    # The other commands do not wait for it.
+    import asyncssh
+
+    from gpuclusters.host.connect import CONNECT_TIMEOUT_SECONDS
+
+    async def key(place: str) -> asyncssh.SSHKey | str:
+        address, _, port = place.partition(":")
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                found = await asyncssh.get_server_host_key(
+                    address, int(port or 22), server_host_key_algs=["ssh-ed25519"], config=None
+                )
+        except (OSError, asyncssh.Error, TimeoutError, ValueError) as error:
+            return str(error) or "no answer"
+        return found or "no ed25519 host key"
+
+    found = dict(zip(machines, await asyncio.gather(*map(key, machines.values())), strict=True))
+    failed = [
+        f"{name} ({machines[name]}): {why}" for name, why in found.items() if isinstance(why, str)
+    ]
+    if failed:
+        raise NoInitError("cannot read host keys:\n  " + "\n  ".join(failed))
+    return {name: one for name, one in found.items() if not isinstance(one, str)}
+
+
+@app.command()
+def init(
+    kind: Annotated[ClusterType, typer.Argument(help="Type of the cluster.")],
+    stack: Annotated[str, typer.Option("--stack", "-s", help="Name of the stack.")] = "prod",
+    answers: Annotated[
+        Path | None, typer.Option(help="YAML file with answers by key; the others are asked.")
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option("--secret", help="KEY=FILE, a secret to set; those left out are asked."),
+    ] = None,
+    accept_host_keys: Annotated[
+        bool,
+        typer.Option("--accept-host-keys", help="Take the host keys that are shown unasked."),
+    ] = False,
+) -> None:
+    """Write the smallest stack file for machines that you have; make its stack; set its secrets.
+
+    Asks what it cannot know, reads the machines' host keys and shows their fingerprints to compare. Writes
+    nothing until the answers make a valid configuration.
+    """
+    project = Project.find()
+    file = project.folder / f"Pulumi.{stack}.yaml"
+    if file.exists():
+        raise WrongOptionError(f"{file.name} exists already; name another stack with --stack")
+    files = {key: Path(name) for key, name in pairs(" ".join(secret or ()), "--secret").items()}
+    if wrong := [key for key in files if key not in SECRET_KEYS]:
+        raise WrongOptionError(f"--secret: {wrong[0]} is none of {', '.join(SECRET_KEYS)}")
+    if absent := [str(path) for path in files.values() if not path.is_file()]:
+        raise UnreadableFileError(f"--secret: {', '.join(absent)} cannot be read")
+    given = ask(kind, _read(answers, kind))
+    machines = pairs(given["machines"], "machines")
+    keys = asyncio.run(scan(machines))
+    for name, key in keys.items():
+        typer.echo(f"{name}  {machines[name]}  {key.get_fingerprint()}")
+    typer.echo("on each machine: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+    if not accept_host_keys:
+        typer.confirm("Are these the fingerprints on the machines' consoles?", abort=True)
+    lines = {name: key.export_public_key().decode().strip() for name, key in keys.items()}
+    text = document(kind, stack, given, lines)
+    _check(file.name, text)
+    file.write_text(text, encoding="utf-8")
+    typer.echo(f"wrote {file.name}")
+    _make_stack(project, stack, files)
+
+
+def _read(file: Path | None, kind: ClusterType) -> Answers:
+    if file is None:
+        return {}
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UnreadableFileError(f"{file} cannot be read: {error}") from error
+    known = [question.key for question in QUESTIONS[kind]]
+    if not isinstance(document, dict) or set(document) - set(known):
+        raise WrongOptionError(f"{file}: write answers by key; known: {', '.join(known)}")
+    return {key: str(value) for key, value in document.items()}
+
+
+def ask(kind: ClusterType, given: Answers) -> Answers:
+    """Every answer: those that are given, and the others from the terminal.
+
+    Raises:
+        WrongOptionError: there is no terminal, and no default either; names all that are missing.
+    """
+    answers: Answers = dict(given)
+    missing = []
+    for question in QUESTIONS[kind]:
+        if question.key in answers:
+            continue
+        default = question.default
+        if callable(default):
+            default = default(answers) if "machines" in answers else ""
+        if sys.stdin.isatty():
+            answers[question.key] = typer.prompt(question.text, default=default)
+        elif default is not None:
+            answers[question.key] = default
+        else:
+            missing.append(question.key)
+    if missing:
+        raise WrongOptionError(
+            f"there is no terminal to ask for {', '.join(missing)}; write them into --answers FILE"
+        )
+    return answers
+
+
+def _check(name: str, text: str) -> None:
+    config = yaml.safe_load(text)["config"]
+    found = parse({key.removeprefix(f"{NAMESPACE}:"): value for key, value in config.items()})
+    if not isinstance(found, StackConfig):
+        faults = "\n".join(f"  {told(name, fault)}" for fault in found)
+        raise WrongOptionError(
+            f"these answers make no valid stack file; nothing was written\n{faults}"
+        )
+
+
+def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None:
+    """Make the stack in a backend, set its secrets, and say what is left to do."""
+    # It brings Pulumi's runtime: whoever answers questions does not wait for that.
+    from gpuclusters.config.loader import needed_secrets
+
+    exports = _backend(project, stack)
+    env = os.environ | exports
+    engine = engines.choose()
+    typer.echo(engine.line)
+    made = ("stack", "init", stack, "--non-interactive")
+    if engine.call(*made, folder=project.folder, env=env):
+        raise NoInitError(f"the stack {stack!r} cannot be made; see above")
+    later = [f"export {variable}={value}" for variable, value in exports.items()]
+    for key, why in needed_secrets(read_valid(project, stack).section).items():
+        text = f"File with the secret {key}, {why} (empty: set it later)"
+        path = files.get(key) or _asked(text, "")
+        setting = ("config", "set", "--secret", key, "--stack", stack)
+        if not path:
+            later.append(f"pulumi {' '.join(setting)} < FILE")
+            continue
+        with Path(path).open(encoding="utf-8") as content:
+            if engine.call(*setting, folder=project.folder, env=env, stdin=content):
+                raise NoInitError(f"the secret {key} cannot be set; see above")
+    later += [f"gpu-clusters {verb} --stack {stack}" for verb in ("doctor", "preview", "up")]
+    typer.echo("\n  ".join(("next:", *later)))
+
+
+def _backend(project: Project, stack: str) -> dict[str, str]:
+    """Environment variables that find state and passphrase, as far as nobody has set them."""
+    exports = {}
+    if not state_locks.backend_url(project.folder, os.environ):
+        default = f"file://{Path.home() / '.local' / 'state' / 'gpu-clusters'}"
+        url = _asked(
+            "Where the state is kept: file://, s3://, gs://, azblob:// or https://", default
+        )
+        exports[state_locks.BACKEND_VARIABLE] = url
+        if (folder := state_locks.folder_of(url)) is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not {"PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"} & set(os.environ):
+        sealed = Path.home() / ".config" / "gpu-clusters" / f"{stack}.passphrase"
+        sealed.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not sealed.exists():
+            sealed.touch(mode=0o600)
+            sealed.write_text(secrets.token_urlsafe(32), encoding="utf-8")
+        exports["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(sealed)
+    return exports
+
+
+def _asked(text: str, default: str) -> str:
+    return str(typer.prompt(text, default=default)) if sys.stdin.isatty() else default
