@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from gpuclusters.boot import command_line
+from gpuclusters.core.model import Strict
 from gpuclusters.host.model import HostConnection, check_content, check_path, sha256_of
 from gpuclusters.vfio.model import VfioFunction
 
@@ -180,10 +181,8 @@ def _check_pages(pages: Mapping[str, int]) -> Mapping[str, int]:
     return pages
 
 
-class HostBootInputs(BaseModel):
+class HostBootInputs(Strict):
     """Inputs of what a host boots with."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     kernel_arguments: tuple[Annotated[str, AfterValidator(command_line.check)], ...]

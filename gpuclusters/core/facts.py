@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic.fields import FieldInfo
 
 
 def _kebab(name: str) -> str:
@@ -15,15 +17,15 @@ def _kebab(name: str) -> str:
 
 
 def _is_yes(value: Any) -> Any:
-    return (
-        bool({"yes", "true", "enabled"} & set(value.split()[-1:]))
-        if isinstance(value, str)
-        else value
-    )
+    if not isinstance(value, str):
+        return value
+    return bool({"yes", "true", "enable", "enabled"} & set(value.split()[-1:]))
 
 
+BASE64 = "base64"
+"""In the annotation of a field: the script prints it encoded, because it has several lines."""
 Yes = Annotated[bool, BeforeValidator(_is_yes)]
-"""Whether the last line of the key says `yes`, `true` or `enabled`."""
+"""Whether the last line of the key says `yes`, `true`, `enable` or `enabled`."""
 
 
 class Facts(BaseModel):
@@ -40,21 +42,19 @@ class Facts(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what a script printed.
-
-        Raises:
-            ValidationError: a value is not of the type of its field.
-        """
+        """Read what a script printed; ValidationError where a value is not of the type of its field."""
         said: dict[str, list[str]] = defaultdict(list)
         for line in text.splitlines():
             key, _, value = line.partition(" ")
             said[key].append(value.strip())
-        keys = {field.alias or name: field.annotation for name, field in cls.model_fields.items()}
+        keys = {field.alias or name: field for name, field in cls.model_fields.items()}
         return cls.model_validate({k: _read(keys[k], said[k]) for k in said if k in keys})
 
 
-def _read(kind: Any, lines: Sequence[str]) -> Any:
-    origin, items = get_origin(kind), get_args(kind)
+def _read(field: FieldInfo, lines: Sequence[str]) -> Any:
+    if BASE64 in field.metadata:
+        return b64decode(lines[-1]).decode(errors="replace").strip()
+    origin, items = get_origin(field.annotation), get_args(field.annotation)
     if origin is Mapping:
         return {first: rest for first, _, rest in (line.partition(" ") for line in lines)}
     if origin in (frozenset, AbstractSet):

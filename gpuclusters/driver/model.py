@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import matches
 from gpuclusters.host.model import HostConnection
 
 STATE = "/var/lib/gpu-clusters/driver"

@@ -11,9 +11,9 @@ from ipaddress import IPv4Address
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import Strict, matches
 
 _RAIL_NAMES = 595
 """First branch whose PARTITION_RAIL_POLICY is a name; 0 and 1 before (Fabric Manager User Guide 595)."""
@@ -63,10 +63,8 @@ def check_state_file(path: str) -> str:
     return path
 
 
-class FabricManagerSettings(BaseModel):
+class FabricManagerSettings(Strict):
     """What the fabric manager is told, and which version it must be."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Annotated[
         str,

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.table import (
     Baseboard,
@@ -26,14 +26,12 @@ _NUMBER = matches(r"[0-9]{1,2}", "partitions are numbered, '0' to '63'")
 _VERSION = matches(r"[0-9]+(\.[0-9]+){1,3}", "write all of its numbers, like '595.58.03'")
 
 
-class FabricInputs(BaseModel):
+class FabricInputs(Strict):
     """Inputs: which partitions of one board must be active, all others inactive.
 
     Either `partitions`, their numbers, or `layout`, sizes that are cut where it needs the fewest
     changes on the board as it is.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     board: Annotated[

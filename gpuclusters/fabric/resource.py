@@ -23,14 +23,13 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
     """Keeps the whole active set of a board; a partition in use is never deactivated."""
 
     model = FabricInputs
-    changes_machine = True
+    changes_machine = exclusive = True
     identity = frozenset({"connection.host", "board", "baseboard"})
 
     def ensure(self, inputs: FabricInputs, before: Properties) -> Properties:
         """Deactivate what must go, activate what must come."""
-        reached = host(inputs.connection, self.ssh_key)
-        with reached.exclusive:
-            made = _board(inputs, reached).ensure(applied=before.get("applied") or [])
+        board = _board(inputs, host(inputs.connection, self.ssh_key))
+        made = board.ensure(applied=before.get("applied") or [])
         return _outputs(inputs, made, made.wanted)
 
     def differences(self, inputs: FabricInputs) -> Sequence[str]:
@@ -61,9 +60,8 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
 
     def remove(self, inputs: FabricInputs, before: Properties) -> None:
         """Deactivate what is ours."""
-        reached = host(inputs.connection, self.ssh_key)
-        with reached.exclusive:
-            _board(inputs, reached).release(applied=before.get("applied") or [])
+        board = _board(inputs, host(inputs.connection, self.ssh_key))
+        board.release(applied=before.get("applied") or [])
 
 
 def _board(inputs: FabricInputs, reached: SshHost) -> FabricBoard:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.gcp.machine_types import Provisioning
 
 OWNER_LABEL = "gpu-clusters-owner"
@@ -35,19 +35,15 @@ _RESOURCE = matches(
 _ZONE = matches(r"[a-z]+-[a-z]+[0-9]+-[a-z]", "write a zone like us-central1-a")
 
 
-class Accelerator(BaseModel):
+class Accelerator(Strict):
     """GPUs that are added to a machine."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: Annotated[str, matches(r"nvidia-[a-z0-9-]+", "write a type like nvidia-tesla-v100")]
     count: Annotated[int, Field(ge=1, le=16)]
 
 
-class BootDisk(BaseModel):
+class BootDisk(Strict):
     """The disk that a machine starts from. It goes with the machine."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     image: str
     """Path of the image or of its family, from `projects/` on."""
@@ -55,10 +51,8 @@ class BootDisk(BaseModel):
     type: str = "pd-balanced"
 
 
-class GoogleAccess(BaseModel):
+class GoogleAccess(Strict):
     """What the stack's configuration says of how Google Cloud is reached."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     endpoint: str = ""
     impersonate: str = ""
@@ -66,10 +60,8 @@ class GoogleAccess(BaseModel):
     """Keys with credentials of the stack, which would be another account than ours."""
 
 
-class GcpMachineInputs(BaseModel):
+class GcpMachineInputs(Strict):
     """What one machine is made of."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     project: str
     zones: Annotated[tuple[Annotated[str, _ZONE], ...], Field(min_length=1)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level, refused
 from gpuclusters.core.finding import Refused as RefusedError
+from gpuclusters.core.model import Strict
 from gpuclusters.gcp.machine_types import Provisioning, attachable, machine_type
 from gpuclusters.gcp.model import (
     OWNER_LABEL,
@@ -245,10 +246,8 @@ CPU_QUOTAS = {"n2": "N2_CPUS", "a2": "A2_CPUS"}
 """Series that do not count towards CPUS. A3 has no quota of processors."""
 
 
-class GcpQuotaInputs(BaseModel):
+class GcpQuotaInputs(Strict):
     """The machines of a cluster and what each of them counts for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     project: str
     region: str

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pulumi
 from pulumi.dynamic import CreateResult, DiffResult
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gpuclusters.core.converge import Clock, StderrReporter, SystemClock
 from gpuclusters.core.errors import AdapterError, DeniedError, UnreachableError
 from gpuclusters.core.finding import refused
+from gpuclusters.core.model import Strict
 from gpuclusters.gcp import placement
 from gpuclusters.gcp.model import GcpMachineInputs, GoogleAccess, Instance
 from gpuclusters.gcp.placement import GcpQuotaInputs
@@ -222,10 +223,8 @@ class SshHostKey(Resource, module="gpu", name="SshHostKey"):
         )
 
 
-class FirstLoginInputs(BaseModel):
+class FirstLoginInputs(Strict):
     """Which machine is waited for, and how long."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     instance: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 import asyncssh
 
 from gpuclusters.core.errors import (
+    AdapterError,
     DeniedError,
     HostKeyMismatchError,
     NoCredentialsError,
@@ -45,11 +47,7 @@ class SshCredentials:
     agent_path: str | None = None
 
     def keys(self) -> list[asyncssh.SSHKey] | None:
-        """The key to log in with; None leaves it to the agent.
-
-        Raises:
-            NoCredentialsError: it is no private key, or has a passphrase.
-        """
+        """The key to log in with; None leaves it to the agent."""
         if self.private_key is None:
             return None
         try:
@@ -66,11 +64,7 @@ class SshCredentials:
 def find_credentials(
     configured_key: object, environment: Mapping[str, str] = os.environ
 ) -> SshCredentials:
-    """The first of stack secret, key file and agent that there is.
-
-    Raises:
-        NoCredentialsError: there is none of the three, or the key file cannot be read.
-    """
+    """The first of stack secret, key file and agent that there is; else `NoCredentialsError`."""
     if isinstance(configured_key, str) and configured_key.strip():
         return SshCredentials(f"stack secret {CONFIG_KEY}", private_key=configured_key)
     path = environment.get(KEY_FILE_VARIABLE)
@@ -105,11 +99,7 @@ class PinnedKey(asyncssh.SSHClient):
         self.presented: asyncssh.SSHKey | None = None
 
     def validate_host_public_key(
-        self,
-        host: str,  # noqa: ARG002
-        addr: str,  # noqa: ARG002
-        port: int,  # noqa: ARG002
-        key: asyncssh.SSHKey,
+        self, _host: str, _addr: str, _port: int, key: asyncssh.SSHKey
     ) -> bool:
         """Called by asyncssh for a key that is in no list of known hosts; ours is empty."""
         self.presented = key
@@ -122,28 +112,18 @@ async def connect(
     tried: str,
     attempts: int = CONNECT_ATTEMPTS,
 ) -> asyncssh.SSHClientConnection:
-    """An open connection.
-
-    Raises:
-        HostKeyMismatchError: the host shows another key; never retried.
-        DeniedError: the host does not let us in; never retried.
-        UnreachableError: no connection after a few attempts.
-        NoCredentialsError: the private key is not usable.
-    """
-    attempt = 1
-    while True:
-        try:
+    """An open connection. Another host key, or a host that does not let us in, is not retried."""
+    for attempt in range(1, attempts):
+        with contextlib.suppress(UnreachableError):
             return await _connect_once(connection, credentials, tried)
-        except UnreachableError:
-            if attempt >= attempts:
-                raise
         await asyncio.sleep(CONNECT_PAUSE_SECONDS * attempt)
-        attempt += 1
+    return await _connect_once(connection, credentials, tried)
 
 
 async def _connect_once(
     connection: HostConnection, credentials: SshCredentials, tried: str
 ) -> asyncssh.SSHClientConnection:
+    kind: type[AdapterError]
     expected = asyncssh.import_public_key(connection.host_key)
     pinned = PinnedKey(expected)
     tunnel = _tunnel(connection, tried)
@@ -166,38 +146,30 @@ async def _connect_once(
             keepalive_interval=KEEPALIVE_SECONDS,
             keepalive_count_max=KEEPALIVE_MISSES,
         )
-    except asyncssh.HostKeyNotVerifiable as error:
-        shown = pinned.presented.get_fingerprint() if pinned.presented else "no key"
-        raise HostKeyMismatchError(
-            connection.target,
-            tried,
-            f"the host shows the key {shown}, but {expected.get_fingerprint()} is pinned for it",
-            "if it was reinstalled, compare with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`"
-            " on its console and change host-key; otherwise somebody answers in its place",
-        ) from error
-    except asyncssh.PermissionDenied as error:
-        raise DeniedError(
-            connection.target,
-            tried,
-            f"user {connection.user} is not let in with the key from {credentials.source}",
-            f"add its public key to authorized_keys of {connection.user} on the host",
-        ) from error
-    except TimeoutError as error:
-        raise UnreachableError(
-            connection.target,
-            tried,
-            f"no SSH connection within {patience:g} s",
-            _remedy(connection),
-        ) from error
     except (OSError, asyncssh.Error) as error:
-        raise UnreachableError(
-            connection.target,
-            tried,
-            f"no SSH connection ({_reason(error)})",
-            _remedy(connection),
-        ) from error
-    else:
-        return link
+        match error:
+            case asyncssh.HostKeyNotVerifiable():
+                kind = HostKeyMismatchError
+                shown = pinned.presented.get_fingerprint() if pinned.presented else "no key"
+                ours = expected.get_fingerprint()
+                problem = f"the host shows the key {shown}, but {ours} is pinned for it"
+                remedy = (
+                    "if it was reinstalled, compare with `ssh-keygen -lf "
+                    "/etc/ssh/ssh_host_ed25519_key.pub` on its console and change host-key; otherwise "
+                    "somebody answers in its place"
+                )
+            case asyncssh.PermissionDenied():
+                kind, user = DeniedError, connection.user
+                problem = f"user {user} is not let in with the key from {credentials.source}"
+                remedy = f"add its public key to authorized_keys of {user} on the host"
+            case TimeoutError():
+                kind, remedy = UnreachableError, _remedy(connection)
+                problem = f"no SSH connection within {patience:g} s"
+            case _:
+                kind, remedy = UnreachableError, _remedy(connection)
+                problem = f"no SSH connection ({_reason(error)})"
+        raise kind(connection.target, tried, problem, remedy) from error
+    return link
 
 
 def _tunnel(connection: HostConnection, tried: str) -> tuple[str, ...] | None:

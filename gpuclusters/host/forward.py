@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import asyncssh
 
-from gpuclusters.core.errors import BusyError, DeniedError, UnreachableError
+from gpuclusters.core.errors import AdapterError, BusyError, DeniedError, UnreachableError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import pool
@@ -39,20 +39,7 @@ class Forward:
 def forward(
     connection: HostConnection, credentials: SshCredentials, *, local_port: int, remote_port: int
 ) -> Iterator[Forward]:
-    """Forward 127.0.0.1:local_port to 127.0.0.1:remote_port on the host.
-
-    Args:
-        connection: the host.
-        credentials: with which we log in.
-        local_port: on this computer; 0 takes any that is free.
-        remote_port: on the host.
-
-    Raises:
-        AdapterError: the host is not reached or does not let us in.
-        BusyError: the local port is taken.
-        DeniedError: the host allows no forwarding.
-        UnreachableError: nothing listens on the host's port.
-    """
+    """Forward 127.0.0.1:local_port (0: any that is free) to 127.0.0.1:remote_port on the host."""
     link, listener = pool().run(_open(connection, credentials, local_port, remote_port))
     try:
         yield Forward(connection.target, listener.get_port(), link)
@@ -63,9 +50,24 @@ def forward(
 async def _open(
     connection: HostConnection, credentials: SshCredentials, local_port: int, remote_port: int
 ) -> tuple[asyncssh.SSHClientConnection, asyncssh.SSHListener]:
+    kind: type[AdapterError]
     tried = f"open a tunnel to its port {remote_port}"
     link = await pool().link(connection, credentials, tried)
-    await _probe(link, connection.target, tried, remote_port)
+    try:
+        # Once: a port that does not answer is better told now than by every client.
+        _, writer = await link.open_connection(LOOPBACK, remote_port)
+    except asyncssh.Error as error:
+        kind, problem, remedy = UnreachableError, str(error), "run again"
+        if isinstance(error, asyncssh.ChannelOpenError):
+            problem = f"nothing answers on 127.0.0.1:{remote_port} there ({error.reason})"
+            remedy = (
+                "look there whether the cluster runs (`docker ps`); `gpu-clusters up` starts it"
+            )
+            if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
+                kind, problem = DeniedError, "its SSH server allows no forwarding"
+                remedy = "set AllowTcpForwarding local in its sshd_config, or reach the API at an address"
+        raise kind(connection.target, tried, problem, remedy) from error
+    writer.close()
     try:
         listener = await link.forward_local_port(LOOPBACK, local_port, LOOPBACK, remote_port)
     except OSError as error:
@@ -78,31 +80,6 @@ async def _open(
             f"end it (`ss -ltnp 'sport = :{local_port}'` names it), or state another port",
         ) from error
     return link, listener
-
-
-async def _probe(
-    link: asyncssh.SSHClientConnection, target: str, tried: str, remote_port: int
-) -> None:
-    """Connect once: a port that does not answer is better told now than by every client."""
-    try:
-        _, writer = await link.open_connection(LOOPBACK, remote_port)
-    except asyncssh.ChannelOpenError as error:
-        if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
-            raise DeniedError(
-                target,
-                tried,
-                "its SSH server allows no forwarding",
-                "set AllowTcpForwarding local in its sshd_config, or reach the API at an address",
-            ) from error
-        raise UnreachableError(
-            target,
-            tried,
-            f"nothing answers on 127.0.0.1:{remote_port} there ({error.reason})",
-            "look there whether the cluster runs (`docker ps`); `gpu-clusters up` starts it",
-        ) from error
-    except asyncssh.Error as error:
-        raise UnreachableError(target, tried, str(error), "run again") from error
-    writer.close()
 
 
 async def _close(listener: asyncssh.SSHListener) -> None:

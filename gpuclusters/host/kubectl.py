@@ -96,8 +96,7 @@ class KubectlHost:
 
     def ask(self, arguments: Sequence[str], tried: str) -> str:
         """What the script says; it only reads."""
-        done = self._run(arguments, tried, repeatable=True)
-        return done.stdout.decode(errors="replace")
+        return self._run(arguments, tried, repeatable=True).text
 
     def change(
         self,
@@ -115,26 +114,15 @@ class KubectlHost:
         return InvalidAnswerError(self.target, tried, problem, "run it by hand there")
 
     def _run(self, arguments: Sequence[str], tried: str, **how: Any) -> Completed:
-        return run_script(
-            self._host,
-            self.script,
-            arguments,
-            tried=tried,
-            after=self.after,
-            account=self._account,
-            **how,
-        )
+        how |= {"tried": tried, "after": self.after, "account": self._account}
+        return run_script(self._host, self.script, arguments, **how)
 
 
 C = TypeVar("C", bound=KubectlHost)
 
 
 def answering(servers: Sequence[C], clock: Clock, reporter: Reporter) -> C:
-    """The first server that answers.
-
-    Raises:
-        Refused: none does within a minute.
-    """
+    """The first server that answers; `Refused` if none does within a minute."""
     target = ", ".join(server.target for server in servers)
     ready: list[C] = []
     problem = "the API of no server answers there"

@@ -62,16 +62,7 @@ class MachineLock:
         return f"flock --shared --close {self._folder}/work "
 
     async def enter(self, connect: Connect, tried: str) -> None:
-        """One step more has the machine.
-
-        Args:
-            connect: gives the open connection, for what is tried.
-            tried: what the step is about to do, in the words of an error.
-
-        Raises:
-            MachineBusyError: somebody else has it.
-            AdapterError: not reached, or there is no `flock`.
-        """
+        """One step more has the machine; `MachineBusyError` if somebody else keeps it."""
         if self._letting_go is not None:
             self._letting_go.cancel()
             self._letting_go = None
@@ -79,10 +70,10 @@ class MachineLock:
         try:
             await self.renew(connect, tried)
         except BaseException:
-            self.leave()
+            await self.leave()
             raise
 
-    def leave(self) -> None:
+    async def leave(self) -> None:
         """One step less; the lock stays for a moment, for the next."""
         self._users -= 1
         if not self._users:

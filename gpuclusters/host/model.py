@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import Strict, matches
 
 PciAddress = Annotated[
     str,
@@ -32,11 +32,7 @@ KEY_TYPES = (
 
 
 def parse_host_key(text: str) -> str:
-    """The key type and key of an OpenSSH public key line, without its comment.
-
-    Raises:
-        ValueError: not a public key of a type that servers present (`KEY_TYPES`).
-    """
+    """The key type and key of an OpenSSH public key line, without its comment."""
     hint = "take the line that `ssh-keyscan HOST` prints and leave out the host name"
     fields = text.split()
     if len(fields) < 2:
@@ -54,10 +50,8 @@ def parse_host_key(text: str) -> str:
     return f"{kind} {encoded}"
 
 
-class IapTunnel(BaseModel):
+class IapTunnel(Strict):
     """How a machine on Google Cloud is reached that no network leads to: through Identity-Aware Proxy."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     project: Annotated[
         str, matches(r"[a-z][a-z0-9.:-]{4,98}[a-z0-9]", "write the id of a Google Cloud project")
@@ -68,14 +62,12 @@ class IapTunnel(BaseModel):
     ]
 
 
-class HostConnection(BaseModel):
+class HostConnection(Strict):
     """Where a host's SSH server listens and which key it must show.
 
     `host` is the name that people use for the machine and is part of the identity of what is
     kept on it. Address, port, user and key say how to get there and may change.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: Annotated[
         str,
@@ -111,11 +103,7 @@ MAX_CONTENT_BYTES = 512 * 1024
 
 
 def check_path(path: str) -> str:
-    """The path, if it is absolute and goes nowhere else than it says.
-
-    Raises:
-        ValueError: relative, with `..` or `.`, a folder, or with control characters.
-    """
+    """The path, if it is that of a file, absolute and goes nowhere else than it says."""
     parts = path.split("/")
     if not path.startswith("/"):
         raise ValueError("the path must be absolute; write it from / on")
@@ -129,22 +117,14 @@ def check_path(path: str) -> str:
 
 
 def check_mode(mode: str) -> str:
-    """An octal mode with four digits; three are accepted as with chmod.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """An octal mode with four digits; three are accepted as with chmod."""
     if not (3 <= len(mode) <= 4 and set(mode) <= set("01234567")):
         raise ValueError("the mode must be octal digits, like '0644'")
     return mode.zfill(4)
 
 
 def check_content(content: str) -> str:
-    """The content, if it can be read back.
-
-    Raises:
-        ValueError: larger than `MAX_CONTENT_BYTES`, or not text.
-    """
+    """The content, if it can be read back."""
     size = len(content.encode("utf-8", errors="replace"))
     if size > MAX_CONTENT_BYTES:
         raise ValueError(
@@ -161,10 +141,8 @@ def sha256_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-class HostFileSpec(BaseModel):
+class HostFileSpec(Strict):
     """Inputs of a host file: where, what, and whether an existing other file may be taken over."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     path: Annotated[str, AfterValidator(check_path)]
@@ -197,20 +175,17 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """What the kernel says about one PCI function.
-
-    `iommu_group` is None when the machine has no IOMMU switched on, `driver` when none is bound,
-    `users` are the processes that hold the group open (a VM that owns the device, as a rule).
-    `vfio_device` is the name of its own character device, like "vfio3", on kernels that have that
-    and /dev/iommu (IOMMUFD); None elsewhere.
-    """
+    """What the kernel says about one PCI function."""
 
     address: str
     present: bool
     iommu_group: str | None = None
+    """None while the machine has no IOMMU switched on."""
     driver: str | None = None
     users: tuple[int, ...] = ()
+    """Processes that hold its group open: a VM that owns it, as a rule."""
     vfio_device: str | None = None
+    """Its own character device, like "vfio3", on kernels that have that and /dev/iommu (IOMMUFD)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,7 @@ class ClusterNode:
 
 
 def parse_node(body: Mapping[str, Any]) -> ClusterNode:
-    """A Node as `kubectl get -o json` prints it.
-
-    Raises:
-        KeyError: it is none.
-    """
+    """A Node as `kubectl get -o json` prints it; KeyError if it is none."""
     metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
     conditions = {one["type"]: one for one in status.get("conditions", ())}
     ready: Mapping[str, Any] = conditions.get("Ready", {})
@@ -91,17 +87,14 @@ def name_taken(code: str, cluster: str, name: str, node: ClusterNode) -> Finding
 def readdressed(
     kubeconfig: str, *, name: str, host: str, port: str | None = None, tls_name: str = ""
 ) -> str:
-    """An admin kubeconfig as others can use it.
+    """A control plane's admin kubeconfig as others can use it.
 
     Args:
-        kubeconfig: as the control plane wrote it.
+        kubeconfig: with exactly one cluster, else ValueError.
         name: of cluster, user and context.
         host: where the API is reached.
         port: where the API is reached; None leaves it.
         tls_name: the name that its certificate is for, where `host` is none of its names.
-
-    Raises:
-        ValueError: not a kubeconfig with exactly one cluster.
     """
     body = yaml.safe_load(kubeconfig)
     try:

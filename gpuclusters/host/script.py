@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -49,31 +49,30 @@ def run_script(
     environment: Sequence[str] = (),
     area: str = "",
 ) -> Completed:
-    """Run a script on the host, as root as a rule, in one round trip.
+    """Run the script `ROOM/SCRIPT` on the host in one round trip; `AdapterError` where that fails.
 
     Args:
         host: where.
-        name: `ROOM/SCRIPT`, without suffix.
+        name: without its suffix.
         arguments: its parameters; never a secret.
         tried: what this is for, in the words of the error.
         after: scripts that only define functions, sent before it.
-        content: given in base64 to the script's function `main` as standard input. It follows
-            the script in the same stream: a shell may read ahead, so that a command in the script
-            could not read the rest of the stream itself.
+        content: given in base64 to the script's function `main` as standard input. It follows the script in
+            the same stream: a shell may read ahead, so that a command could not read the rest itself.
         repeatable: the script only reads.
         accept: exit statuses that are no failure.
         timeout_seconds: how long it may take at least; None for a script that is quick.
         account: who runs it instead of root. `sudo` is needed only where we log in as somebody else.
         environment: `NAME=value` for the script; never a secret.
         area: whose `known_errors` say what a failure means.
-
-    Raises:
-        AdapterError: the host was not reached, or the script failed.
     """
+    becoming: Sequence[str] = ()
+    if account and account != host.connection.user:
+        becoming = ("sudo", "-n", "-H", "-u", account)
     text = "".join([*map(script_text, after), script_text(name, content)])
     variables = ("env", *environment) if environment else ()
     completed = host.run(
-        [*_becoming(host, account), *variables, "sh", "-s", "--", *arguments],
+        [*becoming, *variables, "sh", "-s", "--", *arguments],
         tried=tried,
         stdin=text.encode(),
         repeatable=repeatable,
@@ -87,11 +86,7 @@ def run_script(
 
 
 def read_facts(model: type[F], host: SshHost, text: str, *, tried: str) -> F:
-    """What an inspect script printed on the host, as its model.
-
-    Raises:
-        InvalidAnswerError: a value cannot be.
-    """
+    """What an inspect script printed on the host, as its model."""
     try:
         return model.parse(text)
     except ValidationError as error:
@@ -100,16 +95,17 @@ def read_facts(model: type[F], host: SshHost, text: str, *, tried: str) -> F:
         raise InvalidAnswerError(host.target, tried, problem, "look at the host") from error
 
 
-def _becoming(host: SshHost, account: str) -> Sequence[str]:
-    """What turns the user that we log in as into the account."""
-    if not account or account == host.connection.user:
-        return ()
-    return ("sudo", "-n", "-H", "-u", account)
+def look(
+    host: SshHost, model: type[F], name: str, arguments: Sequence[str], *, tried: str, **how: Any
+) -> F:
+    """Run a script that only reads, and what it printed as its model."""
+    done = run_script(host, name, arguments, tried=tried, repeatable=True, **how)
+    return read_facts(model, host, done.text, tried=tried)
 
 
 def command_error(host: SshHost, tried: str, completed: Completed) -> AdapterError:
     """The error for a command that failed, with its last words."""
-    words = last_lines(completed.stderr) or last_lines(completed.stdout.decode(errors="replace"))
+    words = last_lines(completed.stderr) or last_lines(completed.text)
     return error_of(host.target, tried, completed.status, words)
 
 

@@ -11,9 +11,8 @@ import contextlib
 import os
 import shlex
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 import asyncssh
@@ -48,6 +47,11 @@ class Completed:
     stdout: bytes
     stderr: str
 
+    @property
+    def text(self) -> str:
+        """Standard output as text."""
+        return self.stdout.decode(errors="replace")
+
 
 class SshHost:
     """Runs commands on one host. Cheap to make; connections are shared through the pool."""
@@ -76,21 +80,13 @@ class SshHost:
 
     @contextlib.contextmanager
     def writing(self, tried: str) -> Iterator[None]:
-        """Have the machine for changes, alone: within, no other process that asks for it has it.
-
-        Args:
-            tried: what is about to be done, in the words of an error.
-
-        Raises:
-            MachineBusyError: somebody else has it, and keeps it.
-            AdapterError: not reached.
-        """
+        """Have the machine alone for changes; `MachineBusyError` if another process keeps it."""
         lock = pool().writer(self.connection, self._timeout)
         pool().run(lock.enter(self._link, tried))
         try:
             yield
         finally:
-            pool().call(lock.leave)
+            pool().run(lock.leave())
 
     async def _link(self, tried: str) -> asyncssh.SSHClientConnection:
         return await pool().link(self.connection, self._credentials, tried, self._connect_attempts)
@@ -105,10 +101,10 @@ class SshHost:
         timeout_seconds: float | None = None,
         as_root: bool = True,
     ) -> Completed:
-        """Run a command, as root as a rule, and wait for its end, whatever its exit status.
+        """Run a command and wait for its end, whatever its exit status.
 
         Args:
-            argv: program and arguments; never a secret, they are in the process list.
+            argv: never a secret, for it is in the process list.
             tried: what this is for, in the words of the error.
             stdin: given to the command.
             repeatable: it only reads, so that it is run again when the connection breaks.
@@ -129,8 +125,8 @@ class SshHost:
                 return pool().run(
                     self._execute(f"{becoming}{held}{command}", tried, stdin, timeout)
                 )
-            except UnreachableError as error:
-                if attempts <= 0 or not isinstance(error, BrokenOffError):
+            except BrokenOffError:
+                if attempts <= 0:
                     raise
 
     def _held(self, tried: str, *, as_root: bool) -> str:
@@ -167,8 +163,7 @@ class SshHost:
     ) -> Completed:
         process = await link.create_process(command, encoding=None)
         try:
-            with contextlib.suppress(BrokenPipeError):
-                # A command that ends without reading says why on its standard error.
+            with contextlib.suppress(BrokenPipeError):  # it says why on its standard error
                 process.stdin.write(stdin)
                 process.stdin.write_eof()
             stdout, stderr = await asyncio.gather(
@@ -243,14 +238,6 @@ class SshPool:
         with self._guard:
             return self._locks.setdefault(connection.host, threading.Lock())
 
-    def call(self, act: Callable[[], None]) -> None:
-        """Do something small in the event loop, and wait until it is done."""
-
-        async def once() -> None:
-            act()
-
-        self.run(once())
-
     def writer(self, connection: HostConnection, timeout_seconds: float) -> MachineLock:
         """The lock that this process takes on the machine itself; one, whoever logs in."""
         with self._guard:
@@ -288,15 +275,12 @@ def _is_dead(task: asyncio.Task[asyncssh.SSHClientConnection]) -> bool:
 
 
 _POOL_GUARD = threading.Lock()
+_POOL: list[SshPool] = []
 
 
 def pool() -> SshPool:
     """This process's pool, made at first use."""
-    # A cache alone lets two threads make one each; then connections would live in two loops.
-    with _POOL_GUARD:
-        return _pool()
-
-
-@cache
-def _pool() -> SshPool:
-    return SshPool()
+    with _POOL_GUARD:  # else two threads make one each, and connections live in two loops
+        if not _POOL:
+            _POOL.append(SshPool())
+        return _POOL[0]

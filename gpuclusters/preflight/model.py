@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.compat.platforms import Preset
 from gpuclusters.compat.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
 from gpuclusters.core.custom_resource import Name
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.fabric.table import TABLES, Baseboard, Board, is_pci_address, repeated
 from gpuclusters.host.model import HostConnection
 
@@ -60,10 +60,8 @@ Version = Annotated[str, matches(r"[0-9]+(\.[0-9]+){1,3}", "write numbers like 6
 Number = Annotated[str, matches(r"[0-9]{1,2}", "write a number as text, like '1'")]
 
 
-class Expects(BaseModel):
+class Expects(Strict):
     """What is compared with. A value that is absent is not compared."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gpus: Mapping[Number, PciAddress]
     """PCI address by module number."""
@@ -121,10 +119,8 @@ class Expects(BaseModel):
         return self.extra_pci_id if len(self.extra_functions) == 1 else None
 
 
-class PreflightInputs(BaseModel):
+class PreflightInputs(Strict):
     """Inputs of the resource `Preflight`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     stage: Stage
@@ -136,19 +132,15 @@ class PreflightInputs(BaseModel):
         return f"{self.connection.host}/preflight-{self.stage}"
 
 
-class FleetMachine(BaseModel):
+class FleetMachine(Strict):
     """One machine, and what it must be."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     expects: Expects
 
 
-class FleetInputs(BaseModel):
+class FleetInputs(Strict):
     """Inputs of the resource `FleetPreflight`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster: Name
     machines: tuple[FleetMachine, ...]

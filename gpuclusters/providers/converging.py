@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gpuclusters.host.ssh import SshHost
 
 L = TypeVar("L")
-L_contra = TypeVar("L_contra", contravariant=True)
 DRIFT = "drift"
 
 
@@ -31,11 +30,11 @@ class HostCapability(Capability[L], Protocol[L]):
 
 
 @runtime_checkable
-class Provable(Protocol[L_contra]):
+class Provable(Protocol[L]):
     """A capability that is tried once nothing is left to repair."""
 
-    def prove(self, live: L_contra) -> None:
-        """Refuse if it does not serve what it was made for."""
+    def prove(self, live: L) -> L | None:
+        """Refuse if it does not serve what it was made for; may answer what it saw then."""
 
 
 class ConvergingProvider(ReconcilingProvider[I], Generic[I, L]):
@@ -66,7 +65,7 @@ class ConvergingProvider(ReconcilingProvider[I], Generic[I, L]):
         capability = self._capability(inputs, before)
         live = converge(capability, StderrReporter(), made_before=self.is_made(inputs, before))
         if isinstance(capability, Provable):
-            capability.prove(live)
+            live = capability.prove(live) or live
         return self.kept(inputs, capability, live)
 
     def kept(self, inputs: I, capability: HostCapability[L], live: L) -> Properties:

@@ -7,8 +7,8 @@ live as outputs and as inputs, so that a refresh shows drift and the next previe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -44,11 +44,7 @@ I = TypeVar("I", bound=BaseModel)  # noqa: E741
 
 
 def host(connection: HostConnection, ssh_key: object) -> SshHost:
-    """The host, reached with the stack's key, a key file or the agent.
-
-    Raises:
-        AdapterError: there is none of the three.
-    """
+    """The host, reached with the stack's key, a key file or the agent."""
     # Imported late: a program that only declares resources does not need what reaches hosts, and
     # half a second per run is a lot for `pulumi preview`.
     from gpuclusters.host.connect import find_credentials
@@ -77,6 +73,8 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
     """Inputs whose value is never shown."""
     changes_machine: ClassVar[bool] = False
     """Whether it changes the machine that its input `connection` leads to; it then has that one alone."""
+    exclusive: ClassVar[bool] = False
+    """Whether no other step of this process may change that machine at the same time."""
     ssh_key: object = None
 
     def configure(self, req: ConfigureRequest) -> None:
@@ -185,11 +183,18 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
     def remove(self, inputs: I, before: Properties) -> None:
         """Remove what `ensure` made; one that only looks made nothing."""
 
-    def _alone(self, inputs: Any) -> AbstractContextManager[None]:
+    @contextmanager
+    def _alone(self, inputs: Any) -> Iterator[None]:
         """Nobody else changes the machine meanwhile, not even what a killed run has left at work there."""
         if not self.changes_machine:
-            return nullcontext()
-        return host(inputs.connection, self.ssh_key).writing(f"change {inputs.natural_id}")
+            yield
+            return
+        reached = host(inputs.connection, self.ssh_key)
+        with (
+            reached.writing(f"change {inputs.natural_id}"),
+            reached.exclusive if self.exclusive else nullcontext(),
+        ):
+            yield
 
     def _parsed(self, props: Properties) -> Any:
         try:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import matches
 from gpuclusters.host.model import HostConnection, check_path
 from gpuclusters.host.node import ClusterNode
 from gpuclusters.rke2 import host_config, releases

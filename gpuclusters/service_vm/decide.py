@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated
 
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.facts import BASE64, Facts, Yes
+from gpuclusters.core.finding import Finding, Level, repair
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.model import FabricManager
 from gpuclusters.host.model import sha256_of
@@ -35,8 +37,6 @@ ORDERING = tuple(
 )
 UNITS = (UNIT, f"{WATCH}.timer")
 """Units that are enabled."""
-
-
 SETTLE_SECONDS = 20.0
 """After a restart the fabric manager answers -8 until it is told what is active, and while it initialises."""
 FIRST_PAUSE_SECONDS = 0.5
@@ -54,18 +54,8 @@ COMMAND = (
 """Run by the VM's only account. Each part may fail and leave its answer out."""
 
 # systemctl(1), is-active: the unit's ActiveState; `unknown` is of older versions.
-_STATES = frozenset(
-    [
-        "active",
-        "reloading",
-        "inactive",
-        "failed",
-        "activating",
-        "deactivating",
-        "maintenance",
-        "unknown",
-    ]
-)
+_STATES = {"active", "reloading", "inactive", "failed", "activating", "deactivating"}
+_STATES |= {"maintenance", "unknown"}
 # "Fabric Manager version is : 595.58.03"
 _VERSION = re.compile(r"version is *: *([0-9.]+)")
 
@@ -140,40 +130,39 @@ def said(console: str) -> Said:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class LiveVm:
-    """What was found on the host in one look. Absence is None."""
+class LiveVm(Facts):
+    """What was found on the host in one look: what `inspect.sh` prints. Absence is None."""
 
-    problem: str | None = None
+    problem: Annotated[str | None, BASE64] = None
     """Why libvirt could not be asked; then nothing else of it is known."""
     boot_id: str = ""
-    network: str | None = None
+    network: Annotated[str | None, BASE64] = None
     """XML."""
-    network_active: bool = False
-    network_autostart: bool = False
-    domain: str | None = None
+    network_active: Yes = False
+    network_autostart: Yes = False
+    domain: Annotated[str | None, BASE64] = None
     """XML that the next start will use."""
-    running_domain: str | None = None
+    running_domain: Annotated[str | None, BASE64] = None
     """XML that the running VM was started with."""
     state: str | None = None
     """As `virsh domstate` says: running, shut off, paused, …"""
     number: str = "-"
     """Id of the running domain; every start gets another."""
-    autostart: bool = False
+    autostart: Yes = False
     backing: str | None = None
     """What the VM's disk is laid over; empty for a disk that stands alone."""
     seed: str | None = None
     """Digest of the seed that is on the host, whole and unchanged."""
-    image_verified: bool = False
-    files: Mapping[str, str] = field(default_factory=dict)
+    image_verified: Yes = False
+    files: Mapping[str, str] = {}
     """sha256 by path, of the host files that are there."""
-    disabled: Sequence[str] = ()
+    disabled: tuple[str, ...] = ()
     """Units of ours that are not enabled."""
-    stale: bool = False
+    stale: Yes = False
     """Whether systemd has not read our units as they are now."""
-    console: str = ""
+    console: Annotated[str, BASE64] = ""
     """The last lines of the VM's serial console."""
-    host_key: str = ""
+    host_key: Annotated[str, BASE64] = ""
     """The VM's public SSH host key."""
     holders: str = ""
     """Who holds GPUs of the board, in words; asked only where the VM would have to restart."""
@@ -181,7 +170,7 @@ class LiveVm:
     """What the fabric manager answers, once it was asked."""
     words: str = ""
     """The fabric manager's own words, where it does not serve."""
-    guest: Guest = field(default_factory=lambda: Guest("it was not asked"))
+    guest: Guest = Guest("it was not asked")
     """What the VM says of itself over SSH, once it was asked."""
 
     @property
@@ -341,8 +330,7 @@ def _repair(
     fault: str, problem: str, step: str, path: str = "", *, missing: bool = False
 ) -> Finding:
     remedy = "look at the log of libvirt on the host (`journalctl -u libvirtd`), then run again"
-    where = (path,) if path else ()
-    return Finding(f"service-vm.{fault}", problem, remedy, where, Level.REPAIR, step, missing)
+    return repair(f"service-vm.{fault}", problem, step, remedy, path, missing=missing)
 
 
 def is_ours(live: LiveVm) -> bool:

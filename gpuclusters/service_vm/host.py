@@ -6,30 +6,19 @@ on the host is the program that systemd starts the VM with.
 
 from __future__ import annotations
 
-import base64
 import io
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Annotated
-
-from pydantic import BeforeValidator
+from typing import Any
 
 from gpuclusters.core import scripts
 from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.errors import CommandFailedError
-from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.model import FabricManager
 from gpuclusters.host.model import PciDevices
-from gpuclusters.host.script import (
-    command_error,
-    explained,
-    last_lines,
-    read_facts,
-    run_script,
-)
+from gpuclusters.host.script import command_error, last_lines, read_facts, run_script
 from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.service_vm import decide, domain_xml
 from gpuclusters.service_vm.cloud_init import Seed
@@ -72,14 +61,13 @@ class SshServiceVm:
         made_of = (vm.name, vm.network.name, vm.disk, vm.seed, vm.image.file, vm.image.sha256)
         own = (STATE_FOLDER, vm.console, self._files, " ".join(UNITS))
         done = self._run("inspect", tried, *made_of, *own, repeatable=True)
-        text = done.stdout.decode(errors="replace")
-        return _live(read_facts(_Said, self._host, text, tried=tried))
+        return read_facts(LiveVm, self._host, done.text, tried=tried)
 
     def state(self) -> str | None:
         """As `virsh domstate` says."""
         argv = ["virsh", "--connect", "qemu:///system", "domstate", self._vm.name]
         done = self._host.run(argv, tried="ask for the VM's state", repeatable=True)
-        words = done.stdout.decode(errors="replace").split("\n", 1)[0].strip()
+        words = done.text.partition("\n")[0].strip()
         return words if done.status == 0 else None
 
     def ask_guest(self) -> Guest:
@@ -95,7 +83,7 @@ class SshServiceVm:
         )
         if done.status != 0:
             return Guest(last_lines(done.stderr) or "ssh ended without a word")
-        return parsed_guest(done.stdout.decode(errors="replace"))
+        return parsed_guest(done.text)
 
     def fetch_image(self, seconds: int) -> str | None:
         """Get and verify the image for so long."""
@@ -107,7 +95,7 @@ class SshServiceVm:
             *(image.file, image.url or "-", image.sha256, STATE_FOLDER, str(seconds)),
             accept=(0, _UNFINISHED, _OTHER_CHECKSUM, _NO_FILE, _NO_CURL, _DOWNLOAD_FAILED),
         )
-        words = done.stdout.decode(errors="replace").strip()
+        words = done.text.strip()
         if done.status == 0:
             return None
         if done.status == _UNFINISHED:
@@ -191,28 +179,9 @@ class SshServiceVm:
             "remove", f"remove the service VM {vm.name}", vm.name, name, vm.disk, vm.seed, *own
         )
 
-    def _run(
-        self,
-        script: str,
-        tried: str,
-        *arguments: str,
-        content: bytes | None = None,
-        repeatable: bool = False,
-        accept: Sequence[int] = (0,),
-    ) -> Completed:
-        try:
-            return run_script(
-                self._host,
-                f"service_vm/{script}",
-                arguments,
-                tried=tried,
-                content=content,
-                repeatable=repeatable,
-                accept=accept,
-                timeout_seconds=_SLOW_SECONDS,
-            )
-        except CommandFailedError as error:
-            raise explained(error, "service-vm") from error
+    def _run(self, script: str, tried: str, *arguments: str, **how: Any) -> Completed:
+        how |= {"tried": tried, "timeout_seconds": _SLOW_SECONDS, "area": "service-vm"}
+        return run_script(self._host, f"service_vm/{script}", arguments, **how)
 
 
 def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> bytes:
@@ -224,58 +193,6 @@ def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> by
             entry.mode = (modes or {}).get(name, 0o600)
             archive.addfile(entry, io.BytesIO(text.encode()))
     return buffer.getvalue()
-
-
-Encoded = Annotated[
-    str, BeforeValidator(lambda text: base64.b64decode(text).decode(errors="replace"))
-]
-
-
-class _Said(Facts):
-    """What `inspect.sh` prints."""
-
-    boot: str
-    problem: Encoded | None = None
-    network: Encoded | None = None
-    network_active: Yes = False
-    network_autostart: Yes = False
-    domain: Encoded | None = None
-    running: Encoded | None = None
-    state: str | None = None
-    number: str = "-"
-    autostart: str = ""
-    backing: str | None = None
-    seed: str | None = None
-    image: str = ""
-    file: Mapping[str, str] = {}
-    """Digest by path."""
-    disabled: tuple[str, ...] = ()
-    stale: Yes = False
-    console: Encoded = ""
-    hostkey: Encoded = ""
-
-
-def _live(said: _Said) -> LiveVm:
-    return LiveVm(
-        problem=None if said.problem is None else last_lines(said.problem),
-        boot_id=said.boot,
-        network=said.network,
-        network_active=said.network_active,
-        network_autostart=said.network_autostart,
-        domain=said.domain,
-        running_domain=said.running,
-        state=said.state or None,
-        number=said.number,
-        autostart=said.autostart == "enable",
-        backing=None if said.backing is None else said.backing.removeprefix("-"),
-        seed=said.seed or None,
-        image_verified=said.image == "verified",
-        files=said.file,
-        disabled=said.disabled,
-        stale=said.stale,
-        console=said.console,
-        host_key=said.hostkey.strip(),
-    )
 
 
 class ServiceVmCapability:
@@ -319,13 +236,13 @@ class ServiceVmCapability:
             raise refused(
                 self.target,
                 "service-vm.libvirt",
-                f"libvirt cannot be asked ({live.problem})",
+                f"libvirt cannot be asked ({last_lines(live.problem)})",
                 "start it (`systemctl start libvirtd`), and see that the packages of libvirt and QEMU are "
                 "installed",
             )
         found = decide.findings(self._want, live, known=True)
         if any(one.code in decide.LOSES_LINKS for one in found):
-            live = replace(live, holders=self._holders())
+            return live.model_copy(update={"holders": self._holders()})
         return live
 
     def findings(self, live: LiveVm) -> Iterable[Finding]:
@@ -340,14 +257,17 @@ class ServiceVmCapability:
     def asked(self, live: LiveVm) -> LiveVm:
         """The same, with what the fabric manager and the VM say now."""
         if not live.running:
-            return replace(live, health=Health.STOPPED if live.domain is not None else None)
+            gone = Health.STOPPED if live.domain is not None else None
+            return live.model_copy(update={"health": gone})
         found, words = decide.ask(self._fabric)
-        return replace(live, health=found, words=words, guest=self._host.ask_guest())
+        said = {"health": found, "words": words, "guest": self._host.ask_guest()}
+        return live.model_copy(update=said)
 
-    def serve(self) -> LiveVm:
+    def prove(self, live: LiveVm) -> LiveVm:
         """Wait until the fabric manager serves, and see that it is the one that is wanted."""
         found = self._wait()
-        live = replace(self.observe(), health=found, guest=self._host.ask_guest())
+        said = {"health": found, "guest": self._host.ask_guest()}
+        live = self.observe().model_copy(update=said)
         wrong = [*decide.serving(self._vm, live)]
         if wrong:
             raise Refused(self.target, wrong)
@@ -454,7 +374,7 @@ class ServiceVmCapability:
 
     def _stop(self, live: LiveVm, _found: Sequence[Finding]) -> None:
         # Asked again: a guest may have started since.
-        live = replace(live, holders=self._holders())
+        live = live.model_copy(update={"holders": self._holders()})
         blocked = [one for one in self.findings(live) if one.code == "service-vm.in-use"]
         if blocked:
             raise Refused(self.target, blocked)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.fabric.manager_config import FabricManagerSettings
 from gpuclusters.host.model import HostConnection, PciAddress, check_path
 
@@ -57,10 +57,8 @@ def _address(text: str) -> str:
         raise ValueError("write an IPv4 address, like '192.168.250.1'") from error
 
 
-class VmImage(BaseModel):
+class VmImage(Strict):
     """What the VM's disk is laid over. Verified by checksum before use."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: Annotated[str, AfterValidator(check_path)] | None = None
     """A qcow2 or raw file that is on the host already."""
@@ -87,10 +85,8 @@ class VmImage(BaseModel):
         return self.path or f"{IMAGE_FOLDER}/{self.sha256}.img"
 
 
-class VmNetwork(BaseModel):
+class VmNetwork(Strict):
     """The network that the VM shares with its host alone: no forwarding, no DHCP, no DNS."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, _NAME_RULE] = NETWORK
     bridge: Annotated[str, _BRIDGE_RULE] = BRIDGE
@@ -103,10 +99,8 @@ class VmNetwork(BaseModel):
         return IPv4Network(f"{self.host_address}/{self.prefix_length}", strict=False)
 
 
-class Packages(BaseModel):
+class Packages(Strict):
     """Packages that the VM installs at its first boot, where the image does not hold them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Annotated[str, matches(r"deb .{1,500}", "write a line of sources.list: deb URL SUITE")]
     key: Annotated[
@@ -121,19 +115,15 @@ class Packages(BaseModel):
     """Version by package; every one is pinned."""
 
 
-class Firmware(BaseModel):
+class Firmware(Strict):
     """UEFI firmware of the host's OVMF package, without secure boot; names as on Debian and Ubuntu."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: Annotated[str, AfterValidator(check_path)] = "/usr/share/OVMF/OVMF_CODE_4M.fd"
     variables: Annotated[str, AfterValidator(check_path)] = "/usr/share/OVMF/OVMF_VARS_4M.fd"
 
 
-class ServiceVmInputs(BaseModel):
+class ServiceVmInputs(Strict):
     """Inputs of the resource `ServiceVm`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     name: Annotated[str, _NAME_RULE] = NAME

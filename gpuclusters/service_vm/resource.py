@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pulumi
 
 from gpuclusters.core import scripts
-from gpuclusters.core.converge import converge
-from gpuclusters.providers.converging import DRIFT, ConvergingProvider, ConvergingResource
+from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.reconciling import Live, Properties
 from gpuclusters.providers.reconciling import host as host_of
 from gpuclusters.service_vm.decide import said
@@ -24,6 +23,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
     """Keeps one VM; ours carries a mark in its metadata. It never restarts while a GPU is held."""
 
     model = ServiceVmInputs
+    exclusive = True
     identity = frozenset({"connection.host", "name", "network.name", "network.bridge"})
 
     def capability(
@@ -46,24 +46,17 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
             known=bool(before),
         )
 
-    def ensure(self, inputs: ServiceVmInputs, before: Properties) -> Properties:
-        """Define, start and wait for the fabric manager."""
-        from gpuclusters.core.converge import StderrReporter
-
-        reached = host_of(inputs.connection, self.ssh_key)
-        with reached.exclusive:
-            capability = self.capability(inputs, before, reached)
-            converge(capability, StderrReporter(), made_before=self.is_made(inputs, before))
-            return {**self.outputs(inputs, capability.serve()), DRIFT: []}
-
     def observe(self, inputs: ServiceVmInputs, before: Properties) -> Live | None:
         """The VM as it is, how it differs, and whether its fabric manager serves."""
         capability = self.capability(inputs, before, host_of(inputs.connection, self.ssh_key))
         live = capability.asked(capability.observe())
-        if live.domain is None:
+        if self.is_absent(inputs, live):
             return None
-        drift = [finding.to_output() for finding in capability.findings(live)]
-        return Live({**self.outputs(inputs, live), DRIFT: drift}, {})
+        return Live(self.kept(inputs, capability, live), {})
+
+    def is_absent(self, inputs: ServiceVmInputs, live: LiveVm) -> bool:  # noqa: ARG002
+        """Whether there is no VM."""
+        return live.domain is None
 
     def outputs(self, inputs: ServiceVmInputs, live: LiveVm) -> Properties:
         """Where the fabric manager is, and what it is."""
@@ -76,12 +69,6 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
             "run": live.run,
             "ssh_host_key": live.host_key,
         }
-
-    def remove(self, inputs: ServiceVmInputs, before: Properties) -> None:
-        """Shut it down and remove it, if nobody needs it."""
-        reached = host_of(inputs.connection, self.ssh_key)
-        with reached.exclusive:
-            self.capability(inputs, before, reached).remove()
 
 
 class ServiceVm(ConvergingResource, module="gpu", name="ServiceVm"):

@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import matches
 from gpuclusters.host.model import HostConnection
 from gpuclusters.usernetes.addresses import (
     FIRST_NUMBER,

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gpuclusters.core.text import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.host.model import HostConnection, PciAddress
 
 GPU_CLASS, SWITCH_CLASS = "0302", "0680"
@@ -20,10 +20,8 @@ GPU_CLASS, SWITCH_CLASS = "0302", "0680"
 NVSWITCH_PCI_ID = "10de:22a3"
 
 
-class VfioFunction(BaseModel):
+class VfioFunction(Strict):
     """One function: where it is, and what has to be found there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     address: PciAddress
     pci_id: Annotated[
@@ -67,10 +65,8 @@ def board_functions(
     return tuple(found)
 
 
-class VfioBindingInputs(BaseModel):
+class VfioBindingInputs(Strict):
     """Inputs of the binding of one host."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     functions: Annotated[tuple[VfioFunction, ...], Field(min_length=1)]

@@ -21,7 +21,7 @@ field() { # NAME, text on standard input: the value behind "NAME:"
 }
 
 read -r boot </proc/sys/kernel/random/boot_id
-echo "boot $boot"
+echo "boot-id $boot"
 
 for unit in $units; do
     systemctl is-enabled --quiet "$unit" 2>/dev/null || echo "disabled $unit"
@@ -45,14 +45,14 @@ fi
 for file in $files; do
     if [ -f "$file" ]; then
         sum=$(sha256sum <"$file")
-        echo "file $file ${sum%% *}"
+        echo "files $file ${sum%% *}"
     fi
 done
 
 # A mark says size and time of the image that was verified: reading a few GiB at each look takes too long.
 if [ -f "$image" ] && [ -f "$state/images/$sha256" ]; then
     read -r mark <"$state/images/$sha256"
-    [ "$mark" != "$(stat -c '%s %Y %i' -- "$image")" ] || echo "image verified"
+    [ "$mark" != "$(stat -c '%s %Y %i' -- "$image")" ] || echo "image-verified yes"
 fi
 if [ -f "$seed" ] && [ -f "$state/$name.seed" ]; then
     read -r digest sum <"$state/$name.seed"
@@ -60,7 +60,7 @@ if [ -f "$seed" ] && [ -f "$state/$name.seed" ]; then
     [ "$sum" != "${now%% *}" ] || echo "seed $digest"
 fi
 if [ -f "$state/$name.host_key.pub" ]; then
-    cut -d ' ' -f 1,2 "$state/$name.host_key.pub" | put hostkey
+    cut -d ' ' -f 1,2 "$state/$name.host_key.pub" | put host-key
 fi
 if [ -f "$console" ]; then
     tail -c 4096 "$console" | put console
@@ -74,7 +74,7 @@ if [ -f "$disk" ]; then
     # Shared: the disk of a VM that runs is locked. A file that is no qcow2 has no such line.
     backing=$(qemu-img info --force-share "$disk" 2>/dev/null |
         sed -n 's/^backing file: \([^ ]*\).*$/\1/p' | head -n 1)
-    echo "backing ${backing:--}"
+    echo "backing $backing"
 fi
 if info=$(virsh net-info "$network" 2>/dev/null); then
     virsh net-dumpxml --inactive "$network" | put network
@@ -88,6 +88,6 @@ if info=$(virsh dominfo "$name" 2>/dev/null); then
     number=$(printf '%s\n' "$info" | field Id)
     echo "number $number"
     if [ "$number" != - ]; then
-        virsh dumpxml "$name" | put running
+        virsh dumpxml "$name" | put running-domain
     fi
 fi

@@ -8,7 +8,6 @@ import hashlib
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -297,9 +296,12 @@ class FakeHost:
     def ask_guest(self) -> Guest:
         return self.guest or Guest("", self.vm.fabric_manager.version, "active")
 
+    def change(self, **changes: Any) -> None:
+        self.live = self.live.model_copy(update=changes)
+
     def _did(self, what: str, **changes: Any) -> None:
         self.done.append(what)
-        self.live = replace(self.live, **changes)
+        self.change(**changes)
         self.fuse -= 1
         if self.fuse == 0:
             raise Killed(what)
@@ -416,7 +418,7 @@ class World:
     def ensure(self, vm: ServiceVmInputs | None = None, *, known: bool = False) -> LiveVm:
         capability = self.capability(vm, known=known)
         converge(capability, self)
-        live = capability.serve()
+        live = capability.prove(capability.observe())
         assert [*capability.findings(live)] == []
         return live
 
@@ -487,7 +489,7 @@ def test_a_crashed_vm_is_started_again_though_gpus_are_held_but_keeps_its_disk()
     world.ensure()
     world.host.done.clear()
     world.pci.users["0000:86:00.0"] = (4711,)
-    world.host.live = replace(world.host.live, state="shut off", running_domain=None)
+    world.host.change(state="shut off", running_domain=None)
     other = inputs(image={"path": "/srv/other.img", "sha256": "1" * 64})
     with pytest.raises(Refused, match=r"laid over /srv/fm\.img, not /srv/other\.img"):
         world.ensure(other, known=True)
@@ -516,7 +518,7 @@ def test_what_only_the_next_start_reads_is_put_right_without_a_restart() -> None
     world.host.done.clear()
     world.pci.users["0000:86:00.0"] = (4711,)
     changed = (world.host.live.domain or "").replace('static">2<', 'static">3<')
-    world.host.live = replace(world.host.live, domain=changed, seed=None, autostart=False)
+    world.host.change(domain=changed, seed=None, autostart=False)
     world.ensure(known=True)
     assert world.host.done == ["seed", "domain"]
 
@@ -545,7 +547,7 @@ def test_each_cause_of_a_silent_fabric_manager_has_its_own_words(
     settings = {"version": "595.58.03", "restart": False}
     world = World(fabric_manager=settings, boot_timeout_seconds=30)
     world.fabric.answers = code
-    world.host.live = replace(world.host.live, console=console)
+    world.host.change(console=console)
     world.host.guest = Guest("Connection refused")
     with pytest.raises(Refused, match=words) as failed:
         world.ensure()
@@ -568,7 +570,7 @@ def test_a_vm_that_lets_its_host_in_says_more_than_its_console(
     world = World(boot_timeout_seconds=30)
     world.fabric.answers = code
     said_at_the_start = "gpu-clusters: fabric-manager version=595.58.03 state=activating"
-    world.host.live = replace(world.host.live, console=said_at_the_start)
+    world.host.change(console=said_at_the_start)
     world.host.guest = Guest("", "595.58.03", state, ("one", "failed to find all NVSwitches"))
     with pytest.raises(Refused, match=words) as failed:
         world.ensure()
@@ -638,7 +640,7 @@ def test_libvirt_that_cannot_be_asked_is_no_missing_vm() -> None:
 def test_a_paused_vm_is_restarted() -> None:
     world = World()
     world.ensure()
-    world.host.live = replace(world.host.live, state="paused")
+    world.host.change(state="paused")
     assert "service-vm.restart" in world.drift()
     world.ensure(known=True)
     assert world.host.done[-2:] == ["shutdown", "start"]
