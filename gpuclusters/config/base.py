@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from gpuclusters.compat.versions import parse_release
 from gpuclusters.core import naming
-from gpuclusters.fabric.table import is_pci_address
+from gpuclusters.host.model import is_pci_address
 
 
 def kebab(name: str) -> str:

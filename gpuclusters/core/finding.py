@@ -85,6 +85,6 @@ class Refused(Exception):  # noqa: N818 (what happened, not what kind of error i
         return "\n".join(f"{self.target}: {finding}" for finding in self.findings)
 
 
-def refused(target: str, code: str, problem: str, remedy: str) -> Refused:
-    """A refusal for one reason."""
-    return Refused(target, [Finding(code, problem, remedy)])
+def refused(target: str, code: str, problem: str, remedy: str = "") -> Refused:
+    """A refusal for one reason; without a remedy of its own it has that of its code."""
+    return Refused(target, [Finding(code, problem, remedy or codes.remedy(code))])

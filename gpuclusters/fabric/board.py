@@ -92,18 +92,11 @@ class FabricBoard:
     modules: ModuleMap | None = None
 
     def ensure(self, *, applied: Sequence[int]) -> BoardState:
-        """Make exactly the wanted partitions active.
+        """Make exactly the wanted partitions active; what refuses that changes nothing.
 
-        A partition with a GPU that leases are recycling, or that is in quarantine, is left to them.
-
-        Args:
-            applied: ids that this resource made active before; given back to a fabric manager that
-                has forgotten them in a restart, so that running VMs keep their links.
-
-        Raises:
-            Refused: the GPUs sit in other modules, the board's table is another one, something
-                wanted is not supported, or a partition that has to go is in use; nothing was changed
-                then.
+        A partition with a GPU that leases are recycling, or that is in quarantine, is left to them. What was
+        `applied` before is given back to a fabric manager that has forgotten it in a restart, so that running
+        VMs keep their links.
         """
         self._require_modules()
         live = self._list_or_restore(applied)
@@ -116,8 +109,7 @@ class FabricBoard:
         live = self._carry_out(live, going, sorted(set(wanted) - set(active)))
         made = self._made(live, wanted)
         health = decide.health_warnings(self.spec.partition_table, made.live, unsupported)
-        warnings = (*health, *made.warnings)
-        for warning in warnings:
+        for warning in (warnings := (*health, *made.warnings)):
             self._note(warning)
         return BoardState(made.live, wanted, warnings, made.left)
 
@@ -179,7 +171,6 @@ class FabricBoard:
                 "fabric.other-set-active",
                 f"partitions {listed(active) or 'none'} are active after all steps, instead "
                 f"of {listed(wanted) or 'none'}",
-                "find out who else changes partitions of this board, then run again",
             )
         if seen.left:
             self._note(
@@ -216,8 +207,6 @@ class FabricBoard:
                 "fabric.table",
                 f"the fabric manager's partition table is not that of {self.spec.baseboard}: "
                 + "; ".join(differences),
-                "check the baseboard in the configuration, and for missing partitions "
-                "`fmpm --list-unsupported-partitions` (a GPU that failed takes its partitions along)",
             )
         return {i: tuple(m) for i, m in unsupported.items() if i not in live}
 
@@ -231,8 +220,7 @@ class FabricBoard:
         try:
             chosen = plan_layout(spec.partition_table, spec.layout, active=active, in_use=in_use)
         except LayoutError as error:
-            remedy = "stop these VMs first, or choose a layout that has room"
-            raise self._refused("fabric.no-room", str(error), remedy) from error
+            raise self._refused("fabric.no-room", str(error)) from error
         return tuple(p.id for p in chosen)
 
     def _require_healthy(
@@ -249,8 +237,6 @@ class FabricBoard:
                 f"partitions {listed(missing)} are wanted, but the fabric manager does not support "
                 f"them at the moment (unsupported: {listed(sorted(unsupported))})"
                 + (f"; GPUs {', '.join(named)} failed" if named else ""),
-                "repair or reset the GPUs and restart the fabric manager, or take the partitions out of "
-                "the configuration; `fmpm --list-unsupported-partitions` lists them",
             )
         coming = set(wanted) - set(active_ids(live))
         if list(decide.without_links(live, coming)):
@@ -258,11 +244,8 @@ class FabricBoard:
             coming -= set(self._left_to_leases(self.manager.change(()).marks, coming))
         cut_off = list(decide.without_links(live, coming))
         if cut_off:
-            raise self._refused(
-                "fabric.links-down",
-                f"{'; '.join(cut_off)}, so its GPUs could not talk to each other",
-                "quarantine and reset these GPUs, then restart the fabric manager; `fmpm -l` lists links",
-            )
+            problem = f"{'; '.join(cut_off)}, so its GPUs could not talk to each other"
+            raise self._refused("fabric.links-down", problem)
 
     def _require_unused(self, live: LiveTable, ids: Collection[int]) -> None:
         """Check that no process holds a GPU of these partitions, and that this can be known."""
@@ -273,7 +256,6 @@ class FabricBoard:
                 "fabric.addresses-missing",
                 f"partitions {listed(ids)} have to be deactivated, but whether GPUs {listed(unknown)} "
                 "are in use cannot be known without their PCI addresses",
-                "give them in `gpus`, like {'1': '0000:86:00.0'}",
             )
         held = self._held(modules)
         if held:
@@ -367,7 +349,6 @@ class FabricBoard:
                 "fabric.forgotten",
                 f"the restarted fabric manager does not know of partitions {listed(lost)} although it "
                 f"was told, and they are in use: {'; '.join(held)}",
-                "install an fmpm that passes on --set-activated-list, or stop the VMs first",
             )
         return live
 
@@ -389,16 +370,6 @@ class FabricBoard:
 
     # Steps.
 
-    def _steps(
-        self, live: LiveTable, down: Collection[int], up: Collection[int]
-    ) -> list[FabricStep]:
-        """All deactivations, then all activations, so that the active set is disjoint after each."""
-        table = self.spec.partition_table
-        return [
-            *(self._step("deactivate", i, live[i].modules) for i in down),
-            *(self._step("activate", i, table.partition(i).modules) for i in up),
-        ]
-
     def _step(
         self, verb: Literal["activate", "deactivate"], number: int, modules: Sequence[int]
     ) -> FabricStep:
@@ -406,8 +377,14 @@ class FabricBoard:
 
     def _carry_out(self, live: LiveTable, down: Collection[int], up: Collection[int]) -> LiveTable:
         """Do the steps, again from where they stopped while the fabric manager is not ready."""
-        current, left = set(active_ids(live)), self._steps(live, down, up)
-        backoff = Backoff(self.clock)
+        table, current, backoff = (
+            self.spec.partition_table,
+            {*active_ids(live)},
+            Backoff(self.clock),
+        )
+        # All deactivations, then all activations, so that the active set is disjoint after each.
+        left = [self._step("deactivate", i, live[i].modules) for i in down]
+        left += [self._step("activate", i, table.partition(i).modules) for i in up]
         if not left:
             return live
         while True:
@@ -420,11 +397,8 @@ class FabricBoard:
                 backoff = Backoff(self.clock)
             left = left[change.done :]
             if change.held:
-                raise self._refused(
-                    "fabric.held-meanwhile",
-                    f"could not {change.held} has one of its GPUs by now",
-                    "stop its VM or wait for its lease to end, then run again: what is done already stays",
-                )
+                problem = f"could not {change.held} has one of its GPUs by now"
+                raise self._refused("fabric.held-meanwhile", problem)
             if change.failed is None:
                 if change.live is not None:
                     return change.live
@@ -459,7 +433,7 @@ class FabricBoard:
             except FabricError as error:
                 backoff.wait_or_raise(error)
 
-    def _refused(self, code: str, problem: str, remedy: str) -> Refused:
+    def _refused(self, code: str, problem: str, remedy: str = "") -> Refused:
         return refused(self.manager.target, code, problem, remedy)
 
     def _note(self, line: str) -> None:

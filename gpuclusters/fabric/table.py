@@ -8,7 +8,6 @@ Source: NVIDIA Fabric Manager User Guide; HGX Shared NVSwitch passthrough guide 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,6 @@ from functools import cache
 # Limits of the fabric manager's API (nv_fm_types.h).
 MOST_PARTITIONS = 64
 MOST_MODULES = 16
-
-
-_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
-
-
-def is_pci_address(text: str) -> bool:
-    """Whether the text is a full address as sysfs writes it, `0000:0f:00.0`."""
-    return _PCI_ADDRESS.fullmatch(text) is not None
 
 
 def repeated(addresses: Sequence[str]) -> tuple[str, ...]:

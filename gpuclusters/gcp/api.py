@@ -8,8 +8,9 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
@@ -40,11 +41,7 @@ class GoogleCredentials:
         self._found: Any = None
 
     def token(self) -> str:
-        """A bearer token.
-
-        Raises:
-            NoCredentialsError: there are none, or they cannot be used.
-        """
+        """A bearer token."""
         given = self._environment.get(TOKEN_VARIABLE)
         if given and not self._impersonate:
             return given
@@ -84,7 +81,7 @@ class GoogleCredentials:
 
     def _acting_as(self, found: Any) -> Any:
         if not self._impersonate:
-            return found
+            return found  # noqa: RET504 (None where it is absent)
         impersonated = importlib.import_module("google.auth.impersonated_credentials")
         return impersonated.Credentials(
             source_credentials=found,
@@ -138,11 +135,7 @@ class GoogleRest:
         endpoint: str = ENDPOINT,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Take where and as whom, and how to wait.
-
-        Raises:
-            InvalidAnswerError: the endpoint is neither https nor on this computer: a token would be seen.
-        """
+        """An endpoint that is neither https nor on this computer is refused: a token would be seen."""
         parts = urlsplit(endpoint)
         if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
             raise InvalidAnswerError(
@@ -154,12 +147,7 @@ class GoogleRest:
         self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """One object or page.
-
-        Raises:
-            ApiError: the API said no.
-            AdapterError: it cannot be reached, does not let us in, or answers nonsense.
-        """
+        """One object or page."""
         tail = f"?{urlencode(query)}" if query else ""
         return self._call("GET", f"{path}{tail}", None)
 
@@ -168,16 +156,12 @@ class GoogleRest:
         found = [self.get(path, **query)]
         while mark := found[-1].get("nextPageToken"):
             found.append(self.get(path, **query, pageToken=str(mark)))
-        return found
+        return found  # noqa: RET504 (None where it is absent)
 
     def operate(
         self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float
-    ) -> dict[str, Any]:
-        """Begin an operation and wait until it is done; the operation, which may hold an error.
-
-        Raises:
-            CommandTimeoutError: it is not done in time; it goes on at Google.
-        """
+    ) -> None:
+        """Begin an operation and wait until it is done; `ApiError` also where it ends with errors."""
         end = time.monotonic() + seconds
         operation = self._call(method, path, body)
         wait = f"{urlsplit(str(operation.get('selfLink', ''))).path}/wait"
@@ -191,7 +175,11 @@ class GoogleRest:
                     "it goes on at Google: see `gcloud compute operations list`, then run again",
                 )
             operation = self._call("POST", f"projects/{place}", None)
-        return operation
+        faults = (operation.get("error") or {}).get("errors") or ()
+        if faults:
+            more = (f"; {one.get('code')}: {one.get('message')}" for one in faults[1:])
+            message = f"{faults[0].get('message', '')}{''.join(more)}"
+            raise ApiError(_ERRORS_FROM, str(faults[0].get("code", "")), message)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         for pause in _LIMITED_PAUSES:
@@ -252,11 +240,6 @@ class GoogleRest:
         return ApiError(status, code, message)
 
 
-def is_absent(error: ApiError) -> bool:
-    """Whether it says that there is no such thing."""
-    return error.status == _NOT_FOUND
-
-
 # Labels, tags and protection are set in seconds.
 SMALL_STEP_SECONDS = 120.0
 
@@ -282,12 +265,10 @@ class GoogleCompute:
     def get(self, project: str, zone: str, name: str) -> Instance | None:
         """One machine; None if it is not there."""
         path = _instance(project, zone, name)
-        try:
-            return _parsed(self._rest.get(path))
-        except ApiError as error:
-            if is_absent(error):
-                return None
-            _fail(path, "read the machine", error)
+        found: Instance | None = None
+        with _told(path, "read the machine", absent=True):
+            found = _parsed(self._rest.get(path))
+        return found  # noqa: RET504 (None where it is absent)
 
     def insert(self, project: str, zone: str, body: Mapping[str, Any], seconds: float) -> None:
         """Make a machine and wait until it is made."""
@@ -300,13 +281,8 @@ class GoogleCompute:
     def delete(self, project: str, zone: str, name: str, seconds: float) -> None:
         """Delete a machine with its boot disk; absent is fine."""
         path = _instance(project, zone, name)
-        try:
-            done = self._rest.operate("DELETE", path, None, seconds)
-        except ApiError as error:
-            if is_absent(error):
-                return
-            _fail(path, "delete the machine", error)
-        _require_success(path, "delete the machine", done)
+        with _told(path, "delete the machine", absent=True):
+            self._rest.operate("DELETE", path, None, seconds)
 
     def set_labels(self, project: str, instance: Instance, labels: Mapping[str, str]) -> None:
         """Replace its labels."""
@@ -325,67 +301,54 @@ class GoogleCompute:
 
     def quotas(self, project: str, region: str) -> Mapping[str, Quota]:
         """Quotas of a region and those of the whole project, by metric."""
-        found: dict[str, Quota] = {}
+        found: list[Quota] = []
         for path in (f"projects/{project}", f"projects/{project}/regions/{region}"):
-            try:
+            with _told(path, "read its quotas"):
                 rows = self._rest.get(path).get("quotas") or ()
-            except ApiError as error:
-                _fail(path, "read its quotas", error)
-            for row in rows:
-                metric = str(row.get("metric"))
-                quota = Quota(metric, float(row.get("limit", 0)), float(row.get("usage", 0)))
-                found[metric] = quota
-        return found
+            found += [
+                Quota(
+                    str(row.get("metric")), float(row.get("limit", 0)), float(row.get("usage", 0))
+                )
+                for row in rows
+            ]
+        return {quota.metric: quota for quota in found}
 
     def _list(self, project: str, expression: str) -> Sequence[Instance]:
         path = f"projects/{project}/aggregated/instances"
-        try:
+        with _told(path, "list the machines"):
             pages = self._rest.pages(path, filter=expression, returnPartialSuccess="false")
-        except ApiError as error:
-            _fail(path, "list the machines", error)
         zones = [zone for page in pages for zone in (page.get("items") or {}).values()]
         return [_parsed(one) for zone in zones for one in zone.get("instances") or ()]
 
     def _zonal(self, path: str, body: Mapping[str, Any] | None, seconds: float) -> None:
         """An operation whose failure is the zone's answer."""
         try:
-            done = self._rest.operate("POST", path, body, seconds)
+            self._rest.operate("POST", path, body, seconds)
         except ApiError as error:
             raise refusal(error.code, error.message) from error
-        for fault in _errors(done):
-            raise refusal(str(fault.get("code", "")), str(fault.get("message", "")))
 
     def _change(
         self, project: str, instance: Instance, verb: str, body: Mapping[str, Any] | None
     ) -> None:
         path = f"{_instance(project, instance.zone, instance.name)}/{verb}"
-        tried = verb.partition("?")[0]
-        try:
-            done = self._rest.operate("POST", path, body, SMALL_STEP_SECONDS)
-        except ApiError as error:
-            _fail(path.partition("?")[0], tried, error)
-        _require_success(path.partition("?")[0], tried, done)
+        with _told(path.partition("?")[0], verb.partition("?")[0]):
+            self._rest.operate("POST", path, body, SMALL_STEP_SECONDS)
 
 
 def _instance(project: str, zone: str, name: str) -> str:
     return f"projects/{project}/zones/{zone}/instances/{name}"
 
 
-def _errors(operation: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return (operation.get("error") or {}).get("errors") or ()
-
-
-def _require_success(path: str, tried: str, operation: Mapping[str, Any]) -> None:
-    faults = _errors(operation)
-    if faults:
-        said = "; ".join(f"{one.get('code')}: {one.get('message')}" for one in faults)
-        raise CommandFailedError(path, tried, said, "correct what it names, then run again")
-
-
-def _fail(path: str, tried: str, error: ApiError) -> NoReturn:
-    raise CommandFailedError(
-        path, tried, f"{error.code}: {error.message}", "correct what it names, then run again"
-    ) from error
+@contextmanager
+def _told(path: str, tried: str, *, absent: bool = False) -> Iterator[None]:
+    """The API's no in our words; with `absent` none where it says that there is no such thing."""
+    try:
+        yield
+    except ApiError as error:
+        if not (absent and error.status == _NOT_FOUND):
+            problem = f"{error.code}: {error.message}"
+            remedy = "correct what it names, then run again"
+            raise CommandFailedError(path, tried, problem, remedy) from error
 
 
 def _parsed(found: Mapping[str, Any]) -> Instance:

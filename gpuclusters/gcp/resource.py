@@ -13,7 +13,7 @@ from pulumi.dynamic import CreateResult, DiffResult
 from pydantic import Field
 
 from gpuclusters.core.converge import Clock, StderrReporter, SystemClock
-from gpuclusters.core.errors import AdapterError, DeniedError, UnreachableError
+from gpuclusters.core.errors import DeniedError, UnreachableError
 from gpuclusters.core.finding import refused
 from gpuclusters.core.model import Strict
 from gpuclusters.gcp import placement
@@ -47,23 +47,16 @@ def _access() -> dict[str, object]:
 
 
 def _compute(google: GoogleAccess) -> GoogleCompute:
-    """The Compute API.
-
-    Raises:
-        Refused: the configuration holds credentials of its own.
-        AdapterError: the endpoint is not safe for a token.
-    """
+    """The Compute API, unless the configuration holds credentials of its own."""
     # Imported late: a preview reaches nothing.
     from gpuclusters.gcp.api import ENDPOINT, GoogleCompute, GoogleCredentials, GoogleRest
 
     if google.refused:
-        raise refused(
-            "Google Cloud",
-            "gcp.other-credentials",
-            f"the stack's configuration has {' and '.join(google.refused)}, which reach Pulumi's"
-            " provider and not those that make machines",
-            "remove them, and use application default credentials or GOOGLE_OAUTH_ACCESS_TOKEN",
+        problem = (
+            f"the stack's configuration has {' and '.join(google.refused)}, which reach Pulumi's provider "
+            "and not those that make machines"
         )
+        raise refused("Google Cloud", "gcp.other-credentials", problem)
     credentials = GoogleCredentials(google.impersonate)
     return GoogleCompute(GoogleRest(credentials.token, google.endpoint or ENDPOINT))
 
@@ -140,19 +133,21 @@ class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
 
     def ensure(self, inputs: GcpMachineInputs, before: Properties) -> Properties:  # noqa: ARG002
         """The machine, running."""
-        live = placement.ensure(inputs, _compute(inputs.google), SystemClock(), StderrReporter())
-        return _outputs(inputs, live)
+        return _outputs(inputs, _machine(inputs).ensure())
 
     def observe(self, inputs: GcpMachineInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The machine as it is."""
-        live = placement.locate(inputs, _compute(inputs.google))
-        if live is None:
-            return None
-        return Live(_outputs(inputs, live), placement.drift(inputs, live))
+        machine = _machine(inputs)
+        live = machine.locate()
+        return None if live is None else Live(_outputs(inputs, live), machine.drift(live))
 
     def remove(self, inputs: GcpMachineInputs, before: Properties) -> None:  # noqa: ARG002
         """Delete it."""
-        placement.remove(inputs, _compute(inputs.google))
+        _machine(inputs).remove()
+
+
+def _machine(inputs: GcpMachineInputs) -> placement.Machine:
+    return placement.Machine(inputs, _compute(inputs.google), SystemClock(), StderrReporter())
 
 
 def _outputs(inputs: GcpMachineInputs, live: Instance) -> Properties:
@@ -237,52 +232,30 @@ class FirstLoginInputs(Strict):
         return f"{self.connection.host}/first-login"
 
 
-def wait_until_ready(
-    host: SshHost, clock: Clock, seconds: float, *, pause: float = PAUSE_SECONDS
-) -> None:
-    """Log in and wait until the machine has been set up.
+def wait_until_ready(host: SshHost, clock: Clock, seconds: float) -> None:
+    """Log in and wait until the machine has been set up; `host` should try each connection once.
 
     A machine that shows another key is not waited for: it had its key before its SSH server started.
-
-    Args:
-        host: the machine; it should try each connection once.
-        clock: of this computer.
-        seconds: how long all of it may take.
-        pause: seconds between two attempts.
-
-    Raises:
-        AdapterError: not there in time, another key, or its set-up failed.
     """
     from gpuclusters.host.script import run_script
 
-    end = clock.now() + seconds
+    script, tried, end = "gcp/first-login", "wait for its set-up", clock.now() + seconds
     while True:
+        left = max(1.0, end - clock.now())
         try:
-            run_script(
-                host,
-                "gcp/first-login",
-                [],
-                tried="wait for its set-up",
-                repeatable=True,
-                timeout_seconds=max(1.0, end - clock.now()),
-            )
+            run_script(host, script, [], tried=tried, repeatable=True, timeout_seconds=left)
         except (UnreachableError, DeniedError) as error:
             # Not let in: the account is made after the SSH server has started.
-            if clock.now() + pause >= end:
-                raise _late(error, seconds) from error
-            clock.sleep(pause)
+            if clock.now() + PAUSE_SECONDS >= end:
+                problem = f"{error.problem}, for {seconds:g} s since it was made"
+                more = (
+                    "what it says while it boots: `gcloud compute instances get-serial-port-output`"
+                )
+                remedy = f"{error.remedy}; {more}"
+                raise type(error)(error.where, error.tried, problem, remedy) from error
+            clock.sleep(PAUSE_SECONDS)
         else:
             return
-
-
-def _late(error: AdapterError, seconds: float) -> AdapterError:
-    return type(error)(
-        error.where,
-        error.tried,
-        f"{error.problem}, for {seconds:g} s since it was made",
-        f"{error.remedy}; what it says while it boots: `gcloud compute instances"
-        " get-serial-port-output`",
-    )
 
 
 class FirstLoginProvider(ReconcilingProvider[FirstLoginInputs]):

@@ -311,7 +311,7 @@ def _software(context: CheckContext) -> Iterator[Row]:
     loaded = sorted(facts.modules & _HOST_DRIVERS)
     read = f"loaded kernel modules: {_listed(loaded)}"
     yield bool(loaded), "driver-loaded", read, "none of them"
-    users = _listed(f"{h.name or 'process'} ({h.pid})" for h in facts.holders)
+    users = _listed(f"{name or 'process'} ({pid})" for pid, name in facts.holders.items())
     read = f"held open through the host's driver by {users}"
     yield bool(facts.holders), "gpus-in-use", read, "nobody"
     packages = sorted(p for p in facts.packages if _DRIVER_PACKAGE.fullmatch(p))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.compat.platforms import Preset
 from gpuclusters.compat.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
 from gpuclusters.core.custom_resource import Name
+from gpuclusters.core.facts import Facts
 from gpuclusters.core.model import Strict, matches
-from gpuclusters.fabric.table import TABLES, Baseboard, Board, is_pci_address, repeated
-from gpuclusters.host.model import HostConnection
+from gpuclusters.fabric.table import TABLES, Baseboard, Board, repeated
+from gpuclusters.host.model import HostConnection, PciAddress
 
 GPU_BARS_MIB: Mapping[Baseboard, Mapping[int, int]] = {
     # BAR0 16 MiB, BAR2 128 GiB, BAR4 32 MiB on H100 80 GB; 64 MiB, 256 GiB, 32 MiB on B200
@@ -46,13 +49,6 @@ class Stage(StrEnum):
     """After preparation: everything."""
 
 
-def _pci(text: str) -> str:
-    if not is_pci_address(text):
-        raise ValueError("write the full address as `lspci -D` does, like 0000:0f:00.0")
-    return text
-
-
-PciAddress = Annotated[str, AfterValidator(_pci)]
 PciId = Annotated[
     str, matches(r"[0-9a-f]{4}:[0-9a-f]{4}", "write vendor and device like 10de:2330")
 ]
@@ -169,13 +165,8 @@ def expects_of(
 ) -> Expects:
     """What a machine of a platform must be, with its own addresses.
 
-    Args:
-        preset: its platform.
-        board: its PCI functions.
-        memory_gib: what the configuration says of this machine; None: the preset's word.
-        huge_pages_1g: pages to reserve on each NUMA node, in their order.
-        vfio: how VMs get their GPUs.
-        partitions: of the board's table, if it is not its platform's.
+    `memory_gib` None: the preset's word; `huge_pages_1g`: by NUMA node, in their order; `partitions`: of the
+    board's table, if it is not its platform's.
     """
     table = TABLES.get(preset.baseboard)
     return Expects(
@@ -253,52 +244,60 @@ class NumaFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A process that has a GPU open through a driver of the host; VMs on vfio-pci are what it is all for."""
-
-    pid: int
-    name: str
-    """Name of its program; empty if that could not be read."""
-
-
-@dataclass(frozen=True, slots=True)
 class FabricFact:
     """What the fabric manager's client said; only asked of a cluster that runs."""
 
     exit_status: int
     output: str
 
+    @classmethod
+    def parse(cls, status: str, encoded: str = "") -> FabricFact:
+        """Exit status, and output in base64."""
+        return cls(int(status), b64decode(encoded, validate=True).decode(errors="replace"))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
-    """One machine at one moment."""
 
-    root: bool
+def _of(read: Callable[..., Any]) -> BeforeValidator:
+    """What the script prints on one line: made of its words."""
+    return BeforeValidator(lambda line: read(*line.split()) if isinstance(line, str) else line)
+
+
+def _qemu(said: Any) -> Any:
+    found = re.search(r"version ([0-9]+(?:\.[0-9]+)+)", said or "")
+    return found[1] if found else said if re.fullmatch(r"[0-9.]+", said or "") else None
+
+
+class HostFacts(Facts):
+    """One machine at one moment: what `preflight.sh` prints."""
+
+    root: bool = True
     """Whether the account could use `sudo` without a password."""
     kernel: str
-    command_line: tuple[str, ...]
+    command_line: Annotated[tuple[str, ...], _of(lambda *words: words)]
     machine_id: str = ""
     cpu_vendor: str
     """`GenuineIntel` or `AuthenticAMD`."""
     cpu_flags: frozenset[str]
     """Those of `vmx`, `svm`, `hypervisor`, `pdpe1gb` that the processor has."""
-    acpi_tables: frozenset[str]
+    acpi_tables: frozenset[str] = frozenset()
     """Those of `DMAR` (Intel VT-d) and `IVRS` (AMD-Vi) that the firmware hands over."""
     memory_kib: int
-    numa: Mapping[int, NumaFact]
-    functions: Mapping[str, PciFact]
+    numa: Mapping[
+        int, Annotated[NumaFact, _of(lambda kib, pages: NumaFact(int(kib), int(pages)))]
+    ] = {}
+    functions: Mapping[str, PciFact] = {}
     """Every PCI function by address."""
     iommu_groups: int
     """How many there are; 0 while the IOMMU is off."""
-    modules: frozenset[str]
+    modules: frozenset[str] = frozenset()
     """Loaded kernel modules."""
-    nodes: frozenset[str]
+    nodes: frozenset[str] = frozenset()
     """Device nodes for virtual machines and GPUs that exist."""
-    holders: tuple[Holder, ...] = ()
-    packages: Mapping[str, str] = field(default_factory=dict)
+    holders: Mapping[int, str] = {}
+    """Processes that have a GPU open through a driver of the host: program by id, empty if not readable."""
+    packages: Mapping[str, str] = {}
     """Version by name, of installed packages that concern virtual machines or GPUs."""
-    qemu: str | None = None
-    libvirt: str | None = None
+    qemu: Annotated[str | None, BeforeValidator(_qemu)] = None
+    libvirt: Annotated[str | None, BeforeValidator(lambda said: said or None)] = None
     firmware: frozenset[str] = frozenset()
     """Files with UEFI firmware for virtual machines."""
     commands: frozenset[str] = frozenset()
@@ -307,7 +306,7 @@ class HostFacts:
     """Room in the root file system."""
     clock_offset_seconds: float = 0
     """How far its clock is ahead of ours."""
-    fabric: FabricFact | None = None
+    fabric: Annotated[FabricFact | None, _of(FabricFact.parse)] = None
 
     def group_members(self, group: str) -> tuple[PciFact, ...]:
         """The functions of an IOMMU group, in the order of their addresses."""

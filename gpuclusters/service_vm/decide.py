@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from gpuclusters.core.facts import BASE64, Facts, Yes
-from gpuclusters.core.finding import Finding, Level, repair
+from gpuclusters.core.finding import Finding, Level, blocked, repair
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.model import FabricManager
 from gpuclusters.host.model import sha256_of
@@ -366,56 +366,20 @@ def ask(fabric: FabricManager) -> tuple[Health, str]:
     return Health.READY, ""
 
 
-_LOG_IN_VM = "read /var/log/fabricmanager.log in the VM"
-_CAUSES = {
-    "ended": (
-        "the VM ended while it was waited for ({words}){last}",
-        "read /var/log/libvirt/qemu/{vm.name}.log on the host",
-    ),
-    "wrong-mode": (
-        "the fabric manager does not share its switches ({words})",
-        "FABRIC_MODE has to be 1 in the VM's fabricmanager.cfg, which the seed writes: find out who "
-        "else changes it",
-    ),
-    "client-version": (
-        "fmpm on the host and the fabric manager are of different versions ({words})",
-        "install the fmpm that belongs to {fm.version} on the host",
-    ),
-    "failed": (
-        "the fabric manager did not come up right: {words}",
-        f"{_LOG_IN_VM}; every NVSwitch of the board has to be in it",
-    ),
-    "image-version": (
-        "its image holds fabric manager {script.version}, not {script.wanted}; it was not started",
-        "use an image with {script.wanted}, or set the versions of fabric manager and guest driver to "
-        "the image's",
-    ),
-    "initialising": (
-        "the fabric manager was still initialising after {vm.boot_timeout_seconds} s ({words})",
-        f"{_LOG_IN_VM}: links that do not train, or a switch that fails",
-    ),
-    "resident": (
-        "its service is active, yet the API does not answer at {fm.bind_address}:{fm.port} ({words}): "
-        "it failed at start and stays resident, or listens elsewhere",
-        f"{_LOG_IN_VM}; all NVSwitches have to be there, and FM_CMD_BIND_INTERFACE has to be that "
-        "address",
-    ),
-    "service-down": (
-        "its service is {script.state} ({words}): the fabric manager could not start",
-        f"{_LOG_IN_VM}; all NVSwitches have to be there, and the NVIDIA driver of the image has to be "
-        "of the fabric manager's version",
-    ),
-    "no-boot": (
-        "it does not boot: its console says nothing after {vm.boot_timeout_seconds} s ({words})",
-        "check that the image boots with UEFI: `virsh console {vm.name}` on the host",
-    ),
-    "no-answer": (
-        "it booted but the fabric manager did not answer within {vm.boot_timeout_seconds} s "
-        "({words}){last}",
-        "look at `virsh console {vm.name}` on the host: cloud-init has to read its seed",
-    ),
+_PROBLEMS = {
+    "ended": "the VM ended while it was waited for ({words}){last}",
+    "wrong-mode": "the fabric manager does not share its switches ({words})",
+    "client-version": "fmpm on the host does not belong to fabric manager {fm.version} ({words})",
+    "failed": "the fabric manager did not come up right: {words}",
+    "image-version": "its image holds fabric manager {script.version} and not {script.wanted}: not started",
+    "initialising": "the fabric manager was still initialising after {seconds} s ({words})",
+    "resident": "its service is active, and the API silent at {fm.bind_address}:{fm.port} ({words}): "
+    "it failed at start and stays resident, or listens elsewhere",
+    "service-down": "its service is {script.state} ({words}): the fabric manager could not start",
+    "no-boot": "it does not boot: its console says nothing after {seconds} s ({words})",
+    "no-answer": "it booted but the fabric manager did not answer within {seconds} s ({words}){last}",
 }
-"""Problem and remedy by fault."""
+"""By fault."""
 
 
 def unhealthy(
@@ -426,29 +390,32 @@ def unhealthy(
     if guest.answered:
         # What is, not what was at the start.
         script = replace(script, version=guest.version or "none", state=guest.service)
-    silent = not console.strip() and not guest.answered
-    fault = _fault(health, script, silent=silent)
-    facts = {"vm": vm, "fm": vm.fabric_manager, "script": script, "words": words}
-    problem, remedy = (
-        text.format_map({**facts, "last": _last_lines(console)}) for text in _CAUSES[fault]
+    fault = _fault(health, script, silent=not console.strip() and not guest.answered)
+    problem = _PROBLEMS[fault].format(
+        fm=vm.fabric_manager,
+        script=script,
+        words=words,
+        seconds=vm.boot_timeout_seconds,
+        last=_last_lines(console),
     )
     if guest.log:
         problem += f"; its log ends with: {' | '.join(guest.log)[:300]}"
     elif not guest.answered and health is not Health.STOPPED:
         problem += f"; over SSH the VM says nothing ({guest.problem[:200]})"
-    return Finding(f"service-vm.{fault}", problem, remedy)
+    return blocked(f"service-vm.{fault}", problem)
+
+
+_OF_HEALTH = {
+    Health.STOPPED: "ended",
+    Health.WRONG_MODE: "wrong-mode",
+    Health.VERSION_MISMATCH: "client-version",
+    Health.FAILED: "failed",
+}
 
 
 def _fault(health: Health, script: Said, *, silent: bool) -> str:
-    match health:
-        case Health.STOPPED:
-            return "ended"
-        case Health.WRONG_MODE:
-            return "wrong-mode"
-        case Health.VERSION_MISMATCH:
-            return "client-version"
-        case Health.FAILED:
-            return "failed"
+    if health in _OF_HEALTH:
+        return _OF_HEALTH[health]
     if script.wanted:
         return "image-version"
     if health is Health.WAITING:

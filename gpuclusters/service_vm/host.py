@@ -233,13 +233,8 @@ class ServiceVmCapability:
         """What is there, and who holds GPUs if the VM would have to restart."""
         live = self._host.look()
         if live.problem is not None:
-            raise refused(
-                self.target,
-                "service-vm.libvirt",
-                f"libvirt cannot be asked ({last_lines(live.problem)})",
-                "start it (`systemctl start libvirtd`), and see that the packages of libvirt and QEMU are "
-                "installed",
-            )
+            problem = f"libvirt cannot be asked ({last_lines(live.problem)})"
+            raise refused(self.target, "service-vm.libvirt", problem)
         found = decide.findings(self._want, live, known=True)
         if any(one.code in decide.LOSES_LINKS for one in found):
             return live.model_copy(update={"holders": self._holders()})
@@ -303,7 +298,6 @@ class ServiceVmCapability:
                 "service-vm.partitions-active",
                 f"cannot be removed while partitions are active: {', '.join(map(str, active))}; nobody could "
                 "deactivate them any more",
-                "destroy leases and partitions first, or deactivate each with `fmpm -d ID`",
             )
         self._end(live)
         network = domain_xml.parse(live.network or "")
@@ -359,12 +353,8 @@ class ServiceVmCapability:
         before = ""
         while (so_far := self._host.fetch_image(DOWNLOAD_SECONDS)) is not None:
             if self._clock.now() >= deadline or so_far == before:
-                raise refused(
-                    self.target,
-                    "service-vm.download",
-                    f"the image {self._vm.image.url} is not there yet: {so_far}",
-                    "check the host's way to it; the download goes on where it ended when this is run again",
-                )
+                problem = f"the image {self._vm.image.url} is not there yet: {so_far}"
+                raise refused(self.target, "service-vm.download", problem)
             before = so_far
 
     def _install(self, _live: LiveVm, found: Sequence[Finding]) -> None:

@@ -83,7 +83,7 @@ def test_without_pci_addresses_nothing_is_deactivated(
 ) -> None:
     provider = start_provider(host)
     made = provider.create(FabricPartitionsProvider, wanted(host, SINGLES, gpus={}))
-    with pytest.raises(StepFailed, match="give them in `gpus`"):
+    with pytest.raises(StepFailed, match="give the PCI addresses by module number"):
         provider.update(FabricPartitionsProvider, made, wanted(host, PAIRS, gpus={}))
     assert host.active_partitions() == SINGLES
 

@@ -111,7 +111,7 @@ class World:
         self.notes.append(line)
 
     def ensure(self, **changes: Any) -> Instance:
-        return placement.ensure(machine(**changes), self, self, self)
+        return placement.Machine(machine(**changes), self, self, self).ensure()
 
 
 @pytest.mark.parametrize("order", list(permutations(ZONES)))

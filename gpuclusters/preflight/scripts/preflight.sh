@@ -41,7 +41,8 @@ processor() {
         /^vendor_id/ && !vendor { vendor = $2 }
         /^flags/ && !flags { flags = $2 }
         END {
-            printf "cpu %s", vendor
+            print "cpu-vendor", vendor
+            printf "cpu-flags"
             n = split(flags, flag, " ")
             for (i = 1; i <= n; i++)
                 if (flag[i] ~ /^(vmx|svm|hypervisor|pdpe1gb)$/) printf " %s", flag[i]
@@ -49,13 +50,13 @@ processor() {
         }' /proc/cpuinfo
     for table in DMAR IVRS; do
         if [ -e "/sys/firmware/acpi/tables/$table" ]; then
-            say acpi "$table"
+            say acpi-tables "$table"
         fi
     done
 }
 
 memory() {
-    awk '/^MemTotal:/ { printf "memory %s\n", $2 }' /proc/meminfo
+    awk '/^MemTotal:/ { printf "memory-kib %s\n", $2 }' /proc/meminfo
     for node in /sys/devices/system/node/node[0-9]*; do
         if [ -r "$node/meminfo" ]; then
             total=$(awk '/MemTotal:/ { print $4 }' "$node/meminfo")
@@ -79,9 +80,10 @@ functions() {
             say pci "${folder##*/}" "$vendor:$device" "$class" "${line:--1}"
         fi
     done
+    groups=0
     for folder in /sys/kernel/iommu_groups/*; do
         if [ -d "$folder" ]; then
-            say group "${folder##*/}"
+            groups=$((groups + 1))
             for member in "$folder"/devices/*; do
                 if [ -L "$member" ]; then
                     say member "${member##*/}" "${folder##*/}"
@@ -89,6 +91,7 @@ functions() {
             done
         fi
     done
+    say iommu-groups "$groups"
     for bound in /sys/bus/pci/drivers/*/*:*:*.*; do
         if [ -L "$bound" ]; then
             driver=${bound%/*}
@@ -134,7 +137,7 @@ registers() {
 modules() {
     for name in nvidia nvidia_drm nvidia_modeset nvidia_uvm nouveau vfio vfio_pci iommufd kvm_intel kvm_amd; do
         if [ -d "/sys/module/$name" ]; then
-            say module "$name"
+            say modules "$name"
         fi
     done
 }
@@ -143,7 +146,7 @@ nodes() {
     for node in /dev/kvm /dev/iommu /dev/vfio/vfio /dev/vfio/[0-9]* /dev/vfio/devices/vfio* \
         /dev/nvidia[0-9]* /dev/nvidiactl; do
         if [ -e "$node" ]; then
-            say node "$node"
+            say nodes "$node"
         fi
     done
 }
@@ -162,7 +165,7 @@ holders() {
     # Each once, though a process holds several.
     for pid in $(fuser "$@" 2>/dev/null | tr -s ' \t' '\n' | sort -un || true); do
         first_line "/proc/$pid/comm"
-        say holder "$pid" "$line"
+        say holders "$pid" "$line"
     done
 }
 
@@ -180,11 +183,11 @@ graphics_nodes() {
 software() {
     for name in systemctl apt-get dnf virsh; do
         if has "$name"; then
-            say command "$name"
+            say commands "$name"
         fi
     done
     if [ "$fuser" = yes ]; then
-        say command fuser
+        say commands fuser
     fi
     if has dpkg-query; then
         # The status begins with "ii" for what is installed; other lines are leftovers.
@@ -192,12 +195,12 @@ software() {
             '*nvidia*' 'cuda-drivers*' 2>/dev/null |
             while IFS=$tab read -r status name version; do
                 case $status in
-                ii*) say package "$name" "$version" ;;
+                ii*) say packages "$name" "$version" ;;
                 esac
             done || true
     fi
     if has rpm; then
-        rpm -qa --queryformat 'package %{NAME} %{VERSION}\n' '*nvidia*' 'cuda-drivers*' 2>/dev/null || true
+        rpm -qa --queryformat 'packages %{NAME} %{VERSION}\n' '*nvidia*' 'cuda-drivers*' 2>/dev/null || true
     fi
     if has qemu-system-x86_64; then
         say qemu "$(qemu-system-x86_64 --version 2>/dev/null | head -n 1)"
@@ -237,6 +240,6 @@ software
 if [ "$fabric" != - ]; then
     fabric_manager
 fi
-df -Pk / | awk 'NR == 2 { printf "disk %s\n", $4 }'
+df -Pk / | awk 'NR == 2 { printf "free-gib %d\n", $4 / 1048576 }'
 # The last fact, so that the time of the answer's arrival is closest to it.
 say clock "$(date +%s)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from gpuclusters.compat.platforms import PRESETS, Platform, Preset
@@ -54,6 +54,11 @@ def functions(*, prepared: bool) -> dict[str, PciFact]:
     return found
 
 
+def replace(facts: HostFacts, **changes: Any) -> HostFacts:
+    """The machine with other facts."""
+    return facts.model_copy(update=changes)
+
+
 def bare(**changes: Any) -> HostFacts:
     """An operating system and nothing else; nouveau loads by itself."""
     values: dict[str, Any] = {
@@ -98,7 +103,8 @@ def having(facts: HostFacts, address: str, **changes: Any) -> HostFacts:
     old = facts.functions.get(address) or PciFact(
         address=address, pci_id="15b3:1021", class_code="020000"
     )
-    return replace(facts, functions={**facts.functions, address: replace(old, **changes)})
+    functions = {**facts.functions, address: dataclasses.replace(old, **changes)}
+    return replace(facts, functions=functions)
 
 
 def lacking(facts: HostFacts, address: str) -> HostFacts:

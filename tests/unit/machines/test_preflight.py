@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,6 @@ from gpuclusters.preflight.model import (
     Bar,
     Expects,
     FabricFact,
-    Holder,
     HostFacts,
     NumaFact,
     PciFact,
@@ -42,6 +41,7 @@ from tests.unit.machines.preflight_machines import (
     having,
     lacking,
     prepared,
+    replace,
 )
 
 BARE, PREPARED = Stage.BARE, Stage.PREPARED
@@ -116,7 +116,7 @@ CASES: list[tuple[str, tuple[Stage, ...], Change]] = [
     ("driver-installed", BOTH, lambda f: replace(f, packages={"kmod-nvidia-open-dkms": "595"})),
     ("not-on-vfio", (PREPARED,), lambda f: having(f, GPU_1, driver=None)),
     ("not-on-vfio", (PREPARED,), lambda f: having(f, EXTRA, driver=None)),
-    ("gpus-in-use", (BARE,), lambda f: replace(f, holders=(Holder(7, "python3"),))),
+    ("gpus-in-use", (BARE,), lambda f: replace(f, holders={7: "python3"})),
     (
         "vfio-node-missing",
         (PREPARED,),
@@ -143,7 +143,7 @@ CASES: list[tuple[str, tuple[Stage, ...], Change]] = [
     (
         "huge-pages-short",
         (PREPARED,),
-        lambda f: replace(f, numa={n: replace(v, huge_pages_1g=799) for n, v in f.numa.items()}),
+        lambda f: replace(f, numa={n: NumaFact(v.memory_kib, 799) for n, v in f.numa.items()}),
     ),
     ("disk-short", BOTH, lambda f: replace(f, free_gib=3)),
     ("clock-skew", BOTH, lambda f: replace(f, clock_offset_seconds=-90)),
@@ -245,7 +245,9 @@ def test_the_nodes_are_those_of_the_chosen_backend(
 def test_iommufd_is_right_when_every_function_has_its_own_node() -> None:
     facts = prepared()
     functions = {
-        address: replace(f, vfio_device=f"vfio{n}") if address in EXPECTS.functions else f
+        address: dataclasses.replace(f, vfio_device=f"vfio{n}")
+        if address in EXPECTS.functions
+        else f
         for n, (address, f) in enumerate(facts.functions.items())
     }
     nodes = {f"/dev/vfio/devices/{f.vfio_device}" for f in functions.values() if f.vfio_device}

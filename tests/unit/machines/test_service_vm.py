@@ -537,7 +537,7 @@ def test_what_only_the_next_start_reads_is_put_right_without_a_restart() -> None
         (-5, "gpu-clusters: fabric-manager version=1 state=active", "stays resident"),
         (-8, "", "still initialising"),
         (-3, "", "FABRIC_MODE has to be 1"),
-        (-6, "", "fmpm that belongs to 595.58.03"),
+        (-6, "", "does not belong to fabric manager 595.58.03"),
         (-27, "", "every NVSwitch of the board"),
     ],
 )
