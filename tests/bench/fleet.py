@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,18 +130,24 @@ def archived(chart: Path, folder: Path) -> dict[str, str]:
 
 
 def stack(machines: int, chart: Mapping[str, str]) -> dict[str, Any]:
-    """The example's configuration with its first machines only, and Kata's chart from a file."""
+    """The example's configuration with so many machines, and Kata's chart from a file.
+
+    Beyond those of the example each is like its last one, with an address, a BMC and a host key of its own.
+    """
     example = yaml.safe_load(EXAMPLE.read_text())["config"]
     section = example["gpu-clusters:caas"]
-    names = [machine["name"] for machine in section["hosts"]["machines"]][:machines]
+    known, nodes = section["hosts"]["machines"], section["nodes"]
+    for number in range(len(known) + 1, machines + 1):
+        name = f"hgx-{number:03}"
+        key = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
+        known.append({"name": name, "address": f"10.20.1.{number}", "host-key": key})
+        bmc = {**nodes[-1]["bmc"], "url": f"https://10.21.1.{number}"}
+        nodes.append({**nodes[-1], "name": name, "bmc": bmc})
     cut = {
         **section,
         "kata": {**section["kata"], "chart": chart},
-        "nodes": [node for node in section["nodes"] if node["name"] in names],
-        "hosts": {
-            **section["hosts"],
-            "machines": [m for m in section["hosts"]["machines"] if m["name"] in names],
-        },
+        "nodes": nodes[:machines],
+        "hosts": {**section["hosts"], "machines": known[:machines]},
     }
     return {**example, "gpu-clusters:caas": cut}
 
