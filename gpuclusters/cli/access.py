@@ -42,12 +42,7 @@ class Access:
 
 
 def open_access(project: Project, config: CaasConfig) -> Access:
-    """Write a token for each tenant, good for a day, and find the API.
-
-    Raises:
-        Lab.error: the lab's issuer was never started.
-        AdapterError: the API server is not reached.
-    """
+    """Write a token for each tenant, good for a day, and find the API."""
     lab, folder = lab_of(project), project.lab_folder / "tokens"
     folder.mkdir(mode=0o700, exist_ok=True)
     tokens = {tenant.name: folder / tenant.name for tenant in config.tenants}
@@ -60,12 +55,7 @@ def open_access(project: Project, config: CaasConfig) -> Access:
 
 
 def container_api(project: Project, config: CaasConfig) -> ContainerApi | None:
-    """The API in the lab of a project, to be called; None if no copy of it is ready.
-
-    Raises:
-        AdapterError: the API server is not reached.
-        Lab.error: the real nodes, in which it runs, do not answer.
-    """
+    """The API in the lab of a project, to be called; None if no copy of it is ready."""
     found = api_address(project, config)
     if found is None:
         return None
@@ -74,12 +64,7 @@ def container_api(project: Project, config: CaasConfig) -> ContainerApi | None:
 
 
 def api_address(project: Project, config: CaasConfig) -> ApiAddress | None:
-    """Where the API is in the lab of a project; None if no copy of it is ready.
-
-    Raises:
-        AdapterError: the API server is not reached.
-        Lab.error: the real nodes, in which it runs, do not answer.
-    """
+    """Where the API is in the lab of a project; None if no copy of it is ready."""
     lab = lab_of(project)
     kubeconfig = (project.lab_folder / "kubeconfig").read_text(encoding="utf-8")
     address = _ready_pod(kubeconfig, config)

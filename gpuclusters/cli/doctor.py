@@ -43,13 +43,7 @@ def run(project: Project, stack: str, *, as_json: bool = False) -> int:
 
 
 def examine(project: Project, stack: str, say: Say = nothing) -> list[Diagnosis]:
-    """Look at everything; what does not depend on each other at the same time.
-
-    Args:
-        project: of the stack.
-        stack: its name.
-        say: told what is looked at now.
-    """
+    """Look at everything; what does not depend on each other at the same time."""
     say("looking at this computer and the configuration")
     engine = _engine()
     config, found = doctor_stack.configuration(project, stack)

@@ -105,13 +105,7 @@ def _looks(section: CaasConfig | Rke2Config | UsernetesConfig) -> Mapping[str, L
 def examine(
     machines: Sequence[tuple[HostConnection, Look]], private_key: str | None, source: str = ""
 ) -> Iterator[Diagnosis]:
-    """All machines in parallel: one that does not answer costs its time-out once.
-
-    Args:
-        machines: how each is reached, and what is looked at.
-        private_key: the stack's; None: the key file or the agent.
-        source: where the key comes from, if not from there.
-    """
+    """All machines in parallel: one that does not answer costs its time-out once."""
     try:
         credentials = find_credentials(private_key)
         credentials.keys()

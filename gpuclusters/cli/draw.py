@@ -51,12 +51,7 @@ def command(
 def run(
     project: Project, stack: str, *, output: Path | None, live: bool, kubeconfig: Path | None
 ) -> int:
-    """Write the picture; gives the exit code.
-
-    Raises:
-        UsageError: the configuration is wrong, or options do not fit together.
-        RunError: the state or the cluster cannot be read, or the file not be written.
-    """
+    """Write the picture; gives the exit code."""
     if kubeconfig is not None and not live:
         raise WrongOptionError(
             "--kubeconfig is for --live: a configuration does not know who holds what"

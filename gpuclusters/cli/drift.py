@@ -85,12 +85,7 @@ def run(
     form: str,
     issue: Forge | None,
 ) -> int:
-    """Look, and print the report; gives the exit code.
-
-    Raises:
-        UsageError: an option or the configuration is wrong.
-        RunError: the issue cannot be made.
-    """
+    """Look, and print the report; gives the exit code."""
     where = _target(issue)
     began = time.monotonic()
     if earlier is not None:

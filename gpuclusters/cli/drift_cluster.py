@@ -32,14 +32,7 @@ Part = Callable[[ClusterLook, View, Expected], Found]
 
 
 def look(kubeconfig: str, view: View, expected: Expected, others: frozenset[str]) -> Found:
-    """The cluster; what of it is not reached or not allowed is told, and the rest is looked at.
-
-    Args:
-        kubeconfig: text of an administrator's.
-        view: what the engine saw.
-        expected: by the configuration.
-        others: nodes that are somebody else's.
-    """
+    """The cluster; what of it is not reached or not allowed is told, and the rest is looked at."""
     try:
         cluster = ClusterLook(kubeconfig)
         cluster.version()

@@ -40,11 +40,7 @@ class Sight:
 
 
 def look(project: Project, stack: str, *, kubeconfig: Path | None, ignore: Sequence[str]) -> Report:
-    """Look at a stack. Nothing is written: not to the state, not to a machine, not to the cluster.
-
-    Raises:
-        UsageError: the configuration or an option is wrong, or the lab does not run.
-    """
+    """Look at a stack. Nothing is written: not to the state, not to a machine, not to the cluster."""
     session = open_session(project, stack)
     sight = _sight(session)
     drift_engine.say("looking at the stack's resources")

@@ -160,9 +160,6 @@ def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> En
     Args:
         env: the environment; GPU_CLUSTERS_ENGINE and GPU_CLUSTERS_OFFLINE are read from it.
         may_fetch: whether Pulumi may be downloaded into the cache.
-
-    Raises:
-        UsageError: the environment asks for an engine that does not exist or cannot be had.
     """
     wanted = env.get(CHOICE, "")
     if wanted not in ("", *Kind):

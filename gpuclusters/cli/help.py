@@ -115,13 +115,7 @@ class Commands(TyperGroup):
 
 
 def arrange(command: Any, path: str, *, top: bool = True) -> None:
-    """Give a command its heading and its examples.
-
-    Args:
-        command: of typer's.
-        path: its name, with those of the groups around it.
-        top: whether it stands in the program's own help.
-    """
+    """Give a command its heading and its examples."""
     if top and path:
         command.rich_help_panel = next(
             (panel for panel, names in PANELS.items() if path in names), MORE

@@ -46,11 +46,7 @@ class Lab(Protocol):
 
 
 def lab_of(project: Project) -> Lab:
-    """The lab of a project; it need not run.
-
-    Raises:
-        LabMissingError: the lab is not installed.
-    """
+    """The lab of a project; it need not run."""
     for found in entry_points(group="gpu_clusters", name="lab"):
         lab: Lab = found.load()(project.lab_folder)
         return lab

@@ -29,9 +29,6 @@ def requests(config: ClusterConfig, others: Sequence[ClusterConfig] = ()) -> lis
     """What the chosen cluster wants; then the others of the same stack file that live in the lab.
 
     Their machines are there too, so that a change of type finds both what goes and what comes.
-
-    Raises:
-        UsageError: the chosen cluster wants a machine that cannot be simulated.
     """
     found = [_of(config)]
     for other in filter(uses_lab, others):

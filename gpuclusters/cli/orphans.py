@@ -26,12 +26,7 @@ _END_SECONDS = 180.0
 
 
 def orphans(project: Path, env: Mapping[str, str]) -> list[Orphan]:
-    """Providers of this project and its backend whose engine is gone; those of others are left alone.
-
-    Args:
-        project: its folder, in which providers run.
-        env: what its engines are given.
-    """
+    """Providers of this project and its backend whose engine is gone; those of others are left alone."""
     found = {one.pid: one for one in _look(project, env)}
     if found:
         time.sleep(_LOOK_SECONDS)

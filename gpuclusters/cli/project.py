@@ -21,11 +21,7 @@ from gpuclusters.config.stack_file import check_stack_file
 
 
 def read_valid(project: Project, stack: str) -> StackConfig:
-    """The stack's configuration; warnings go to stderr.
-
-    Raises:
-        UsageError: it has faults; the message is all of them, a line each.
-    """
+    """The stack's configuration; warnings go to stderr."""
     file = project.stack_file(stack)
     checked = check_stack_file(file)
     if isinstance(checked, list):
@@ -57,11 +53,7 @@ class Project:
 
     @classmethod
     def find(cls, start: Path | None = None, env: Mapping[str, str] = os.environ) -> Project:
-        """The project around `start` (default: the working directory).
-
-        Raises:
-            UsageError: no Pulumi.yaml from there upward.
-        """
+        """The project around `start` (default: the working directory)."""
         start = (start or Path.cwd()).resolve()
         for folder in (start, *start.parents):
             if (folder / "Pulumi.yaml").is_file() and (folder / "gpuclusters").is_dir():
@@ -72,11 +64,7 @@ class Project:
         )
 
     def stack_file(self, stack: str) -> Path:
-        """The configuration of a stack.
-
-        Raises:
-            UsageError: there is none; the message names those that exist.
-        """
+        """The configuration of a stack."""
         path = self.folder / f"Pulumi.{stack}.yaml"
         if not path.is_file():
             known = sorted(p.name.split(".")[1] for p in self.folder.glob("Pulumi.*.yaml"))
@@ -127,11 +115,7 @@ class Session:
 
 
 def open_session(project: Project, stack: str) -> Session:
-    """Validate the stack's configuration and choose the engine; starts nothing.
-
-    Raises:
-        UsageError: the configuration has faults; the message has them all.
-    """
+    """Validate the stack's configuration and choose the engine; starts nothing."""
     config = read_valid(project, stack)
     env = project.lab_environment() if uses_lab(config.section) else dict(os.environ)
     return Session(project, stack, config, engines.choose(), env)

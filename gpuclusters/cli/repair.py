@@ -41,18 +41,7 @@ OPTION = "--repair"
 
 
 def repair(session: Session, console: Console, *, asked_for: bool) -> None:
-    """Find what a killed run left, say it, and repair it if that is wanted.
-
-    Args:
-        session: the stack and its engine.
-        console: for what is found and done.
-        asked_for: whether `--repair` was given.
-
-    Raises:
-        StackLockedError: somebody holds the lock, or may.
-        UnfinishedRunError: something has to be repaired, and nobody said that it may.
-        NotRepairedError: a repair failed.
-    """
+    """Find what a killed run left, say it, and repair it if that is wanted."""
     # First the locks: nothing else of the state can be changed while one is there.
     locks = _dead_locks(session)
     if locks:

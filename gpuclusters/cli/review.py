@@ -62,11 +62,7 @@ class PolicyOptions:
 
 
 def rules(options: PolicyOptions) -> tuple[Rule, ...]:
-    """The rules as the options set them.
-
-    Raises:
-        WrongOptionError: an unknown rule, level or parameter; the message has all faults.
-    """
+    """The rules as the options set them."""
     try:
         made = RULES if options.file is None else read_settings(options.file, RULES)
     except SettingsError as error:
@@ -89,11 +85,7 @@ def rules(options: PolicyOptions) -> tuple[Rule, ...]:
 
 
 def prices(options: PolicyOptions, rules: Sequence[Rule]) -> PriceTable:
-    """The price table: of `--prices`, else with the prices of the rule `budget`.
-
-    Raises:
-        WrongOptionError: the prices are wrong.
-    """
+    """The price table: of `--prices`, else with the prices of the rule `budget`."""
     own = next(r.parameters for r in rules if r.id == BUDGET)
     try:
         if options.prices is None and isinstance(own, BudgetParameters) and own.prices:
@@ -224,19 +216,7 @@ def run(
     env: Mapping[str, str] = os.environ,
     comments: type[Comments] = Comments,
 ) -> int:
-    """Review plans from files, or of stacks that are previewed here; gives the exit code.
-
-    Args:
-        files: where plans are; `-` is standard input.
-        names: stacks, in the order of the files if there are any.
-        options: how.
-        env: the environment, for the forge.
-        comments: what talks to the forge.
-
-    Raises:
-        UsageError: an option is wrong.
-        RunError: the comment or the folder cannot be written.
-    """
+    """Review plans from files, or of stacks that are previewed here; gives the exit code."""
     if files and names and len(files) != len(names):
         raise WrongOptionError("give as many --stack as files, or none")
     closing = _gates(options.fail_on)

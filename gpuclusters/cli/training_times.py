@@ -35,12 +35,7 @@ def command(
 
 
 def run(paths: Sequence[Path], *, svg: Path | None = None, as_json: bool = False) -> int:
-    """Read evidence, print the table, draw it; 0, or 1 if there is no training in any of it.
-
-    Raises:
-        UsageError: a file cannot be read, or is altered or no evidence.
-        RunError: the drawing cannot be written.
-    """
+    """Read evidence, print the table, draw it; 0, or 1 if there is no training in any of it."""
     runs = training_times.ordered(read(paths))
     if svg is not None:
         _draw(svg, runs)
@@ -52,11 +47,7 @@ def run(paths: Sequence[Path], *, svg: Path | None = None, as_json: bool = False
 
 
 def read(paths: Sequence[Path]) -> list[Run]:
-    """The trainings in files and folders. Files of a folder that are no evidence are passed over.
-
-    Raises:
-        UsageError: a file that was named cannot be read or is no unaltered evidence.
-    """
+    """The trainings in files and folders. Files of a folder that are no evidence are passed over."""
     found = []
     for path in paths:
         files = sorted(path.glob("*.json")) if path.is_dir() else [path]

@@ -51,12 +51,7 @@ def command(
 
 
 def run(project: Project, stack: str, command: Sequence[str]) -> int:
-    """Open the tunnel of a stack; gives the exit code.
-
-    Raises:
-        UsageError: the stack has no tunnel, or its configuration is wrong.
-        RunError: the host is not reached, or the local port is taken.
-    """
+    """Open the tunnel of a stack; gives the exit code."""
     config = read_valid(project, stack).section
     if not isinstance(config, UsernetesConfig):
         raise NoTunnelError(
@@ -93,19 +88,7 @@ def hold(
     local_port: int,
     remote_port: int,
 ) -> int:
-    """Keep the tunnel open while a command runs, or until interrupted; gives the exit code.
-
-    Args:
-        connection: the control plane's host.
-        credentials: with which we log in.
-        command: with its arguments; empty for none.
-        local_port: on this computer.
-        remote_port: of the API, on the host.
-
-    Raises:
-        AdapterError: the tunnel could not be opened.
-        RunError: it broke while nothing but it was asked for.
-    """
+    """Keep the tunnel open while a command runs, or until interrupted; gives the exit code."""
     with forward(connection, credentials, local_port=local_port, remote_port=remote_port) as opened:
         sys.stderr.write(f"https://{LOOPBACK}:{opened.port} leads to {opened.target}\n")
         sys.stderr.flush()

@@ -27,11 +27,7 @@ _SUMS = ".sha256"
 
 
 def keep(found: Evidence, folder: Path) -> Path:
-    """Write the bundle; answers the JSON file.
-
-    Raises:
-        RunError: the folder cannot be written.
-    """
+    """Write the bundle; answers the JSON file."""
     stamp = found.about.at.replace(":", "").replace("-", "")
     path = folder / f"{found.kind}-{found.about.cluster}-{stamp}.json"
     texts = {
@@ -71,11 +67,7 @@ def show(found: Evidence, console: Console) -> None:
 
 
 def check(path: Path, *, as_json: bool = False) -> int:
-    """Whether a file is unaltered evidence of any kind; 0 if it is, else 1.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Whether a file is unaltered evidence of any kind; 0 if it is, else 1."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -121,22 +113,7 @@ def run(
     level: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Attack a caas cluster, or prove the GPUs of another type's; 0 if it holds, else 1.
-
-    Args:
-        project: of the stack.
-        stack: its name.
-        folder: where the evidence is kept.
-        kubeconfig: of an administrator; the lab has one.
-        api: caas: address of the public API.
-        tokens: caas: `TENANT=FILE`.
-        level: rke2: up to which level, usernetes: up to which rung; the configuration's by default.
-        as_json: print the evidence itself, for programs, and nothing else.
-
-    Raises:
-        UsageError: an option is missing, wrong, or of another cluster type.
-        RunError: the cluster cannot be asked.
-    """
+    """Attack a caas cluster, or prove the GPUs of another type's; 0 if it holds, else 1."""
     section = read_valid(project, stack).section
     _refuse_foreign(section, api=api, tokens=tokens, level=level)
 

@@ -33,21 +33,7 @@ def run(
     api: str | None,
     tokens: Sequence[str],
 ) -> IsolationEvidence:
-    """Attack the cluster.
-
-    Args:
-        project: of the stack.
-        config: its section.
-        about: makes the head of the evidence, from the API server's version and remarks.
-        kubeconfig: of an administrator; not needed in the lab.
-        api: address of the public API; None leaves it out, outside of the lab.
-        tokens: `TENANT=FILE`.
-
-    Raises:
-        UsageError: an option is missing or wrong.
-        RunError: the cluster has no tenants.
-        AdapterError: the cluster cannot be asked.
-    """
+    """Attack the cluster."""
     in_lab = uses_lab(config)
     target = (
         _lab_target(project, config, api)

@@ -26,11 +26,7 @@ from gpuclusters.host.model import HostConnection
 
 
 def lab_inventory(project: Project) -> Inventory:
-    """What the running lab offers.
-
-    Raises:
-        UsageError: it does not run.
-    """
+    """What the running lab offers."""
     inventory = read_inventory(project.lab_folder)
     if inventory is None:
         raise LabNotRunningError("the lab does not run; start it with `make up`")
@@ -38,11 +34,7 @@ def lab_inventory(project: Project) -> Inventory:
 
 
 def admin_kubeconfig(stated: Path | None) -> str:
-    """Text of an administrator's kubeconfig: the one that is named, else $KUBECONFIG, else the usual place.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """An administrator's kubeconfig: the one that is named, else $KUBECONFIG, else the usual place."""
     path = stated or Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     try:
         return path.read_text(encoding="utf-8")
@@ -55,13 +47,7 @@ def admin_kubeconfig(stated: Path | None) -> str:
 def reach(
     project: Project, stack: str, config: UsernetesConfig
 ) -> tuple[Mapping[str, HostConnection], SshCredentials]:
-    """A connection for each machine by name, and the key for them.
-
-    Raises:
-        UsageError: the lab does not run, or lacks a machine.
-        RunError: the machines are made by the stack, and its state does not have them.
-        AdapterError: there is no key.
-    """
+    """A connection for each machine by name, and the key for them."""
     if uses_lab(config):
         key: str | None = lab_inventory(project).ssh_private_key.read_text(encoding="utf-8")
         env: Mapping[str, str] | None = None

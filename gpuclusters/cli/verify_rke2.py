@@ -33,13 +33,7 @@ def run(
     kubeconfig: Path | None,
     level: str | None,
 ) -> ProofEvidence:
-    """Climb, and look at the metrics where the stack has monitoring.
-
-    Raises:
-        UsageError: the level is none, or higher than the configuration describes.
-        RunError: the configuration has no GPUs to prove.
-        AdapterError: the cluster cannot be asked.
-    """
+    """Climb, and look at the metrics where the stack has monitoring."""
     text = (
         lab_inventory(project).kubeconfig.read_text(encoding="utf-8")
         if uses_lab(config)
@@ -69,11 +63,7 @@ def run(
 
 
 def inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
-    """What is to be shown about the cluster of a configuration.
-
-    Raises:
-        RunError: it cannot be shown; every reason.
-    """
+    """What is to be shown about the cluster of a configuration."""
     tests = rke2_plan.proof_tests(config)
     kept = {name: part for name, part in tests.items() if _needed(name, level)}
     try:

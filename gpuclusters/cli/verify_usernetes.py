@@ -43,13 +43,7 @@ def run(
     kubeconfig: Path | None,
     level: str | None,
 ) -> LadderEvidence:
-    """Climb; a rung that does not hold ends the climb, and the rest is said not to have been tried.
-
-    Raises:
-        UsageError: the rung is none, or higher than the configuration describes.
-        RunError: the configuration cannot be proven, or its hosts are not known.
-        AdapterError: the cluster cannot be asked.
-    """
+    """Climb; a rung that does not hold ends the climb, and the rest is said not to have been tried."""
     highest = rung(config, level)
     text = (
         lab_inventory(project).kubeconfig.read_text(encoding="utf-8")
@@ -102,11 +96,7 @@ def on_hosts(
 
 
 def inputs(config: UsernetesConfig, kubeconfig: str, highest: CheckLevel) -> LadderInputs:
-    """What is to be shown about the cluster of a configuration.
-
-    Raises:
-        RunError: it cannot be shown; every reason.
-    """
+    """What is to be shown about the cluster of a configuration."""
     try:
         return LadderInputs.model_validate(
             {

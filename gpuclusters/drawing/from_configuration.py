@@ -108,13 +108,7 @@ def _usernetes(config: UsernetesConfig, says: str) -> Picture:
 def with_state(
     picture: Picture, outputs: Mapping[str, object], held: Mapping[tuple[str, int], str]
 ) -> Picture:
-    """The picture with what the state knows: the partitions that are active, and who holds which GPU.
-
-    Args:
-        picture: of the configuration.
-        outputs: of the stack.
-        held: tenant by machine and module.
-    """
+    """The picture with what the state knows: the partitions that are active, and who holds which GPU."""
     hosts = outputs.get("hosts") or outputs.get("nodes")
     known = hosts if isinstance(hosts, Mapping) else {}
     return Picture(

@@ -11,12 +11,7 @@ _LARGEST_BOARD = 16
 
 
 def drawn(cluster: Cluster, says: str) -> Picture:
-    """The picture of one cluster.
-
-    Args:
-        cluster: as a side of a plan declares it.
-        says: which side.
-    """
+    """The picture of one cluster."""
     return Picture(
         name=cluster.name,
         type=cluster.type,

@@ -43,12 +43,7 @@ class _Scale:
 
 
 def times_svg(runs: Sequence[Run], known: Times) -> str:
-    """The plot. The same runs give the same bytes.
-
-    Args:
-        runs: of evidence.
-        known: what others measured, drawn dashed beside it.
-    """
+    """The plot. The same runs give the same bytes."""
     series = [*_of_runs(runs), *_of_table(known)]
     nodes = sorted({n for one in series for n, _ in one.points})
     most = max(seconds for one in series for _, seconds in one.points)

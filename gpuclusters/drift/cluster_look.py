@@ -33,20 +33,12 @@ class ClusterLook(KubernetesObjects):
     def object(
         self, api_version: str, kind: str, namespace: str, name: str
     ) -> dict[str, Any] | None:
-        """An object; None if it or its kind is not there.
-
-        Raises:
-            AdapterError: not reached or not allowed.
-        """
+        """An object; None if it or its kind is not there."""
         found = self.kinds(api_version).get(kind)
         return None if found is None else self.get(found, name, namespace)
 
     def kinds(self, api_version: str) -> Mapping[str, ObjectKind]:
-        """The kinds that the server knows of a version, by name; none if it does not know the version.
-
-        Raises:
-            AdapterError: not reached or not allowed.
-        """
+        """The kinds that the server knows of a version, by name; none if it does not know the version."""
         if api_version not in self._kinds:
             group, _, version = api_version.rpartition("/")
             root = f"/apis/{api_version}" if group else f"/api/{api_version}"
@@ -65,12 +57,7 @@ class ClusterLook(KubernetesObjects):
         return self._kinds[api_version]
 
     def release(self, name: str, namespace: str) -> Release | None:
-        """The release as Helm keeps it: its newest deployed revision, else its newest; None if there is none.
-
-        Raises:
-            InvalidAnswerError: what Helm keeps cannot be read.
-            AdapterError: not reached or not allowed.
-        """
+        """The release as Helm keeps it: its newest deployed revision, else its newest; None without one."""
         tried = f"read the Helm release {namespace}/{name}"
         query = [("labelSelector", f"owner=helm,name={name}")]
         answer = self._answer("GET", _SECRETS.format(namespace), tried, query=query)
@@ -98,11 +85,7 @@ class ClusterLook(KubernetesObjects):
     ) -> tuple[
         dict[Reference, Mapping[str, Any]], dict[Reference, Mapping[str, Any]], list[Reference]
     ]:
-        """The objects of a release: as rendered, those that are there, and those that say they are of it.
-
-        Raises:
-            AdapterError: not reached or not allowed.
-        """
+        """The objects of a release: as rendered, those that are there, and those that say they are of it."""
         wanted: dict[Reference, Mapping[str, Any]] = {}
         places: dict[tuple[str, str, str], ObjectKind] = {}
         for body in release.objects:

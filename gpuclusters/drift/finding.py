@@ -65,11 +65,7 @@ class Finding:
 
     @property
     def known(self) -> Code:
-        """What is known of its code.
-
-        Raises:
-            KeyError: nobody has listed it.
-        """
+        """What is known of its code."""
         return codes.listed()[self.id]
 
     @property

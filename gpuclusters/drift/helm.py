@@ -92,14 +92,7 @@ def findings(
     live: Mapping[Reference, Mapping[str, Any]],
     strays: Sequence[Reference] = (),
 ) -> Iterator[Finding]:
-    """How the objects of a release differ.
-
-    Args:
-        release: which.
-        wanted: the objects of its manifest.
-        live: those of them that are there.
-        strays: objects that say they are of this release, and that the manifest does not have.
-    """
+    """How the objects of a release differ."""
     remedy = (
         f"`helm get manifest {release.name} -n {release.namespace} | kubectl apply --server-side "
         f"--force-conflicts -n {release.namespace} -f -` puts all objects of the release back"

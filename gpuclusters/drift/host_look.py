@@ -18,11 +18,7 @@ class _Said(Facts):
 
 
 def look(host: SshHost) -> HostLook:
-    """One script, one answer.
-
-    Raises:
-        AdapterError: not reached, not allowed in, or the answer is not whole.
-    """
+    """One script, one answer."""
     done = run_script(host, "drift/host", [], tried=_TRIED, repeatable=True)
     said = read_facts(_Said, host, done.stdout.decode(errors="replace"), tried=_TRIED)
     return HostLook(

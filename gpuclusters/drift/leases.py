@@ -18,13 +18,7 @@ _PATIENCE_SECONDS = 60
 
 
 def findings(wanted: Mapping[str, int], live: Sequence[Object], now: datetime) -> Iterator[Finding]:
-    """How leases differ.
-
-    Args:
-        wanted: by node, how many GPUs it has.
-        live: all GPULease objects.
-        now: what time it is.
-    """
+    """How leases differ."""
     there = {str(lease["metadata"]["name"]): lease for lease in live}
     names = {
         lease_name(node, module): node for node, n in wanted.items() for module in range(1, n + 1)

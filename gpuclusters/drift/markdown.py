@@ -29,12 +29,7 @@ def marker(stack: str) -> str:
 
 
 def markdown(report: Report, *, most: int) -> str:
-    """The text.
-
-    Args:
-        report: what was found.
-        most: characters that the forge takes.
-    """
+    """The text."""
     blocks = [Block(_head(report), Weighted.MUST)]
     if report.unseen:
         blocks.append(Block(_unseen(report), Weighted.MUST))

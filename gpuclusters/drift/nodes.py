@@ -21,13 +21,7 @@ def findings(
     *,
     withheld: Mapping[str, int] | None = None,
 ) -> Iterator[Finding]:
-    """How nodes differ.
-
-    Args:
-        wanted: what the configuration says.
-        live: those of the cluster.
-        withheld: by node, GPUs that their leases keep back: between two tenants, or in quarantine.
-    """
+    """How nodes differ."""
     there = {str(node["metadata"]["name"]): node for node in live}
     for node in wanted.nodes:
         if node.name not in there:

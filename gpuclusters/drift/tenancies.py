@@ -47,16 +47,7 @@ def findings(
     up: bool | None,
     urn: str = "",
 ) -> Iterator[Finding]:
-    """How one tenancy differs.
-
-    Args:
-        spec: as declared.
-        tenancy: the object; None: gone.
-        proofs: of its isolation; none where the object is gone.
-        owners: by proof, the object that it is about, for who changed it.
-        up: whether a following `up` acts on the tenancy.
-        urn: of its resource.
-    """
+    """How one tenancy differs."""
     name = spec.tenant
     if tenancy is None:
         yield Finding(

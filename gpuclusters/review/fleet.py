@@ -73,12 +73,7 @@ class Cluster:
 
 @lru_cache(maxsize=16)
 def fleet(plan: Plan, *, after: bool) -> Mapping[str, Cluster]:
-    """The clusters of one side of a plan, by type and name.
-
-    Args:
-        plan: its components tell which cluster type a resource is of.
-        after: the side; before the change otherwise.
-    """
+    """The clusters of one side of a plan, by type and name."""
     found = list(plan.after() if after else plan.before())
     names = _names(found)
     configured = _configured(plan)

@@ -29,14 +29,7 @@ def marker(key: str) -> str:
 def markdown(
     outcomes: Sequence[Outcome], *, key: str, most: int, artifact: str | None = None
 ) -> str:
-    """The comment.
-
-    Args:
-        outcomes: a review or a failure for each stack.
-        key: tells this comment from others of the same command on the same pull request.
-        most: characters that the forge takes.
-        artifact: where the whole review is, in words or as an address, told where it was cut.
-    """
+    """The comment."""
     blocks: list[Block] = []
     if len(outcomes) > 1:
         blocks.append(Block(_overall(outcomes), Weighted.MUST))

@@ -24,10 +24,6 @@ _MOST_ERRORS = 3
 def read(text: str, source: str) -> Plan:
     """The plan in a text.
 
-    Args:
-        text: what `preview --json` printed. Lines before the JSON, such as those of a terminal, are skipped.
-        source: where it comes from, for messages.
-
     Raises:
         PlanError: it is empty, cut off, of something else, or of a preview that failed.
     """

@@ -89,13 +89,7 @@ Outcome: TypeAlias = Review | Failure
 
 
 def review(plan: Plan, *, prices: PriceTable, rules: Sequence[Rule]) -> Review:
-    """Judge a plan.
-
-    Args:
-        plan: what a preview found.
-        prices: what hardware costs.
-        rules: what must hold, with the severities and parameters that the user wants.
-    """
+    """Judge a plan."""
     counted = capacities(plan)
     taken_down, switched = impacts(plan), switch(counted)
     priced = cost(plan, prices)

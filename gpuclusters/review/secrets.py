@@ -62,12 +62,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked(properties: Mapping[str, Any], type_: str) -> dict[str, Any]:
-    """Properties as they may be shown: secrets masked, what providers note for themselves left out.
-
-    Args:
-        properties: inputs or outputs.
-        type_: of the resource; all that a Kubernetes Secret holds is one.
-    """
+    """Properties as they may be shown: secrets masked, what providers note for themselves left out."""
     shown = {name: _value(name, value) for name, value in properties.items() if name not in _INNER}
     if type_.startswith(_KUBERNETES_SECRET):
         for name in ("data", "stringData"):

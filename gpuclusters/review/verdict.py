@@ -55,16 +55,7 @@ def verdict(
     cost: Cost,
     findings: Sequence[Finding],
 ) -> Verdict:
-    """Judge a plan.
-
-    Args:
-        plan: the plan.
-        impacts: what it takes down.
-        capacities: what clusters have before and after.
-        switched: whether the cluster is another type than before.
-        cost: what it costs.
-        findings: what rules found.
-    """
+    """Judge a plan."""
     if not plan.changed:
         return Verdict(Level.NOTHING, ())
     reasons = [
