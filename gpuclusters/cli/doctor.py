@@ -15,7 +15,7 @@ from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, failure
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.cli.project import Project
+from gpuclusters.cli.project import Project, Stack
 from gpuclusters.cli.report import Say, nothing, steps
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
@@ -56,7 +56,7 @@ def examine(project: Project, stack: str, say: Say = nothing) -> list[Diagnosis]
         return found
     if isinstance(engine, UsageError):
         return found
-    context = doctor_stack.Stack(project, stack, engine, env)
+    context = Stack(project, stack, engine, env)
     say("looking at the state, every machine and the cluster")
     with ThreadPoolExecutor(2) as pool:
         state = pool.submit(lambda: list(doctor_stack.backend(context)))
@@ -71,7 +71,7 @@ def _engine() -> engines.Engine | UsageError:
         return error
 
 
-def _outside(context: doctor_stack.Stack, config: StackConfig) -> list[Diagnosis]:
+def _outside(context: Stack, config: StackConfig) -> list[Diagnosis]:
     """Secrets first, because they open machines and cluster; these two at the same time."""
     secrets, found = doctor_stack.secrets(context)
     try:

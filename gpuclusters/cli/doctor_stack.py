@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import yaml
 
-from gpuclusters.cli import engine as engines
 from gpuclusters.cli import state_locks
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.cli.project import Project
+from gpuclusters.cli.project import Project, Stack
 from gpuclusters.cli.unfinished import Fate
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import render_path
@@ -24,41 +20,7 @@ from gpuclusters.config.stack_file import check_stack_file
 
 CONFIGURATION, BACKEND, SECRETS = "configuration", "backend", "secrets"
 _SECONDS = 60
-_LONGEST = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """One stack and the engine that knows it."""
-
-    project: Project
-    name: str
-    engine: engines.Engine
-    env: Mapping[str, str]
-
-    def ask(self, *args: str) -> tuple[Any, str]:
-        """The JSON that the engine prints, and its last words if it failed (then None)."""
-        try:
-            done = subprocess.run(
-                [*self.engine.command, *args],
-                cwd=self.project.folder,
-                env={**self.env, "PULUMI_SKIP_UPDATE_CHECK": "1"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return None, f"no answer within {_SECONDS} s"
-        words = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        said = (words[-1] if words else f"exit status {done.returncode}")[:_LONGEST]
-        if done.returncode:
-            return None, said.removeprefix("error: ")
-        try:
-            return json.loads(done.stdout), ""
-        except ValueError:
-            return None, f"`{args[0]}` printed no JSON"
+_PASSPHRASE = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +57,7 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
     if folder is not None and not folder.exists():
         yield well(BACKEND, f"no state in {folder} yet; `up` makes it")
         return
-    known, said = stack.ask("stack", "ls", "--json")
+    known, said = stack.ask("stack", "ls", "--json", seconds=_SECONDS)
     if known is None:
         yield failure(
             BACKEND,
@@ -104,11 +66,11 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
             "doctor.state-unreachable",
         )
         return
-    if not any(entry["name"].split("/")[-1] == stack.name for entry in known):
-        yield well(BACKEND, f"reachable; there is no stack {stack.name} yet")
+    if not any(entry["name"].split("/")[-1] == stack.stack for entry in known):
+        yield well(BACKEND, f"reachable; there is no stack {stack.stack} yet")
         return
     for lock, fate in (
-        state_locks.locks(folder, stack.project.name, stack.name) if folder is not None else ()
+        state_locks.locks(folder, stack.project.name, stack.stack) if folder is not None else ()
     ):
         dead = fate is Fate.DEAD
         yield warning(
@@ -116,14 +78,14 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
             f"locked by {lock.holder}" + (", which runs no more" if dead else ""),
             "`gpu-clusters up` lets go of it"
             if dead
-            else f"wait for it; if it is dead: `pulumi cancel --stack {stack.name}`",
+            else f"wait for it; if it is dead: `pulumi cancel --stack {stack.stack}`",
             "doctor.state-locked",
         )
     yield from _state(stack)
 
 
 def _state(stack: Stack) -> Iterator[Diagnosis]:
-    state, said = stack.ask("stack", "export", "--stack", stack.name)
+    state, said = stack.ask("stack", "export", "--stack", stack.stack, seconds=_SECONDS)
     if state is None:
         yield failure(
             BACKEND,
@@ -150,7 +112,7 @@ def _state(stack: Stack) -> Iterator[Diagnosis]:
 
 def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
     """The stack's secrets, opened; never shown."""
-    document = yaml.safe_load(stack.project.stack_file(stack.name).read_text(encoding="utf-8"))
+    document = yaml.safe_load(stack.project.stack_file(stack.stack).read_text(encoding="utf-8"))
     sealed = {
         key.removeprefix(f"{NAMESPACE}:"): value["secure"]
         for key, value in (document.get("config") or {}).items()
@@ -162,21 +124,19 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
     folder = state_locks.folder_of(state_locks.backend_url(stack.project.folder, stack.env))
     if folder is not None and not folder.exists():
         return StackSecrets(readable=False), [well(SECRETS, "not tried: there is no state yet")]
-    values, said = _asked(stack)
+    words = ("config", "--show-secrets", "--json", "--stack", stack.stack)
+    known, said = stack.ask(*words, seconds=_SECONDS)
     if said:
-        fix = (
-            "set PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE"
-            if salt
-            else "log in to the service that holds the key"
-        )
-        return StackSecrets(readable=False), [
-            failure(
-                SECRETS,
-                f"the stack's secrets cannot be opened: {said}",
-                fix,
-                "doctor.secrets-sealed",
-            )
-        ]
+        service = "log in to the service that holds the key"
+        fix = f"set {' or '.join(_PASSPHRASE)}" if salt else service
+        said = f"the stack's secrets cannot be opened: {said}"
+        found = failure(SECRETS, said, fix, "doctor.secrets-sealed")
+        return StackSecrets(readable=False), [found]
+    values = {
+        key.removeprefix(f"{NAMESPACE}:"): str(entry["value"])
+        for key, entry in (known or {}).items()
+        if key.startswith(f"{NAMESPACE}:") and entry.get("secret") and entry.get("value")
+    }
     names = ", ".join(sorted(sealed)) or "none set"
     return StackSecrets(values), [well(SECRETS, f"the passphrase fits, {names}" if salt else names)]
 
@@ -188,17 +148,6 @@ def missing(stack: Stack, section: ClusterConfig, secrets: StackSecrets) -> Iter
             yield failure(
                 SECRETS,
                 f"{key} is not set, {why}",
-                f"`pulumi config set --secret {key} --stack {stack.name} < FILE`",
+                f"`pulumi config set --secret {key} --stack {stack.stack} < FILE`",
                 "doctor.secret-missing",
             )
-
-
-def _asked(stack: Stack) -> tuple[dict[str, str], str]:
-    """The secrets as the engine opens them, and why it cannot."""
-    known, said = stack.ask("config", "--show-secrets", "--json", "--stack", stack.name)
-    prefix = f"{NAMESPACE}:"
-    return {
-        key.removeprefix(prefix): str(entry["value"])
-        for key, entry in (known or {}).items()
-        if key.startswith(prefix) and entry.get("secret") and entry.get("value")
-    }, said

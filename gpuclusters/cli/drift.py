@@ -16,9 +16,9 @@ from rich.console import Console
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.forge import Forge, ForgeError, Issues, Target, issue_target
 from gpuclusters.cli.project import Project
-from gpuclusters.drift import terminal
+from gpuclusters.drift import rendering
 from gpuclusters.drift.finding import CODES
-from gpuclusters.drift.markdown import markdown, marker
+from gpuclusters.drift.rendering import markdown, marker
 from gpuclusters.drift.report import DocumentError, Report, document, report_of
 from gpuclusters.review import limits
 
@@ -100,7 +100,7 @@ def run(
     elif form == "markdown":
         sys.stdout.write(markdown(found, most=limits.UNLIMITED))
     else:
-        terminal.show(Console(highlight=False), found, time.monotonic() - began)
+        rendering.show(Console(highlight=False), found, time.monotonic() - began)
     if where is not None:
         _keep_issue(found, where)
     return found.exit_code

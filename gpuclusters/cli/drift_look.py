@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Sequence
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpuclusters.cli import doctor_stack, drift_cluster, drift_engine, drift_hosts
-from gpuclusters.cli.drift_engine import Found
+from caas.controllers.redfish import Redfish, RedfishError
+from gpuclusters.cli import doctor_stack
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project, Session, open_session
-from gpuclusters.cli.verify_hosts import admin_kubeconfig
+from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.drift_expectations import expected
-from gpuclusters.config.inventory import Inventory, InventoryError, read_inventory
+from gpuclusters.config.inventory import Inventory
+from gpuclusters.config.nodes import Node
+from gpuclusters.config.plan import board
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.core.errors import AdapterError
-from gpuclusters.drift import resources
+from gpuclusters.core.errors import (
+    AdapterError,
+    DeniedError,
+    HostKeyMismatchError,
+    UnreachableError,
+)
+from gpuclusters.drift import cluster, engine, hosts, resources
 from gpuclusters.drift.engine import View
-from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Unseen
-from gpuclusters.drift.hosts import connections
-from gpuclusters.drift.report import Looked, Report, report
-from gpuclusters.host.connect import find_credentials
+from gpuclusters.drift.nodes import Expected
+from gpuclusters.drift.report import Found, Looked, Report, report
+from gpuclusters.host.connect import SshCredentials, find_credentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
+from gpuclusters.review.text import plural
 
 _ENGINE = "the resources of the stack"
+_STREAM = {"PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "1", "PULUMI_SKIP_UPDATE_CHECK": "1"}
+_MOST_EXCLUDED = 500
+"""URNs on a command line; a stack of which more cannot be read has no plan worth knowing."""
+_LAST_WORDS = 3
+_AT_ONCE = 64
+_UNREACHED = {"host.unreachable", "host.key-changed", "host.refuses"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,46 +58,69 @@ class Sight:
     secrets: doctor_stack.StackSecrets
     expected: Expected = field(default_factory=Expected)
 
+    def secret(self, key: str, of_lab: str) -> str | None:
+        """A secret of the stack, or what the lab's inventory names a file of."""
+        if self.inventory is None:
+            return self.secrets.values.get(key)
+        path: Path = getattr(self.inventory, of_lab)
+        return path.read_text(encoding="utf-8").strip()
+
 
 def look(project: Project, stack: str, *, kubeconfig: Path | None, ignore: Sequence[str]) -> Report:
     """Look at a stack. Nothing is written: not to the state, not to a machine, not to the cluster."""
     session = open_session(project, stack)
-    sight = _sight(session)
-    drift_engine.say("looking at the stack's resources")
-    view = drift_engine.view(session)
-    found = _of_engine(view)
-    with ThreadPoolExecutor(2) as pool:
-        parts: list[Callable[[], Found]] = [
-            lambda: _hosts(sight, view),
-            lambda: _cluster(sight, view, kubeconfig),
-        ]
-        for part in pool.map(lambda one: one(), parts):
-            found = found.joined(part)
-    found = drift_hosts.without_repeats(found)
-    return report(
-        stack,
-        found.findings,
-        found.unseen,
-        found.looked,
-        ignore=ignore,
-        plan=view.plan if view.planned else None,
-    )
-
-
-def _sight(session: Session) -> Sight:
-    inventory: Inventory | None = None
-    if session.in_lab:
-        try:
-            inventory = read_inventory(session.project.lab_folder)
-        except InventoryError as error:
-            raise UsageError(str(error)) from error
-        if inventory is None:
-            raise UsageError("the lab does not run; `gpu-clusters up` starts it")
-    context = doctor_stack.Stack(session.project, session.stack, session.engine, session.env)
-    secrets, _ = doctor_stack.secrets(context)
+    inventory = lab_inventory(project) if session.in_lab else None
+    secrets, _ = doctor_stack.secrets(session)
     golden = inventory.golden_firmware if inventory else {}
     wanted = expected(session.config.section, golden)
-    return Sight(session, inventory, secrets, wanted)
+    wanted = replace(wanted, others=wanted.others | frozenset(inventory.hosts if inventory else ()))
+    sight = Sight(session, inventory, secrets, wanted)
+    if sys.stderr.isatty():
+        sys.stderr.write("looking at the stack's resources\n")
+    view = view_of(session)
+    with ThreadPoolExecutor(2) as pool:
+        machines = pool.submit(_hosts, sight, view)
+        rest = pool.submit(_cluster, sight, view, kubeconfig)
+        found = without_repeats(_of_engine(view).joined(machines.result(), rest.result()))
+    return report(stack, found, ignore=ignore, plan=view.plan if view.planned else None)
+
+
+def view_of(session: Session) -> View:
+    """What the engine sees. Resources that cannot be read are left out of a second look, for the plan.
+
+    A preview takes no lock and keeps nothing of what it refreshed.
+    """
+    first = _seen(session, ())
+    if not first.unread or len(first.unread) > _MOST_EXCLUDED:
+        return first
+    excluded = [word for urn in first.unread for word in ("--exclude", urn)]
+    return engine.merged(first, _seen(session, excluded))
+
+
+def _seen(session: Session, more: Sequence[str]) -> View:
+    words = ("preview", "--stack", session.stack, "--refresh", "--json", "--non-interactive", *more)
+    # In a file: a pipe that nobody reads meanwhile would stop the engine once it is full.
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            [*session.engine.command, *words],
+            cwd=session.project.folder,
+            env={**session.env, **_STREAM},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        try:
+            return engine.read(process.stdout or ())
+        except engine.EventsError as error:
+            process.wait()
+            said.seek(0)
+            lines = said.read().decode(errors="replace").splitlines()
+            last = [line.strip() for line in lines if line.strip()][-_LAST_WORDS:]
+            return View(failure="; ".join(last) or str(error))
 
 
 def _of_engine(view: View) -> Found:
@@ -85,57 +128,106 @@ def _of_engine(view: View) -> Found:
         Unseen(f"resource {urn.rsplit('::', 1)[-1]}", why) for urn, why in view.unread.items()
     ]
     if view.failure:
-        unseen.append(
-            Unseen(
-                _ENGINE if not view.resources else "what a following `up` would do",
-                view.failure,
-                "`gpu-clusters doctor` looks closer",
-            )
-        )
-    if not view.states and not view.failure:
+        what = "what a following `up` would do" if view.resources else _ENGINE
+        unseen.append(Unseen(what, view.failure, "`gpu-clusters doctor` looks closer"))
+    elif not view.states:
         unseen.append(Unseen(_ENGINE, "the state has none; was `gpu-clusters up` run?"))
-    return Found(
-        tuple(resources.findings(view)),
-        tuple(unseen),
-        (Looked("resources", len(view.resources)),),
-    )
+    looked = (Looked("resources", len(view.resources)),)
+    return Found(tuple(resources.findings(view)), tuple(unseen), looked)
 
 
 def _hosts(sight: Sight, view: View) -> Found:
-    key = sight.secrets.values.get("ssh-private-key")
-    if sight.inventory is not None:
-        key = sight.inventory.ssh_private_key.read_text(encoding="utf-8")
-    machines = connections(view)
+    machines = hosts.connections(view)
     if not machines:
         return Found()
     try:
+        key = sight.secret("ssh-private-key", "ssh_private_key")
         credentials = find_credentials(key, sight.session.env)
         credentials.keys()
     except AdapterError as error:
         return Found(unseen=(Unseen("all machines", error.problem, error.remedy),))
-    found = drift_hosts.look(machines, credentials)
+    found = of_machines(machines, credentials)
     section = sight.session.config.section
     if isinstance(section, CaasConfig) and sight.expected.firmware:
-        password = sight.secrets.values.get("bmc-password")
-        if sight.inventory is not None:
-            password = sight.inventory.bmc_password.read_text(encoding="utf-8").strip()
-        found = found.joined(
-            drift_hosts.firmware(section, sight.expected, sight.inventory, password)
-        )
+        found = found.joined(asyncio.run(_firmware(section, sight)))
     return found
+
+
+def of_machines(machines: Mapping[str, HostConnection], credentials: SshCredentials) -> Found:
+    """Machines in parallel; one that does not answer is a finding, and hides nothing of the others."""
+    with ThreadPoolExecutor(max(1, min(len(machines), _AT_ONCE))) as pool:
+        parts = list(pool.map(lambda name: _machine(name, machines[name], credentials), machines))
+    seen = sum(not part.unseen for part in parts)
+    return Found(looked=(Looked("machines", seen),)).joined(*parts)
+
+
+def _machine(name: str, connection: HostConnection, credentials: SshCredentials) -> Found:
+    try:
+        said = hosts.look(SshHost(connection, credentials, connect_attempts=1))
+    except AdapterError as error:
+        away = isinstance(error, UnreachableError | HostKeyMismatchError | DeniedError)
+        found = (hosts.unreached(name, error),) if away else ()
+        return Found(found, (Unseen(f"machine {name}", error.problem, error.remedy),))
+    return Found(tuple(hosts.findings(name, said)))
+
+
+def without_repeats(found: Found) -> Found:
+    """With one line for a machine that was not reached, instead of one for each resource on it."""
+    kept: list[Unseen] = []
+    counts = {one.where: 0 for one in found.findings if one.id in _UNREACHED}
+    for unseen in found.unseen:
+        host = next((h for h in counts if unseen.why.startswith(f"{h} (")), None)
+        if host is not None and re.match(r"resource (\S+)", unseen.what):
+            counts[host] += 1
+        else:
+            kept.append(unseen)
+    for host, count in sorted(counts.items()):
+        if count:
+            what = f"{plural(count, 'resource')} on {host}"
+            kept.append(Unseen(what, "the machine was not reached"))
+    return replace(found, unseen=tuple(kept))
+
+
+async def _firmware(config: CaasConfig, sight: Sight) -> Found:
+    """What the management controllers say of the firmware of every machine."""
+    password = sight.secret("bmc-password", "bmc_password")
+    if password is None:
+        why = "the stack's secret bmc-password is not set, or cannot be opened"
+        return Found(unseen=(Unseen("firmware", why),))
+    asked = (_inventory(config, node, sight, password) for node in config.nodes)
+    parts = [part for part in await asyncio.gather(*asked) if part is not None]
+    seen = sum(not part.unseen for part in parts)
+    return Found().joined(*parts, Found(looked=(Looked("firmware inventories", seen),)))
+
+
+async def _inventory(config: CaasConfig, node: Node, sight: Sight, password: str) -> Found | None:
+    """What one management controller says; None where none is known."""
+    known = sight.inventory.hosts.get(node.name) if sight.inventory is not None else node
+    if known is None or (bmc := known.bmc) is None:
+        return None
+    modules, accepted = tuple(board(config, node).gpus), sight.expected.firmware
+    redfish = Redfish(str(bmc.url), bmc.user, password, bmc.certificate)
+    seen: dict[str, str | None] = {}
+    try:
+        for module in modules:
+            seen |= await redfish.inventory(module, list(accepted))
+    except RedfishError as error:
+        return Found(unseen=(Unseen(f"firmware of {node.name}", str(error)),))
+    finally:
+        await redfish.close()
+    return Found(tuple(hosts.firmware(node.name, modules, accepted, seen)))
 
 
 def _cluster(sight: Sight, view: View, stated: Path | None) -> Found:
     try:
         text = _kubeconfig(sight, stated)
     except UsageError as error:
-        return Found(unseen=(Unseen(drift_cluster.ALL, str(error)),))
-    others = frozenset(sight.inventory.hosts) if sight.inventory else frozenset()
-    found = drift_cluster.look(text, view, sight.expected, others)
+        return Found(unseen=(Unseen(cluster.ALL, str(error)),))
+    found = cluster.look(text, view, sight.expected)
     if isinstance(sight.session.config.section, UsernetesConfig) and sight.inventory is None:
         # Its API is on loopback of its host, as a rule.
         way = "`gpu-clusters tunnel -- gpu-clusters drift` opens the way to its API"
-        told = tuple(replace(u, do=way) if u.what == drift_cluster.ALL else u for u in found.unseen)
+        told = tuple(replace(u, do=way) if u.what == cluster.ALL else u for u in found.unseen)
         return replace(found, unseen=told)
     return found
 
@@ -146,8 +238,11 @@ def _kubeconfig(sight: Sight, stated: Path | None) -> str:
         return admin_kubeconfig(stated)
     if sight.inventory is not None:
         return sight.inventory.kubeconfig.read_text(encoding="utf-8")
-    made = drift_engine.stack_output(sight.session, "kubeconfig")
-    if made is not None:
+    session = sight.session
+    words = ("stack", "output", "kubeconfig", "--show-secrets", "--non-interactive")
+    done = session.run(*words, "--stack", session.stack)
+    made = done.stdout if done.returncode == 0 else ""
+    if made.strip():
         # The real CLI prints a text as it is, unless it was asked for JSON.
         return str(json.loads(made)) if made.lstrip().startswith('"') else made
     return sight.secrets.values.get("kubeconfig") or admin_kubeconfig(None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import shutil
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import httpx
 
@@ -137,21 +136,6 @@ class Engine:
                 except KeyboardInterrupt:
                     # The terminal has told the engine too, and it knows what to leave in what state.
                     continue
-
-    def read(self, *args: str, folder: Path, env: Mapping[str, str]) -> Any:
-        """Run a verb that prints JSON; gives it, or None if the verb failed."""
-        done = subprocess.run(
-            [*self.command, *args],
-            cwd=folder,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            return None
-        return json.loads(done.stdout)
 
 
 def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> Engine:

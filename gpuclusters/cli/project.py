@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ def read_valid(project: Project, stack: str) -> StackConfig:
     return checked
 
 
+_LONGEST = 300
 LAB_PASSPHRASE = "gpu-clusters-lab"  # noqa: S105  (public: it protects a lab on loopback)
 
 
@@ -87,35 +90,72 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """A stack, its valid configuration, and the engine to run it with."""
+class Stack:
+    """A stack, whatever its configuration, and the engine that knows it."""
 
     project: Project
     stack: str
-    config: StackConfig
     engine: engines.Engine
-    env: dict[str, str]
+    env: Mapping[str, str]
+
+    def call(self, verb: str, *flags: str) -> int:
+        """Run a verb of the engine on this stack, with this terminal; gives its exit code."""
+        words = (verb, "--stack", self.stack, *flags)
+        return self.engine.call(*words, folder=self.project.folder, env=self.env)
+
+    def run(self, *args: str, **streams: Any) -> subprocess.CompletedProcess[str]:
+        """Run any command of the engine to its end; what it prints is kept, unless told otherwise."""
+        kept: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+        return subprocess.run(
+            [*self.engine.command, *args],
+            cwd=self.project.folder,
+            env={**self.env, "PULUMI_SKIP_UPDATE_CHECK": "1"},
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            check=False,
+            **kept,
+        )
+
+    def ask(self, *args: str, seconds: float | None = None) -> tuple[Any, str]:
+        """The JSON that the engine prints, and its last words if it failed (then None)."""
+        try:
+            done = self.run(*args, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return None, f"no answer within {seconds} s"
+        words = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        if done.returncode:
+            said = (words[-1] if words else f"exit status {done.returncode}")[:_LONGEST]
+            return None, said.removeprefix("error: ")
+        try:
+            return json.loads(done.stdout), ""
+        except ValueError:
+            return None, f"`{args[0]}` printed no JSON"
+
+    def read(self, *args: str) -> Any:
+        """What the engine prints as JSON about this stack; None if it fails."""
+        return self.ask(*args, "--json", "--stack", self.stack)[0]
+
+    def is_made(self) -> bool:
+        """Whether the backend has this stack."""
+        known, _ = self.ask("stack", "ls", "--json")
+        return any(entry["name"].split("/")[-1] == self.stack for entry in known or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Session(Stack):
+    """A stack with its valid configuration."""
+
+    config: StackConfig
 
     @property
     def in_lab(self) -> bool:
         """Whether the stack lives on simulated machines of this one."""
         return uses_lab(self.config.section)
 
-    def call(self, verb: str, *flags: str) -> int:
-        """Run a verb of the engine on this stack, with this terminal."""
-        return self.engine.call(
-            verb, "--stack", self.stack, *flags, folder=self.project.folder, env=self.env
-        )
-
-    def read(self, *args: str) -> Any:
-        """What the engine prints as JSON about this stack; None if it fails."""
-        return self.engine.read(
-            *args, "--json", "--stack", self.stack, folder=self.project.folder, env=self.env
-        )
-
 
 def open_session(project: Project, stack: str) -> Session:
     """Validate the stack's configuration and choose the engine; starts nothing."""
     config = read_valid(project, stack)
     env = project.lab_environment() if uses_lab(config.section) else dict(os.environ)
-    return Session(project, stack, config, engines.choose(), env)
+    return Session(project, stack, engines.choose(), env, config)

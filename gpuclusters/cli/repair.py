@@ -119,10 +119,8 @@ def _dead_locks(session: Session) -> list[Fault]:
 
 def _state(session: Session) -> State | None:
     """The state; None if the engine cannot read it, of which its own `up` will tell."""
-    exported = session.engine.read(
-        "stack", "export", "--show-secrets", "--stack", session.stack,
-        folder=session.project.folder, env=session.env,
-    )  # fmt: skip
+    words = ("stack", "export", "--show-secrets", "--stack", session.stack)
+    exported, _ = session.ask(*words)
     return None if exported is None else unfinished.read_state(exported)
 
 
@@ -183,21 +181,8 @@ def _acts(
 
 def _run(session: Session, verb: str, *flags: str) -> None:
     """Run a verb of the engine without a word, unless it fails."""
-    done = subprocess.run(
-        [
-            *session.engine.command,
-            *(verb, "--stack", session.stack, "--yes", "--non-interactive"),
-            *flags,
-        ],
-        cwd=session.project.folder,
-        env=session.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    words = (verb, "--stack", session.stack, "--yes", "--non-interactive", *flags)
+    done = session.run(*words, stderr=subprocess.STDOUT)
     if done.returncode:
         sys.stderr.write(done.stdout)
         raise OSError(f"`{verb}` of the engine ended with exit code {done.returncode}; see above")

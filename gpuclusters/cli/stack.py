@@ -124,20 +124,11 @@ def ensure_stack(session: Session) -> None:
     with lab_command.one_sentence(lab):
         lab.claim()
         (session.project.lab_folder / "state").mkdir(exist_ok=True)
-    known = session.engine.read(
-        "stack", "ls", "--json", folder=session.project.folder, env=session.env
-    )
-    if not any(entry["name"].split("/")[-1] == session.stack for entry in known or []):
-        code = session.engine.call(
-            "stack",
-            "init",
-            session.stack,
-            "--non-interactive",
-            folder=session.project.folder,
-            env=session.env,
-        )
-        if code:
-            raise NoInitError(f"the stack {session.stack!r} cannot be made; see above")
+    if session.is_made():
+        return
+    words = ("stack", "init", session.stack, "--non-interactive")
+    if session.engine.call(*words, folder=session.project.folder, env=session.env):
+        raise NoInitError(f"the stack {session.stack!r} cannot be made; see above")
 
 
 def _summary(session: Session) -> report.Summary:

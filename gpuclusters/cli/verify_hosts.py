@@ -27,7 +27,10 @@ from gpuclusters.host.model import HostConnection
 
 def lab_inventory(project: Project) -> Inventory:
     """What the running lab offers."""
-    inventory = read_inventory(project.lab_folder)
+    try:
+        inventory = read_inventory(project.lab_folder)
+    except InventoryError as error:
+        raise UsageError(str(error)) from error
     if inventory is None:
         raise LabNotRunningError("the lab does not run; start it with `make up`")
     return inventory
@@ -53,9 +56,7 @@ def reach(
         env: Mapping[str, str] | None = None
     else:
         session = open_session(project, stack)
-        known, _ = doctor_stack.secrets(
-            doctor_stack.Stack(project, stack, session.engine, session.env)
-        )
+        known, _ = doctor_stack.secrets(session)
         key, env = known.values.get("ssh-private-key"), session.env
     credentials = find_credentials(key) if env is None else find_credentials(key, env)
     credentials.keys()

@@ -16,7 +16,7 @@ from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_machines import expected as expected_gpus
 from gpuclusters.config.rke2_machines import machines
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.drift.expected import Expected, ExpectedNode
+from gpuclusters.drift.nodes import Expected, ExpectedNode
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT
 from gpuclusters.rke2.releases import Role

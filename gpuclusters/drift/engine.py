@@ -7,11 +7,10 @@ the CLI prints they alone have both sides of a refresh, and they tell what was s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from gpuclusters.drift.finding import Finding
 from gpuclusters.review.diffing import differences
 from gpuclusters.review.plan import ACTIONS, Action, Resource, Step
 from gpuclusters.review.reading import resource_of
@@ -63,22 +62,11 @@ class View:
 
     def mended(self, urn: str) -> bool | None:
         """Whether a following `up` acts on a resource; None where there is no plan."""
-        if not self.planned:
-            return None
-        return urn in self.plan
+        return urn in self.plan if self.planned else None
 
 
-def read(text: str) -> View:
-    """The view in what the engine printed.
-
-    Raises:
-        EventsError: there is not one event in it.
-    """
-    return read_lines(text.splitlines())
-
-
-def read_lines(lines: Iterable[str]) -> View:
-    """The same line by line: of thousands of resources the text is much larger than what is kept of it.
+def read(lines: Iterable[str]) -> View:
+    """The view in what the engine printed, line by line: it is much larger than what is kept of it.
 
     Raises:
         EventsError: there is not one event in it.
@@ -95,13 +83,10 @@ def read_lines(lines: Iterable[str]) -> View:
 
 
 def _event(line: str) -> Mapping[str, Any] | None:
-    if not line.lstrip().startswith("{"):
-        return None
     try:
-        event = json.loads(line)
+        return json.loads(line) if line.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
         return None  # the last line of an engine that was killed
-    return event if isinstance(event, Mapping) else None
 
 
 class _Reader:
@@ -178,12 +163,12 @@ def merged(first: View, second: View) -> View:
     """What the first look saw, and the plan of a second one that left out what could not be read."""
     if not second.planned:
         return first
-    return View(
-        resources={**second.resources, **first.resources},
+    resources = {**second.resources, **first.resources}
+    return replace(
+        second,
+        resources=resources,
         unread=first.unread,
         states={**second.states, **first.states},
-        plan=second.plan,
-        planned=True,
         failure="",
     )
 
@@ -201,13 +186,6 @@ def _is_root(urn: str) -> bool:
     return f"::{_STACK_URN}::" in urn
 
 
-class Reader(Protocol):
-    """What a resource tells."""
-
-    def __call__(self, seen: Seen, *, up: bool | None) -> Iterator[Finding]:
-        """Findings, none where it is as declared."""
-
-
 def property_lines(seen: Seen) -> tuple[str, ...]:
     """How the inputs differ, a line each: what is there in the place of what was declared."""
     if seen.new is None:
@@ -215,20 +193,9 @@ def property_lines(seen: Seen) -> tuple[str, ...]:
     step = Step(Action.UPDATE, seen.urn, seen.old, seen.new)
     lines: list[str] = []
     for one in differences(step):
-        if one.path in ("", "drift") and one.before is None and one.after is None:
-            continue
         if one.lines:
             lines += [f"{one.path}: {line}" for line in one.lines]
-        else:
-            after = "nothing" if one.after is None else one.after
-            before = "nothing" if one.before is None else one.before
+        elif one.path not in ("", "drift") or (one.before, one.after) != (None, None):
+            after, before = ("nothing" if v is None else v for v in (one.after, one.before))
             lines.append(f"{one.path}: {after} instead of {before}")
     return tuple(lines)
-
-
-def texts(resource: Resource | None, key: str) -> list[str]:
-    """An output that is a list of texts."""
-    value: Any = resource.outputs.get(key) if resource is not None else None
-    if not isinstance(value, list):
-        return []
-    return [text for text in value if isinstance(text, str)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from gpuclusters.core import codes
 from gpuclusters.core.codes import Code, Severity
@@ -15,6 +16,7 @@ from gpuclusters.review.text import cut, visible
 CODES: Final = {code: known for code, known in codes.listed().items() if known.severity}
 """Of what is looked for as drift."""
 _LONGEST = 400
+_MOST_LINES = 12
 _PLACES = re.compile(r"\{(where|what|declared|found)\}")
 
 
@@ -60,7 +62,7 @@ class Finding:
     """Instead of the code's own remedy."""
     urn: str = ""
     """Of the resource that declares it, where there is one."""
-    details: tuple[str, ...] = field(default=())
+    details: tuple[str, ...] = ()
     """Differences, one a line, where there are several."""
 
     @property
@@ -92,17 +94,10 @@ class Finding:
         return self.do or _PLACES.sub(lambda place: str(getattr(self, place[1])), self.known.do)
 
     @property
-    def order(self) -> tuple[int, int, str, str, str, str, str]:
+    def order(self) -> tuple[int | str, ...]:
         """Worst first, then by place; the same for the same findings in whatever order they came."""
-        return (
-            list(Group).index(self.group),
-            self.severity.rank,
-            self.where,
-            self.id,
-            self.what,
-            self.declared,
-            self.found,
-        )
+        place = (self.where, self.id, self.what, self.declared, self.found, self.urn)
+        return (list(Group).index(self.group), self.severity.rank, *place)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -114,18 +109,23 @@ class Unseen:
     do: str = ""
 
 
+def of_lines(
+    id_: str, where: str, what: str, declared: str, lines: Sequence[str], **more: Any
+) -> Finding:
+    """A finding of one difference, or of several that are its details."""
+    if len(lines) == 1:
+        return Finding(id_, where, what, declared, lines[0], **more)
+    rest = len(lines) - _MOST_LINES
+    details = (*lines[:_MOST_LINES], *([f"… and {rest} more"] if rest > 0 else ()))
+    found = f"{len(lines)} differences"
+    return Finding(id_, where, what, declared, found, details=details, **more)
+
+
 def harmless(finding: Finding) -> Finding:
     """With no control character, no secret, and nothing longer than can be read."""
-    return replace(
-        finding,
-        where=clean(finding.where),
-        what=clean(finding.what),
-        declared=clean(finding.declared),
-        found=clean(finding.found),
-        by=clean(finding.by),
-        do=clean(finding.do),
-        details=tuple(clean(line) for line in finding.details),
-    )
+    names = ("where", "what", "declared", "found", "by", "do")
+    cleaned: dict[str, Any] = {name: clean(getattr(finding, name)) for name in names}
+    return replace(finding, details=tuple(map(clean, finding.details)), **cleaned)
 
 
 def clean(text: str) -> str:

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from gpuclusters.drift import comparing
-from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.owners import who
+from gpuclusters.drift.comparing import who
+from gpuclusters.drift.finding import Finding, of_lines
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MOST_LINES = 12
 _KEEP = "helm.sh/resource-policy"
 _HOOK = "helm.sh/hook"
 RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
@@ -77,13 +76,8 @@ def objects_of(manifest: str, where: str) -> tuple[Mapping[str, Any], ...]:
 
 def reference(body: Mapping[str, Any], namespace: str) -> Reference:
     """What names an object; `namespace` is empty for kinds of the whole cluster."""
-    metadata = body.get("metadata") or {}
-    return Reference(
-        str(body.get("apiVersion") or ""),
-        str(body.get("kind") or ""),
-        namespace,
-        str(metadata.get("name") or ""),
-    )
+    version, kind = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
+    return Reference(version, kind, namespace, str((body.get("metadata") or {}).get("name") or ""))
 
 
 def findings(
@@ -92,7 +86,7 @@ def findings(
     live: Mapping[Reference, Mapping[str, Any]],
     strays: Sequence[Reference] = (),
 ) -> Iterator[Finding]:
-    """How the objects of a release differ."""
+    """How the objects of a release differ; `strays` say that they are of it, and its manifest lacks them."""
     remedy = (
         f"`helm get manifest {release.name} -n {release.namespace} | kubectl apply --server-side "
         f"--force-conflicts -n {release.namespace} -f -` puts all objects of the release back"
@@ -101,35 +95,29 @@ def findings(
     for ref, body in sorted(wanted.items()):
         found = live.get(ref)
         if found is None:
+            declared, gone = "rendered by the release", "no such object"
             yield Finding(
-                "helm.object-missing", where, ref.called, "rendered by the release", "no such object",
-                up=False, do=remedy,
-            )  # fmt: skip
-            continue
-        fields = comparing.differing(_content(body), found)
-        if not fields:
-            continue
-        lines = tuple(field.line for field in fields)
-        yield Finding(
-            "helm.object-changed",
-            where,
-            ref.called,
-            "as rendered by the release",
-            lines[0] if len(lines) == 1 else f"{len(lines)} fields differ",
-            by=who(found, [field.path for field in fields]),
-            up=False,
-            do=remedy,
-            details=() if len(lines) == 1 else _few(lines),
-        )
+                "helm.object-missing", where, ref.called, declared, gone, up=False, do=remedy
+            )
+        elif fields := comparing.differing(_content(body), found):
+            lines, by = (
+                [field.line for field in fields],
+                who(found, [field.path for field in fields]),
+            )
+            declared = "as rendered by the release"
+            yield of_lines(
+                "helm.object-changed",
+                where,
+                ref.called,
+                declared,
+                lines,
+                by=by,
+                up=False,
+                do=remedy,
+            )
     for ref in sorted(strays):
-        yield Finding(
-            "helm.object-extra",
-            where,
-            ref.called,
-            "not in the release",
-            "there, with the release's mark",
-            up=False,
-        )
+        said = ("not in the release", "there, with the release's mark")
+        yield Finding("helm.object-extra", where, ref.called, *said, up=False)
 
 
 def _content(body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -141,9 +129,3 @@ def _content(body: Mapping[str, Any]) -> Mapping[str, Any]:
         if not str(key).startswith((_HOOK, _KEEP))
     }
     return {**body, "metadata": {**metadata, "annotations": notes}}
-
-
-def _few(lines: tuple[str, ...]) -> tuple[str, ...]:
-    if len(lines) <= _MOST_LINES:
-        return lines
-    return (*lines[:_MOST_LINES], f"… and {len(lines) - _MOST_LINES} more")

@@ -1,15 +1,19 @@
-"""What of a machine no resource of the stack looks at, and machines that cannot be looked at."""
+"""What of a machine no resource of the stack looks at: failed units, a restart that is due, firmware."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from gpuclusters.core.errors import AdapterError
+from gpuclusters.core.facts import Facts
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.finding import Finding
 from gpuclusters.host.model import HostConnection
+from gpuclusters.host.script import read_facts, run_script
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.lease.firmware import Golden, firmware_findings
 
+_TRIED = "look at it"
 _UNREACHED = {
     "remote.host-key-mismatch": "host.key-changed",
     "remote.denied": "host.refuses",
@@ -17,14 +21,20 @@ _UNREACHED = {
 _CONNECTION = ("host", "address", "port", "user", "host_key")
 
 
-@dataclass(frozen=True, slots=True)
-class HostLook:
+class HostFacts(Facts):
     """What a machine says."""
 
-    reboot_required: bool = False
-    reboot_for: str = ""
-    """Packages that want it, where the system names them."""
-    failed_units: tuple[str, ...] = ()
+    reboot_required: str | None = None
+    """The packages that want it, where the system names them; None where none is due."""
+    failed_unit: frozenset[str] = frozenset()
+    end: str
+    """The last line: an answer without it is not whole."""
+
+
+def look(host: SshHost) -> HostFacts:
+    """One script, one answer. Only reads."""
+    done = run_script(host, "drift/host", [], tried=_TRIED, repeatable=True)
+    return read_facts(HostFacts, host, done.stdout.decode(errors="replace"), tried=_TRIED)
 
 
 def connections(view: View) -> Mapping[str, HostConnection]:
@@ -41,19 +51,20 @@ def connections(view: View) -> Mapping[str, HostConnection]:
     return dict(sorted(found.items()))
 
 
-def findings(host: str, look: HostLook) -> Iterator[Finding]:
+def findings(host: str, said: HostFacts) -> Iterator[Finding]:
     """How a machine differs in what no resource looks at."""
-    for unit in look.failed_units:
+    for unit in sorted(said.failed_unit):
         yield Finding("host.unit-failed", host, unit, "not failed", "failed", up=False)
-    if look.reboot_required:
-        why = f"wanted by {look.reboot_for}" if look.reboot_for else "wanted by its packages"
+    if said.reboot_required is not None:
+        why = f"wanted by {said.reboot_required or 'its packages'}"
         yield Finding("host.reboot-pending", host, "reboot", "none needed", why, up=False)
 
 
-def unreached(host: str, error: str, problem: str, remedy: str) -> Finding:
-    """A machine that did not answer, by the code of the error."""
-    kind = _UNREACHED.get(error, "host.unreachable")
-    return Finding(kind, host, f"host {host}", "answers over SSH", problem, up=False, do=remedy)
+def unreached(host: str, error: AdapterError) -> Finding:
+    """A machine that did not answer."""
+    kind = _UNREACHED.get(error.error_id, "host.unreachable")
+    said = ("answers over SSH", error.problem)
+    return Finding(kind, host, f"host {host}", *said, up=False, do=error.remedy)
 
 
 def firmware(
@@ -70,14 +81,7 @@ def firmware(
     for line in said:
         item, _, rest = line.partition(" is ")
         found, _, wanted = rest.partition(", accepted is ")
-        if wanted:
-            yield Finding("host.firmware-changed", host, item, wanted, found, up=False)
-        else:
-            yield Finding(
-                "host.firmware-changed",
-                host,
-                "inventory",
-                "every item of the golden set",
-                line,
-                up=False,
-            )
+        what = (
+            (item, wanted, found) if wanted else ("inventory", "every item of the golden set", line)
+        )
+        yield Finding("host.firmware-changed", host, *what, up=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -27,6 +27,24 @@ class Looked:
 
     what: str
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one look found."""
+
+    findings: tuple[Finding, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    looked: tuple[Looked, ...] = ()
+
+    def joined(self, *others: Found) -> Found:
+        """All of them."""
+        every = (self, *others)
+        return Found(
+            tuple(finding for one in every for finding in one.findings),
+            tuple(unseen for one in every for unseen in one.unseen),
+            tuple(looked for one in every for looked in one.looked),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +94,27 @@ class Report:
 
 def report(
     stack: str,
-    findings: Iterable[Finding],
-    unseen: Iterable[Unseen] = (),
-    looked: Iterable[Looked] = (),
+    found: Found,
     *,
     ignore: Sequence[str] = (),
     plan: Mapping[str, Action] | None = None,
 ) -> Report:
-    """Join what was found.
+    """Join what was found, in any order; the same thing seen twice is told once.
 
     Args:
-        stack: name of the stack.
-        findings: in any order; the same thing seen twice is told once.
-        unseen: what was not looked at.
-        looked: what was.
+        stack: its name.
+        found: all of it.
         ignore: patterns `id`, `id@where` or `id@where/what`, with `*`.
         plan: by URN, what a following `up` would do; None where that is not known.
     """
-    joined = _once([harmless(finding) for finding in findings])
+    joined = _once([harmless(finding) for finding in found.findings])
     kept = [finding for finding in joined if not any(_fits(finding, p) for p in ignore)]
+    unseen = {Unseen(clean(u.what), clean(u.why), clean(u.do)) for u in found.unseen}
     return Report(
         stack=clean(stack),
-        findings=tuple(sorted(kept, key=lambda finding: (finding.order, finding.urn))),
-        unseen=tuple(sorted({Unseen(clean(u.what), clean(u.why), clean(u.do)) for u in unseen})),
-        looked=tuple(looked),
+        findings=tuple(sorted(kept, key=lambda finding: finding.order)),
+        unseen=tuple(sorted(unseen)),
+        looked=found.looked,
         ignored=len(joined) - len(kept),
         plan=tuple(sorted((action, clean(name_of(urn))) for urn, action in (plan or {}).items())),
         planned=plan is not None,
@@ -118,7 +133,7 @@ def _once(findings: Sequence[Finding]) -> list[Finding]:
     """Without what is told twice: by the same kind of the same thing, or better by another kind."""
     kinds = {(finding.where, finding.id) for finding in findings}
     found: dict[tuple[str, str, str], Finding] = {}
-    for finding in sorted(findings, key=lambda f: (f.order, f.urn)):
+    for finding in sorted(findings, key=lambda f: f.order):
         better = _SAID_BETTER.get(finding.what, ()) if finding.id == "host.unfit" else ()
         if any((finding.where, id_) in kinds for id_ in better):
             continue
@@ -176,9 +191,7 @@ def document(report: Report) -> dict[str, Any]:
         "counts": {severity.value: report.count(severity) for severity in Severity},
         "ignored": report.ignored,
         "findings": [_finding(finding) for finding in report.findings],
-        "not_looked_at": [
-            {"what": unseen.what, "why": unseen.why, "do": unseen.do} for unseen in report.unseen
-        ],
+        "not_looked_at": [asdict(unseen) for unseen in report.unseen],
         "looked_at": {looked.what: looked.count for looked in report.looked},
         "up_would": (
             [{"action": action.value, "resource": name} for action, name in report.plan]
@@ -217,13 +230,14 @@ def report_of(value: Any, *, ignore: Sequence[str] = ()) -> Report:
     if value.get("format") != FORMAT:
         raise DocumentError(f"it is of format {value.get('format')}, this reads format {FORMAT}")
     try:
-        made = report(
-            str(value["stack"]),
-            [_finding_of(entry) for entry in value["findings"]],
-            [Unseen(str(e["what"]), str(e["why"]), str(e["do"])) for e in value["not_looked_at"]],
-            [Looked(str(what), int(count)) for what, count in value["looked_at"].items()],
-            ignore=ignore,
+        found = Found(
+            tuple(map(_finding_of, value["findings"])),
+            tuple(
+                Unseen(str(e["what"]), str(e["why"]), str(e["do"])) for e in value["not_looked_at"]
+            ),
+            tuple(Looked(str(what), int(count)) for what, count in value["looked_at"].items()),
         )
+        made = report(str(value["stack"]), found, ignore=ignore)
         plan = value["up_would"]
         steps = [(Action(entry["action"]), str(entry["resource"])) for entry in plan or ()]
         ignored = made.ignored + int(value["ignored"])

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuclusters.drift import comparing
-from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.owners import who
+from gpuclusters.drift.comparing import who
+from gpuclusters.drift.finding import Finding, of_lines
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from gpuclusters.tenancy.proof import NOT_TRIED, Proof
 
@@ -43,51 +43,23 @@ def findings(
     tenancy: Object | None,
     proofs: Sequence[Proof],
     owners: Mapping[str, Object],
-    *,
-    up: bool | None,
-    urn: str = "",
 ) -> Iterator[Finding]:
-    """How one tenancy differs."""
-    name = spec.tenant
+    """How one tenancy differs; `owners` are the objects that proofs are about, for who changed them."""
+    name, what = spec.tenant, f"Tenancy {spec.tenant}"
     if tenancy is None:
-        yield Finding(
-            "tenant.tenancy-missing",
-            name,
-            f"Tenancy {name}",
-            "the object",
-            "no such object",
-            up=up,
-            urn=urn,
-        )
+        yield Finding("tenant.tenancy-missing", name, what, "the object", "no such object")
         return
     fields = comparing.differing(tenancy_object(spec), tenancy)
     if fields:
-        lines = tuple(field.line for field in fields)
-        yield Finding(
-            "tenant.tenancy-changed",
-            name,
-            f"Tenancy {name}",
-            "as applied by `up`",
-            lines[0] if len(lines) == 1 else f"{len(lines)} fields differ",
-            by=who(tenancy, [field.path for field in fields]),
-            up=up,
-            urn=urn,
-            details=lines if len(lines) > 1 else (),
-        )
+        lines, by = [field.line for field in fields], who(tenancy, [field.path for field in fields])
+        yield of_lines("tenant.tenancy-changed", name, what, "as applied by `up`", lines, by=by)
     for proof in proofs:
         if proof.fault is None or proof.fault.code == NOT_TRIED:
             continue
-        live = owners.get(proof.name)
-        yield Finding(
-            _KINDS.get(proof.name, "tenant.not-enforced"),
-            name,
-            proof.name,
-            _WANTED.get(proof.name, "enforced"),
-            proof.fault.problem,
-            by=who(live, [("spec",)]) if live else "",
-            up=up,
-            urn=urn,
-        )
+        code = _KINDS.get(proof.name, "tenant.not-enforced")
+        by = who(owners.get(proof.name, {}), [("spec",)])
+        declared = _WANTED.get(proof.name, "enforced")
+        yield Finding(code, name, proof.name, declared, proof.fault.problem, by=by)
 
 
 def unknown(declared: frozenset[str], live: Sequence[Object]) -> Iterator[Finding]:

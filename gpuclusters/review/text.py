@@ -103,17 +103,18 @@ def shown(value: Any) -> str:
         if UNKNOWN in value:
             value = value.replace(UNKNOWN, KNOWN_LATER)
         return cut(visible(value), MOST_CHARACTERS) if value else '""'
-    text = json.dumps(_tidy(value), ensure_ascii=False, sort_keys=True, default=str)
+    text = json.dumps(whole(value), ensure_ascii=False, sort_keys=True, default=str)
     return cut(visible(masked_text(text)), MOST_CHARACTERS).replace(UNKNOWN, KNOWN_LATER)
 
 
-def _tidy(value: Any) -> Any:
+def whole(value: Any) -> Any:
+    """Numbers as they were: a state has them as floats."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {key: _tidy(item) for key, item in value.items()}
+        return {key: whole(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_tidy(item) for item in value]
+        return [whole(item) for item in value]
     return value
 
 

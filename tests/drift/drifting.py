@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuclusters.drift.finding import Finding
+from gpuclusters.drift import report as reporting
+from gpuclusters.drift.engine import View, read
+from gpuclusters.drift.finding import Finding, Unseen
+from gpuclusters.drift.report import Found, Looked, Report
 
 DYNAMIC = "gpu-clusters:gpu:"
 CONNECTION = {
@@ -72,3 +75,17 @@ def finding(
     id_: str = "host.unit-failed", where: str = "hgx-01", what: str = "a.service", **more: Any
 ) -> Finding:
     return Finding(id_, where, what, **{"declared": "not failed", "found": "failed", **more})
+
+
+def view_of(said: str) -> View:
+    return read(said.splitlines())
+
+
+def report(
+    stack: str,
+    findings: Iterable[Finding] = (),
+    unseen: Iterable[Unseen] = (),
+    looked: Iterable[Looked] = (),
+    **more: Any,
+) -> Report:
+    return reporting.report(stack, Found(tuple(findings), tuple(unseen), tuple(looked)), **more)

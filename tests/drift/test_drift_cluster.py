@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from gpuclusters.core import finding as core
-from gpuclusters.core.errors import InvalidAnswerError
-from gpuclusters.drift import helm, hosts, leases, nodes, tenancies
-from gpuclusters.drift.cluster_look import ClusterLook
-from gpuclusters.drift.expected import Expected, ExpectedNode
+from gpuclusters.core.errors import HostKeyMismatchError, InvalidAnswerError, UnreachableError
+from gpuclusters.drift import helm, hosts, nodes, tenancies
+from gpuclusters.drift.cluster import ClusterLook
 from gpuclusters.drift.finding import Finding
-from gpuclusters.drift.hosts import HostLook
+from gpuclusters.drift.hosts import HostFacts
+from gpuclusters.drift.nodes import Expected, ExpectedNode
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from gpuclusters.tenancy.proof import Proof
 
@@ -46,7 +46,7 @@ def ids(found: Any) -> list[tuple[str, str]]:
 
 
 def look(live: list[dict[str, Any]], **more: Any) -> list[Finding]:
-    return list(nodes.findings(Expected((WANTED,), **more), live))
+    return list(nodes.findings(Expected((WANTED,), **more), live, {}))
 
 
 def test_a_node_as_it_should_be_tells_nothing_and_the_systems_own_taints_are_its_own() -> None:
@@ -81,7 +81,7 @@ def test_a_taint_of_somebody_and_nodes_that_are_not_declared() -> None:
     assert look([node(), node("n2")], others=frozenset({"n2"})) == []
     assert look([node(), node("n2")], marks={"ours": "true"}) == []
     away = Expected((ExpectedNode("n1", serves=False),))
-    assert list(nodes.findings(away, [node(taints=[], unschedulable=True)])) == []
+    assert list(nodes.findings(away, [node(taints=[], unschedulable=True)], {})) == []
 
 
 def lease(n: int, phase: str = "Free", **status: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_leases_that_are_missing_unknown_stuck_or_in_quarantine() -> None:
         lease(4, "Scrubbing", deadline="2026-11-22T11:59:30Z"),
         lease(9),
     ]
-    found = list(leases.findings({"n1": 5}, live, NOW))
+    found = list(nodes.of_leases({"n1": 5}, live, NOW))
     assert [(f.id, f.what) for f in found] == [
         ("gpu.lease-missing", "n1-gpu5"),
         ("gpu.lease-quarantined", "n1-gpu2"),
@@ -108,7 +108,7 @@ def test_leases_that_are_missing_unknown_stuck_or_in_quarantine() -> None:
         ("gpu.lease-unknown", "n1-gpu9"),
     ]
     assert "acme" in found[1].found
-    assert leases.withheld(live) == {"n1": 3}
+    assert nodes.withheld(live) == {"n1": 3}
 
 
 def test_gpus_that_their_leases_keep_back_are_not_missing_twice() -> None:
@@ -137,18 +137,14 @@ def test_a_tenancy_says_which_part_of_the_isolation_does_not_hold() -> None:
         Proof("network-policy", core.Finding("tenancy.missing", "it does not exist")),
         Proof("pod-security", core.Finding("tenancy.not-tried", "later")),
     ]
-    found = list(tenancies.findings(SPEC, good, proofs, {}, up=True))
-    assert [(f.id, f.found, f.up) for f in found] == [
-        ("tenant.quota-changed", "it says 8", True),
-        ("tenant.network-policy-missing", "it does not exist", True),
+    found = list(tenancies.findings(SPEC, good, proofs, {}))
+    assert [(f.id, f.found) for f in found] == [
+        ("tenant.quota-changed", "it says 8"),
+        ("tenant.network-policy-missing", "it does not exist"),
     ]
-    assert ids(tenancies.findings(SPEC, None, (), {}, up=None)) == [
-        ("tenant.tenancy-missing", "acme")
-    ]
+    assert ids(tenancies.findings(SPEC, None, (), {})) == [("tenant.tenancy-missing", "acme")]
     other: dict[str, Any] = {**good, "spec": {**good["spec"], "gpus": 8}}
-    assert ids(tenancies.findings(SPEC, other, (), {}, up=True)) == [
-        ("tenant.tenancy-changed", "acme")
-    ]
+    assert ids(tenancies.findings(SPEC, other, (), {})) == [("tenant.tenancy-changed", "acme")]
     assert ids(tenancies.unknown(frozenset({"acme"}), [good, {"metadata": {"name": "spy"}}])) == [
         ("tenant.tenancy-unknown", "spy")
     ]
@@ -269,12 +265,12 @@ def test_a_release_that_cannot_be_read_is_an_error_that_quotes_nothing(
 
 
 def test_machines_that_wait_for_a_restart_failed_or_carry_other_firmware() -> None:
-    seen = HostLook(reboot_required=True, reboot_for="linux-image", failed_units=("a.service",))
+    seen = HostFacts(reboot_required="linux-image", failed_unit=frozenset({"a.service"}), end="")
     assert ids(hosts.findings("h", seen)) == [
         ("host.unit-failed", "h"),
         ("host.reboot-pending", "h"),
     ]
-    assert list(hosts.findings("h", HostLook())) == []
+    assert list(hosts.findings("h", HostFacts(end=""))) == []
     golden = {"HGX_FW_GPU_": ("1",), "HGX_FW_BMC_": ("2",)}
     inventory = {"HGX_FW_GPU_SXM_1": "1", "HGX_FW_GPU_SXM_2": "x\x1b", "HGX_FW_BMC_0": "3"}
     found = list(hosts.firmware("h", (1, 2), golden, inventory))
@@ -284,7 +280,7 @@ def test_machines_that_wait_for_a_restart_failed_or_carry_other_firmware() -> No
     ]
     assert [f.what for f in hosts.firmware("h", (1,), golden, {})] == ["inventory", "inventory"]
     for error, id_ in (
-        ("remote.host-key-mismatch", "host.key-changed"),
-        ("remote.unreachable", "host.unreachable"),
+        (HostKeyMismatchError("h", "look", "p", "r"), "host.key-changed"),
+        (UnreachableError("h", "look", "p", "r"), "host.unreachable"),
     ):
-        assert hosts.unreached("h", error, "p", "r").id == id_
+        assert hosts.unreached("h", error).id == id_

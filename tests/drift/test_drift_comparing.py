@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.drift import comparing, engine, owners, resources
-from tests.drift.drifting import after, before, text
+from gpuclusters.drift import comparing, resources
+from tests.drift.drifting import after, before, text, view_of
 
 BODY: dict[str, Any] = {
     "apiVersion": "apps/v1",
@@ -114,10 +114,10 @@ def test_what_never_was_as_declared_is_no_drift() -> None:
     type_ = "kubernetes:apps/v1:DaemonSet"
     inputs = {**BODY, "metadata": {"name": "x", "namespace": "n", "labels": {"never": "kept"}}}
     old = {"inputs": inputs, "outputs": live()}
-    view = engine.read(text(before(type_, "x", old), after(type_, "x", old, old)))
+    view = view_of(text(before(type_, "x", old), after(type_, "x", old, old)))
     assert list(resources.findings(view)) == []
     new = {"inputs": inputs, "outputs": live(image="other")}
-    view = engine.read(text(before(type_, "x", old), after(type_, "x", old, new)))
+    view = view_of(text(before(type_, "x", old), after(type_, "x", old, new)))
     (found,) = resources.findings(view)
     assert (found.id, found.where, found.what) == ("stack.object-changed", "n", "DaemonSet x")
     assert "image" in found.found
@@ -142,8 +142,8 @@ def test_the_manager_of_a_changed_field_is_named_the_latest_first() -> None:
         ("other", "2026-11-22T06:00:00Z", {"f:spec": {"f:replicas": {}}}),
     )
     assert (
-        owners.who(body, [path])
+        comparing.who(body, [path])
         == "kubectl-edit (2026-11-22 05:07 UTC), pulumi (2026-11-01 00:00 UTC)"
     )
-    assert owners.who(managed(("kubelet", "", image), subresource="status"), [path]) == ""
-    assert owners.who({}, [path]) == ""
+    assert comparing.who(managed(("kubelet", "", image), subresource="status"), [path]) == ""
+    assert comparing.who({}, [path]) == ""

@@ -18,6 +18,7 @@ from tests.drift.drifting import (
     summary,
     text,
     urn,
+    view_of,
 )
 
 CDI = f"{DYNAMIC}CdiSpec"
@@ -38,7 +39,7 @@ NEW = state(INPUTS, {"drift": [CHANGED]})
 
 
 def test_a_refresh_is_read_with_both_sides_and_the_plan() -> None:
-    view = engine.read(
+    view = view_of(
         text(
             before(CDI, "a", OLD),
             after(CDI, "a", OLD, NEW),
@@ -57,7 +58,7 @@ def test_a_refresh_is_read_with_both_sides_and_the_plan() -> None:
 
 
 def test_what_is_gone_is_told_and_what_up_leaves_alone_is_not_said_to_be_mended() -> None:
-    view = engine.read(resource("CdiSpec", "a", INPUTS, {"drift": []}, None) + text(summary()))
+    view = view_of(resource("CdiSpec", "a", INPUTS, {"drift": []}, None) + text(summary()))
     (found,) = resources.findings(view)
     assert (found.id, found.up) == ("cdi.missing", False)
 
@@ -72,12 +73,12 @@ def test_a_resource_that_could_not_be_read_is_unread_and_the_others_are_seen() -
         error("preview failed"),
         summary("failed"),
     )
-    view = engine.read(events)
+    view = view_of(events)
     assert view.unread == {urn(CDI, "b"): said}
     assert set(view.resources) == {urn(CDI, "a")}
     assert not view.planned
     assert [found.up for found in resources.findings(view)] == [None]
-    second = engine.read(
+    second = view_of(
         text(before(CDI, "a", OLD), after(CDI, "a", OLD, NEW), step("update", CDI, "a"), summary())
     )
     both = engine.merged(view, second)
@@ -90,7 +91,7 @@ def test_a_resource_that_could_not_be_read_is_unread_and_the_others_are_seen() -
     "cut", [text(before(CDI, "a", OLD)), text(before(CDI, "a", OLD)) + '{"resOutputsEv']
 )
 def test_events_that_end_in_the_middle_are_no_plan(cut: str) -> None:
-    view = engine.read(cut)
+    view = view_of(cut)
     assert not view.planned
     assert view.failure == "the engine was interrupted"
     assert list(view.states) == [urn(CDI, "a")]
@@ -98,8 +99,8 @@ def test_events_that_end_in_the_middle_are_no_plan(cut: str) -> None:
 
 def test_an_engine_that_says_nothing_is_an_error_and_its_failure_is_told() -> None:
     with pytest.raises(engine.EventsError):
-        engine.read("error: no stack named prod\n")
-    view = engine.read(
+        view_of("error: no stack named prod\n")
+    view = view_of(
         text(
             error("error: the passphrase is wrong, token: abcdefghijklmnopqrst"), summary("failed")
         )
@@ -118,7 +119,7 @@ def test_a_secret_is_masked_before_anything_is_compared() -> None:
         "level": "repair",
     }
     new = state({**inputs, "content": "password: hunter22hunter22"}, {"drift": [drift]})
-    view = engine.read(
+    view = view_of(
         text(before(f"{DYNAMIC}HostFile", "x", old), after(f"{DYNAMIC}HostFile", "x", old, new))
     )
     (found,) = resources.findings(view)

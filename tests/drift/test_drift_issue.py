@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from gpuclusters.cli.forge import Forge, ForgeError, Issues, issue_target
-from gpuclusters.drift.markdown import marker
+from gpuclusters.drift.rendering import marker
 from tests.drift.issues_standin import TOKEN, Standin, forge
 
 MARK = marker("prod")

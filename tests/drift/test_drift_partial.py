@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuclusters.cli import drift, drift_cluster, drift_hosts
-from gpuclusters.cli.drift_engine import Found
+from gpuclusters.cli import drift, drift_look
 from gpuclusters.cli.errors import UsageError
+from gpuclusters.drift import cluster
 from gpuclusters.drift.engine import View
-from gpuclusters.drift.expected import Expected
 from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.report import report
+from gpuclusters.drift.nodes import Expected
+from gpuclusters.drift.report import Found, report
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from tests.drift.drifting import CONNECTION
@@ -27,19 +27,19 @@ def test_a_machine_that_is_away_is_a_finding_and_told_once_for_all_its_resources
         {**CONNECTION, "host": "hgx-02", "address": "127.0.0.1", "port": closed_port}
     )
     key = SshCredentials("a test", agent_path=str(tmp_path / "no-agent"))
-    found = drift_hosts.look({"hgx-02": away}, key)
+    found = drift_look.of_machines({"hgx-02": away}, key)
     assert [(f.id, f.where) for f in found.findings] == [("host.unreachable", "hgx-02")]
     assert [one.count for one in found.looked] == [0]
     why = f"hgx-02 ({away.address}:{away.port}): could not read: no SSH connection"
     engine = Found(unseen=tuple(Unseen(f"resource r{n}", why) for n in range(9)))
     other = Found(unseen=(Unseen("resource x", "the API server says no"),))
-    joined = drift_hosts.without_repeats(engine.joined(other).joined(found))
+    joined = drift_look.without_repeats(engine.joined(other).joined(found))
     assert sorted(u.what for u in joined.unseen) == [
         "9 resources on hgx-02",
         "machine hgx-02",
         "resource x",
     ]
-    assert report("s", joined.findings, joined.unseen).exit_code == 2
+    assert report("s", joined).exit_code == 2
 
 
 def test_a_cluster_that_does_not_answer_is_not_looked_at(closed_port: int) -> None:
@@ -51,10 +51,10 @@ def test_a_cluster_that_does_not_answer_is_not_looked_at(closed_port: int) -> No
             "users": [{"name": "u", "user": {"token": "made-up"}}],
         }
     )
-    found = drift_cluster.look(kubeconfig, View(), Expected(), frozenset())
-    assert [u.what for u in found.unseen] == [drift_cluster.ALL]
+    found = cluster.look(kubeconfig, View(), Expected())
+    assert [u.what for u in found.unseen] == [cluster.ALL]
     assert found.findings == ()
-    wrong = drift_cluster.look("not: a kubeconfig", View(), Expected(), frozenset())
+    wrong = cluster.look("not: a kubeconfig", View(), Expected())
     assert len(wrong.unseen) == 1
 
 
@@ -77,4 +77,4 @@ def test_a_finding_of_a_machine_that_was_reached_keeps_its_resources() -> None:
         (Finding("host.unit-failed", "hgx-01", "a.service"),),
         (Unseen("resource a", "hgx-01 (x): no"),),
     )
-    assert drift_hosts.without_repeats(found) == found
+    assert drift_look.without_repeats(found) == found

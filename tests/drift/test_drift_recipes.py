@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.report import document, report
+from gpuclusters.drift.report import document
+from tests.drift.drifting import report
 from tests.drift.issues_standin import TOKEN, Standin, forge
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpuclusters.drift import terminal
+from gpuclusters.drift import rendering
 from gpuclusters.drift.finding import CODES, Finding, Unseen
-from gpuclusters.drift.markdown import markdown, marker
-from gpuclusters.drift.report import DocumentError, Looked, Report, document, report, report_of
+from gpuclusters.drift.rendering import markdown, marker
+from gpuclusters.drift.report import DocumentError, Looked, Report, document, report_of
 from gpuclusters.review import limits
 from gpuclusters.review.plan import Action
-from tests.drift.drifting import finding
+from tests.drift.drifting import finding, report
 
 ALL = [Finding(id_, f"host-{n % 3}", f"thing-{n}", "a", "b") for n, id_ in enumerate(sorted(CODES))]
 HOSTILE = (
@@ -30,7 +30,7 @@ HOSTILE = (
 
 def shown(found: Report) -> str:
     console = Console(file=io.StringIO(), width=200, color_system=None)
-    terminal.show(console, found, 1.0)
+    rendering.show(console, found, 1.0)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

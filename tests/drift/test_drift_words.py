@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpuclusters.drift import engine, resources
-from tests.drift.drifting import CONNECTION, resource
+from gpuclusters.drift import resources
+from tests.drift.drifting import CONNECTION, resource, view_of
 
 ON_HOST = {"connection": CONNECTION}
 
@@ -14,7 +14,7 @@ ON_HOST = {"connection": CONNECTION}
 def found(
     kind: str, inputs: dict[str, Any], old: dict[str, Any], new: dict[str, Any] | None
 ) -> list[Any]:
-    view = engine.read(resource(kind, "x", {**ON_HOST, **inputs}, old, new))
+    view = view_of(resource(kind, "x", {**ON_HOST, **inputs}, old, new))
     return list(resources.findings(view))
 
 
@@ -91,7 +91,7 @@ def test_a_finding_of_a_provider_keeps_its_code() -> None:
 
 def test_what_stops_up_is_not_said_to_be_put_back() -> None:
     drift = {"code": "rke2.firewalld", "problem": "firewalld runs", "path": [], "level": "block"}
-    view = engine.read(resource("Rke2Node", "x", ON_HOST, {"drift": []}, {"drift": [drift]}))
+    view = view_of(resource("Rke2Node", "x", ON_HOST, {"drift": []}, {"drift": [drift]}))
     (one,) = resources.findings(view)
     assert one.id == "rke2.firewalld"
     assert "up --refresh" not in one.remedy

@@ -15,7 +15,7 @@ from rich.console import Console
 from gpuclusters.cli import diagnosis, doctor, doctor_stack, doctor_workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, Level, failure, warning, well
-from gpuclusters.cli.project import Project
+from gpuclusters.cli.project import Project, Stack
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 
@@ -119,13 +119,13 @@ def project(tmp_path: Path) -> Project:
     return Project(folder, tmp_path / "lab")
 
 
-def stack_of(project: Project, **env: str) -> doctor_stack.Stack:
+def stack_of(project: Project, **env: str) -> Stack:
     variables = {
         **project.lab_environment(),
         "PYTHONPATH": str(ROOT),
         **env,
     }
-    return doctor_stack.Stack(project, "dev", EMBEDDED, variables)
+    return Stack(project, "dev", EMBEDDED, variables)
 
 
 def test_every_fault_of_the_configuration_is_a_finding(project: Project) -> None:
@@ -152,7 +152,7 @@ def test_a_stack_that_was_never_run_is_well(project: Project) -> None:
     assert not project.lab_folder.exists(), "nothing was made by looking"
 
 
-def engine(stack: doctor_stack.Stack, *args: str) -> str:
+def engine(stack: Stack, *args: str) -> str:
     return subprocess.run(
         [*EMBEDDED.command, *args],
         cwd=stack.project.folder,
@@ -163,7 +163,7 @@ def engine(stack: doctor_stack.Stack, *args: str) -> str:
     ).stdout
 
 
-def made(project: Project) -> doctor_stack.Stack:
+def made(project: Project) -> Stack:
     """A stack that is in its backend."""
     (project.lab_folder / "state").mkdir(parents=True)
     stack = stack_of(project)

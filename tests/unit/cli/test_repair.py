@@ -61,7 +61,7 @@ class Here:
             "PULUMI_BACKEND_URL": f"file://{self.state}",
             "PULUMI_CONFIG_PASSPHRASE": "gpu-clusters-lab",
         }
-        self.session = Session(found, stack, read_valid(found, stack), EMBEDDED, env)
+        self.session = Session(found, stack, EMBEDDED, env, read_valid(found, stack))
         self.out = io.StringIO()
         self.engine("stack", "init", "--non-interactive")
 

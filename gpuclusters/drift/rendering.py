@@ -1,8 +1,11 @@
-"""The report as Markdown, for an issue: nothing in a name becomes markup, a mention or a link."""
+"""The report on a terminal, and as Markdown for an issue: nothing in a name becomes markup or a mention."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
 
 from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding, Group
@@ -20,6 +23,9 @@ HEADINGS = {
     Group.STACK: "Objects of the stack",
 }
 _MOST_PLANNED = 20
+_COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.NOTICE: "blue"}
+_UP = {True: "`up` puts it back", False: "`up` does not put it back", None: "`up` may put it back"}
+_MOST_SHOWN = 12
 
 
 def marker(stack: str) -> str:
@@ -37,7 +43,7 @@ def markdown(report: Report, *, most: int) -> str:
         found = report.of(group)
         if found:
             blocks.append(Block(f"### {HEADINGS[group]}", Weighted.SHOULD))
-            blocks += [Block(_finding(finding), Weighted.SHOULD) for finding in found]
+            blocks += [Block("\n".join(_lines(finding)), Weighted.SHOULD) for finding in found]
     if report.planned and report.plan:
         blocks.append(Block(_plan(report), Weighted.MAY))
     mark = marker(report.stack)
@@ -60,20 +66,12 @@ def _head(report: Report) -> str:
 
 
 def _unseen(report: Report) -> str:
-    lines = [
-        "### Not looked at",
-        "",
-        "Nothing is known of these; they may have drifted as well.",
-        "",
-    ]
+    why = "Nothing is known of these; they may have drifted as well."
+    lines = ["### Not looked at", "", why, ""]
     for unseen in report.unseen:
         remedy = f" {prose(unseen.do)}" if unseen.do else ""
         lines.append(f"- {code(unseen.what)}: {prose(unseen.why)}.{remedy}")
     return "\n".join(lines)
-
-
-def _finding(finding: Finding) -> str:
-    return "\n".join(_lines(finding))
 
 
 def _lines(finding: Finding) -> Iterator[str]:
@@ -90,13 +88,7 @@ def _lines(finding: Finding) -> Iterator[str]:
         yield ""
     if finding.by:
         yield f"  - changed by: {code(finding.by)}"
-    yield f"  - `up` {_answer(finding)}: {_remedy(finding.remedy)}"
-
-
-def _answer(finding: Finding) -> str:
-    return {True: "puts it back", False: "does not put it back", None: "may put it back"}[
-        finding.up
-    ]
+    yield f"  - {_UP[finding.up]}: {_remedy(finding.remedy)}"
 
 
 def _remedy(text: str) -> str:
@@ -120,3 +112,64 @@ def _plan(report: Report) -> str:
     if len(report.plan) > _MOST_PLANNED:
         lines.append(f"- … and {len(report.plan) - _MOST_PLANNED:,} more")
     return "\n".join([*lines, "", "</details>"])
+
+
+def show(console: Console, report: Report, seconds: float) -> None:
+    """Print it."""
+    for group in Group:
+        found = report.of(group)
+        if found:
+            console.print(f"[bold]{HEADINGS[group]}[/bold]")
+            for finding in found:
+                _print_finding(console, finding)
+            console.print()
+    if report.unseen:
+        console.print("[bold]Not looked at[/bold]")
+        for unseen in report.unseen:
+            _print(console, "  ", f"{unseen.what}: {unseen.why}")
+            if unseen.do:
+                _print(console, "    ", f"do: {unseen.do}", style="dim")
+        console.print()
+    if report.plan:
+        _print_plan(console, report)
+    if report.looked:
+        told = ", ".join(f"{one.what} {one.count:,}" for one in report.looked)
+        _print(console, "", f"looked at: {told}", style="dim")
+    if report.ignored:
+        _print(console, "", f"left out by --ignore: {report.ignored}", style="dim")
+    colour = "green" if report.exit_code == 0 else "yellow"
+    console.print(
+        f"[{colour}]{escape(report.verdict)}[/{colour}] [dim]({seconds:.1f} s; nothing was changed)[/dim]",
+        soft_wrap=True,
+    )
+
+
+def _print_finding(console: Console, finding: Finding) -> None:
+    colour = _COLOURS[finding.severity]
+    console.print(
+        f"  [{colour}]{finding.severity:<8}[/{colour}] [bold]{escape(finding.where)}[/bold] "
+        f"{escape(finding.title)} [dim]({finding.id})[/dim]",
+        soft_wrap=True,
+    )
+    _print(console, "           ", finding.what)
+    _print(console, "             declared: ", finding.declared or "nothing")
+    _print(console, "             found:    ", finding.found or "nothing")
+    for line in finding.details:
+        _print(console, "                       ", line)
+    if finding.by:
+        _print(console, "             by:       ", finding.by)
+    again = "" if finding.up else f": {finding.remedy}"
+    _print(console, "             ", f"{_UP[finding.up]}{again}", style="dim")
+
+
+def _print_plan(console: Console, report: Report) -> None:
+    console.print(f"[bold]`gpu-clusters up --refresh` {report.up_would}[/bold]")
+    for action, name in report.plan[:_MOST_SHOWN]:
+        _print(console, "  ", f"{action} {name}")
+    if len(report.plan) > _MOST_SHOWN:
+        _print(console, "  ", f"… and {len(report.plan) - _MOST_SHOWN} more")
+    console.print()
+
+
+def _print(console: Console, indent: str, text: str, *, style: str = "") -> None:
+    console.print(f"{indent}{escape(text)}", soft_wrap=True, style=style or None, highlight=False)

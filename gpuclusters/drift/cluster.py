@@ -1,0 +1,283 @@
+"""Looks at the cluster, its tenants, and what Helm keeps of its releases. Changes nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpuclusters.core.errors import AdapterError, DeniedError, InvalidAnswerError
+from gpuclusters.core.ports import ObjectKind
+from gpuclusters.drift import helm, nodes, resources, tenancies
+from gpuclusters.drift.comparing import managers, who
+from gpuclusters.drift.engine import View
+from gpuclusters.drift.finding import Finding, Unseen
+from gpuclusters.drift.helm import Reference, Release
+from gpuclusters.drift.nodes import Expected
+from gpuclusters.drift.report import Found, Looked
+from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
+from gpuclusters.kube.objects import KubernetesObjects
+from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.review.text import whole
+from gpuclusters.tenancy import cluster as reconcile_tenancy
+from gpuclusters.tenancy.isolation import POLICY
+from gpuclusters.tenancy.model import TENANCY, TenancySpec
+from gpuclusters.tenancy.objects import NETWORK_POLICY, NODE, RESOURCE_QUOTA
+
+ALL = "the cluster"
+"""What is told where it cannot be reached."""
+_TENANCY = "gpu-clusters:gpu:TenancyPolicy"
+_AT_ONCE = 8
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of a manifest that Helm has packed: far more than a Secret of a MiB can hold in good faith."""
+_SECRETS = "/api/v1/namespaces/{}/secrets"
+Object = Mapping[str, Any]
+Objects = dict[Reference, Object]
+
+
+def look(kubeconfig: str, view: View, expected: Expected) -> Found:
+    """The cluster; what of it is not reached or not allowed is told, and the rest is looked at."""
+    try:
+        cluster = ClusterLook(kubeconfig)
+        cluster.version()
+    except AdapterError as error:
+        return Found(unseen=(Unseen(ALL, f"{error.where}: {error.problem}", error.remedy),))
+    found = Found()
+    for name, part in _PARTS.items():
+        try:
+            found = found.joined(part(cluster, view, expected))
+        except AdapterError as error:
+            found = found.joined(Found(unseen=(_unseen(name, error),)))
+    return found.joined(_releases(cluster, view), Found(tuple(_objects(cluster, view))))
+
+
+def _unseen(what: str, error: AdapterError) -> Unseen:
+    return Unseen(what, error.problem, error.remedy)
+
+
+def _nodes(cluster: ClusterLook, _view: View, expected: Expected) -> Found:
+    live = cluster.list(NODE)
+    kept: Sequence[Object] = cluster.list(GPU_LEASE) if expected.leases else ()
+    findings = (
+        *nodes.findings(expected, live, nodes.withheld(kept)),
+        *nodes.of_leases(expected.leases, kept, datetime.now(UTC)),
+    )
+    looked = (Looked("nodes", len(live)), Looked("leases", len(kept)))
+    return Found(findings, (), looked if expected.leases else looked[:1])
+
+
+def _tenants(cluster: ClusterLook, view: View, expected: Expected) -> Found:
+    if expected.tenants is None:
+        return Found()
+    findings: list[Finding] = []
+    unseen: list[Unseen] = []
+    declared = {urn: one for urn, one in view.states.items() if one.type == _TENANCY}
+    for urn, resource in declared.items():
+        try:
+            found = list(_tenancy(cluster, resource.inputs))
+        except (AdapterError, ValidationError) as error:
+            why = error.problem if isinstance(error, AdapterError) else "its state is not valid"
+            unseen.append(Unseen(f"tenant {resource.at('tenant')}", why))
+            continue
+        findings += [replace(one, urn=urn, up=view.mended(urn)) for one in found]
+    findings += tenancies.unknown(expected.tenants, cluster.list(TENANCY))
+    seen = len(declared) - len(unseen)
+    return Found(tuple(findings), tuple(unseen), (Looked("tenants", seen),))
+
+
+def _tenancy(cluster: ClusterLook, inputs: Object) -> Iterator[Finding]:
+    names = {key: inputs[key] for key in ("tenant", "namespace")}
+    spec = TenancySpec.model_validate({**whole(inputs["spec"]), **names})
+    tenancy = cluster.get(TENANCY, spec.tenant)
+    judgement = reconcile_tenancy.observe_tenancy(spec, cluster) if tenancy is not None else None
+    owners = {
+        "quota": cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace) or {},
+        "network-policy": cluster.get(NETWORK_POLICY, POLICY, spec.namespace) or {},
+    }
+    return tenancies.findings(spec, tenancy, judgement.proofs if judgement else (), owners)
+
+
+def _operator(cluster: ClusterLook, _view: View, _expected: Expected) -> Found:
+    """ClusterPolicies that there are; whether there should be one, the release says."""
+    policies = cluster.list(CLUSTER_POLICY)
+    findings = [
+        Finding("gpu-operator.not-ready", "cluster", f"ClusterPolicy {name}", "ready", state)
+        for policy in policies
+        if (name := policy["metadata"]["name"])
+        and (state := str((policy.get("status") or {}).get("state") or "no state"))
+        not in ("ready", "ignored")
+    ]
+    looked = (Looked("policies of the GPU Operator", len(policies)),) if policies else ()
+    return Found(tuple(findings), (), looked)
+
+
+_PARTS = {"nodes and leases": _nodes, "tenants": _tenants, "the GPU Operator": _operator}
+
+
+def _releases(cluster: ClusterLook, view: View) -> Found:
+    found, objects = Found(), 0
+    for urn, resource in view.states.items():
+        if resource.type != resources.HELM_RELEASE:
+            continue
+        namespace, name = resources.release_name(resource)
+        try:
+            release = cluster.release(name, namespace)
+            parts = cluster.of_release(release) if release else None
+        except AdapterError as error:
+            unseen = _unseen(f"Helm release {namespace}/{name}", error)
+            found = found.joined(Found(unseen=(unseen,)))
+            continue
+        if release is None or parts is None:
+            said = ("deployed", "no release", "", view.mended(urn), "", urn)
+            missing = Finding("helm.release-missing", namespace, name, *said)
+            found = found.joined(Found((missing,)))
+        else:
+            objects += len(parts[0])
+            found = found.joined(Found(tuple(helm.findings(release, *parts))))
+    looked = (Looked("objects of Helm releases", objects),) if objects else ()
+    return found.joined(Found(looked=looked))
+
+
+def _objects(cluster: ClusterLook, view: View) -> Iterator[Finding]:
+    """Who changed the objects of the stack: only those that differ are asked for."""
+    for seen in view.resources.values():
+        if not resources.is_object(seen.old.type):
+            continue
+        changed = {field.path for field in resources.changed_fields(seen)}
+        if not changed:
+            continue
+        try:
+            live: Object = cluster.object(*resources.reference(seen.old)) or {}
+        except DeniedError:
+            live = {}
+        stops = resources.in_the_way(seen, managers(live, changed))
+        for finding in resources.of_resource(view, seen):
+            told = replace(finding, by=who(live, changed))
+            yield _refused(told, stops) if stops else told
+
+
+def _refused(finding: Finding, stops: Sequence[str]) -> Finding:
+    """What `up` does where others own the fields: it stops, and says whose they are."""
+    if finding.id.startswith("node.label"):
+        return replace(finding, up=False)  # the code's own remedy sets the label, whoever has it
+    first = f"`up` stops at fields of {', '.join(stops)}: let it give them up"
+    return replace(finding, up=False, do=f"{first}, then `gpu-clusters up --refresh`")
+
+
+class ClusterLook(KubernetesObjects):
+    """The objects of a cluster, whatever their kind."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        super().__init__(kubeconfig)
+        self._kinds: dict[str, Mapping[str, ObjectKind]] = {}
+
+    def object(
+        self, api_version: str, kind: str, namespace: str, name: str
+    ) -> dict[str, Any] | None:
+        """An object; None if it or its kind is not there."""
+        found = self.kinds(api_version).get(kind)
+        return None if found is None else self.get(found, name, namespace)
+
+    def kinds(self, api_version: str) -> Mapping[str, ObjectKind]:
+        """The kinds that the server knows of a version, by name; none if it does not know the version."""
+        if api_version not in self._kinds:
+            group, _, version = api_version.rpartition("/")
+            root = f"/apis/{api_version}" if group else f"/api/{api_version}"
+            answer = self._or_none("GET", root, f"list the kinds of {api_version}") or {}
+            found = (
+                ObjectKind(group, version, str(e["name"]), str(e["kind"]), bool(e["namespaced"]))
+                for e in answer.get("resources") or ()
+                if "/" not in str(e.get("name"))
+            )
+            self._kinds[api_version] = {one.kind: one for one in found}
+        return self._kinds[api_version]
+
+    def release(self, name: str, namespace: str) -> Release | None:
+        """The release as Helm keeps it: its newest deployed revision, else its newest; None without one."""
+        tried = f"read the Helm release {namespace}/{name}"
+        query = [("labelSelector", f"owner=helm,name={name}")]
+        answer = self._answer("GET", _SECRETS.format(namespace), tried, query=query)
+        kept = sorted(answer.get("items") or (), key=_revision)
+        if not kept:
+            return None
+        deployed = [one for one in kept if _labels(one).get("status") == "deployed"]
+        try:
+            document = _unpacked((deployed or kept)[-1])
+            objects = helm.objects_of(str(document.get("manifest") or ""), f"{namespace}/{name}")
+        except helm.ManifestError as error:
+            # Not chained: messages of parsers quote what they were given.
+            remedy = "install the release anew"
+            raise InvalidAnswerError(self.target, tried, str(error), remedy) from None
+        status = str(_labels(kept[-1]).get("status") or "unknown")
+        return Release(name, namespace, int(document.get("version") or 0), status, objects)
+
+    def of_release(self, release: Release) -> tuple[Objects, Objects, list[Reference]]:
+        """The objects of a release: as rendered, those that are there, and those that say they are of it."""
+        wanted: Objects = {}
+        places: dict[tuple[str, str, str], ObjectKind] = {}
+        for body in release.objects:
+            version = str(body.get("apiVersion") or "")
+            kind = self.kinds(version).get(str(body["kind"]))
+            stated = str((body.get("metadata") or {}).get("namespace") or release.namespace)
+            namespace = "" if kind is not None and not kind.namespaced else stated
+            wanted[helm.reference(body, namespace)] = body
+            if kind is not None:
+                places[version, kind.kind, namespace] = kind
+        live: Objects = {}
+        strays: list[Reference] = []
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            lists = pool.map(lambda at: self.list(places[at], at[2]), sorted(places))
+            for (version, name, namespace), found in zip(sorted(places), lists, strict=True):
+                for one in found:
+                    ref = Reference(version, name, namespace, str(one["metadata"]["name"]))
+                    if ref in wanted:
+                        # Entries of a list do not say what they are.
+                        live[ref] = {"apiVersion": version, "kind": name, **one}
+                    elif _is_of(one, release):
+                        strays.append(ref)
+        return wanted, live, strays
+
+
+def _unpacked(secret: Object) -> Object:
+    """What Helm packs into a Secret: JSON in gzip, or not, in base64, in the Secret's own base64."""
+    try:
+        data = base64.b64decode(base64.b64decode(str(secret["data"]["release"])), validate=True)
+        if data.startswith(b"\x1f\x8b"):
+            data = _inflated(data)
+        document = json.loads(data)
+    except (KeyError, TypeError, ValueError, binascii.Error, OSError, EOFError, zlib.error):
+        raise helm.ManifestError("it is not in the form that Helm keeps") from None
+    return document if isinstance(document, Mapping) else {}
+
+
+def _inflated(data: bytes) -> bytes:
+    decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    data = decoder.decompress(data, _MOST_BYTES)
+    if decoder.unconsumed_tail:
+        raise ValueError("too large")
+    return data
+
+
+def _revision(secret: Object) -> int:
+    text = str(_labels(secret).get("version") or "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def _labels(secret: Object) -> Object:
+    found: Object = secret["metadata"].get("labels") or {}
+    return found
+
+
+def _is_of(body: Object, release: Release) -> bool:
+    notes: Object = body["metadata"].get("annotations") or {}
+    owners: Iterable[Any] = body["metadata"].get("ownerReferences") or ()
+    marks = (notes.get(helm.RELEASE_NAME), notes.get(helm.RELEASE_NAMESPACE))
+    return not owners and marks == (release.name, release.namespace)
