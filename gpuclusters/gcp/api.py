@@ -81,7 +81,7 @@ class GoogleCredentials:
 
     def _acting_as(self, found: Any) -> Any:
         if not self._impersonate:
-            return found  # noqa: RET504 (None where it is absent)
+            return found
         impersonated = importlib.import_module("google.auth.impersonated_credentials")
         return impersonated.Credentials(
             source_credentials=found,
@@ -156,7 +156,7 @@ class GoogleRest:
         found = [self.get(path, **query)]
         while mark := found[-1].get("nextPageToken"):
             found.append(self.get(path, **query, pageToken=str(mark)))
-        return found  # noqa: RET504 (None where it is absent)
+        return found
 
     def operate(
         self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float
