@@ -17,8 +17,9 @@ from pydantic import Field, IPvAnyNetwork, ValidationError
 from caas import logs
 from gpuclusters.core.custom_resource import Part
 from gpuclusters.fabric.table import Baseboard, Partition, PartitionTable, table_for
+from gpuclusters.lease.board import Limits
+from gpuclusters.lease.firmware import Golden
 from gpuclusters.lease.model import RecyclePolicy
-from gpuclusters.lease.state import Limits
 from gpuclusters.tenancy import programs
 from gpuclusters.tenancy.isolation import Network
 
@@ -80,16 +81,6 @@ class Host(Part):
         return table_for(self.baseboard, self.table)
 
 
-class GoldenFirmware(Part):
-    """What firmware and knobs a GPU must have before the next tenant gets it."""
-
-    versions: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Accepted versions by prefix of the inventory item's id; names vary by BMC release."""
-    knobs: Mapping[str, str] = Field(default_factory=dict)
-    """Expected answer of `nvidia_gpu_tools.py` by name: ecc and mig `enabled` or `disabled`, cc and ppcie
-    `on` or `off`."""
-
-
 class Api(Part):
     """The public API."""
 
@@ -130,7 +121,7 @@ class Settings(Part):
     """How long a pod that has its GPUs may take until its container runs; afterwards it is ended. By
     default what follows from Kata's own timeouts."""
     hosts: tuple[Host, ...]
-    golden_firmware: GoldenFirmware = GoldenFirmware()
+    golden_firmware: Golden = Golden()
     network: Network = Network()
     api: Api
 

@@ -26,7 +26,7 @@ from gpuclusters.core import quantity
 from gpuclusters.kata import chart as kata_chart
 from gpuclusters.kata.chart import KUBELET_ROOT, KUBELET_ROOTS, ShimConfiguration
 from gpuclusters.kata.model import PASSTHROUGH, WORKLOAD_LABEL
-from gpuclusters.tenancy.volume import Mounter, TenantVolume
+from gpuclusters.tenancy.model import Mounter, TenantVolume
 from stacks import charts
 
 _CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")

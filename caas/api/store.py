@@ -12,11 +12,10 @@ from caas.cluster import Cluster, ClusterError
 from caas.mirror import Mirror, Object
 from gpuclusters.container_api.container import CONTAINER_LABEL
 from gpuclusters.lease.model import GPU_LEASE
-from gpuclusters.lease.nodes import Outage, outages
+from gpuclusters.lease.placement import Outage, outages
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.model import TENANCY
+from gpuclusters.tenancy.model import CLAIM, TENANCY
 from gpuclusters.tenancy.objects import NODE, POD, RESOURCE_QUOTA
-from gpuclusters.tenancy.volume import CLAIM
 
 AT_ONCE = 64
 SECONDS = 10.0

@@ -15,10 +15,9 @@ from gpuclusters.container_api.container import amount
 from gpuclusters.container_api.request import GPU_COUNTS, MountAnswer, VolumeMount, faults
 from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.lease.model import Phase, lease_name
-from gpuclusters.lease.nodes import Outage
-from gpuclusters.lease.placement import BoardView
+from gpuclusters.lease.placement import BoardView, Outage
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.volume import AccessMode
+from gpuclusters.tenancy.model import AccessMode
 
 _RECYCLING = frozenset({Phase.RELEASING, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
 

@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from caas import metrics
-from caas.controllers.events import Recorder
+from caas.controllers.controller import Recorder
 from gpuclusters.core.custom_resource import Condition
 from gpuclusters.device_plugin.decide import is_disputed
+from gpuclusters.lease.board import Lease, Limits
 from gpuclusters.lease.model import (
     RECHECK_ANNOTATION,
     ConditionType,
@@ -26,7 +27,6 @@ from gpuclusters.lease.model import (
     Phase,
 )
 from gpuclusters.lease.plan import Change
-from gpuclusters.lease.state import Lease, Limits
 
 LEAST_SHARE = 0.25
 _LOG = logging.getLogger(__name__)

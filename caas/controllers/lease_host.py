@@ -15,22 +15,28 @@ from typing import Any, Protocol
 from caas.cluster import Cluster, ClusterError, ConflictError
 from caas.controllers.lease_book import LeaseBook, LeaseReport
 from caas.controllers.lease_pods import pod_of
-from gpuclusters.lease.board import Board
-from gpuclusters.lease.decide import decide
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     AdmitPod,
+    Board,
     ClearMemory,
     DeletePod,
     Effect,
     Failed,
     FindPod,
+    Lease,
+    NodeLost,
+    Orders,
     Outcome,
+    Pod,
+    PodState,
     ReadFirmware,
     ReadKnobs,
     Refused,
     Reset,
     Succeeded,
+    holds,
 )
+from gpuclusters.lease.decide import decide
 from gpuclusters.lease.holding import reserve
 from gpuclusters.lease.model import (
     GPU_LEASE,
@@ -41,7 +47,6 @@ from gpuclusters.lease.model import (
 )
 from gpuclusters.lease.placement import BoardView
 from gpuclusters.lease.plan import Change
-from gpuclusters.lease.state import Lease, NodeLost, Orders, Pod, PodState, holds
 
 EFFECT_SECONDS = 90.0
 """The longest that an effect may take, if its phase sets no other time."""

@@ -11,20 +11,21 @@ from typing import Any
 
 from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
-from caas.controllers.events import Recorder
+from caas.controllers.controller import Recorder
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE, POD
 from gpuclusters.core.quantity import parse_quantity
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     AdmitPod,
     DeletePod,
     Effect,
     Failed,
     FindPod,
     Outcome,
+    Pod,
+    PodState,
     Refused,
     Succeeded,
 )
-from gpuclusters.lease.state import Pod, PodState
 
 LEAST_SHARE = 0.25
 """Of its time to start that a pod gets which is first seen late."""

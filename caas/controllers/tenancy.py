@@ -18,10 +18,8 @@ from pydantic import ValidationError
 
 from caas import metrics
 from caas.cluster import Cluster, ClusterError, Object
-from caas.controllers.events import Recorder
-from caas.controllers.tenancy_children import Children
-from caas.controllers.tenancy_queue import Failed, WorkQueue
-from caas.controllers.tenancy_view import TenancyView, Tried, tried
+from caas.controllers.controller import Failed, Recorder, WorkQueue
+from caas.controllers.tenancy_children import Children, TenancyView, Tried, tried
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.isolation import Network
 from gpuclusters.tenancy.model import FINALIZER, TENANCY, TenancySpec

@@ -5,17 +5,214 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
 
 from caas.cluster import Cluster, ClusterError
+from caas.controllers.controller import EVENT, event
 from caas.device_plugin.kubelet import PluginService, Registration
-from caas.device_plugin.leases import Clock, Leases
-from caas.device_plugin.reconciler import Pace, Reconciler
+from caas.device_plugin.leases import Clock, Leases, with_allocated
+from caas.kubelet_api import podresources_pb2 as api
+from caas.kubelet_api.services import method
 from caas.settings import Host
-from gpuclusters.device_plugin.decide import Board
+from gpuclusters.device_plugin.decide import (
+    CLEARABLE,
+    HELD_BY_ANOTHER,
+    KUBELET_AGREES,
+    Action,
+    Board,
+    Correction,
+    DeviceView,
+    PodName,
+    is_disputed,
+    reconcile,
+)
 
+_ASK_SECONDS = 5.0
 _log = logging.getLogger(__name__)
+
+Listed = Mapping[str, frozenset[PodName]]
+"""For which pods the kubelet lists each device."""
+
+
+@dataclass(slots=True)
+class _Allocated:
+    """Since when this process knows that a pod has a device, and whether the kubelet said so too."""
+
+    pod_uid: str
+    since: float
+    seen: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long things may take, in seconds."""
+
+    confirm: float = 10
+    """How often the leases are read although nothing seems to have changed."""
+    stale: float = 30
+    """Leases that were not confirmed for so long are not believed: no free GPU is offered any more."""
+    read: float = 8
+    """The longest wait for the API server while a kubelet waits."""
+    reconcile: float = 5
+    """How often the kubelet's list is compared with the leases."""
+    release: float = 1
+    """How often that is done while a pod's end is awaited."""
+    unseen: float = 30
+    """How long an allocated GPU may be missing in the kubelet's list."""
+
+
+class Reconciler:
+    """Compares what the kubelet says of a resource with the leases, and writes what follows onto them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        leases: Leases,
+        pod_resources: Path,
+        resource: str,
+        pace: Pace,
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
+        self._cluster, self._leases = cluster, leases
+        self._socket, self._resource = pod_resources, resource
+        self._pace, self._clock, self._changed = pace, clock, changed
+        self._allocated: dict[str, _Allocated] = {}
+        self._now = asyncio.Event()
+        self.listed: Listed = {}
+        """What the kubelet said last; `changed` is called when it says something else."""
+
+    def look(self) -> None:
+        """Something happened: look now."""
+        self._now.set()
+
+    async def run(self) -> None:
+        """Compare every few seconds, and whenever there is a reason to, until cancelled."""
+        async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
+            list_all = method(channel, "PodResourcesLister", "List")
+            while True:
+                try:
+                    await self._compare(list_all)
+                except grpc.aio.AioRpcError as error:
+                    _log.warning("the kubelet does not list its devices: %s", error.details())
+                try:
+                    async with asyncio.timeout(self._pause()):
+                        await self._now.wait()
+                except TimeoutError:
+                    continue
+                self._now.clear()
+
+    async def _compare(self, list_all: Callable[..., Any]) -> None:
+        """Ask the kubelet, write what follows."""
+        # In this order: what the kubelet does not list after a lease was seen to end is really over.
+        devices = self._leases.devices
+        before = {device.device: self._leases.known(device) for device in devices}
+        answer = await list_all(api.ListPodResourcesRequest(), timeout=_ASK_SECONDS)
+        listed = _devices(answer, self._resource)
+        if listed != self.listed:
+            self.listed = listed
+            self._changed()
+        board = Board("", devices, (), listed)
+        for todo in reconcile(board, self._unseen(devices, listed)):
+            known = before[todo.device.device]
+            if known is None:
+                continue
+            try:
+                await self._act(todo, known)
+            except ClusterError as error:
+                # Somebody else changed the lease, or it cannot be written now: looked at again soon.
+                _log.info("%s not written: %s", known["metadata"]["name"], error)
+
+    def _pause(self) -> float:
+        ends = any(
+            d.allocated and d.status and d.status.phase in CLEARABLE for d in self._leases.devices
+        )
+        return self._pace.release if ends else self._pace.reconcile
+
+    def _unseen(self, devices: Sequence[DeviceView], listed: Listed) -> frozenset[str]:
+        """Devices that the kubelet may have been given without listing them yet.
+
+        Also right after a start: what was allocated just before has not been seen by this process.
+        """
+        now = self._clock()
+        allocated: dict[str, _Allocated] = {}
+        for device in devices:
+            if device.holder is not None and device.allocated:
+                known = self._allocated.get(device.device)
+                if known is None or known.pod_uid != device.holder.pod_uid:
+                    known = _Allocated(device.holder.pod_uid, now)
+                known.seen = known.seen or bool(listed.get(device.device))
+                allocated[device.device] = known
+        self._allocated = allocated
+        return frozenset(
+            device
+            for device, known in allocated.items()
+            if not known.seen and now - known.since <= self._pace.unseen
+        )
+
+    async def _act(self, todo: Correction, known: Mapping[str, Any]) -> None:
+        name, gpu = known["metadata"]["name"], todo.device.device
+        match todo.action:
+            case Action.CLEAR:
+                await self._leases.write(with_allocated(known, allocated=False))
+                _log.info("the kubelet has let %s go", gpu)
+            case Action.ADOPT:
+                await self._leases.write(with_allocated(known, allocated=True))
+                _log.warning("the kubelet had %s without its lease saying so", gpu)
+            case Action.AGREE:
+                await self._agreement(known, None)
+            case Action.DISAGREE if not is_disputed(todo.device.status):
+                said = f"the kubelet lists GPU {gpu} for pod {todo.pod}, whose lease it is not"
+                await self._agreement(known, said)
+                _log.error("%s: %s", name, said)
+
+    async def _agreement(self, known: Mapping[str, Any], fault: str | None) -> None:
+        """Set the condition of the lease, False with a fault, and tell of it."""
+        await self._leases.write(_with_condition(known, fault))
+        body = event(
+            known,
+            "gpu-clusters.dev/device-plugin",
+            known["spec"]["node"],
+            reason=KUBELET_AGREES if fault is None else HELD_BY_ANOTHER,
+            action="Reconcile",
+            note=fault or "the kubelet's list is as the lease again",
+            kind="Normal" if fault is None else "Warning",
+        )
+        await self._cluster.create(EVENT, body)
+
+
+def _devices(answer: api.ListPodResourcesResponse, resource: str) -> Listed:
+    found: dict[str, set[PodName]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for held in container.devices:
+                if held.resource_name == resource:
+                    for device in held.device_ids:
+                        found.setdefault(device, set()).add(PodName(pod.namespace, pod.name))
+    return {device: frozenset(pods) for device, pods in found.items()}
+
+
+def _with_condition(body: Mapping[str, Any], fault: str | None) -> dict[str, Any]:
+    """The lease with its condition: False with the fault, True without one."""
+    condition = {
+        "type": KUBELET_AGREES,
+        "status": "True" if fault is None else "False",
+        "reason": "Agrees" if fault is None else HELD_BY_ANOTHER,
+        "message": fault or "",
+        "lastTransitionTime": datetime.now(UTC)
+        .isoformat(timespec="seconds")
+        .replace("+00:00", "Z"),
+    }
+    status = body["status"]
+    others = [c for c in status.get("conditions") or () if c["type"] != KUBELET_AGREES]
+    return {**body, "status": {**status, "conditions": [*others, condition]}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

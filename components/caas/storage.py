@@ -21,7 +21,7 @@ from components import helm
 from components.helm import Chart
 from components.kubernetes_objects import after
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.volume import CSI_DRIVER, Mounter, TenantVolume
+from gpuclusters.tenancy.model import CSI_DRIVER, Mounter, TenantVolume
 
 REPOSITORY: Final = "https://raw.githubusercontent.com/kubernetes-csi/csi-driver-nfs/master/charts"
 CHART: Final = "csi-driver-nfs"

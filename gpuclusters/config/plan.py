@@ -36,6 +36,7 @@ from gpuclusters.kata import model as sizing
 from gpuclusters.maintenance.decide import Drain
 from gpuclusters.preflight.model import Expects, expects_of
 from gpuclusters.service_vm.model import LAB_IMAGE
+from gpuclusters.tenancy.isolation import Range, joined, literal
 from gpuclusters.tenancy.model import (
     CPU_PER_GPU,
     DISK_GIB_PER_CONTAINER,
@@ -45,7 +46,6 @@ from gpuclusters.tenancy.model import (
     Size,
     TenancySpec,
 )
-from gpuclusters.tenancy.ranges import Range, joined, literal
 from gpuclusters.vfio.model import NVSWITCH_PCI_ID, board_functions
 
 _MACHINE_MEMORY_GIB = 2048

@@ -12,7 +12,8 @@ from caas import settings
 from gpuclusters.config.api import GatewayExposure, IngressExposure
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import CaasPlan, NodePlan
-from gpuclusters.lease.state import Limits
+from gpuclusters.lease.board import Limits
+from gpuclusters.lease.firmware import Golden
 from gpuclusters.tenancy.isolation import Network
 
 _KNOB_WORDS = {
@@ -80,7 +81,7 @@ def settings_file(
             _host(config, plan, node, hosts[node.name], (cuts or {}).get(node.name))
             for node in plan.nodes
         ),
-        golden_firmware=settings.GoldenFirmware(
+        golden_firmware=Golden(
             versions={item: tuple(versions) for item, versions in golden_firmware.items()},
             knobs={name: _KNOB_WORDS[name][wanted] for name, wanted in knobs.items()},
         ),

@@ -24,7 +24,7 @@ from gpuclusters.config.base import (
 )
 from gpuclusters.config.charts import Chart
 from gpuclusters.container_api import image
-from gpuclusters.tenancy.volume import AccessMode, Mounter
+from gpuclusters.tenancy.model import AccessMode, Mounter
 
 
 def _mode(value: Any) -> Any:

@@ -74,7 +74,7 @@ def firmware(
     inventory: Mapping[str, str | None],
 ) -> Iterator[Finding]:
     """Items of a machine's inventory that are not of the golden set, each once."""
-    golden = Golden({item: tuple(versions) for item, versions in accepted.items()}, {})
+    golden = Golden(versions={item: tuple(versions) for item, versions in accepted.items()})
     said = dict.fromkeys(
         line for module in modules for line in firmware_findings(golden, module, inventory)
     )

@@ -1,32 +1,288 @@
-"""What is known about one host's GPUs: their leases and pods as stored, and what was learnt since the start.
+"""What is known about one host's GPUs, and what is wanted of the world.
 
-Leases and pods are in the API and survive everything. Attempts and the reading are memory of this
-process: after a restart they are gone, and everything is asked again.
+Leases and pods are in the API and survive everything. Attempts and the reading are memory of this process:
+after a restart they are gone, and everything is asked again. What follows from a board is in `decide`. All of
+it is pure: whoever drives it does the effects and the writing, and may be killed between any two of them.
+
+An effect is idempotent and may be done twice, late, or half. It carries the cycle that it is for, so that an
+answer from before a hand-over is never taken for one from after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Annotated
 
-from gpuclusters.lease.effects import (
-    ActivatePartition,
-    AdmitPod,
-    BoardSeen,
-    DeactivatePartition,
-    DeletePod,
-    Effect,
-    Failed,
-    FindPod,
-    Outcome,
-    ReadBoard,
-    Refused,
-    Succeeded,
-    Unfence,
-    Withhold,
-)
-from gpuclusters.lease.model import Reason
-from gpuclusters.lease.state import Entry, Lease, NodeLost, Orders, Pod, PodState
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuclusters.fabric.table import Partition
+from gpuclusters.lease.firmware import Golden
+from gpuclusters.lease.model import ConditionType, Holder, Phase, Reason, RecyclePolicy
+
+Entry = tuple[int, int, Phase]
+"""One stay of a GPU in a phase: module, cycle, phase. What was learnt in one proves nothing in another."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """The host's node is lost: not Ready, or gone. Nobody can be expected to answer there."""
+
+    since: float
+    """When that was first seen, by the clock of `decide`'s `now`."""
+    message: str
+    """One sentence with the node's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One GPU's lease. `deadline` is by the clock of `decide`'s `now`; None in a phase without limit."""
+
+    module: int
+    phase: Phase
+    cycle: int
+    holder: Holder | None = None
+    deadline: float | None = None
+    shown: frozenset[ConditionType] = frozenset()
+    """What has been shown in this cycle."""
+    reason: str = ""
+    message: str = ""
+    recheck: str = ""
+    """The last recheck that was obeyed, and in `recheck_cycle` the cycle that it began."""
+    recheck_cycle: int = 0
+    recheck_asked: str = ""
+    """The value of the annotation as it is now."""
+    disputed: bool = False
+    """The device plugin found the kubelet to have given the GPU to another pod than the lease's."""
+    last_tenant: str = ""
+    """Who had the GPU last, from the end of the holding until it is free."""
+
+    @property
+    def entry(self) -> Entry:
+        """This stay in this phase."""
+        return (self.module, self.cycle, self.phase)
+
+
+class PodState(StrEnum):
+    """What matters of a pod to whoever holds GPUs for it."""
+
+    WAITING = "waiting"
+    """Behind its gate."""
+    GOING = "going"
+    """Its gate is open; on its way to a node, or running."""
+    ENDING = "ending"
+    """Being deleted; something of it may still run."""
+    ENDED = "ended"
+    """Succeeded or failed; nothing of it runs."""
+    GONE = "gone"
+    """Not in the API any more."""
+
+
+OVER = frozenset({PodState.ENDED, PodState.GONE})
+"""Nothing of the pod will use a GPU again."""
+LEAVING = OVER | {PodState.ENDING}
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that asks for GPUs or has some."""
+
+    uid: str
+    state: PodState
+    lease: str = ""
+    """`<host>/<partition>` that it was let go to; empty behind its gate."""
+
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Limits(BaseModel):
+    """The longest that each phase of a lease may last, in seconds; afterwards the GPU is quarantined."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reserved: Seconds = 60
+    activating: Seconds = 120
+    admission: Seconds = 180
+    """From the lease to the kubelet's allocation; afterwards the pod is deleted and the lease returned."""
+    releasing: Seconds = 600
+    resetting: Seconds = 180
+    scrubbing: Seconds = 900
+    verifying: Seconds = 180
+
+    def of(self, phase: Phase) -> float | None:
+        """The limit of a phase; None where it may last for ever."""
+        return getattr(self, phase.lower(), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the machine of one host is told to obey; never changes while it runs."""
+
+    host: str
+    partitions: Mapping[int, tuple[int, ...]]
+    """Every partition of the board's table: modules by number."""
+    offered: tuple[Partition, ...]
+    """Those that may be leased."""
+    keep_active: bool
+    """Whether free partitions stay active; only where those on offer do not overlap."""
+    policy: RecyclePolicy
+    golden: Golden
+    limits: Limits = field(default_factory=Limits)
+
+
+def holds(lease: Lease, uid: str) -> bool:
+    """Whether the GPU is that pod's."""
+    return lease.holder is not None and lease.holder.pod_uid == uid
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBoard:
+    """Ask the fabric manager for its partitions, and the machine which GPUs a process holds open."""
+
+    entries: frozenset[Entry]
+    """Those that want to know; the answer is younger than their entry into the phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withhold:
+    """Say on the machine that nobody else may activate a partition with this GPU, and wait for who does.
+
+    Once it is done, what the fabric manager says of the GPU's partitions stays so, but for the leases.
+    """
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Unfence:
+    """Take the marks of these free GPUs away: whoever comes may activate their partitions."""
+
+    modules: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeactivatePartition:
+    """Withhold the GPUs of a partition and take its links down; one that is not active is done."""
+
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActivatePartition:
+    """Train the links of a partition; its GPUs are withheld no longer.
+
+    `entries` are empty when nobody asks: the layout wants it.
+    """
+
+    partition: int
+    entries: frozenset[Entry]
+
+
+@dataclass(frozen=True)
+class _OnGpu:
+    module: int
+    cycle: int
+
+
+class Reset(_OnGpu):
+    """Secondary bus reset of one GPU."""
+
+
+class ClearMemory(_OnGpu):
+    """Clear the memory of one GPU, with a reset."""
+
+
+class ReadFirmware(_OnGpu):
+    """Read the firmware inventory out of band."""
+
+
+class ReadKnobs(_OnGpu):
+    """Read the switches of one GPU with the tool on its machine."""
+
+
+@dataclass(frozen=True)
+class _OnPod:
+    uid: str
+    namespace: str
+    name: str
+
+
+class FindPod(_OnPod):
+    """Look whether that very pod still exists; asked when it is not where it should be seen."""
+
+
+@dataclass(frozen=True)
+class AdmitPod(_OnPod):
+    """Open the pod's gate towards the host that has its GPUs; refused unless it still waits."""
+
+    lease: str
+
+
+@dataclass(frozen=True)
+class DeletePod(_OnPod):
+    """Delete that very pod."""
+
+    why: str
+
+
+Effect = (
+    ReadBoard | Withhold | Unfence | DeactivatePartition | ActivatePartition
+    | Reset | ClearMemory | ReadFirmware | ReadKnobs | FindPod | AdmitPod | DeletePod
+)  # fmt: skip
+
+FABRIC = (ReadBoard, Unfence, DeactivatePartition, ActivatePartition)
+"""One at a time per board: what one reads the other changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardSeen:
+    """The answer of `ReadBoard`."""
+
+    supported: frozenset[int]
+    """Partitions that the fabric manager offers; one with a broken GPU is missing."""
+    active: frozenset[int]
+    users: frozenset[int]
+    """Modules that a process holds open."""
+    withheld: frozenset[int] = frozenset()
+    """Modules whose partitions nobody but the leases may activate."""
+
+
+Result = BoardSeen | Mapping[str, str] | Mapping[str, str | None] | Pod | None
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """It is done, or this is the answer."""
+
+    effect: Effect
+    result: Result = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The world says no, and would say so again: a verdict. `reason` where the effect has several."""
+
+    effect: Effect
+    message: str
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nobody knows whether it was done: no answer, a lost connection, a time-out. Asked again.
+
+    `reason` is why the GPU is quarantined if that lasts, where it is more than the time that has passed.
+    """
+
+    effect: Effect
+    message: str
+    reason: Reason | None = None
+
+
+Outcome = Succeeded | Refused | Failed
+
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 15.0

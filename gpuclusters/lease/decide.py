@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuclusters.fabric.table import Partition
-from gpuclusters.lease.board import Board
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     ActivatePartition,
+    Board,
     ClearMemory,
     DeactivatePartition,
     Effect,
+    Lease,
     ReadFirmware,
     ReadKnobs,
     Refused,
@@ -28,7 +29,6 @@ from gpuclusters.lease.firmware import firmware_findings, knob_findings
 from gpuclusters.lease.holding import HELD_OPEN, decide_absence, decide_groups
 from gpuclusters.lease.model import ConditionType, Phase, Reason, RecyclePolicy
 from gpuclusters.lease.plan import Draft, Plan
-from gpuclusters.lease.state import Lease
 
 
 def decide_recycling(draft: Draft) -> None:

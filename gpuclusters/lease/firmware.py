@@ -14,26 +14,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from pydantic import Field
+
+from gpuclusters.core.custom_resource import Part
 from gpuclusters.lease.model import Reason
 
 _SHOWN = 120
 _GPU_ITEM = re.compile(r"(?:^|_)GPU(?:_.*)?_(\d+)$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Golden:
-    """What a GPU must be like before the next tenant gets it.
+class Golden(Part):
+    """What a GPU must be like before the next tenant gets it."""
 
-    `versions` are accepted versions by prefix of the inventory item's id, `knobs` the expected value of
-    each switch (ecc, mig, cc, ppcie: enabled or disabled, on or off).
-    """
-
-    versions: Mapping[str, tuple[str, ...]]
-    knobs: Mapping[str, str]
+    versions: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Accepted versions by prefix of the inventory item's id; names vary by BMC release."""
+    knobs: Mapping[str, str] = Field(default_factory=dict)
+    """Expected answer of `nvidia_gpu_tools.py` by name: ecc and mig `enabled` or `disabled`, cc and ppcie
+    `on` or `off`."""
 
 
 def concerns(item: str, module: int) -> bool:
@@ -82,14 +82,10 @@ MOST_ITEMS = 4096
 _COUNT, _NEXT, _ADDRESS = "Members@odata.count", "Members@odata.nextLink", "@odata.id"
 _PORTS = {"https": 443, "http": 80}
 
-ASKED_AGAIN = frozenset(
-    {
-        Reason.INVENTORY_TRUNCATED,
-        Reason.INVENTORY_SLOW,
-        Reason.INVENTORY_INCOMPLETE,
-        Reason.INVENTORY_DUPLICATED,
-    }
-)
+ASKED_AGAIN = (
+    Reason.INVENTORY_TRUNCATED, Reason.INVENTORY_SLOW, Reason.INVENTORY_INCOMPLETE,
+    Reason.INVENTORY_DUPLICATED,
+)  # fmt: skip
 """What a controller may show for a moment, while it restarts or its firmware is updated."""
 
 
@@ -122,20 +118,16 @@ class Listing:
         if not isinstance(count, int) or isinstance(count, bool):
             raise _malformed(f"has a page without a number {_COUNT}: {shown(page_url)}")
         if self._count is not None and count != self._count:
-            raise InventoryError(
-                Reason.INVENTORY_INCOMPLETE,
-                f"says on one page that it has {self._count} items, on another {count}",
-            )
+            said = f"says on one page that it has {self._count} items, on another {count}"
+            raise InventoryError(Reason.INVENTORY_INCOMPLETE, said)
         self._count = count
         for member in members:
             self._add(page_url, member)
         if _NEXT in page:
             return self._following(page_url, page[_NEXT])
         if len(self.items) != count:
-            raise InventoryError(
-                Reason.INVENTORY_INCOMPLETE,
-                f"says that it has {count} items and lists {len(self.items)}",
-            )
+            said = f"says that it has {count} items and lists {len(self.items)}"
+            raise InventoryError(Reason.INVENTORY_INCOMPLETE, said)
         return None
 
     def _add(self, page_url: str, member: object) -> None:
@@ -150,9 +142,8 @@ class Listing:
         if item in self.items:
             raise InventoryError(Reason.INVENTORY_DUPLICATED, f"lists {shown(item)} twice")
         if len(self.items) == MOST_ITEMS:
-            raise InventoryError(
-                Reason.INVENTORY_TOO_LARGE, f"lists more than {MOST_ITEMS:,} items"
-            )
+            many = f"lists more than {MOST_ITEMS:,} items"
+            raise InventoryError(Reason.INVENTORY_TOO_LARGE, many)
         self.items[item] = address
 
     def _following(self, page_url: str, link: object) -> str:
@@ -161,9 +152,8 @@ class Listing:
         address = self._resolved(page_url, link)
         if address in self._pages or len(self._pages) == MOST_PAGES:
             often = "a page that was read already" if address in self._pages else "ever more pages"
-            raise InventoryError(
-                Reason.INVENTORY_LOOPED, f"links to {often} as the next one: {shown(link)}"
-            )
+            said = f"links to {often} as the next one: {shown(link)}"
+            raise InventoryError(Reason.INVENTORY_LOOPED, said)
         self._pages.add(address)
         return address
 
@@ -175,10 +165,8 @@ class Listing:
         except ValueError:
             raise _malformed(f"has a link that is no address: {shown(link)}") from None
         if not same:
-            raise InventoryError(
-                Reason.INVENTORY_LINK_REFUSED,
-                f"links to another place, which was not asked: {shown(link)}",
-            )
+            said = f"links to another place, which was not asked: {shown(link)}"
+            raise InventoryError(Reason.INVENTORY_LINK_REFUSED, said)
         # Its place is the configuration's, whatever the link makes of it.
         own = urlsplit(self.first)
         return own._replace(path=parts.path, query=parts.query).geturl()

@@ -19,18 +19,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuclusters.lease.board import Board, Reading
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
+    LEAVING,
+    OVER,
     ActivatePartition,
     AdmitPod,
+    Board,
     DeactivatePartition,
     DeletePod,
+    Lease,
+    Pod,
+    PodState,
+    Reading,
     Refused,
     Succeeded,
+    holds,
 )
 from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase, Reason
 from gpuclusters.lease.plan import STANDS_STILL, Change, Draft
-from gpuclusters.lease.state import LEAVING, OVER, Lease, Pod, PodState, holds
 
 
 @dataclass(frozen=True, slots=True)

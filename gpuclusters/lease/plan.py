@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpuclusters.lease.board import LOOK_AGAIN_SECONDS, Board, Reading
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     FABRIC,
+    LOOK_AGAIN_SECONDS,
     ActivatePartition,
+    Board,
     Effect,
+    Entry,
     FindPod,
+    Lease,
     ReadBoard,
+    Reading,
     Refused,
     Succeeded,
     Unfence,
     Withhold,
 )
 from gpuclusters.lease.model import HELD, ConditionType, Holder, Phase, Reason
-from gpuclusters.lease.state import Entry, Lease
 
 
 @dataclass(frozen=True, slots=True)

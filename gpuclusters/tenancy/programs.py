@@ -18,8 +18,7 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpuclusters.tenancy.isolation import TENANT_LABEL, ports, to_dns
-from gpuclusters.tenancy.ranges import joined, literal
+from gpuclusters.tenancy.isolation import TENANT_LABEL, joined, literal, ports, to_dns
 
 BASE = "gpu-clusters-system"
 """The namespaces' base name, where the configuration says nothing."""

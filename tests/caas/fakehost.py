@@ -8,13 +8,14 @@ from collections.abc import Callable
 from caas.controllers.lease_host import Effects
 from caas.settings import Host
 from gpuclusters.fabric.table import TABLES
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     ActivatePartition,
     BoardSeen,
     ClearMemory,
     DeactivatePartition,
     Effect,
     Failed,
+    Orders,
     Outcome,
     ReadBoard,
     ReadFirmware,
@@ -24,7 +25,6 @@ from gpuclusters.lease.effects import (
     Unfence,
     Withhold,
 )
-from gpuclusters.lease.state import Orders
 
 Interrupt = Callable[[str], None]
 

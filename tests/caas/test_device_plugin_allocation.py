@@ -12,8 +12,7 @@ import pytest
 
 from caas.cluster import ClusterError, ConflictError
 from caas.device_plugin.leases import Leases, MarkError
-from caas.device_plugin.plugin import Kubelet, Plugin
-from caas.device_plugin.reconciler import Pace
+from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from caas.settings import Gpu, Host
 from gpuclusters.device_plugin.decide import Grant, Refusal
 from gpuclusters.fabric.table import TABLES, Baseboard

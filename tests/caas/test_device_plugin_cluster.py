@@ -14,7 +14,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from components.caas.permissions import CLUSTER
+from components.caas.system import CLUSTER
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
 from lab import tools

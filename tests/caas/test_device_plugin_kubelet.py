@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from caas.device_plugin.plugin import Kubelet, Plugin
-from caas.device_plugin.reconciler import Pace
+from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from lab.kubelet.device_manager import AdmissionError, DeviceManager
 from lab.kubelet.folder import NodeFolder
 from lab.kubelet.pod_resources import PodResources

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from caas.device_plugin.plugin import Kubelet, Plugin
-from caas.device_plugin.reconciler import Pace
+from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from gpuclusters.container_api.container import POD
 from tests.caas.leasekit import PGPU, LeaseLab, lease_lab
 from tests.fixtures.control_plane import KubeCluster

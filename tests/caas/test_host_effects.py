@@ -12,20 +12,21 @@ from caas.controllers.host_effects import (
     LOCK,
     LOCKED,
     WITHHELD,
+    Done,
     HostEffects,
     HostSpec,
     mark,
     quarantined,
     withheld,
 )
-from caas.controllers.hosts import Done
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     ActivatePartition,
     BoardSeen,
     ClearMemory,
     DeactivatePartition,
     Effect,
     Failed,
+    Orders,
     Outcome,
     ReadBoard,
     Reset,
@@ -35,7 +36,6 @@ from gpuclusters.lease.effects import (
 )
 from gpuclusters.lease.firmware import Golden
 from gpuclusters.lease.model import Phase, RecyclePolicy
-from gpuclusters.lease.state import Orders
 
 PCI = {1: "0000:86:00.0", 3: "0000:9b:00.0"}
 ENTRIES = frozenset({(1, 1, Phase.ACTIVATING), (3, 1, Phase.ACTIVATING)})
@@ -55,7 +55,7 @@ class Machine:
 
 def done(machine: Machine, effect: Effect) -> Outcome:
     orders = Orders(
-        "h", {3: (1, 3)}, (), keep_active=True, policy=RecyclePolicy.FULL, golden=Golden({}, {})
+        "h", {3: (1, 3)}, (), keep_active=True, policy=RecyclePolicy.FULL, golden=Golden()
     )
     ssh: Any = machine
     return asyncio.run(HostEffects(HostSpec("127.0.0.1", PCI, orders), ssh, None).do(effect))

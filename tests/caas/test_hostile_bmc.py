@@ -13,10 +13,17 @@ import pytest
 from caas.controllers import redfish
 from caas.controllers.host_effects import HostEffects, HostSpec
 from caas.controllers.redfish import Redfish
-from gpuclusters.lease.effects import Failed, Outcome, ReadFirmware, Refused, Succeeded
+from gpuclusters.lease.board import (
+    Failed,
+    Limits,
+    Orders,
+    Outcome,
+    ReadFirmware,
+    Refused,
+    Succeeded,
+)
 from gpuclusters.lease.firmware import Golden, firmware_findings
 from gpuclusters.lease.model import RecyclePolicy
-from gpuclusters.lease.state import Limits, Orders
 from tests.caas.hostile_bmc import (
     BAD,
     GOOD,
@@ -31,7 +38,7 @@ from tests.caas.hostile_bmc import (
     without_end,
 )
 
-GOLDEN = Golden({"HGX_FW_": (GOOD,)}, {})
+GOLDEN = Golden(versions={"HGX_FW_": (GOOD,)})
 GPU, OTHER = "HGX_FW_GPU_SXM_1", "HGX_FW_BMC_0"
 ELSEWHERE = "https://attacker.example"
 Prepare = Callable[[HostileBmc], None]

@@ -24,9 +24,8 @@ from caas.controllers.tenancy import TenancyController
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import LEASE_GATE, POD
 from gpuclusters.core.ports import ObjectKind
-from gpuclusters.lease.effects import Effect, Outcome
+from gpuclusters.lease.board import Effect, Orders, Outcome
 from gpuclusters.lease.model import EDGES, GPU_LEASE, Phase
-from gpuclusters.lease.state import Orders
 from gpuclusters.tenancy import admission as admission_policy
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import proof as tenancy_proof

@@ -11,7 +11,7 @@ import pytest
 
 from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError
-from caas.controllers.events import Recorder
+from caas.controllers.controller import Recorder
 from caas.controllers.lease_pods import AGAIN_SECONDS, LateStarts
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 

@@ -8,6 +8,7 @@ from typing import Any
 from caas.controllers.lease_book import LeaseBook
 from gpuclusters.config.leases import Deadlines
 from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
+from gpuclusters.lease.board import Limits
 from gpuclusters.lease.model import (
     ConditionType,
     GPULeaseSpec,
@@ -15,7 +16,6 @@ from gpuclusters.lease.model import (
     lease_object,
 )
 from gpuclusters.lease.plan import Change
-from gpuclusters.lease.state import Limits
 
 LIMITS = Limits(resetting=100, scrubbing=900)
 START = 1_800_000_000.0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from caas.controllers.host_effects import judged
-from caas.controllers.hosts import Done
-from gpuclusters.lease.effects import ClearMemory, Failed, ReadKnobs, Refused, Succeeded
+from caas.controllers.host_effects import Done, judged
+from gpuclusters.lease.board import ClearMemory, Failed, ReadKnobs, Refused, Succeeded
 
 LOG = "2026-11-21,20:00:00.123 INFO     "
 CLEAR = ClearMemory(1, 1)

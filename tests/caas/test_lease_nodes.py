@@ -11,7 +11,7 @@ import pytest
 from caas.api.store import Store
 from gpuclusters.container_api.container import LEASE_ANNOTATION, POD
 from gpuclusters.lease import holding as lease_absence
-from gpuclusters.lease.nodes import Why
+from gpuclusters.lease.placement import Why
 from lab.hosts import faults
 from tests.caas.leasekit import PATIENCE_SECONDS, Lease, LeaseLab, Nodes, lease_lab
 from tests.caas.lognode import log_node

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from caas.controllers import lease_queue
-from caas.controllers.lease_queue import LeaseQueue
+from caas.controllers import leases
+from caas.controllers.leases import LeaseQueue
 from gpuclusters.container_api.container import LEASE_GATE
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import Holder
@@ -40,7 +40,7 @@ def test_a_queue_over_gpus_that_never_stop_changing_leaves_most_of_the_time_to_o
 ) -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(lease_queue, "time", SimpleNamespace(monotonic=loop.time))
+        monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=loop.time))
         recorder: Any = None
         queue = Timed({}, lambda _: None, recorder, "nvidia.com/pgpu")
         running = asyncio.create_task(queue.run())

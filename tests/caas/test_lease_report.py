@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from caas import metrics
-from caas.controllers.events import Recorder
+from caas.controllers.controller import Recorder
 from caas.controllers.lease_book import LeaseReport
 from gpuclusters.lease.model import Phase
 

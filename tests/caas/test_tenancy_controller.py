@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from caas.controllers import tenancy, tenancy_view
+from caas.controllers import tenancy, tenancy_children
 from caas.controllers.tenancy import BEGUN_AT_ONCE
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
@@ -210,7 +210,7 @@ def patient_operator(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReq
     """One that speaks of nothing that comes by itself, however slow the machine is."""
     monkeypatch.setattr(tenancy, "WAITING_SECONDS", 1000.0)
     monkeypatch.setattr(tenancy, "SILENT_TRIALS", 1000)
-    monkeypatch.setattr(tenancy_view, "SYNC_SECONDS", 1000.0)
+    monkeypatch.setattr(tenancy_children, "SYNC_SECONDS", 1000.0)
     made: Operator = request.getfixturevalue("operator")
     return made
 

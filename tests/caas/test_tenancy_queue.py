@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from caas.controllers import tenancy_queue
-from caas.controllers.tenancy_queue import Failed, WorkQueue
+from caas.controllers import controller
+from caas.controllers.controller import Failed, WorkQueue
 from tests.caas.loops import QuickLoop
 
 
@@ -158,7 +158,7 @@ def test_of_many_new_names_only_some_are_begun_until_these_are_settled() -> None
 def test_what_is_begun_and_never_settled_holds_others_up_for_a_while_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tenancy_queue, "BEGUN_SECONDS", 0.1)
+    monkeypatch.setattr(controller, "BEGUN_SECONDS", 0.1)
     seen: list[str] = []
 
     async def look(name: str) -> None:

@@ -11,7 +11,7 @@ from components.caas.kata import KataDeploy, KataDeployArgs
 from components.caas.storage import TenantStorage, TenantStorageArgs
 from components.helm import Chart
 from components.host_connection import HostConnection
-from gpuclusters.tenancy.volume import AccessMode, Mounter, TenantVolume
+from gpuclusters.tenancy.model import AccessMode, Mounter, TenantVolume
 from tests.components.recorder import record
 
 VOLUME = TenantVolume(

@@ -33,8 +33,7 @@ from gpuclusters.fabric.table import (
     plan_layout,
     repeated,
 )
-from gpuclusters.tenancy.isolation import FABRIC_MANAGER_PORT
-from gpuclusters.tenancy.ranges import overlapping
+from gpuclusters.tenancy.isolation import FABRIC_MANAGER_PORT, overlapping
 
 _SSH_PORT = 22
 _UBUNTUS = "ubuntu"

@@ -11,7 +11,7 @@ from gpuclusters.config.plan import controller_addresses, machine_addresses, ser
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Path
-from gpuclusters.tenancy.ranges import (
+from gpuclusters.tenancy.isolation import (
     LOCAL_ZONES,
     METADATA,
     NEVER_FOR_TENANTS,

@@ -25,7 +25,7 @@ from caas.api.problems import TYPES, Problem
 from caas.settings import SETTINGS_VARIABLE
 from gpuclusters.lease.model import GPULeaseSpec, lease_object
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.volume import CLAIM, Mounter, TenantVolume
+from gpuclusters.tenancy.model import CLAIM, Mounter, TenantVolume
 from lab import issuer
 from tests.caas.api import apikit
 from tests.caas.lognode import LogNode, log_node

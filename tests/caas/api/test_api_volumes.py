@@ -8,7 +8,7 @@ import pytest
 
 from gpuclusters.container_api.request import CLOSED, MOST_VOLUMES
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.volume import AccessMode, TenantVolume
+from gpuclusters.tenancy.model import AccessMode, TenantVolume
 from tests.caas.api.apikit import Api, played
 
 

@@ -163,7 +163,7 @@ def test_a_program_of_a_proof_runs_by_the_digest_of_its_image(lab: RealLab) -> N
     # As a device plugin and CDI would give them.
     gpus = [{"name": f"gpu{one}", "hostPath": {"path": f"/dev/nvidia{one}"}} for one in (0, 1)]
     mounted = {"name": "programs", "configMap": {"name": programs["metadata"]["name"]}}
-    imports = "import caas, gpuclusters.lease.state, lab.pods.rootless, kubernetes, torch"
+    imports = "import caas, gpuclusters.lease.board, lab.pods.rootless, kubernetes, torch"
     lab.pod(
         "default", "proof", "", container=container, restartPolicy="Never",
         volumes=[mounted, *gpus],

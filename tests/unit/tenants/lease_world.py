@@ -17,10 +17,11 @@ from gpuclusters.device_plugin.decide import CLEARABLE
 from gpuclusters.fabric.table import Partition
 from gpuclusters.lease import decide as lease_decisions
 from gpuclusters.lease import holding as lease_holding
-from gpuclusters.lease.board import Attempt, Board, Reading
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     ActivatePartition,
     AdmitPod,
+    Attempt,
+    Board,
     BoardSeen,
     ClearMemory,
     DeactivatePartition,
@@ -28,9 +29,15 @@ from gpuclusters.lease.effects import (
     Effect,
     Failed,
     FindPod,
+    Lease,
+    NodeLost,
+    Orders,
     Outcome,
+    Pod,
+    PodState,
     ReadBoard,
     ReadFirmware,
+    Reading,
     ReadKnobs,
     Refused,
     Reset,
@@ -41,7 +48,6 @@ from gpuclusters.lease.effects import (
 from gpuclusters.lease.firmware import Golden
 from gpuclusters.lease.model import EDGES, HELD, ConditionType, Holder, Phase, Reason, RecyclePolicy
 from gpuclusters.lease.plan import Change, Plan
-from gpuclusters.lease.state import Lease, NodeLost, Orders, Pod, PodState
 
 HOST = "h"
 NOW = 1000.0
@@ -95,7 +101,7 @@ class Setting:
 
     def orders(self) -> Orders:
         offered = tuple(Partition(n, m) for n, m in self.partitions.items())
-        golden = Golden({"FW_GPU": ("1",)}, {})
+        golden = Golden(versions={"FW_GPU": ("1",)})
         return Orders(HOST, self.partitions, offered, self.keep_active, self.policy, golden)
 
 

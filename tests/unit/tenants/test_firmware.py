@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuclusters.lease.firmware import Golden, concerns, firmware_findings, knob_findings
 
 GOLDEN = Golden(
-    {"HGX_FW_GPU_": ("96.00.BC.00.01", "96.00.BC.00.02"), "HGX_FW_BMC_": ("1.0",)},
-    {"ecc": "enabled", "mig": "disabled"},
+    versions={"HGX_FW_GPU_": ("96.00.BC.00.01", "96.00.BC.00.02"), "HGX_FW_BMC_": ("1.0",)},
+    knobs={"ecc": "enabled", "mig": "disabled"},
 )
 INVENTORY = {
     "HGX_FW_GPU_SXM_1": "96.00.BC.00.01",

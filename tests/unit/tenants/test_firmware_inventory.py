@@ -19,7 +19,7 @@ from gpuclusters.lease.firmware import (
 
 PLACE = "https://10.0.0.9:8443"
 INVENTORY = "/redfish/v1/UpdateService/FirmwareInventory"
-GOLDEN = Golden({"FW_": ("1",)}, {})
+GOLDEN = Golden(versions={"FW_": ("1",)})
 ITEMS = {"FW_GPU_1": "1", "FW_BMC_0": "2", "FW_CPLD_0": "1", "FW_GPU_2": "1", "Spare_0": "1"}
 """FW_BMC_0 is bad, and concerns every GPU."""
 

@@ -6,21 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from gpuclusters.lease.board import Board
-from gpuclusters.lease.decide import decide
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     AdmitPod,
+    Board,
     BoardSeen,
     DeletePod,
     Failed,
+    Lease,
+    NodeLost,
+    Pod,
+    PodState,
     ReadBoard,
     Succeeded,
     Withhold,
 )
+from gpuclusters.lease.decide import decide
 from gpuclusters.lease.holding import PATIENCE_SECONDS
 from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase
 from gpuclusters.lease.plan import STANDS_STILL
-from gpuclusters.lease.state import Lease, NodeLost, Pod, PodState
 from tests.unit.tenants.lease_world import Setting
 
 PAIR = {0: (1, 2)}

@@ -12,14 +12,17 @@ from gpuclusters.lease import decide as lease_decisions
 from gpuclusters.lease import decide as lease_recycling
 from gpuclusters.lease import holding as lease_holding
 from gpuclusters.lease import plan as lease_plan
-from gpuclusters.lease.board import Board
-from gpuclusters.lease.effects import (
+from gpuclusters.lease.board import (
     ActivatePartition,
     AdmitPod,
+    Board,
     BoardSeen,
     ClearMemory,
     DeletePod,
     Failed,
+    Lease,
+    Pod,
+    PodState,
     Reset,
     Succeeded,
     Withhold,
@@ -27,7 +30,6 @@ from gpuclusters.lease.effects import (
 from gpuclusters.lease.holding import Group
 from gpuclusters.lease.model import EDGES, ConditionType, Holder, Phase, Reason, RecyclePolicy
 from gpuclusters.lease.plan import Draft
-from gpuclusters.lease.state import Lease, Pod, PodState
 from tests.unit.tenants.lease_world import BrokenError, Explored, Setting, explore
 
 ONE = {7: (1,)}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuclusters.lease.nodes import NOT_READY, UNREACHABLE, Outage, Why, outage_of, outages
+from gpuclusters.lease.placement import NOT_READY, UNREACHABLE, Outage, Why, outage_of, outages
 
 SINCE = "2026-11-22T15:04:05Z"
 
