@@ -14,6 +14,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -413,6 +414,17 @@ class Cluster:
     def _unreachable(self, method: str, path: str, error: BaseException) -> ClusterError:
         said = f"{method} {path}: {str(error) or type(error).__name__}"
         return ClusterError(f"{self.target} did not answer {said}", reason="Unreachable")
+
+
+def stamp(seconds: float | None = None, timespec: str = "microseconds") -> str:
+    """A time as Kubernetes writes it; by default now."""
+    at = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return at.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def seconds_of(stamped: str) -> float:
+    """The same in seconds since 1970."""
+    return datetime.fromisoformat(stamped).timestamp()
 
 
 def object_path(kind: ObjectKind, namespace: str, name: str = "", subresource: str = "") -> str:

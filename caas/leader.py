@@ -14,10 +14,9 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.cluster import Cluster, ClusterError, ConflictError, stamp
 from gpuclusters.core.ports import ObjectKind
 
 LEASE = ObjectKind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
@@ -146,7 +145,7 @@ class Leader:
     def _record(
         self, metadata: Mapping[str, Any], before: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        now = stamp()
         spec = dict(before or {})
         if spec.get("holderIdentity") != self.identity:
             transitions = int(spec.get("leaseTransitions") or 0) + 1

@@ -13,7 +13,7 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 
 
-def namespace_of(body: Object) -> str:
+def namespace_of(body: Mapping[str, Any]) -> str:
     """Empty for what is in none."""
     return str(body["metadata"].get("namespace") or "")
 

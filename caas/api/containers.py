@@ -7,9 +7,9 @@ import logging
 import random
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from caas.api.answers import EventAnswer
@@ -49,6 +49,7 @@ _AS_IT_IS = frozenset({"Pulling", "Pulled", "Created", "Started", "Killing", "St
 _NOT_TOLD = frozenset({"FailedScheduling"})
 _LONGEST_MESSAGE = 1024
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,7 @@ class Containers:
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def create(self, tenant: str, request: ContainerRequest, key: str | None) -> Made:
-        """Make a container, or give the one that was made with the same key.
-
-        Raises:
-            ProblemError: also if the key belongs to another request; the tenancy is not ready, does not
-                allow it, has no more or no such volume.
-        """
+        """Make a container, or give the one that was made with the same key."""
         container = identifier(tenant, key) if key else f"c-{secrets.token_hex(10)}"
         # Duplicates wait for one another here; those that reach another copy of this program meet
         # at the API server, which has each name once.
@@ -96,8 +92,6 @@ class Containers:
                 return await self._make(tenancy, container, request, mine=key is None)
             finally:
                 self._being_made[tenant] -= 1
-                if not self._being_made[tenant]:
-                    del self._being_made[tenant]
 
     async def find(self, tenant: str, container: str) -> dict[str, Any]:
         """The pod of one of the tenant's containers; not found is also what ended or is foreign."""
@@ -105,7 +99,7 @@ class Containers:
         found = self.store.pods.get(container, namespace)
         if found is None and is_dns_label(container):
             # It may have been made a moment ago through another copy of this program.
-            found = await self._asked(container, namespace)
+            found = await self._asked(self.cluster.get(POD, container, namespace))
         if found is None or not _belongs(found, tenant):
             raise not_found()
         return found
@@ -118,11 +112,7 @@ class Containers:
         """What happened to a container."""
         metadata = (await self.find(tenant, container))["metadata"]
         about = f"involvedObject.uid={metadata['uid']}"
-        call = self.cluster.list(EVENT, metadata["namespace"], fields=about)
-        try:
-            found = await self.store.bounded(call)
-        except ClusterError as error:
-            raise cluster_away() from error
+        found = await self._asked(self.cluster.list(EVENT, metadata["namespace"], fields=about))
         return history(found, (host.name for host in self.settings.hosts))
 
     def list(self, tenant: str, state: State | None) -> list[ContainerAnswer]:
@@ -149,11 +139,8 @@ class Containers:
         metadata = found["metadata"]
         if not metadata.get("deletionTimestamp"):
             namespace, uid = metadata["namespace"], metadata["uid"]
-            try:
-                await self.store.bounded(self.cluster.delete(POD, container, namespace, uid=uid))
-            except ClusterError as error:
-                # A conflict: that one is gone, and the name has been given anew.
-                raise _away(error) from error
+            # A conflict: that one is gone, and the name has been given anew.
+            await self._asked(self.cluster.delete(POD, container, namespace, uid=uid))
         ending = {**found, "metadata": {**metadata, "deletionTimestamp": "now"}}
         self.store.pods.assume(found, ending)
         return self._view(ending)
@@ -199,7 +186,7 @@ class Containers:
                 made = await self.store.bounded(self.cluster.create(POD, body))
             except ClusterError as error:
                 if error.reason == "AlreadyExists":
-                    before = await self._asked(container, tenancy.namespace)
+                    before = await self._asked(self.cluster.get(POD, container, tenancy.namespace))
                     if before is not None:
                         # A name by chance exists only if an answer to the creation was lost.
                         return Made(self._view(_same(before, request)), replayed=not mine)
@@ -217,9 +204,9 @@ class Containers:
                 return Made(self._view(made), replayed=False)
         raise cluster_away()
 
-    async def _asked(self, container: str, namespace: str) -> dict[str, Any] | None:
+    async def _asked(self, call: Awaitable[T]) -> T:
         try:
-            return await self.store.bounded(self.cluster.get(POD, container, namespace))
+            return await self.store.bounded(call)
         except ClusterError as error:
             raise _away(error) from error
 
@@ -280,10 +267,6 @@ def _message(event: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
 
 
 def _time(event: Mapping[str, Any]) -> str:
-    stated = (
-        (event.get("series") or {}).get("lastObservedTime"),
-        event.get("lastTimestamp"),
-        event.get("eventTime"),
-        event["metadata"].get("creationTimestamp"),
-    )
-    return str(next(filter(None, stated), ""))
+    observed = (event.get("series") or {}).get("lastObservedTime")
+    stated = observed or event.get("lastTimestamp") or event.get("eventTime")
+    return str(stated or event["metadata"].get("creationTimestamp") or "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -34,6 +35,13 @@ td code { overflow-wrap: anywhere }
 @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } a { color: #8bf } }
 """
 _LONGEST_PATTERN = 60
+_BOUNDS = {
+    "minimum": "from",
+    "maximum": "to",
+    "minLength": "at least",
+    "maxLength": "at most",
+    "maxItems": "at most",
+}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -43,27 +51,16 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _response(status: int) -> dict[str, Any]:
     kinds = [problem for problem in Problem if problem.status == status]
-    examples = {
-        problem.code: {
-            "value": {
-                "type": problem.uri,
-                "title": problem.title,
-                "status": status,
-                "detail": "what it is about, and the way out",
-                "requestId": "5f0c1d2e3a4b5968",
-            }
-        }
-        for problem in kinds
-    }
+    detail, request_id = "what it is about, and the way out", "5f0c1d2e3a4b5968"
+    examples = {one.code: {"value": one.answer(detail, request_id)} for one in kinds}
     schema = {"$ref": f"#/components/schemas/{_SCHEMA}"}
     response: dict[str, Any] = {
         "description": "; ".join(f"`{problem.code}`: {problem.title}" for problem in kinds),
         "content": {CONTENT_TYPE: {"schema": schema, "examples": examples}},
     }
     if status in (429, 503):
-        response["headers"] = {
-            "Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}
-        }
+        again = {"schema": {"type": "integer"}, "description": "Seconds."}
+        response["headers"] = {"Retry-After": again}
     if status == 401:
         response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     return response
@@ -82,10 +79,8 @@ def describe(app: FastAPI) -> None:
             tags=app.openapi_tags,
         )
         schemas = made["components"]["schemas"]
-        schemas[_SCHEMA] = ProblemAnswer.model_json_schema(
-            ref_template="#/components/schemas/{model}"
-        )
-        schemas.update(schemas[_SCHEMA].pop("$defs", {}))
+        problem = ProblemAnswer.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(problem.pop("$defs", {}), **{_SCHEMA: problem})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         return made
@@ -110,96 +105,89 @@ def content_security_policy() -> str:
 
 def page(document: Mapping[str, Any]) -> str:
     """The whole page."""
-    title, version = escape(document["info"]["title"]), escape(document["info"]["version"])
+    info, schemas = document["info"], document["components"]["schemas"]
+    title = escape(info["title"])
     operations = [
         (method.upper(), path, operation)
         for path, by_method in document["paths"].items()
         for method, operation in by_method.items()
     ]
+    links = (
+        f'<li><a href="#{escape(one["operationId"])}">{escape(one["summary"])}</a></li>'
+        for _, _, one in operations
+    )
     return "".join(
         (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{title} {version}</h1><p>{_prose(document['info']['description'])}</p>",
-            '<p>For programs: <a href="/openapi.json">/openapi.json</a></p><ul>',
-            *(_link(operation) for _, _, operation in operations),
-            "</ul>",
-            *(part for one in operations for part in _operation(*one)),
+            f"<h1>{title} {escape(info['version'])}</h1><p>{_prose(info['description'])}</p>",
+            f'<p>For programs: <a href="/openapi.json">/openapi.json</a></p><ul>{"".join(links)}</ul>',
+            *(_operation(*one) for one in operations),
             "<h2>Schemas</h2>",
-            *_schemas(document["components"]["schemas"]),
+            *(_schema(name, one) for name, one in schemas.items()),
             "</body></html>",
         )
     )
 
 
-def _link(operation: Mapping[str, Any]) -> str:
-    target = escape(operation["operationId"])
-    return f'<li><a href="#{target}">{escape(operation["summary"])}</a></li>'
-
-
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
-    yield f'<h2 id="{escape(operation["operationId"])}">{escape(operation["summary"])}</h2>'
-    yield f'<p><span class="method">{method}</span><code>{escape(path)}</code></p>'
-    yield f"<p>{_prose(operation.get('description', ''))}</p>"
-    yield from _table(
-        ("Parameter", "In", "Type", ""),
-        [
-            (
-                _field(one["name"], required=one.get("required", False)),
-                escape(one["in"]),
-                _kind(one["schema"]),
-                _prose(one.get("description", "")),
-            )
-            for one in operation.get("parameters") or ()
-        ],
-    )
-    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        yield f"<p>Body: {_kind(content['schema'])} (<code>{escape(kind)}</code>)</p>"
-    yield from _table(
-        ("Answer", "", "Body"),
-        [
-            (
-                f"<code>{escape(status)}</code>",
-                _prose(answer.get("description", "")),
-                ", ".join(_kind(one["schema"]) for one in answer.get("content", {}).values()),
-            )
-            for status, answer in operation["responses"].items()
-        ],
-    )
-
-
-def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
-    for title, schema in schemas.items():
-        yield f'<h3 id="schema-{escape(title)}">{escape(title)}</h3>'
-        yield f"<p>{_prose(schema.get('description', ''))}</p>"
-        if "enum" in schema:
-            yield f"<p>{_kind(schema)}</p>"
-        required = schema.get("required", ())
-        yield from _table(
-            ("Field", "Type", ""),
-            [
-                (
-                    _field(name, required=name in required),
-                    _kind(one),
-                    _prose(one.get("description", "")),
-                )
-                for name, one in schema.get("properties", {}).items()
-            ],
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
+    parameters = [
+        (
+            _field(one, required=one.get("required")),
+            escape(one["in"]),
+            _kind(one["schema"]),
+            _said(one),
         )
+        for one in operation.get("parameters") or ()
+    ]
+    bodies = operation.get("requestBody", {}).get("content", {})
+    responses = [
+        (
+            f"<code>{escape(status)}</code>",
+            _said(answer),
+            ", ".join(_kind(one["schema"]) for one in answer.get("content", {}).values()),
+        )
+        for status, answer in operation["responses"].items()
+    ]
+    return "".join(
+        (
+            f'<h2 id="{escape(operation["operationId"])}">{escape(operation["summary"])}</h2>',
+            f'<p><span class="method">{method}</span><code>{escape(path)}</code></p>',
+            f"<p>{_said(operation)}</p>",
+            _table(("Parameter", "In", "Type", ""), parameters),
+            *(
+                f"<p>Body: {_kind(body['schema'])} (<code>{escape(kind)}</code>)</p>"
+                for kind, body in bodies.items()
+            ),
+            _table(("Answer", "", "Body"), responses),
+        )
+    )
 
 
-def _field(name: str, *, required: bool) -> str:
-    return f"<code>{escape(name)}</code>" + (" *" if required else "")
+def _schema(name: str, schema: Mapping[str, Any]) -> str:
+    required = schema.get("required", ())
+    fields = [
+        (_field({"name": field}, required=field in required), _kind(one), _said(one))
+        for field, one in schema.get("properties", {}).items()
+    ]
+    values = f"<p>{_kind(schema)}</p>" if "enum" in schema else ""
+    head = f'<h3 id="schema-{escape(name)}">{escape(name)}</h3><p>{_said(schema)}</p>'
+    return head + values + _table(("Field", "Type", ""), fields)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _field(named: Mapping[str, Any], *, required: bool | None) -> str:
+    return f"<code>{escape(named['name'])}</code>" + (" *" if required else "")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
-        return
-    yield "<table><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>"
-    for row in rows:
-        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>"
-    yield "</table>"
+        return ""
+    cells = [
+        f"<th>{'</th><th>'.join(head)}</th>",
+        *(f"<td>{'</td><td>'.join(r)}</td>" for r in rows),
+    ]
+    return f"<table><tr>{'</tr><tr>'.join(cells)}</tr></table>"
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -214,26 +202,17 @@ def _kind(schema: Mapping[str, Any]) -> str:
     kind = escape(str(schema.get("type", "any")))
     if kind == "array":
         kind = f"list of {_kind(schema['items'])}"
-    bounds = [
-        f"{word} {schema[key]:g}"
-        for key, word in (
-            ("minimum", "from"),
-            ("maximum", "to"),
-            ("minLength", "at least"),
-            ("maxLength", "at most"),
-            ("maxItems", "at most"),
-        )
-        if key in schema
-    ]
+    bounds = [f"{word} {schema[key]:g}" for key, word in _BOUNDS.items() if key in schema]
     pattern = schema.get("pattern", "")
     if pattern and len(pattern) <= _LONGEST_PATTERN:
         bounds.append(f"<code>{escape(pattern)}</code>")
     return f"{kind} ({', '.join(bounds)})" if bounds else kind
 
 
+def _said(described: Mapping[str, Any]) -> str:
+    return _prose(described.get("description", ""))
+
+
 def _prose(text: str) -> str:
     """Text whose parts between backquotes are code."""
-    parts = escape(text).split("`")
-    return "".join(
-        f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts)
-    )
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))

@@ -15,7 +15,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
 from caas import metrics
-from caas.api.problems import CONTENT_TYPE, Problem, ProblemError, internal, retry_after
+from caas.api.problems import CONTENT_TYPE, Problem, ProblemError, internal
 from caas.api.tokens import Caller, Callers
 
 Scope = MutableMapping[str, Any]
@@ -66,11 +66,7 @@ class RateLimit:
     _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def spend(self, caller: str) -> None:
-        """Take one token.
-
-        Raises:
-            ProblemError: there is none; `Retry-After` says when there will be.
-        """
+        """Take one token; `ProblemError` if there is none, and its `Retry-After` says when there will be."""
         now = self.clock()
         tokens, then = self._buckets.get(caller, (self.burst, now))
         tokens = min(self.burst, tokens + max(0.0, now - then) * self.per_second)
@@ -80,11 +76,11 @@ class RateLimit:
             self._buckets.popitem(last=False)
         if tokens < 1:
             seconds = math.ceil((1 - tokens) / self.per_second)
-            raise retry_after(
+            most = f"at most {self.per_second:g} {self.of} per second, {self.burst:g} at once"
+            raise ProblemError(
                 Problem.RATE,
-                f"at most {self.per_second:g} {self.of} per second, {self.burst:g} at once; "
-                f"try again in {seconds} s",
-                seconds,
+                f"{most}; try again in {seconds} s",
+                headers={"Retry-After": str(seconds)},
             )
 
 
@@ -110,15 +106,14 @@ class StrangerLimit:
     def spend(self, address: str) -> None:
         """Take one token of the address, and one of all.
 
-        Raises:
-            ProblemError: there is none. The connection ends with that answer: the next costs a handshake.
+        Where there is none, the connection ends with that answer: the next costs a handshake.
         """
         try:
             self._each.spend(address)
             self._all.spend("")
         except ProblemError as error:
-            headers = {**error.headers, "Connection": "close"}
-            raise ProblemError(error.problem, error.detail, headers=headers) from None
+            error.headers = {**error.headers, "Connection": "close"}
+            raise
 
 
 @dataclass(eq=False)
@@ -163,24 +158,19 @@ class Gate:
             self._count_stranger(exchange)
         body = await self._body(exchange, receive)
         exchange.body_read = True
-        given = False
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return whole.pop() if whole else await receive()
 
         await self.application(scope, replay, exchange.send)
 
     async def _admit(self, scope: Scope, exchange: _Exchange) -> None:
         """A caller with a token, at its rate."""
-        authorization = exchange.headers.get(b"authorization")
+        stated = exchange.headers.get(b"authorization")
+        authorization = None if stated is None else stated.decode("latin-1")
         try:
-            exchange.caller = await self.callers.caller(
-                None if authorization is None else authorization.decode("latin-1")
-            )
+            exchange.caller = await self.callers.caller(authorization)
         except ProblemError as error:
             if error.problem in (Problem.UNAUTHENTICATED, Problem.NO_TENANCY):
                 self._count_stranger(exchange)
@@ -269,11 +259,8 @@ class _Exchange:
     async def refuse(self, error: ProblemError, receive: Receive) -> None:
         """Answer with a problem; a body that is still coming is not waited for."""
         body = error.body(self.id)
-        headers = {
-            "content-type": CONTENT_TYPE,
-            "content-length": str(len(body)),
-            **error.headers,
-        }
+        length = str(len(body))
+        headers = {"content-type": CONTENT_TYPE, "content-length": length, **error.headers}
         stated = self.headers.get(b"content-length", b"0")
         has_body = stated != b"0" or b"transfer-encoding" in self.headers
         unread = has_body and not self.body_read

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Problem(Enum):
-    """What can be wrong: name, status, title."""
+    """What can be wrong: name, status, title, and after how many seconds to ask again where that may help."""
 
     MALFORMED = ("malformed-request", 400, "The request is not what HTTP or JSON allow")
     UNAUTHENTICATED = ("unauthenticated", 401, "A valid bearer token is needed")
@@ -39,7 +39,7 @@ class Problem(Enum):
     TIMEOUT = ("request-timeout", 408, "The request did not arrive in time")
     QUOTA = ("quota-exceeded", 409, "The tenancy's quota does not allow it")
     TOO_MANY_CONTAINERS = ("too-many-containers", 409, "The tenant has too many containers")
-    NOT_STARTED = ("not-started", 409, "The container has not started yet")
+    NOT_STARTED = ("not-started", 409, "The container has not started yet", 5)
     VOLUME = ("volume-not-allowed", 409, "The tenant has no such volume")
     TENANCY_ENDING = ("tenancy-ending", 409, "The tenancy is being removed")
     TOO_LARGE = ("body-too-large", 413, "The body is too large")
@@ -50,21 +50,29 @@ class Problem(Enum):
     LIMIT = ("limit-exceeded", 422, "One container may not have that much")
     KEY_REUSED = ("idempotency-key-reused", 422, "The key belongs to another request")
     RATE = ("rate-limited", 429, "Too many requests")
-    TOO_MANY_STREAMS = ("too-many-streams", 429, "Too many logs are followed at once")
+    TOO_MANY_STREAMS = ("too-many-streams", 429, "Too many logs are followed at once", 5)
     HEADERS_TOO_LARGE = ("headers-too-large", 431, "The headers are too large")
     INTERNAL = ("internal-error", 500, "The API failed")
-    CLUSTER_AWAY = ("cluster-unavailable", 503, "The cluster does not answer")
-    KEYS_AWAY = ("issuer-unavailable", 503, "Tokens cannot be checked at present")
-    TENANCY_NOT_READY = ("tenancy-not-ready", 503, "The tenancy's isolation is not enforced yet")
-    VOLUME_NOT_READY = ("volume-not-ready", 503, "A volume cannot be mounted yet")
-    LOGS_AWAY = ("logs-unavailable", 503, "The log cannot be read at present")
+    CLUSTER_AWAY = ("cluster-unavailable", 503, "The cluster does not answer", 2)
+    KEYS_AWAY = ("issuer-unavailable", 503, "Tokens cannot be checked at present", 10)
+    TENANCY_NOT_READY = ("tenancy-not-ready", 503, "The tenancy's isolation is not enforced yet", 5)
+    VOLUME_NOT_READY = ("volume-not-ready", 503, "A volume cannot be mounted yet", 10)
+    LOGS_AWAY = ("logs-unavailable", 503, "The log cannot be read at present", 5)
     BUSY = ("busy", 503, "Too many connections")
 
-    def __init__(self, code: str, status: int, title: str) -> None:
-        self.code = code
-        self.status = status
-        self.title = title
+    def __init__(self, code: str, status: int, title: str, again: int = 0) -> None:
+        self.code, self.status, self.title, self.again = code, status, title, again
         self.uri = TYPES + code
+
+    def answer(self, detail: str, request_id: str) -> dict[str, Any]:
+        """The members that every problem has."""
+        return {
+            "type": self.uri,
+            "title": self.title,
+            "status": self.status,
+            "detail": detail,
+            "requestId": request_id,
+        }
 
 
 @dataclass
@@ -80,19 +88,16 @@ class ProblemError(Exception):
     more: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.problem.again:
+            self.headers = {"Retry-After": str(self.problem.again), **self.headers}
+
     def __str__(self) -> str:
         return self.detail
 
     def body(self, request_id: str) -> bytes:
         """As it is sent."""
-        said = {
-            "type": self.problem.uri,
-            "title": self.problem.title,
-            "status": self.problem.status,
-            "detail": self.detail,
-            "requestId": request_id,
-            **self.more,
-        }
+        said = {**self.problem.answer(self.detail, request_id), **self.more}
         return json.dumps(said, ensure_ascii=False).encode()
 
     def response(self) -> bytes:
@@ -104,11 +109,6 @@ class ProblemError(Exception):
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         return head.encode() + body
-
-
-def retry_after(problem: Problem, detail: str, seconds: int) -> ProblemError:
-    """A problem that goes away by itself."""
-    return ProblemError(problem, detail, headers={"Retry-After": str(seconds)})
 
 
 def unauthenticated(detail: str, error: str | None = "invalid_token") -> ProblemError:
@@ -141,12 +141,12 @@ def is_away(error: ClusterError) -> bool:
 
 def cluster_away() -> ProblemError:
     """The problem of a cluster that does not answer; what it is called is nobody's business."""
-    return retry_after(Problem.CLUSTER_AWAY, "the cluster does not answer; try again", 2)
+    return ProblemError(Problem.CLUSTER_AWAY, "the cluster does not answer; try again")
 
 
 def just_started() -> ProblemError:
     """The problem of an API that does not know the cluster yet."""
-    return retry_after(Problem.CLUSTER_AWAY, "the API has just started; try again", 2)
+    return ProblemError(Problem.CLUSTER_AWAY, "the API has just started; try again")
 
 
 def refused(error: ClusterError, tenant: str) -> ProblemError:
@@ -165,17 +165,17 @@ def refused(error: ClusterError, tenant: str) -> ProblemError:
         return ProblemError(Problem.TENANCY_ENDING, "the tenancy is being removed")
     if "status unknown for quota" in said or error.reason == "NotFound":
         waits = "the tenancy's isolation is being set up; try again"
-        return retry_after(Problem.TENANCY_NOT_READY, waits, 5)
+        return ProblemError(Problem.TENANCY_NOT_READY, waits)
     if found := _LIMIT.search(said):
         return ProblemError(Problem.LIMIT, found[1])
     _log.warning("the cluster refused a container of %s: %s", tenant, error)
     if error.status == _UNPROCESSABLE:
         return ProblemError(Problem.INVALID, "the cluster cannot make a container of this request")
-    if found := _POLICY.search(said):
-        return ProblemError(Problem.REFUSED, found[1].strip()[:500])
-    return ProblemError(
-        Problem.REFUSED, "the cluster's policies refuse this container; its operator sees why"
+    found, why = (
+        _POLICY.search(said),
+        "the cluster's policies refuse this container; its operator sees why",
     )
+    return ProblemError(Problem.REFUSED, found[1].strip()[:500] if found else why)
 
 
 def _amounts(text: str) -> dict[str, Any]:

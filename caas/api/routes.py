@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from caas.api import answers
 from caas.api.containers import Containers
 from caas.api.docs import problems
-from caas.api.problems import Problem, retry_after
+from caas.api.problems import Problem, ProblemError
 from caas.api.store import Store
 from caas.api.streams import LogResponse, LogStreams
 from caas.api.tenancies import Tenancies, capacity_by_size, capacity_of_gpus, phases_of
@@ -196,7 +196,7 @@ async def logs(
     pod = await using.containers.find(caller.tenant, container)
     state = (await using.containers.get(caller.tenant, container)).state
     if state in (State.QUEUED, State.RESERVING, State.STARTING):
-        raise retry_after(Problem.NOT_STARTED, f"the container is {state}; try again", 5)
+        raise ProblemError(Problem.NOT_STARTED, f"the container is {state}; try again")
     stream = await using.streams.open(
         caller.tenant,
         pod["metadata"]["namespace"],

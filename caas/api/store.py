@@ -31,15 +31,15 @@ class Store:
         self._cluster = cluster
         self._seconds = seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self.pods = Mirror(POD, labels=CONTAINER_LABEL)
-        self.tenancies = Mirror(TENANCY)
-        self.quotas = Mirror(RESOURCE_QUOTA)
-        self.leases = Mirror(GPU_LEASE, group=_holding_pod)
-        self.claims = Mirror(CLAIM, labels=TENANT_LABEL)
-        self.nodes = Mirror(NODE)
         self._mirrors = (
-            self.pods, self.tenancies, self.quotas, self.leases, self.claims, self.nodes
-        )  # fmt: skip
+            Mirror(POD, labels=CONTAINER_LABEL),
+            Mirror(TENANCY),
+            Mirror(RESOURCE_QUOTA),
+            Mirror(GPU_LEASE, group=_holding_pod),
+            Mirror(CLAIM, labels=TENANT_LABEL),
+            Mirror(NODE),
+        )
+        self.pods, self.tenancies, self.quotas, self.leases, self.claims, self.nodes = self._mirrors
         self._tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
@@ -72,11 +72,7 @@ class Store:
         return list(self.leases.within(str(pod["metadata"].get("uid", ""))).values())
 
     async def bounded(self, call: Awaitable[T]) -> T:
-        """A call to the cluster, of which only some are made at once.
-
-        Raises:
-            ClusterError: also when it takes too long.
-        """
+        """A call to the cluster, of which only some are made at once; it is over when it takes too long."""
         try:
             async with asyncio.timeout(self._seconds), self._slots:
                 return await call

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from caas.api.problems import Problem, ProblemError, is_away, not_found, retry_after
+from caas.api.problems import Problem, ProblemError, is_away, not_found
 from caas.cluster import Cluster, ClusterError
 from gpuclusters.container_api.container import MAIN
 
@@ -40,11 +41,7 @@ class LogStream:
         self._next: asyncio.Future[bytes | None] = self._ask()
 
     async def begun(self) -> None:
-        """Wait a moment for the first piece.
-
-        Raises:
-            ClusterError: there will be none.
-        """
+        """Wait a moment for the first piece; `ClusterError` if there will be none."""
         await asyncio.wait({self._next}, timeout=_FIRST_SECONDS)
         if self._next.done():
             self._next.result()
@@ -56,13 +53,11 @@ class LogStream:
         left = max(0.0, self._end - asyncio.get_running_loop().time())
         waited_for: set[asyncio.Future[Any]] = {self._next, self._ending}
         await asyncio.wait(waited_for, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if not self._next.done() or left <= 0:
-            raise StopAsyncIteration
-        try:
-            piece = self._next.result()
-        except ClusterError:
-            # The headers are gone; that the log breaks off is all that can be told.
-            raise StopAsyncIteration from None
+        piece = None
+        if self._next.done() and left > 0:
+            # The headers are gone: of a failure, that the log breaks off is all that can be told.
+            with suppress(ClusterError):
+                piece = self._next.result()
         if piece is None:
             raise StopAsyncIteration
         self._next = self._ask()
@@ -120,14 +115,10 @@ class LogStreams:
         since: int | None,
         expires: float,
     ) -> LogStream:
-        """The log from its first piece on.
-
-        Raises:
-            ProblemError: there is none yet, it cannot be read, or the tenant reads too many.
-        """
+        """The log from its first piece on; `ProblemError` if there is none."""
         if self._open[tenant] >= PER_TENANT:
             most = f"at most {PER_TENANT} logs are read at once"
-            raise retry_after(Problem.TOO_MANY_STREAMS, most, 5)
+            raise ProblemError(Problem.TOO_MANY_STREAMS, most)
         source = self.cluster.pod_log(
             namespace,
             container,
@@ -138,7 +129,7 @@ class LogStreams:
         )
         seconds = min(LONGEST_SECONDS, max(0.0, expires - self.clock()))
         self._open[tenant] += 1
-        stream = LogStream(source, seconds, self._ending, lambda: self._left(tenant))
+        stream = LogStream(source, seconds, self._ending, lambda: self._open.subtract([tenant]))
         try:
             await stream.begun()
         except (ClusterError, asyncio.CancelledError) as error:
@@ -148,16 +139,11 @@ class LogStreams:
             raise
         return stream
 
-    def _left(self, tenant: str) -> None:
-        self._open[tenant] -= 1
-        if not self._open[tenant]:
-            del self._open[tenant]
-
 
 def _problem(error: ClusterError) -> ProblemError:
     if error.status == _NOT_YET:
-        return retry_after(Problem.NOT_STARTED, "the container writes no log yet; try again", 5)
+        return ProblemError(Problem.NOT_STARTED, "the container writes no log yet; try again")
     if is_away(error):
         silent = "the machine that has the log does not answer; try again"
-        return retry_after(Problem.LOGS_AWAY, silent, 5)
+        return ProblemError(Problem.LOGS_AWAY, silent)
     return not_found()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from caas.api.answers import GpuCapacityAnswer, SizeCapacityAnswer, VolumeAnswer
-from caas.api.problems import Problem, ProblemError, invalid, just_started, retry_after
+from caas.api.problems import Problem, ProblemError, invalid, just_started
 from caas.api.store import Store
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import amount
@@ -18,6 +18,7 @@ from gpuclusters.lease.model import Phase, lease_name
 from gpuclusters.lease.placement import BoardView, Outage
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import AccessMode
+from gpuclusters.tenancy.proof import unready
 
 _RECYCLING = frozenset({Phase.RELEASING, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
 
@@ -51,11 +52,7 @@ class Tenancies:
         self._offered = {p.size for host in settings.hosts for p in host.offered}
 
     def of(self, tenant: str) -> Tenancy:
-        """The tenancy of a tenant.
-
-        Raises:
-            ProblemError: it has none here, or nothing is known yet.
-        """
+        """The tenancy of a tenant; `ProblemError` if it has none here, or nothing is known yet."""
         if not self._store.tenancies.synced.is_set():
             raise just_started()
         found = self._store.tenancies.get(tenant)
@@ -69,7 +66,7 @@ class Tenancies:
         hard = status.get("hard") or spec["quota"]["hard"]
         used = status.get("used") or {}
         key = f"requests.{resource}"
-        reason = _unready(found)
+        reason = unready(found)
         return Tenancy(
             tenant=tenant,
             namespace=spec["namespace"],
@@ -87,21 +84,16 @@ class Tenancies:
         )
 
     def usable(self, tenant: str) -> Tenancy:
-        """The same, if containers may be made in it.
-
-        Raises:
-            ProblemError: also if its isolation is not enforced, or it is being removed.
-        """
+        """The same, if containers may be made in it: its isolation is enforced, and it stays."""
         tenancy = self.of(tenant)
         if tenancy.ending:
             ending = "the tenancy is being removed; nothing new starts in it"
             raise ProblemError(Problem.TENANCY_ENDING, ending)
         if not tenancy.ready:
-            raise retry_after(
+            raise ProblemError(
                 Problem.TENANCY_NOT_READY,
                 f"not every part of the tenancy's isolation is enforced ({tenancy.reason}); "
                 "nothing starts before; try again",
-                5,
             )
         return tenancy
 
@@ -115,17 +107,11 @@ class Tenancies:
         ]
 
     def mounts(self, tenancy: Tenancy, asked: Sequence[VolumeMount]) -> tuple[MountAnswer, ...]:
-        """What a request asks for, checked against what the tenant has.
-
-        Raises:
-            ProblemError: it has no such volume, may not write to it or have it there, or it cannot be
-                mounted yet.
-        """
+        """What a request asks for, checked against what the tenant has and may do with it."""
         if not asked:
             return ()
-        if wrong := [
-            (f"body.volumes.{place}.{field}", said) for place, field, said in faults(asked)
-        ]:
+        wrong = [(f"body.volumes.{place}.{field}", said) for place, field, said in faults(asked)]
+        if wrong:
             raise invalid(wrong)
         if not self._store.claims.synced.is_set():
             raise just_started()
@@ -142,11 +128,10 @@ class Tenancies:
         if wrong:
             raise invalid(wrong, Problem.VOLUME)
         if waiting := [mount.name for mount in asked if not mine[mount.name].ready]:
-            raise retry_after(
+            raise ProblemError(
                 Problem.VOLUME_NOT_READY,
                 f"volumes that are not bound yet: {', '.join(waiting)}; the container would wait with "
                 "its GPUs, so try again",
-                10,
             )
         return tuple(
             MountAnswer(
@@ -156,20 +141,6 @@ class Tenancies:
             )
             for one in asked
         )
-
-
-def _unready(tenancy: Mapping[str, Any]) -> str | None:
-    """One word why it is not ready; ready counts only if it was said of the tenancy as it is now."""
-    status = tenancy.get("status") or {}
-    generation = tenancy["metadata"].get("generation")
-    for condition in status.get("conditions") or ():
-        if condition["type"] != "Ready":
-            continue
-        seen = condition.get("observedGeneration", status.get("observedGeneration"))
-        if seen != generation:
-            return "Changing"
-        return None if condition["status"] == "True" else condition.get("reason") or "NotReady"
-    return "NotSeen"
 
 
 def _volume(claim: Mapping[str, Any]) -> VolumeAnswer:
@@ -199,14 +170,8 @@ def capacity_by_size(
 
 
 def _board(host: Host, phases: Mapping[str, str]) -> BoardView:
-    """A board as it is; a GPU whose lease is not there yet is neither free nor lost."""
     of = {gpu.module: phases.get(lease_name(host.name, gpu.module)) for gpu in host.gpus}
-    return BoardView(
-        host=host.name,
-        offered=host.offered,
-        free=frozenset(module for module, phase in of.items() if phase == Phase.FREE),
-        lost=frozenset(module for module, phase in of.items() if phase == Phase.QUARANTINED),
-    )
+    return BoardView.of(host.name, host.offered, of)
 
 
 def capacity_of_gpus(

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import jwt
 
-from caas.api.problems import Problem, ProblemError, retry_after, unauthenticated
+from caas.api.problems import Problem, ProblemError, unauthenticated
 from caas.settings import Api
 from gpuclusters.core.naming import is_dns_label
 
@@ -173,11 +173,7 @@ class Callers:
     clock: Callable[[], float]
 
     async def caller(self, authorization: str | None) -> Caller:
-        """The caller that the header field `Authorization` proves.
-
-        Raises:
-            ProblemError: 401, 403 if the token names no tenant, 503 if it cannot be checked.
-        """
+        """Whom the header field `Authorization` proves: else 401, 403 without a tenant, 503 if unchecked."""
         if authorization is None:
             raise unauthenticated("send the header `Authorization: Bearer <token>`", None)
         scheme, _, token = authorization.partition(" ")
@@ -206,7 +202,7 @@ class Callers:
             key = await self.keys.key(header.get("kid"))
         except KeysUnavailableError:
             away = "the issuer of tokens does not answer; try again"
-            raise retry_after(Problem.KEYS_AWAY, away, 10) from None
+            raise ProblemError(Problem.KEYS_AWAY, away) from None
         if key is None or key.algorithm_name != algorithm:
             raise unauthenticated("the token is signed with a key that its issuer does not have")
         try:

@@ -8,13 +8,14 @@ import logging
 import random
 import secrets
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
-from caas.cluster import Cluster, ClusterError, Object
+from caas.cluster import Cluster, ClusterError, Object, stamp
 from gpuclusters.core.ports import ObjectKind
+
+T = TypeVar("T")
 
 
 class Controller(Protocol):
@@ -50,6 +51,23 @@ async def control(
     async with asyncio.TaskGroup() as group:
         group.create_task(tell(), name=f"changes of {kind.plural}")
         group.create_task(controller.run(), name=f"work on {kind.plural}")
+
+
+async def all_of(work: Sequence[Awaitable[T]]) -> list[T]:
+    """All of it, even if a part fails; then the first failure."""
+    done: list[T] = []
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+        done.append(result)
+    return done
+
+
+async def heard(news: asyncio.Event, seconds: float | None) -> None:
+    """Wait for it, but not longer."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await news.wait()
 
 
 FIRST_PAUSE_SECONDS = 0.2
@@ -173,6 +191,7 @@ class WorkQueue:
         return pause * random.uniform(0.75, 1.25)  # noqa: S311
 
 
+EventType = Literal["Normal", "Warning"]
 EVENT = ObjectKind("events.k8s.io", "v1", "events", "Event", namespaced=True)
 CONTROLLER = "gpu-clusters.dev/leases"
 QUEUE = 10_000
@@ -185,11 +204,10 @@ def event(
     about: Mapping[str, Any],
     controller: str,
     instance: str,
-    *,
     reason: str,
     action: str,
     note: str,
-    kind: Literal["Normal", "Warning"] = "Normal",
+    kind: EventType = "Normal",
 ) -> dict[str, Any]:
     """What a controller's instance says about an object: `reason` and `action` in CamelCase, one sentence."""
     metadata = about["metadata"]
@@ -202,7 +220,7 @@ def event(
             "namespace": _CLUSTER_SCOPED_IN,
             **own,
         },
-        "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "eventTime": stamp(),
         "reportingController": controller,
         "reportingInstance": instance[:128],
         "action": action,
@@ -229,26 +247,17 @@ class Recorder:
     def note(
         self,
         about: Mapping[str, Any],
-        *,
         reason: str,
         action: str,
         note: str,
-        kind: Literal["Normal", "Warning"] = "Normal",
+        kind: EventType = "Normal",
     ) -> None:
         """Say what happened to an object, as `event`; returns at once."""
-        body = event(
-            about,
-            self._controller,
-            self._instance,
-            reason=reason,
-            action=action,
-            note=note,
-            kind=kind,
-        )
+        body = event(about, self._controller, self._instance, reason, action, note, kind)
         try:
             self._queue.put_nowait(body)
         except asyncio.QueueFull:
-            _LOG.warning("event dropped: %s %s", about["metadata"]["name"], reason)
+            _log.warning("event dropped: %s %s", about["metadata"]["name"], reason)
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -268,6 +277,6 @@ class Recorder:
             try:
                 await self._cluster.create(EVENT, body)
             except ClusterError as error:
-                _LOG.warning("event not sent: %s", error)
+                _log.warning("event not sent: %s", error)
             finally:
                 self._queue.task_done()

@@ -23,12 +23,13 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import asyncssh
 
 from caas.controllers.redfish import Redfish, RedfishError
+from caas.settings import Host
 from gpuclusters.fabric.answers import (
     ALREADY_ACTIVE,
     ALREADY_INACTIVE,
@@ -62,126 +63,6 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 15.0
 SESSIONS = 8
 """Commands at once; sshd's default allows ten sessions per connection."""
-
-
-class HostError(Exception):
-    """The machine was not reached, or a command got no answer; one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
-@dataclass(frozen=True, slots=True)
-class SshAddress:
-    """Where a machine answers, who asks, and how each proves who it is."""
-
-    name: str
-    address: str
-    port: int
-    user: str
-    host_key: str
-    private_key: str
-
-    def __repr__(self) -> str:
-        return f"SshAddress({self.user}@{self.address}:{self.port})"
-
-
-class SshHost:
-    """One machine. Commands run at once over one connection, which is made when one is wanted."""
-
-    def __init__(self, address: SshAddress) -> None:
-        self._address = address
-        self._connection: asyncssh.SSHClientConnection | None = None
-        self._connecting = asyncio.Lock()
-        self._sessions = asyncio.Semaphore(SESSIONS)
-        self._failures = 0
-        self._not_before = 0.0
-
-    async def run(self, command: Sequence[str], *, seconds: float) -> Done:
-        """Run these words as root; the machine ends them after that time. `HostError` without an answer."""
-        # `timeout` on the machine: what nobody waits for any more must not run on.
-        line = shlex.join(["sudo", "-n", "timeout", "--kill-after=5", f"{seconds:g}", *command])
-        try:
-            async with asyncio.timeout(seconds + CONNECT_SECONDS), self._sessions:
-                connection = await self._connected()
-                return await self._run(connection, line)
-        except TimeoutError as error:
-            raise HostError(
-                f"{self._address.name}: no answer to {command[0]} within {seconds:g} s"
-            ) from error
-
-    async def close(self) -> None:
-        """Let the connection go."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.abort()
-            await connection.wait_closed()
-
-    async def _run(self, connection: asyncssh.SSHClientConnection, line: str) -> Done:
-        try:
-            done = await connection.run(line, check=False, encoding="utf-8", errors="replace")
-        except (OSError, asyncssh.Error) as error:
-            self._lost(connection)
-            raise HostError(f"{self._address.name}: the connection broke: {error}") from error
-        if done.exit_status is None or done.exit_status < 0:
-            raise HostError(f"{self._address.name}: the command was ended by signal or broke off")
-        return Done(done.exit_status, str(done.stdout or ""), str(done.stderr or ""))
-
-    async def _connected(self) -> asyncssh.SSHClientConnection:
-        async with self._connecting:
-            if self._connection is not None and not self._connection.is_closed():
-                return self._connection
-            wait = self._not_before - time.monotonic()
-            if wait > 0:
-                raise HostError(f"{self._address.name} is not reached; next try in {wait:.0f} s")
-            try:
-                self._connection = await self._connect()
-            except (OSError, asyncssh.Error, TimeoutError) as error:
-                self._failures += 1
-                pause = min(
-                    FIRST_PAUSE_SECONDS * 2.0 ** (self._failures - 1), LONGEST_PAUSE_SECONDS
-                )
-                self._not_before = time.monotonic() + pause
-                raise HostError(f"{self._address.name} is not reached: {_why(error)}") from error
-            self._failures = 0
-            return self._connection
-
-    async def _connect(self) -> asyncssh.SSHClientConnection:
-        to = self._address
-        where = to.address if to.port == 22 else f"[{to.address}]:{to.port}"
-        return await asyncssh.connect(
-            to.address,
-            to.port,
-            username=to.user,
-            client_keys=[asyncssh.import_private_key(to.private_key)],
-            known_hosts=asyncssh.import_known_hosts(f"{where} {to.host_key}\n"),
-            config=None,
-            agent_path=None,
-            connect_timeout=CONNECT_SECONDS,
-            login_timeout=CONNECT_SECONDS,
-            keepalive_interval=KEEPALIVE_SECONDS,
-        )
-
-    def _lost(self, connection: asyncssh.SSHClientConnection) -> None:
-        if self._connection is connection:
-            self._connection = None
-        connection.abort()
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, asyncssh.HostKeyNotVerifiable):
-        return "it shows another host key than the one that is pinned"
-    if isinstance(error, asyncssh.PermissionDenied):
-        return "it does not accept the key of the controllers"
-    return str(error) or type(error).__name__
-
-
 LOCK = "/run/lock/gpu-clusters-fabric"
 MARKS = "/run/gpu-clusters-leases"
 WITHHELD = "/var/lib/gpu-clusters/withheld"
@@ -197,22 +78,116 @@ _FUSER_USED, _FUSER_UNUSED = 0, 1
 _WITH_LOCK = ("flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK)
 
 
-@dataclass(frozen=True, slots=True)
-class HostSpec:
-    """What the effects must know of a machine."""
+class HostError(Exception):
+    """The machine was not reached, gave no answer, or one that cannot be understood; one sentence."""
 
-    fabric_manager: str
-    pci: Mapping[int, str]
-    """Address by module."""
-    orders: Orders
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    def said(self, line: int = -1) -> str:
+        """The last line of its standard error, or another one."""
+        return (self.stderr.strip().splitlines() or [f"exit code {self.code}"])[line][:200]
+
+
+class SshHost:
+    """One machine. Commands run at once over one connection, which is made when one is wanted."""
+
+    def __init__(self, host: Host, private_key: str) -> None:
+        self._host, self._private_key = host, private_key
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._connecting = asyncio.Lock()
+        self._sessions = asyncio.Semaphore(SESSIONS)
+        self._failures = 0
+        self._not_before = 0.0
+
+    async def run(self, command: Sequence[str], *, seconds: float) -> Done:
+        """Run these words as root; the machine ends them after that time. `HostError` without an answer."""
+        # `timeout` on the machine: what nobody waits for any more must not run on.
+        line = shlex.join(["sudo", "-n", "timeout", "--kill-after=5", f"{seconds:g}", *command])
+        try:
+            async with asyncio.timeout(seconds + CONNECT_SECONDS), self._sessions:
+                return await self._run(await self._connected(), line)
+        except TimeoutError as error:
+            said = f"{self._host.name}: no answer to {command[0]} within {seconds:g} s"
+            raise HostError(said) from error
+
+    async def close(self) -> None:
+        """Let the connection go."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+            await connection.wait_closed()
+
+    async def _run(self, connection: asyncssh.SSHClientConnection, line: str) -> Done:
+        name = self._host.name
+        try:
+            done = await connection.run(line, check=False, encoding="utf-8", errors="replace")
+        except (OSError, asyncssh.Error) as error:
+            if self._connection is connection:
+                self._connection = None
+            connection.abort()
+            raise HostError(f"{name}: the connection broke: {error}") from error
+        if done.exit_status is None or done.exit_status < 0:
+            raise HostError(f"{name}: the command was ended by signal or broke off")
+        return Done(done.exit_status, str(done.stdout or ""), str(done.stderr or ""))
+
+    async def _connected(self) -> asyncssh.SSHClientConnection:
+        name = self._host.name
+        async with self._connecting:
+            if self._connection is not None and not self._connection.is_closed():
+                return self._connection
+            wait = self._not_before - time.monotonic()
+            if wait > 0:
+                raise HostError(f"{name} is not reached; next try in {wait:.0f} s")
+            try:
+                self._connection = await self._connect()
+            except (OSError, asyncssh.Error, TimeoutError) as error:
+                pause = min(FIRST_PAUSE_SECONDS * 2.0**self._failures, LONGEST_PAUSE_SECONDS)
+                self._failures += 1
+                self._not_before = time.monotonic() + pause
+                raise HostError(f"{name} is not reached: {_why(error)}") from error
+            self._failures = 0
+            return self._connection
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        to = self._host
+        where = to.address if to.port == 22 else f"[{to.address}]:{to.port}"
+        return await asyncssh.connect(
+            to.address,
+            to.port,
+            username=to.user,
+            client_keys=[asyncssh.import_private_key(self._private_key)],
+            known_hosts=asyncssh.import_known_hosts(f"{where} {to.host_key}\n"),
+            config=None,
+            agent_path=None,
+            connect_timeout=CONNECT_SECONDS,
+            login_timeout=CONNECT_SECONDS,
+            keepalive_interval=KEEPALIVE_SECONDS,
+        )
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, asyncssh.HostKeyNotVerifiable):
+        return "it shows another host key than the one that is pinned"
+    if isinstance(error, asyncssh.PermissionDenied):
+        return "it does not accept the key of the controllers"
+    return str(error) or type(error).__name__
 
 
 class HostEffects:
     """Does what the machine of the leases wants of one host. Every failure is an outcome."""
 
-    def __init__(self, spec: HostSpec, ssh: SshHost, redfish: Redfish | None) -> None:
-        self._spec, self._orders, self._host = spec, spec.orders, spec.orders.host
-        self._ssh, self._redfish = ssh, redfish
+    def __init__(self, host: Host, orders: Orders, ssh: SshHost, redfish: Redfish | None) -> None:
+        self._orders, self._ssh, self._redfish = orders, ssh, redfish
+        self._host, self._fabric_manager = host.name, host.fabric_manager
+        self._pci = {gpu.module: gpu.pci for gpu in host.gpus}
+        self._locked = f"{host.name}: the layout is just being changed"
 
     async def do(self, effect: Effect) -> Outcome:
         """Do it, and say how it ended."""
@@ -222,7 +197,7 @@ class HostEffects:
             said, reason = f"{self._host}: {error}", error.reason
             again = reason is None or reason in ASKED_AGAIN
             return (Failed if again else Refused)(effect, said, reason)
-        except (HostError, _AnswerError) as error:
+        except HostError as error:
             return Failed(effect, str(error))
 
     async def close(self) -> None:
@@ -232,27 +207,44 @@ class HostEffects:
             await self._redfish.close()
 
     async def _do(self, effect: Effect) -> Outcome:
-        limits = self._orders.limits
+        limits, tables = self._orders.limits, self._orders.partitions
         match effect:
             case ReadBoard():
-                return Succeeded(effect, await self._board())
+                (supported, active), users, marked = await asyncio.gather(
+                    self._partitions(), self._users(), self._withheld()
+                )
+                return Succeeded(effect, BoardSeen(supported, active, users, marked))
             case Withhold((module, _, phase)):
-                return await self._withhold(effect, module, closed=phase is Phase.QUARANTINED)
+                # With the lock: who activates at this moment has ended, and who comes later sees the mark.
+                marked_as = quarantined if phase is Phase.QUARANTINED else withheld
+                marking = [*_WITH_LOCK, "mkdir", "-p", marked_as(self._pci[module])]
+                done = await self._ssh.run(marking, seconds=READ_SECONDS + LOCK_SECONDS)
+                if done.code == LOCKED:
+                    return Failed(effect, self._locked)
+                self._check("mkdir", done)
+                return Succeeded(effect)
             case Unfence(modules):
                 await self._give_back(modules)
                 return Succeeded(effect)
             case DeactivatePartition(partition):
-                await self._mark(withheld, self._orders.partitions[partition])
+                # Marks are set before the lock is waited for.
+                await self._must(
+                    "mkdir", "-p", *(withheld(self._pci[m]) for m in tables[partition])
+                )
                 return await self._fabric(effect, "deactivate", "-d", partition, ALREADY_INACTIVE)
             case ActivatePartition(partition, entries):
                 if entries:
-                    await self._mark(mark, self._orders.partitions[partition])
-                done = await self._fabric(effect, "activate", "-a", partition, ALREADY_ACTIVE)
-                if isinstance(done, Succeeded):
-                    await self._give_back(self._orders.partitions[partition])
-                return done
+                    await self._must(
+                        "mkdir", "-p", *(mark(self._pci[m]) for m in tables[partition])
+                    )
+                ended = await self._fabric(effect, "activate", "-a", partition, ALREADY_ACTIVE)
+                if isinstance(ended, Succeeded):
+                    await self._give_back(tables[partition])
+                return ended
             case Reset(module):
-                await self._unmark(module)
+                # The lease that had it has ended: nothing uses the GPU any more. Nor is it in quarantine.
+                pci = self._pci[module]
+                await self._must("rm", "-rf", mark(pci), quarantined(pci))
                 return await self._tool(effect, module, limits.resetting, "--reset-with-sbr")
             case ClearMemory(module):
                 # Without a reset it clears nothing.
@@ -272,23 +264,17 @@ class HostEffects:
             case _:
                 raise TypeError(f"not an effect on a host: {effect}")
 
-    async def _board(self) -> BoardSeen:
-        (supported, active), users, marked = await asyncio.gather(
-            self._partitions(), self._users(), self._withheld()
-        )
-        return BoardSeen(supported, active, users, marked)
-
     async def _partitions(self) -> tuple[frozenset[int], frozenset[int]]:
         """Those that the fabric manager offers, and those that are active."""
         done = await self._fmpm(["-l"], READ_SECONDS)
         if done.code != 0:
-            raise _AnswerError(str(self._error("list partitions", done)))
+            raise HostError(self._fabric_error("list partitions", done))
         try:
             rows = json.loads(done.stdout)["partitionInfo"] or ()
             table = {int(row["partitionId"]): bool(row["isActive"]) for row in rows}
         except (ValueError, KeyError, TypeError) as error:
             said = f"{self._host}: fmpm -l answered what is no table of partitions"
-            raise _AnswerError(said) from error
+            raise HostError(said) from error
         return frozenset(table), frozenset(number for number, on in table.items() if on)
 
     async def _users(self) -> frozenset[int]:
@@ -297,42 +283,39 @@ class HostEffects:
         All at once, since most often nobody holds any; one by one where somebody does.
         """
         groups = await self._groups()
-        if not await self._held(list(groups.values()), "its GPUs"):
+        if not await self._held(groups.values(), "its GPUs"):
             return frozenset()
         used = await asyncio.gather(
-            *(self._held([group], f"GPU {self._spec.pci[m]}") for m, group in groups.items())
+            *(self._held([group], f"GPU {self._pci[m]}") for m, group in groups.items())
         )
         return frozenset(m for m, held in zip(groups, used, strict=True) if held)
 
     async def _groups(self) -> dict[int, str]:
         """Number of the IOMMU group by module."""
-        modules = sorted(self._spec.pci)
+        modules = sorted(self._pci)
         found = await self._groups_of(modules)
         if len(found) != len(modules):
             # One is missing, and the answer does not say which.
             one_by_one = [(m, await self._groups_of([m])) for m in modules]
-            for module, group in one_by_one:
-                if not group:
-                    pci = self._spec.pci[module]
-                    raise _AnswerError(f"{self._host}: GPU {pci} has no IOMMU group; is it there?")
+            if gone := [self._pci[module] for module, group in one_by_one if not group]:
+                raise HostError(f"{self._host}: GPU {gone[0]} has no IOMMU group; is it there?")
             found = [group[0] for _, group in one_by_one]
         return dict(zip(modules, found, strict=True))
 
     async def _groups_of(self, modules: Sequence[int]) -> list[str]:
-        links = [f"/sys/bus/pci/devices/{self._spec.pci[m]}/iommu_group" for m in modules]
+        links = [f"/sys/bus/pci/devices/{self._pci[m]}/iommu_group" for m in modules]
         done = await self._ssh.run(["readlink", "-e", *links], seconds=READ_SECONDS)
         names = (path.rsplit("/", 1)[-1] for path in done.stdout.split())
         return [name for name in names if name.isdecimal()]
 
-    async def _held(self, groups: Sequence[str], what: str) -> bool:
+    async def _held(self, groups: Iterable[str], what: str) -> bool:
         nodes = [f"/dev/vfio/{group}" for group in groups]
         done = await self._ssh.run(["fuser", *nodes], seconds=READ_SECONDS)
         if done.code == _FUSER_USED:
             return True
         if done.code == _FUSER_UNUSED and not done.stderr.strip():
             return False
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[0]
-        raise _AnswerError(f"{self._host}: who uses {what} is unknown: {said[:200]}")
+        raise HostError(f"{self._host}: who uses {what} is unknown: {done.said(0)}")
 
     async def _fabric(
         self, effect: Effect, verb: str, flag: str, partition: int, already: int
@@ -343,38 +326,13 @@ class HostEffects:
         code = code_of_exit(done.code)
         if code in (0, already):
             return Succeeded(effect)
-        error = str(self._error(f"{verb} partition {partition}", done))
+        error = self._fabric_error(f"{verb} partition {partition}", done)
         verdict = _VERDICTS.get(code)
         return Failed(effect, error) if verdict is None else Refused(effect, error, verdict)
 
-    @property
-    def _locked(self) -> str:
-        return f"{self._host}: the layout is just being changed"
-
-    async def _mark(self, sort: Callable[[str], str], modules: Sequence[int]) -> None:
-        """Say on the machine what leases do with these GPUs, before they wait for the lock."""
-        await self._must(["mkdir", "-p", *(sort(self._spec.pci[m]) for m in modules)])
-
-    async def _unmark(self, module: int) -> None:
-        """The lease that had it has ended: nothing uses the GPU any more. Nor is it in quarantine."""
-        pci = self._spec.pci[module]
-        await self._must(["rm", "-rf", mark(pci), quarantined(pci)])
-
-    async def _withhold(self, effect: Effect, module: int, *, closed: bool) -> Outcome:
-        """With the lock: who activates at this moment has ended, and who comes later sees the mark."""
-        pci = self._spec.pci[module]
-        marking = ["mkdir", "-p", quarantined(pci) if closed else withheld(pci)]
-        done = await self._ssh.run([*_WITH_LOCK, *marking], seconds=READ_SECONDS + LOCK_SECONDS)
-        if done.code == LOCKED:
-            return Failed(effect, self._locked)
-        if done.code != 0:
-            raise self._unexpected("mkdir", done)
-        return Succeeded(effect)
-
-    async def _give_back(self, modules: Collection[int]) -> None:
+    async def _give_back(self, modules: Iterable[int]) -> None:
         """The leases keep the partitions of these GPUs down no longer."""
-        marks = [withheld(self._spec.pci[m]) for m in sorted(modules)]
-        await self._must(["rm", "-rf", *marks])
+        await self._must("rm", "-rf", *(withheld(self._pci[m]) for m in sorted(modules)))
 
     async def _withheld(self) -> frozenset[int]:
         """Modules with such a mark.
@@ -384,30 +342,28 @@ class HostEffects:
         """
         done = await self._ssh.run(["ls", WITHHELD], seconds=READ_SECONDS)
         there = set(done.stdout.split()) if done.code == 0 else set()
-        return frozenset(m for m, pci in self._spec.pci.items() if pci in there)
+        return frozenset(m for m, pci in self._pci.items() if pci in there)
 
-    async def _must(self, command: Sequence[str]) -> None:
-        done = await self._ssh.run(command, seconds=READ_SECONDS)
+    async def _must(self, *command: str) -> None:
+        self._check(command[0], await self._ssh.run(command, seconds=READ_SECONDS))
+
+    def _check(self, program: str, done: Done) -> None:
         if done.code != 0:
-            raise self._unexpected(command[0], done)
-
-    def _unexpected(self, program: str, done: Done) -> _AnswerError:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
-        return _AnswerError(f"{self._host}: {program}: {said[:200]}")
+            raise HostError(f"{self._host}: {program}: {done.said()}")
 
     async def _fmpm(
         self, arguments: Sequence[str], seconds: float, within: Sequence[str] = ()
     ) -> Done:
-        command = [*within, "fmpm", "--hostname", self._spec.fabric_manager, *arguments]
+        command = [*within, "fmpm", "--hostname", self._fabric_manager, *arguments]
         return await self._ssh.run(command, seconds=seconds)
 
-    def _error(self, action: str, done: Done) -> FabricError:
+    def _fabric_error(self, action: str, done: Done) -> str:
         said = (done.stdout or done.stderr).strip().splitlines()
         output = said[-1][:200] if said else ""
-        return FabricError(self._host, action, code_of_exit(done.code), output)
+        return str(FabricError(self._host, action, code_of_exit(done.code), output))
 
     async def _tool(self, effect: Effect, module: int, seconds: float, *options: str) -> Outcome:
-        pci = self._spec.pci[module]
+        pci = self._pci[module]
         # One at a time per GPU, also across controllers: what a dead one began is not met by another.
         # The GPU's own folder is the lock, which is there where the GPU is.
         lock = ["flock", "--nonblock", f"/sys/bus/pci/devices/{pci}"]
@@ -459,7 +415,3 @@ def withheld(pci: str) -> str:
 def quarantined(pci: str) -> str:
     """Within that mark: the GPU is in quarantine, so that its partition stays down until somebody acts."""
     return f"{withheld(pci)}/quarantined"
-
-
-class _AnswerError(Exception):
-    """An answer that cannot be understood."""

@@ -11,11 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from caas import metrics
-from caas.controllers.controller import Recorder
+from caas.cluster import seconds_of, stamp
+from caas.controllers.controller import EventType, Recorder
 from gpuclusters.core.custom_resource import Condition
 from gpuclusters.device_plugin.decide import is_disputed
 from gpuclusters.lease.board import Lease, Limits
@@ -30,14 +31,16 @@ from gpuclusters.lease.plan import Change
 
 LEAST_SHARE = 0.25
 _LOG = logging.getLogger(__name__)
+_SAME = ("phase", "cycle", "holder", "reason", "message", "recheck", "recheck_cycle")
+"""What a lease and the status of its object call the same."""
 _Stay = tuple[str, int, int, Phase, bool]
-Wall = Callable[[], float]
+_stamp = partial(stamp, timespec="milliseconds")
 
 
 class LeaseBook:
     """The newest known objects of one host's GPUs."""
 
-    def __init__(self, limits: Limits, wall: Wall = time.time) -> None:
+    def __init__(self, limits: Limits, wall: Callable[[], float] = time.time) -> None:
         self._limits = limits
         self._wall = wall
         self._bodies: dict[int, dict[str, Any]] = {}
@@ -83,19 +86,14 @@ class LeaseBook:
         lease = change.after
         moved = lease.phase is not before.phase
         self._deadlines[_stay(body, lease)] = lease.deadline
+        said = {name: getattr(lease, name) for name in _SAME} | {"message": lease.message[:1024]}
         status = GPULeaseStatus(
-            phase=lease.phase,
             since=_stamp(wall) if moved else before.since,
             deadline=None if lease.deadline is None else _stamp(wall + lease.deadline - now),
-            holder=lease.holder,
             last_tenant=lease.last_tenant or None,
-            reason=lease.reason,
-            message=lease.message[:1024],
-            cycle=lease.cycle,
-            recheck=lease.recheck,
-            recheck_cycle=lease.recheck_cycle,
             observed_generation=body["metadata"].get("generation"),
             conditions=_conditions(before.conditions, lease.shown, _stamp(wall)),
+            **said,
         )
         return {**body, "status": status.document()}
 
@@ -104,21 +102,15 @@ class LeaseBook:
         annotations = body["metadata"].get("annotations") or {}
         lease = Lease(
             module=module,
-            phase=status.phase,
-            cycle=status.cycle,
-            holder=status.holder,
             shown=frozenset(
                 ConditionType(c.type)
                 for c in status.conditions
                 if c.status == "True" and c.type in set(ConditionType)
             ),
-            reason=status.reason,
-            message=status.message,
-            recheck=status.recheck,
-            recheck_cycle=status.recheck_cycle,
             recheck_asked=str(annotations.get(RECHECK_ANNOTATION, ""))[:256],
             disputed=is_disputed(status),
             last_tenant=status.last_tenant or "",
+            **{name: getattr(status, name) for name in _SAME},
         )
         stay = _stay(body, lease)
         # None where it stood still: the write that said so may not have come through.
@@ -132,7 +124,7 @@ class LeaseBook:
         if status.deadline is None:
             return None
         limit = self._limits.of(status.phase) or self._limits.admission
-        left = datetime.fromisoformat(status.deadline).timestamp() - self._wall()
+        left = seconds_of(status.deadline) - self._wall()
         return now + min(max(left, limit * LEAST_SHARE), limit)
 
 
@@ -183,34 +175,26 @@ class LeaseReport:
             self._released.pop(module, None)
         if after.phase is Phase.FREE and released is not None:
             metrics.HANDOVER_SECONDS.observe(now - released)
-        quarantined = after.phase is Phase.QUARANTINED
-        if quarantined:
+        phase, why = after.phase.value, change.why
+        bad = after.phase is Phase.QUARANTINED
+        if bad:
             metrics.QUARANTINED.labels(after.reason).inc()
-        self._recorder.note(
-            body,
-            reason=after.reason or after.phase.value,
-            action=f"Enter{after.phase.value}",
-            note=change.why,
-            kind="Warning" if quarantined else "Normal",
-        )
+        kind: EventType = "Warning" if bad else "Normal"
+        self._recorder.note(body, after.reason or phase, f"Enter{phase}", why, kind)
+        level, name = logging.WARNING if bad else logging.INFO, body["metadata"]["name"]
+        fields = {"host": self._host, "gpu": module, "why": why}
         _LOG.log(
-            logging.WARNING if quarantined else logging.INFO,
-            "lease %s: %s to %s",
-            body["metadata"]["name"],
-            before.phase.value,
-            after.phase.value,
-            extra={"fields": {"host": self._host, "gpu": module, "why": change.why}},
+            level, "lease %s: %s to %s", name, before.phase.value, phase, extra={"fields": fields}
         )
 
     def admitted(self, pod: Mapping[str, Any], lease: str, gpus: int) -> None:
         """A pod was let go to its GPUs."""
-        created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+        metadata = pod["metadata"]
+        created = seconds_of(metadata["creationTimestamp"])
         metrics.GRANT_SECONDS.observe(max(0.0, time.time() - created))
         note = f"{gpus} GPU{'s' if gpus > 1 else ''} leased; the container may start"
-        self._recorder.note(pod, reason="Leased", action="Admit", note=note)
-        _LOG.info(
-            "pod admitted", extra={"fields": {"pod": pod["metadata"]["name"], "lease": lease}}
-        )
+        self._recorder.note(pod, "Leased", "Admit", note)
+        _LOG.info("pod admitted", extra={"fields": {"pod": metadata["name"], "lease": lease}})
 
 
 def _conditions(
@@ -238,9 +222,3 @@ def _stay(body: Mapping[str, Any], lease: Lease) -> _Stay:
 
 def _version(body: Mapping[str, Any]) -> int:
     return int(body["metadata"]["resourceVersion"])
-
-
-def _stamp(wall: float) -> str:
-    return (
-        datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )

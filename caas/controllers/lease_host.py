@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.cluster import Cluster, ClusterError, ConflictError, NotFoundError
+from caas.controllers.controller import all_of, heard
 from caas.controllers.lease_book import LeaseBook, LeaseReport
 from caas.controllers.lease_pods import pod_of
 from gpuclusters.lease.board import (
@@ -109,12 +110,7 @@ class HostLeases:
         if (reading := self._board.reading) is not None:
             offered = tuple(p for p in offered if p.id in reading.seen.supported)
         phases = {module: lease.phase for module, lease in self._board.leases.items()}
-        return BoardView(
-            self._orders.host,
-            offered,
-            frozenset(m for m, phase in phases.items() if phase == "Free"),
-            frozenset(m for m, phase in phases.items() if phase == "Quarantined"),
-        )
+        return BoardView.of(self._orders.host, offered, phases)
 
     def holds(self, uid: str) -> bool:
         """Whether a lease here is that pod's."""
@@ -124,10 +120,8 @@ class HostLeases:
         """A lease of this host as the API server has it."""
         spec = GPULeaseSpec.model_validate(body["spec"])
         if self._gpus.get(spec.module) != spec:
-            _LOG.error(
-                "%s is another GPU than the settings say; delete it when nothing uses it",
-                body["metadata"]["name"],
-            )
+            said = "%s is another GPU than the settings say; delete it when nothing uses it"
+            _LOG.error(said, body["metadata"]["name"])
             return
         lease = self._book.offer(body, self._clock())
         if lease is not None:
@@ -210,15 +204,8 @@ class HostLeases:
                 self._fence()
                 self._board = self._board.asked(effect)
                 group.create_task(self._do(effect), name=f"{self._orders.host}: {effect}")
-            await self._wait(plan.wake)
-
-    async def _wait(self, wake: float | None) -> None:
-        seconds = IDLE_SECONDS if wake is None else max(0.0, wake - self._clock())
-        try:
-            async with asyncio.timeout(min(seconds, IDLE_SECONDS)):
-                await self._news.wait()
-        except TimeoutError:
-            pass
+            wait = IDLE_SECONDS if plan.wake is None else max(0.0, plan.wake - self._clock())
+            await heard(self._news, min(wait, IDLE_SECONDS))
 
     async def _make(self) -> None:
         """Make leases that are not there, and give those without a status their first."""
@@ -241,16 +228,15 @@ class HostLeases:
     async def _reserve(self) -> None:
         while self._grants:
             holder, pod, done = self._grants.pop(0)
+            stored = False
             try:
                 self._board = self._board.with_pod(pod_of(pod))
                 self._bodies[holder.pod_uid] = pod
                 changes = reserve(self._board, holder, self._clock())
                 stored = bool(changes) and await self._store(changes)
-                if not done.done():
-                    done.set_result(stored)
             finally:
                 if not done.done():
-                    done.set_result(False)
+                    done.set_result(stored)
 
     async def _store(self, changes: Sequence[Change]) -> bool:
         """Store all changes at once; whether each was stored. Of those that were not, read what is."""
@@ -260,12 +246,8 @@ class HostLeases:
         # Before anything else can happen: what is stored must be what was decided about.
         now = self._clock()
         bodies = [self._book.next(change, now) for change in changes]
-        swaps = (self._swap(change, body) for change, body in zip(changes, bodies, strict=True))
-        results = await asyncio.gather(*swaps, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return all(results)
+        swaps = [self._swap(change, body) for change, body in zip(changes, bodies, strict=True)]
+        return all(await all_of(swaps))
 
     async def _swap(self, change: Change, body: dict[str, Any]) -> bool:
         module = change.before.module
@@ -280,9 +262,7 @@ class HostLeases:
                     return False
                 self._fence()
                 body = self._book.next(change, self._clock())
-            except ClusterError as error:
-                if error.status != _NOT_FOUND:
-                    raise
+            except NotFoundError:
                 self._lost(module)
                 return False
         self.observe(body)
@@ -322,16 +302,14 @@ class HostLeases:
         self._news.set()
 
     def _seconds(self, effect: Effect) -> float:
-        limits = self._orders.limits
         match effect:
             case Reset():
-                return limits.resetting
+                return self._orders.limits.resetting
             case ClearMemory():
-                return limits.scrubbing
+                return self._orders.limits.scrubbing
             case ReadFirmware() | ReadKnobs():
-                return limits.verifying
-            case _:
-                return EFFECT_SECONDS
+                return self._orders.limits.verifying
+        return EFFECT_SECONDS
 
     def _accept(self, lease: Lease) -> None:
         before = self._board.leases.get(lease.module)
@@ -354,6 +332,3 @@ class HostLeases:
             if not self.holds(uid):
                 self._board = self._board.without_pod(uid)
                 self._bodies.pop(uid, None)
-
-
-_NOT_FOUND = 404

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from contextlib import suppress
 from typing import Any
 
 from caas import metrics
-from caas.cluster import Cluster, ClusterError, ConflictError
-from caas.controllers.controller import Recorder
+from caas.cluster import Cluster, ClusterError, ConflictError, seconds_of
+from caas.controllers.controller import Recorder, heard
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE, POD
 from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.lease.board import (
@@ -32,7 +32,6 @@ LEAST_SHARE = 0.25
 AGAIN_SECONDS = 10.0
 """How long after a deletion that failed, or had no effect yet, it is tried again."""
 SCHEDULED, SANDBOX, STARTED = "scheduled", "sandbox", "started"
-_TERMINAL = ("Succeeded", "Failed")
 _LOG = logging.getLogger(__name__)
 
 Body = Mapping[str, Any]
@@ -40,14 +39,13 @@ Body = Mapping[str, Any]
 
 def pod_of(body: Body) -> Pod:
     """What matters of a pod as it is stored."""
+    state = PodState.GOING
     if _has_ended(body):
         state = PodState.ENDED
     elif body["metadata"].get("deletionTimestamp"):
         state = PodState.ENDING
     elif is_gated(body):
         state = PodState.WAITING
-    else:
-        state = PodState.GOING
     lease = "" if state is PodState.WAITING else _lease_of(body)
     return Pod(body["metadata"]["uid"], state, lease)
 
@@ -79,16 +77,21 @@ def _lease_of(body: Body) -> str:
 
 
 def _has_ended(body: Body) -> bool:
-    return (body.get("status") or {}).get("phase") in _TERMINAL
+    return (body.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _true(body: Body) -> dict[str, Body]:
+    """The conditions that hold, by type."""
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return {one["type"]: one for one in conditions if one["status"] == "True"}
 
 
 def reached(body: Body) -> Iterator[str]:
     """The steps of its start that the pod has behind it."""
-    status = body.get("status") or {}
-    true = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}
+    true = _true(body)
     if "PodScheduled" in true:
         yield SCHEDULED
-    containers = status.get("containerStatuses") or ()
+    containers = (body.get("status") or {}).get("containerStatuses") or ()
     # An image that ends at once has been started all the same.
     started = any({"running", "terminated"} & set(c.get("state") or ()) for c in containers)
     if "PodReadyToStartContainers" in true or started:
@@ -105,34 +108,24 @@ class PodEffects:
 
     async def do(self, effect: Effect) -> Outcome:
         """Do it, and say how it ended."""
+        if not isinstance(effect, FindPod | AdmitPod | DeletePod):
+            raise TypeError(f"not an effect on a pod: {effect}")
         try:
-            match effect:
-                case FindPod():
-                    return Succeeded(effect, await self._find(effect))
-                case AdmitPod():
-                    return await self._admit(effect)
-                case DeletePod():
-                    return await self._delete(effect)
-                case _:
-                    raise TypeError(f"not an effect on a pod: {effect}")
+            if isinstance(effect, DeletePod):
+                name, namespace = effect.name, effect.namespace
+                with suppress(ConflictError):  # another of its name is there: that very pod is gone
+                    await self._cluster.delete(POD, name, namespace, uid=effect.uid)
+            body = await self._cluster.get(POD, effect.name, effect.namespace)
+            if body is None or body["metadata"]["uid"] != effect.uid:
+                return Succeeded(effect, Pod(effect.uid, PodState.GONE))
+            if isinstance(effect, AdmitPod) and pod_of(body).state is PodState.WAITING:
+                return await self._admit(effect, body)
+            return Succeeded(effect, pod_of(body))
         except ClusterError as error:
             return Failed(effect, str(error))
 
-    async def _read(self, pod: FindPod | AdmitPod | DeletePod) -> dict[str, Any] | None:
-        """That very pod; None if it is gone, also where another has its name."""
-        body = await self._cluster.get(POD, pod.name, pod.namespace)
-        return body if body is not None and body["metadata"]["uid"] == pod.uid else None
-
-    async def _find(self, pod: FindPod | DeletePod) -> Pod:
-        body = await self._read(pod)
-        return Pod(pod.uid, PodState.GONE) if body is None else pod_of(body)
-
-    async def _admit(self, effect: AdmitPod) -> Outcome:
+    async def _admit(self, effect: AdmitPod, body: Body) -> Outcome:
         """Open the gate, if the pod is still the one that was looked at: any change in between refuses."""
-        body = await self._read(effect)
-        pod = Pod(effect.uid, PodState.GONE) if body is None else pod_of(body)
-        if body is None or pod.state is not PodState.WAITING:
-            return Succeeded(effect, pod)
         host = effect.lease.rpartition("/")[0]
         gates = [g for g in body["spec"]["schedulingGates"] if g.get("name") != LEASE_GATE]
         patch = {
@@ -149,13 +142,6 @@ class PodEffects:
             return Refused(effect, str(error))
         return Succeeded(effect, pod_of(after))
 
-    async def _delete(self, effect: DeletePod) -> Outcome:
-        try:
-            await self._cluster.delete(POD, effect.name, effect.namespace, uid=effect.uid)
-        except ConflictError:
-            return Succeeded(effect, Pod(effect.uid, PodState.GONE))
-        return Succeeded(effect, await self._find(effect))
-
 
 class BootTimes:
     """Measures how long containers take to start from the moment at which their GPUs were leased to them.
@@ -166,8 +152,8 @@ class BootTimes:
 
     def __init__(self, gpu_resource: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._resource, self._clock = gpu_resource, clock
-        self._leased: dict[str, float | None] = {}
-        self._missing: dict[str, set[str]] = {}
+        self._leased: dict[str, tuple[float, frozenset[str]] | None] = {}
+        """Since when a pod has its GPUs, and the steps that were told of; None: it is at the gate."""
 
     def observe(self, body: Body) -> None:
         """A pod as the API server has it."""
@@ -180,21 +166,18 @@ class BootTimes:
         if not _lease_of(body):
             self.forget(uid)
             return
-        leased = self._leased[uid]
-        if leased is None:
-            leased = self._leased[uid] = self._clock()
-            self._missing[uid] = {SCHEDULED, SANDBOX, STARTED}
-        for step in self._missing[uid].intersection(reached(body)):
+        since, told = self._leased[uid] or (self._clock(), frozenset())
+        now = frozenset(reached(body))
+        for step in now - told:
             gpus = str(gpus_of(body, self._resource))
-            metrics.BOOT_SECONDS.labels(step, gpus).observe(self._clock() - leased)
-            self._missing[uid].discard(step)
-        if not self._missing[uid]:
+            metrics.BOOT_SECONDS.labels(step, gpus).observe(self._clock() - since)
+        self._leased[uid] = since, told | now
+        if STARTED in now:
             self.forget(uid)
 
     def forget(self, uid: str) -> None:
         """The pod is gone, or needs no more attention."""
         self._leased.pop(uid, None)
-        self._missing.pop(uid, None)
 
 
 class LateStarts:
@@ -249,12 +232,7 @@ class LateStarts:
             self._news.clear()
             await self.end_late()
             first = min(self._until.values(), default=None)
-            seconds = None if first is None else max(0.0, first - self._clock())
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+            await heard(self._news, None if first is None else max(0.0, first - self._clock()))
 
     async def end_late(self) -> None:
         """End those whose time is over. Once ended they are forgotten as soon as that is seen."""
@@ -277,9 +255,7 @@ class LateStarts:
                 f"its container did not start within {self._seconds:g} s after its machine got it; "
                 "it is ended and its GPUs go on"
             )
-            self._recorder.note(
-                body, reason="StartTimedOut", action="End", note=note, kind="Warning"
-            )
+            self._recorder.note(body, "StartTimedOut", "End", note, "Warning")
             fields = {"pod": metadata["name"], "seconds": self._seconds}
             _LOG.warning("pod ended: it did not start in time", extra={"fields": fields})
         try:
@@ -294,7 +270,5 @@ def _waits_since(body: Body) -> float | None:
         return None
     if not _lease_of(body) or STARTED in reached(body):
         return None
-    for condition in (body.get("status") or {}).get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "True":
-            return datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
-    return None
+    placed = _true(body).get("PodScheduled")
+    return None if placed is None else seconds_of(placed["lastTransitionTime"])

@@ -7,13 +7,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 from caas import metrics
-from caas.cluster import Cluster
-from caas.controllers.controller import Recorder
-from caas.controllers.host_effects import HostEffects, HostSpec, SshAddress, SshHost
+from caas.cluster import Cluster, seconds_of
+from caas.controllers.controller import Recorder, heard
+from caas.controllers.host_effects import HostEffects, SshHost
 from caas.controllers.lease_book import LeaseReport
 from caas.controllers.lease_host import Effects, Fence, HostLeases
 from caas.controllers.lease_pods import BootTimes, LateStarts, PodEffects, gpus_of, is_gated
@@ -22,7 +21,6 @@ from caas.mirror import Mirror
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import CONTAINER_LABEL, POD
 from gpuclusters.lease.board import Orders
-from gpuclusters.lease.firmware import Golden
 from gpuclusters.lease.model import HELD, GPULeaseSpec, Holder
 from gpuclusters.lease.placement import (
     BoardView,
@@ -36,6 +34,7 @@ from gpuclusters.lease.placement import (
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NODE
+from gpuclusters.tenancy.proof import ready
 
 LOOK_AGAIN_SECONDS = 5.0
 """How soon the queue is looked at again when nothing happens: patience runs out by time alone."""
@@ -48,22 +47,21 @@ A look goes over all GPUs, and each GPU changes about ten times for each tenant.
 _LOG = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
-Tenancy = Callable[[str], Object | None]
-"""The Tenancy of a tenant, as last seen."""
-Serves = Callable[[str], bool]
-"""Whether the scheduler may place pods on a node."""
 
 
 class LeaseQueue:
-    """Pods behind the gate of the leases."""
+    """Pods behind the gate of the leases.
+
+    `tenancy` gives a tenant's Tenancy as last seen; `serves` says whether pods may be placed on a node.
+    """
 
     def __init__(
         self,
         hosts: Mapping[str, HostLeases],
-        tenancy: Tenancy,
+        tenancy: Callable[[str], Object | None],
         recorder: Recorder,
         gpu_resource: str,
-        serves: Serves = lambda _node: True,
+        serves: Callable[[str], bool] = lambda _node: True,
     ) -> None:
         self._hosts, self._tenancy, self._serves = hosts, tenancy, serves
         self._recorder, self._resource = recorder, gpu_resource
@@ -105,22 +103,15 @@ class LeaseQueue:
                     group.create_task(self._grant(grant, self._pods[uid]))
                 rest = REST * (time.monotonic() - began)
                 await asyncio.sleep(min(rest, LONGEST_REST_SECONDS))
-                try:
-                    async with asyncio.timeout(LOOK_AGAIN_SECONDS if self._pods else None):
-                        await self._news.wait()
-                except TimeoutError:
-                    pass
+                await heard(self._news, LOOK_AGAIN_SECONDS if self._pods else None)
 
     def turns(self) -> tuple[Grant, ...]:
         """Whose turn it is now."""
-        holding: Counter[str] = Counter()
-        having: set[str] = set()
-        for host in self._hosts.values():
-            for lease in host.leases.values():
-                if lease.holder is not None:
-                    having.add(lease.holder.pod_uid)
-                    if lease.phase in HELD:
-                        holding[lease.holder.tenant] += 1
+        leases = [lease for host in self._hosts.values() for lease in host.leases.values()]
+        having = {lease.holder.pod_uid for lease in leases if lease.holder}
+        holding = Counter(
+            lease.holder.tenant for lease in leases if lease.holder and lease.phase in HELD
+        )
         for uid, grant in self._granting.items():
             if uid not in having:
                 holding[grant.request.tenant] += grant.request.size
@@ -157,18 +148,16 @@ class LeaseQueue:
         if why := self._why_not(metadata["namespace"], tenant, size):
             if self._refused.get(uid) != why:
                 self._refused[uid] = why
-                self._recorder.note(
-                    body, reason="NotQueued", action="Queue", note=why, kind="Warning"
-                )
+                self._recorder.note(body, "NotQueued", "Queue", why, "Warning")
             return None
         self._refused.pop(uid, None)
-        return Waiting(uid, tenant, size, _created(body))
+        return Waiting(uid, tenant, size, seconds_of(metadata["creationTimestamp"]))
 
     def _why_not(self, namespace: str, tenant: str, size: int) -> str:
         tenancy = self._tenancy(tenant) if tenant else None
         if tenancy is None or tenancy["spec"]["namespace"] != namespace:
             return "the namespace is not that of the tenant whom the pod names"
-        if not is_ready(tenancy):
+        if tenancy["metadata"].get("deletionTimestamp") or not ready(tenancy):
             return f"the isolation of tenant {tenant} is not enforced yet"
         if size < 1:
             return f"the pod does not ask for a whole number of {self._resource}"
@@ -190,7 +179,7 @@ class LeaseQueue:
             stored = await self._hosts[grant.placement.host].grant(holder, body)
             if stored:
                 note = f"{partition.size} GPU{'s' if partition.size > 1 else ''} reserved"
-                self._recorder.note(body, reason="Reserved", action="Reserve", note=note)
+                self._recorder.note(body, "Reserved", "Reserve", note)
         except asyncio.CancelledError:
             # Of the host's task, when that begins anew: the pod waits on. Of this one: it ends.
             if (task := asyncio.current_task()) is not None and task.cancelling():
@@ -203,30 +192,11 @@ class LeaseQueue:
         for (size, state), count in partition_states(boards, self._serves).items():
             metrics.CAPACITY_PARTITIONS.labels(str(size), state).set(count)
         counts = Counter(request.tenant for request in waiting)
-        for tenant in self._tenants - set(counts):
-            metrics.QUEUE_PODS.labels(tenant).set(0)
-        for tenant, count in counts.items():
-            metrics.QUEUE_PODS.labels(tenant).set(count)
         self._tenants |= set(counts)
+        for tenant in self._tenants:
+            metrics.QUEUE_PODS.labels(tenant).set(counts[tenant])
         oldest = min((request.since for request in waiting), default=None)
         metrics.QUEUE_WAIT_SECONDS.set(0 if oldest is None else max(0, time.time() - oldest))
-
-
-def is_ready(tenancy: Object) -> bool:
-    """Whether all of the tenancy's isolation is enforced, as it stands now."""
-    if tenancy["metadata"].get("deletionTimestamp"):
-        return False
-    generation = tenancy["metadata"].get("generation")
-    return any(
-        condition["type"] == "Ready"
-        and condition["status"] == "True"
-        and condition.get("observedGeneration", generation) == generation
-        for condition in (tenancy.get("status") or {}).get("conditions") or ()
-    )
-
-
-def _created(body: Object) -> float:
-    return datetime.fromisoformat(body["metadata"]["creationTimestamp"]).timestamp()
 
 
 AGAIN_SECONDS = 5.0
@@ -247,17 +217,8 @@ class LeaseController:
         fence: Fence = lambda: None,
         mine: Callable[[str], bool] = lambda _namespace: True,
     ) -> None:
-        """A controller that does not work yet.
-
-        Args:
-            cluster: entered, and kept open until the controller has ended.
-            settings: hosts, phases and the rest.
-            make_effects: reaches the hosts.
-            identity: of this program, as events name it.
-            fence: raises if this program must not act.
-            mine: whether it serves the pods of a namespace, where several controllers share a cluster.
-        """
-        self._mine, self._cluster, self._settings, self._fence = mine, cluster, settings, fence
+        """`fence` raises if this program must not act; `mine` says whether it serves a namespace's pods."""
+        self._mine, self._cluster, self._fence = mine, cluster, fence
         self._recorder = Recorder(cluster, identity or "controllers")
         self._leases: dict[str, dict[str, dict[str, Any]]] = {}
         self._hosts: dict[str, HostLeases] = {}
@@ -270,15 +231,14 @@ class LeaseController:
         )
         self._boot_ids: dict[str, str] = {}
         self._boots = BootTimes(settings.gpu_resource)
-        self._late = LateStarts(
-            cluster, self._recorder, settings.start_deadline_seconds, fence=fence
-        )
+        deadline = settings.start_deadline_seconds
+        self._late = LateStarts(cluster, self._recorder, deadline, fence=fence)
         self._config = {host.name: host for host in settings.hosts}
+        self._orders = {host.name: orders_of(host, settings) for host in settings.hosts}
         self._effects = {
-            host.name: make_effects(host, orders_of(host, settings)) for host in settings.hosts
+            host.name: make_effects(host, self._orders[host.name]) for host in settings.hosts
         }
-        for host in settings.hosts:
-            self._hosts[host.name] = self._new(host)
+        self._hosts |= {host.name: self._new(host) for host in settings.hosts}
 
     @property
     def hosts(self) -> Mapping[str, HostLeases]:
@@ -309,9 +269,8 @@ class LeaseController:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._recorder.run(), name="events")
-                group.create_task(self._pods.follow(self._cluster), name="pods")
-                group.create_task(self._tenancies.follow(self._cluster), name="tenancies seen")
-                group.create_task(self._nodes.follow(self._cluster), name="nodes seen")
+                for mirror in (self._pods, self._tenancies, self._nodes):
+                    group.create_task(mirror.follow(self._cluster), name=mirror.kind.plural)
                 # What becomes of a GPU depends on whether its node is there.
                 await self._nodes.synced.wait()
                 self._look_at_nodes()
@@ -339,9 +298,8 @@ class LeaseController:
                     self._hosts[name].observe(body)
 
     def _new(self, host: Host) -> HostLeases:
-        orders = orders_of(host, self._settings)
         return HostLeases(
-            orders,
+            self._orders[host.name],
             specs_of(host),
             self._cluster,
             self._effects[host.name],
@@ -399,24 +357,20 @@ class LeaseController:
 
 def orders_of(host: Host, settings: Settings) -> Orders:
     """What the machine of one host is told to obey."""
-    golden = settings.golden_firmware
     return Orders(
         host=host.name,
         partitions={p.id: p.modules for p in host.partition_table.partitions},
         offered=host.offered,
         keep_active=host.declared_layout,
         policy=settings.recycle_policy,
-        golden=Golden(golden.versions, golden.knobs),
+        golden=settings.golden_firmware,
         limits=settings.phases,
     )
 
 
 def specs_of(host: Host) -> list[GPULeaseSpec]:
     """The GPUs of a host as leases name them."""
-    return [
-        GPULeaseSpec(node=host.name, module=gpu.module, pci=gpu.pci, device=gpu.device)
-        for gpu in host.gpus
-    ]
+    return [GPULeaseSpec(node=host.name, **gpu.model_dump()) for gpu in host.gpus]
 
 
 def effects_over_ssh(private_key: str, bmc_password: Callable[[], str]) -> MakeEffects:
@@ -426,14 +380,9 @@ def effects_over_ssh(private_key: str, bmc_password: Callable[[], str]) -> MakeE
     """
 
     def make(host: Host, orders: Orders) -> Effects:
-        address = SshAddress(
-            host.name, host.address, host.port, host.user, host.host_key, private_key
-        )
         redfish = None
         if host.bmc is not None:
             redfish = Redfish(host.bmc.url, host.bmc.user, bmc_password(), host.bmc.certificate)
-        pci = {gpu.module: gpu.pci for gpu in host.gpus}
-        spec = HostSpec(host.fabric_manager, pci, orders)
-        return HostEffects(spec, SshHost(address), redfish)
+        return HostEffects(host, orders, SshHost(host, private_key), redfish)
 
     return make

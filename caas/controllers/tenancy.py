@@ -1,6 +1,6 @@
 """Brings the objects that isolate each tenant to what its Tenancy says, and says what is enforced.
 
-It is told of the Tenancies; everything else it watches itself (`tenancy_view`).
+It is told of the Tenancies; everything else it watches itself (`TenancyView`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from caas import metrics
-from caas.cluster import Cluster, ClusterError, Object
+from caas.cluster import Cluster, ClusterError, Object, stamp
 from caas.controllers.controller import Failed, Recorder, WorkQueue
 from caas.controllers.tenancy_children import Children, TenancyView, Tried, tried
 from gpuclusters.tenancy import proof as tenancy_proof
@@ -184,7 +183,12 @@ class TenancyController:
             await self._say(tenancy, [_not_ready(tenancy, "Invalid", faults)])
             return None
         if tenancy["metadata"].get("deletionTimestamp"):
-            return await self._leave(spec, tenancy)
+            waiting = await self._children.remove(spec, tenancy)
+            if waiting is None:
+                return None
+            said = _not_ready(tenancy, waiting.reason, waiting.message)
+            await self._say(tenancy, [said], awaitedLeases=list(waiting.leases))
+            return waiting.again
         if FINALIZER not in (tenancy["metadata"].get("finalizers") or ()):
             # Before there is anything to clear up.
             finalizers = [*(tenancy["metadata"].get("finalizers") or ()), FINALIZER]
@@ -193,28 +197,19 @@ class TenancyController:
         known.waited()
         fault = await self._children.ensure(spec, (tenancy.get("status") or {}).get("namespaceUid"))
         proofs = [Proof("namespace", fault)] if fault else await self._proofs(spec, known, tenancy)
-        silent = self._silent(name, proofs)
-        if silent is not None:
+        if (silent := _silent(known, proofs)) is not None:
             return silent
-        await self._judge(name, spec, proofs)
+        # What is known by now may be newer than what was worked on.
+        new = tenancy_proof.conditions(proofs, known.body["metadata"]["generation"])
+        home = self._view.get(NAMESPACE, spec.namespace)
+        extra = {"namespaceUid": home["metadata"]["uid"]} if home else {}
+        if self._known.get(name) is known:
+            await self._say(known.body, new, **extra)
         if fault:
             return FOREIGN_SECONDS
         if all(proof.holds for proof in proofs):
             return RESYNC_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
         return RETRIAL_SECONDS if _only_trials(proofs) else None
-
-    def _silent(self, name: str, proofs: Sequence[Proof]) -> float | None:
-        """When to look again, if what was not ready yet lacks only what others are just about to do."""
-        missing = {proof.fault.code for proof in proofs if proof.fault}
-        known = self._known.get(name)
-        if not missing or known is None or tenancy_proof.ready(known.body):
-            return None
-        if missing <= {"tenancy.not-observed", "tenancy.not-active", NOT_TRIED}:
-            left = WAITING_SECONDS - known.waited()
-            return left if left > 0 else None
-        if _only_trials(proofs) and known.tried.failures < SILENT_TRIALS:
-            return RETRIAL_SECONDS
-        return None
 
     async def _proofs(self, spec: TenancySpec, known: Progress, tenancy: Object) -> Sequence[Proof]:
         home = self._view.get(NAMESPACE, spec.namespace)
@@ -237,23 +232,6 @@ class TenancyController:
             known.tried = Tried(key, failures=failures + 1)
         return proofs
 
-    async def _leave(self, spec: TenancySpec, tenancy: Object) -> float | None:
-        waiting = await self._children.remove(spec, tenancy)
-        if waiting is None:
-            return None
-        said = _not_ready(tenancy, waiting.reason, waiting.message)
-        await self._say(tenancy, [said], awaitedLeases=list(waiting.leases))
-        return waiting.again
-
-    async def _judge(self, name: str, spec: TenancySpec, proofs: Sequence[Proof]) -> None:
-        known = self._known.get(name)
-        if known is None:
-            return
-        new = tenancy_proof.conditions(proofs, known.body["metadata"]["generation"])
-        home = self._view.get(NAMESPACE, spec.namespace)
-        extra = {"namespaceUid": home["metadata"]["uid"]} if home else {}
-        await self._say(known.body, new, **extra)
-
     async def _say_failed(self, name: str, error: ClusterError) -> None:
         known = self._known.get(name)
         if known is None or error.status == 0:
@@ -269,7 +247,7 @@ class TenancyController:
         name = tenancy["metadata"]["name"]
         self._queue.settled(name)
         old = tenancy.get("status") or {}
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = stamp(timespec="seconds")
         conditions = tenancy_proof.merged(said, old.get("conditions") or (), now)
         generation = tenancy["metadata"]["generation"]
         new = {"observedGeneration": generation, "conditions": conditions, **extra}
@@ -282,9 +260,7 @@ class TenancyController:
         written = await self._cluster.patch(TENANCY, name, "", patch, subresource="status")
         self._take(written)
         if news := tenancy_proof.news(tenancy, written):
-            self._recorder.note(
-                written, reason=news.reason, action="Judge", note=news.note, kind=news.kind
-            )
+            self._recorder.note(written, news.reason, "Judge", news.note, news.kind)
 
     def _take(self, body: Object) -> None:
         known = self._known.get(body["metadata"]["name"])
@@ -293,6 +269,19 @@ class TenancyController:
             if known.body["metadata"]["generation"] != body["metadata"]["generation"]:
                 self._queue.add(body["metadata"]["name"])
             known.body = body
+
+
+def _silent(known: Progress, proofs: Sequence[Proof]) -> float | None:
+    """When to look again, if what was not ready yet lacks only what others are just about to do."""
+    missing = {proof.fault.code for proof in proofs if proof.fault}
+    if not missing or tenancy_proof.ready(known.body):
+        return None
+    if missing <= {"tenancy.not-observed", "tenancy.not-active", NOT_TRIED}:
+        left = WAITING_SECONDS - known.waited()
+        return left if left > 0 else None
+    if _only_trials(proofs) and known.tried.failures < SILENT_TRIALS:
+        return RETRIAL_SECONDS
+    return None
 
 
 def _not_ready(tenancy: Object, reason: str, message: str) -> Condition:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from caas.cluster import Cluster, ClusterError, ConflictError, Object
-from caas.mirror import Mirror
+from caas.controllers.controller import all_of
+from caas.mirror import Mirror, namespace_of
 from gpuclusters.core.finding import Finding
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE, awaited
@@ -38,6 +40,7 @@ from gpuclusters.tenancy.objects import (
 from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import Trials, node_view, trial_pods
 
+SHARED = (ADMISSION_POLICY, ADMISSION_BINDING, RUNTIME_CLASS)
 NEEDED = (NAMESPACE, ROLE_BINDING, RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT)
 """Without these everything would be made again."""
 TENANTS = (*NEEDED, NETWORK_POLICY)
@@ -66,18 +69,14 @@ class TenancyView:
 
         self._everybody = everybody
         self._nodes_seen: Mapping[str, object] = {}
-        self.mirrors: Mapping[ObjectKind, Mirror] = {
-            **{kind: Mirror(kind, changed=child, labels=TENANT_LABEL) for kind in TENANTS},
-            BASELINE_POLICY: Mirror(
-                BASELINE_POLICY, changed=shared, fields=f"metadata.name={BASELINE}"
-            ),
-            **{
-                kind: Mirror(kind, changed=shared)
-                for kind in (ADMISSION_POLICY, ADMISSION_BINDING, RUNTIME_CLASS)
-            },
-            NODE: Mirror(NODE, changed=self._node_changed),
-            GPU_LEASE: Mirror(GPU_LEASE, changed=lambda _body: leaving()),
-        }
+        mirrors = [
+            *(Mirror(kind, changed=child, labels=TENANT_LABEL) for kind in TENANTS),
+            Mirror(BASELINE_POLICY, changed=shared, fields=f"metadata.name={BASELINE}"),
+            *(Mirror(kind, changed=shared) for kind in SHARED),
+            Mirror(NODE, changed=self._node_changed),
+            Mirror(GPU_LEASE, changed=lambda _body: leaving()),
+        ]
+        self.mirrors: Mapping[ObjectKind, Mirror] = {mirror.kind: mirror for mirror in mirrors}
 
     async def follow(self, cluster: Cluster) -> None:
         """Keep everything up to date until cancelled."""
@@ -92,12 +91,10 @@ class TenancyView:
         """
         for kind in NEEDED:
             await self.mirrors[kind].synced.wait()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(SYNC_SECONDS):
                 for mirror in self.mirrors.values():
                     await mirror.synced.wait()
-        except TimeoutError:
-            return
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Object | None:
         """An object as last seen."""
@@ -143,11 +140,7 @@ class Tried:
 
 
 async def tried(cluster: Cluster, spec: TenancySpec) -> Trials:
-    """Try the pods now, all at once.
-
-    Raises:
-        ClusterError: the server did not come to judge a pod.
-    """
+    """Try the pods now, all at once; `ClusterError` if the server did not come to judge one."""
 
     async def refusal(pod: Mapping[str, Any]) -> str | None:
         try:
@@ -204,13 +197,12 @@ class Children:
         `uid` is of the namespace that this tenancy made earlier, if it did. `ClusterError` if an object
         could not be applied.
         """
-        fault = await self._home(spec, uid)
-        if fault is not None:
+        if fault := await self._home(spec, uid):
             return fault
         wanted = tenancy_objects.inside(spec, self.network)
         await self._grant(spec)
-        await _all([self._put_granted(child) for child in wanted])
-        await _all(self._stale(spec, wanted))
+        await all_of([self._put_granted(child) for child in wanted])
+        await all_of(self._stale(spec, wanted))
         return None
 
     async def remove(self, spec: TenancySpec, tenancy: Object) -> Waiting | None:
@@ -221,7 +213,9 @@ class Children:
         finalizers = tenancy["metadata"].get("finalizers") or ()
         if FINALIZER not in finalizers:
             return None
-        phases = awaited(spec.tenant, await _leases(self.cluster, self.view))
+        known = self.view.mirrors[GPU_LEASE]
+        seen = known.all() if known.synced.is_set() else await self.cluster.list(GPU_LEASE)
+        phases = awaited(spec.tenant, list(seen))
         leases = tuple(phases)
         # A namespace of the same name that is not the tenant's is left alone.
         home = await self.cluster.get(NAMESPACE, spec.namespace)
@@ -255,9 +249,8 @@ class Children:
     async def _closed(self, spec: TenancySpec) -> bool:
         """Let no new pod in; whether that is enforced."""
         await self._grant(spec)
-        for child in tenancy_objects.inside(spec, self.network, closing=True):
-            if child.kind == RESOURCE_QUOTA:
-                await self._put_granted(child)
+        (closed, *_) = tenancy_objects.inside(spec, self.network, closing=True)
+        await self._put_granted(closed)
         quota = await self.cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace)
         enforced = ((quota or {}).get("status") or {}).get("hard") or {}
         return bool(enforced.get("pods") == "0")
@@ -268,8 +261,7 @@ class Children:
         for pod in pods:
             metadata = pod["metadata"]
             if not metadata.get("deletionTimestamp"):
-                uid = metadata["uid"]
-                await self.cluster.delete(POD, metadata["name"], namespace, uid=uid)
+                await self.cluster.delete(POD, metadata["name"], namespace, uid=metadata["uid"])
         return len(pods)
 
     async def _grant(self, spec: TenancySpec) -> None:
@@ -313,7 +305,7 @@ class Children:
         return None
 
     async def _put(self, child: Child, mirror: Mirror) -> None:
-        namespace = str(child.body["metadata"].get("namespace", ""))
+        namespace = namespace_of(child.body)
         key = (child.kind.plural, namespace, child.name)
         live = mirror.get(child.name, namespace)
         before, answered = self._settled.get(key, (None, None))
@@ -322,21 +314,15 @@ class Children:
             return
         # A creation costs the server half of what an apply of something new does. Kubernetes, however, makes
         # the account, as a rule before we come to it.
-        new = live is None and child.kind != SERVICE_ACCOUNT
-        found = await (self._made(child) if new else self._applied(child))
+        found = None
+        if live is None and child.kind != SERVICE_ACCOUNT:
+            with suppress(ConflictError):
+                found = await self.cluster.create(child.kind, child.body, manager=self.manager)
+        found = found or await self.cluster.apply(child.kind, child.body, manager=self.manager)
         if foreign := tenancy_objects.foreign_fields(child.body, found):
             found = await self.cluster.patch(child.kind, child.name, namespace, foreign)
         self._settled[key] = (dict(child.body), found)
         mirror.wrote(found)
-
-    async def _made(self, child: Child) -> Object:
-        try:
-            return await self.cluster.create(child.kind, child.body, manager=self.manager)
-        except ConflictError:
-            return await self._applied(child)
-
-    async def _applied(self, child: Child) -> Object:
-        return await self.cluster.apply(child.kind, child.body, manager=self.manager)
 
     def _stale(self, spec: TenancySpec, wanted: Sequence[Child]) -> list[Awaitable[None]]:
         """Deletions of what an earlier spec wanted."""
@@ -348,16 +334,3 @@ class Children:
             if (kind, name) not in names
             and live["metadata"]["labels"].get(MANAGED_LABEL) == tenancy_objects.MANAGER
         ]
-
-
-async def _all(work: Sequence[Awaitable[Any]]) -> None:
-    """All of it, even if a part fails; then the first failure."""
-    for result in await asyncio.gather(*work, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
-
-
-async def _leases(cluster: Cluster, view: TenancyView) -> Sequence[Object]:
-    if view.mirrors[GPU_LEASE].synced.is_set():
-        return view.list(GPU_LEASE)
-    return await cluster.list(GPU_LEASE)

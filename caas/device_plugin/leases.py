@@ -32,19 +32,14 @@ class MarkError(Exception):
 class Leases:
     """What is known of the leases; `changed` is called whenever that is something else.
 
-    A read takes `read_seconds` at most. Not thread-safe: all is called from the program's event loop.
+    A read takes `read` seconds at most. Not thread-safe: all is called from the program's event loop.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        host: Host,
-        read_seconds: float,
-        clock: Clock,
-        changed: Callable[[], None],
+        self, cluster: Cluster, host: Host, read: float, clock: Clock, changed: Callable[[], None]
     ) -> None:
         self._cluster, self._host = cluster, host
-        self._read_seconds, self._clock, self._changed = read_seconds, clock, changed
+        self._read_seconds, self._clock, self._changed = read, clock, changed
         self._label = f"{HOST_LABEL}={host.name}"
         self._objects: dict[str, Mapping[str, Any]] = {}
         self._confirmed = float("-inf")
@@ -65,11 +60,7 @@ class Leases:
         )
 
     async def read(self) -> Objects:
-        """All leases of the host, read now.
-
-        Raises:
-            ClusterError: the API server did not answer in time, or refused.
-        """
+        """All leases of the host, read now; `ClusterError` without an answer in time."""
         asked = self._clock()
         try:
             async with asyncio.timeout(self._read_seconds):
@@ -104,12 +95,9 @@ class Leases:
     async def mark(self, board: Board, asked: Sequence[str]) -> Grant | Refusal:
         """Give these devices to the pod that has their leases: mark all of a group as allocated, or none.
 
-        `board` says what else is known of the host; the leases are read afresh. Whoever else writes to a
-        lease meanwhile, the answer is a grant only if every mark was made by this call.
-
-        Raises:
-            MarkError: a mark could not be made; those that were made are taken back.
-            ClusterError: the leases cannot be read.
+        `board` says what else is known of the host; the leases are read afresh (`ClusterError`). Whoever else
+        writes to a lease meanwhile, the answer is a grant only if every mark was made by this call; if one
+        could not be made (`MarkError`), those that were made are taken back.
         """
         objects = await self.read()
         answer = decide(self._with(board, objects), asked)
@@ -141,13 +129,11 @@ class Leases:
                 views = self._with(board, objects).devices
                 now = next(view for view in views if view.device == device.device)
                 if not now.waits or now.holder is None or now.holder.pod_uid != grant.pod_uid:
-                    raise MarkError(
-                        f"GPU {device.device} was taken while it was being allocated to {grant.pod}"
-                    ) from None
+                    taken = f"was taken while it was being allocated to {grant.pod}"
+                    raise MarkError(f"GPU {device.device} {taken}") from None
             except ClusterError as error:
-                raise MarkError(
-                    f"GPU {device.device} could not be marked as allocated: {error}"
-                ) from error
+                unmarked = f"could not be marked as allocated: {error}"
+                raise MarkError(f"GPU {device.device} {unmarked}") from error
         raise MarkError(f"the lease of GPU {device.device} changes too often to be marked")
 
     async def _undo(self, made: Sequence[Mapping[str, Any]]) -> None:

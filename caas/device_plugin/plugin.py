@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from caas.cluster import Cluster, ClusterError
-from caas.controllers.controller import EVENT, event
+from caas.cluster import Cluster, ClusterError, stamp
+from caas.controllers.controller import EVENT, EventType, event, heard
 from caas.device_plugin.kubelet import PluginService, Registration
 from caas.device_plugin.leases import Clock, Leases, with_allocated
 from caas.kubelet_api import podresources_pb2 as api
@@ -102,11 +102,7 @@ class Reconciler:
                     await self._compare(list_all)
                 except grpc.aio.AioRpcError as error:
                     _log.warning("the kubelet does not list its devices: %s", error.details())
-                try:
-                    async with asyncio.timeout(self._pause()):
-                        await self._now.wait()
-                except TimeoutError:
-                    continue
+                await heard(self._now, self._pause())
                 self._now.clear()
 
     async def _compare(self, list_all: Callable[..., Any]) -> None:
@@ -176,26 +172,20 @@ class Reconciler:
     async def _agreement(self, known: Mapping[str, Any], fault: str | None) -> None:
         """Set the condition of the lease, False with a fault, and tell of it."""
         await self._leases.write(_with_condition(known, fault))
-        body = event(
-            known,
-            "gpu-clusters.dev/device-plugin",
-            known["spec"]["node"],
-            reason=KUBELET_AGREES if fault is None else HELD_BY_ANOTHER,
-            action="Reconcile",
-            note=fault or "the kubelet's list is as the lease again",
-            kind="Normal" if fault is None else "Warning",
-        )
-        await self._cluster.create(EVENT, body)
+        reason = KUBELET_AGREES if fault is None else HELD_BY_ANOTHER
+        note = fault or "the kubelet's list is as the lease again"
+        who, node = "gpu-clusters.dev/device-plugin", known["spec"]["node"]
+        kind: EventType = "Normal" if fault is None else "Warning"
+        told = event(known, who, node, reason, "Reconcile", note, kind)
+        await self._cluster.create(EVENT, told)
 
 
 def _devices(answer: api.ListPodResourcesResponse, resource: str) -> Listed:
-    found: dict[str, set[PodName]] = {}
+    found: defaultdict[str, set[PodName]] = defaultdict(set)
     for pod in answer.pod_resources:
-        for container in pod.containers:
-            for held in container.devices:
-                if held.resource_name == resource:
-                    for device in held.device_ids:
-                        found.setdefault(device, set()).add(PodName(pod.namespace, pod.name))
+        held = [one for container in pod.containers for one in container.devices]
+        for device in (d for one in held if one.resource_name == resource for d in one.device_ids):
+            found[device].add(PodName(pod.namespace, pod.name))
     return {device: frozenset(pods) for device, pods in found.items()}
 
 
@@ -206,9 +196,7 @@ def _with_condition(body: Mapping[str, Any], fault: str | None) -> dict[str, Any
         "status": "True" if fault is None else "False",
         "reason": "Agrees" if fault is None else HELD_BY_ANOTHER,
         "message": fault or "",
-        "lastTransitionTime": datetime.now(UTC)
-        .isoformat(timespec="seconds")
-        .replace("+00:00", "Z"),
+        "lastTransitionTime": stamp(timespec="seconds"),
     }
     status = body["status"]
     others = [c for c in status.get("conditions") or () if c["type"] != KUBELET_AGREES]
@@ -241,14 +229,9 @@ class Plugin:
         self.leases = Leases(cluster, host, self._pace.read, clock, self._learnt)
         self.service = PluginService(self.leases, cdi_kind, self.board)
         self.registration = Registration(kubelet.device_plugins, resource, self.service)
+        changed = self.service.changed
         self.reconciler = Reconciler(
-            cluster,
-            self.leases,
-            kubelet.pod_resources,
-            resource,
-            self._pace,
-            clock,
-            self.service.changed,
+            cluster, self.leases, kubelet.pod_resources, resource, self._pace, clock, changed
         )
 
     @property
@@ -259,13 +242,8 @@ class Plugin:
     def board(self) -> Board:
         """The host as known now."""
         stale = self.leases.age() > self._pace.stale
-        return Board(
-            self._host.name,
-            self.leases.devices,
-            self._host.offered,
-            self.reconciler.listed,
-            stale,
-        )
+        offered, listed = self._host.offered, self.reconciler.listed
+        return Board(self._host.name, self.leases.devices, offered, listed, stale)
 
     async def run(self) -> None:
         """Do it all, until cancelled."""

@@ -31,177 +31,24 @@ PORTS = {
     Program.API: Ports(serves=API_PORT, metrics=API_METRICS_PORT),
     Program.DEVICE_PLUGIN: Ports(metrics=DEVICE_PLUGIN_PORT),
 }
-
-
+METRICS = "metrics"
+"""Name of the port for probes and metrics."""
+SERVES = "serves"
+"""Name of the port for callers."""
+LABEL = "app.kubernetes.io/name"
 _SETTINGS_FOLDER = "/etc/gpu-clusters"
 _SECRETS_FOLDER = "/etc/gpu-clusters-secrets"
 _TLS_FOLDER = "/etc/gpu-clusters-tls"
 _SCRATCH_FOLDER = "/tmp"  # noqa: S108 - an emptyDir of the pod
 _START_SECONDS = 120
 """How long a program may take until it answers for the first time."""
-
-METRICS = "metrics"
-"""Name of the port for probes and metrics."""
-SERVES = "serves"
-"""Name of the port for callers."""
-LABEL = "app.kubernetes.io/name"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostFolder:
-    """A folder of the host that a program has to reach."""
-
-    name: str
-    path: str
-    variable: str
-    """Environment variable by which the program is told where it is."""
-    socket: str = ""
-    """The file in it that the variable names; by default the folder itself."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramArgs:
-    """One program."""
-
-    program: Program
-    """Its module is `caas.<program>` with `_` for `-`."""
-    image: str
-    port: int
-    """Where it answers kubelets and monitoring: probes and metrics."""
-    serves: int | None = None
-    """Where it answers those it is there for, if it is a server."""
-    system: System
-    certificate: pulumi.Input[str] | None = None
-    """Name of a Secret with the certificate that it shows; None: it serves plain HTTP."""
-    image_pull_secret: str | None = None
-    reads_secrets: bool = False
-    host_folders: Sequence[HostFolder] = ()
-    """Mounted at the same path; a program that needs one runs as root."""
-    cpu: str = "100m"
-    memory: str = "256Mi"
-    """Request and limit."""
-    disk: str = "256Mi"
-    """Request and limit of what it writes, its log included."""
-
-
-def labels(program: Program) -> dict[str, str]:
-    """By which the program's pods are found."""
-    return {LABEL: f"gpu-clusters-{program}"}
-
-
-def pod_template(args: ProgramArgs) -> dict[str, Any]:
-    """The pod template of a Deployment or DaemonSet."""
-    home = args.system.homes[args.program]
-    environment = {
-        "GPU_CLUSTERS_SETTINGS": {"value": f"{_SETTINGS_FOLDER}/{SETTINGS_KEY}"},
-        **_field("POD_IP", "status.podIP"),
-        **_field("POD_NAME", "metadata.name"),
-        **_field("NODE_NAME", "spec.nodeName"),
-    }
-    mounts = [
-        {"name": "settings", "mount_path": _SETTINGS_FOLDER, "read_only": True},
-        {"name": "scratch", "mount_path": _SCRATCH_FOLDER},
-    ]
-    volumes: list[dict[str, Any]] = [
-        {"name": "settings", "config_map": {"name": home.settings}},
-        {"name": "scratch", "empty_dir": {"size_limit": args.disk}},
-    ]
-    if args.reads_secrets:
-        environment["GPU_CLUSTERS_SECRETS"] = {"value": _SECRETS_FOLDER}
-        mounts.append({"name": "secrets", "mount_path": _SECRETS_FOLDER, "read_only": True})
-        # Readable for the pod's group: the program is not root.
-        secret = {"secret_name": args.system.secrets, "default_mode": 0o440}
-        volumes.append({"name": "secrets", "secret": secret})
-    if args.certificate is not None:
-        environment["GPU_CLUSTERS_API_TLS"] = {"value": _TLS_FOLDER}
-        mounts.append({"name": "tls", "mount_path": _TLS_FOLDER, "read_only": True})
-        # The whole folder and no single files: only so it changes when the certificate is renewed.
-        secret = {"secret_name": args.certificate, "default_mode": 0o440}
-        volumes.append({"name": "tls", "secret": secret})
-    for folder in args.host_folders:
-        where = f"{folder.path}/{folder.socket}" if folder.socket else folder.path
-        environment[folder.variable] = {"value": where}
-        mounts.append({"name": folder.name, "mount_path": folder.path})
-        volumes.append(
-            {"name": folder.name, "host_path": {"path": folder.path, "type": "Directory"}}
-        )
-    container = {
-        "name": args.program.value,
-        "image": args.image,
-        "command": ["python", "-m", f"caas.{args.program.replace('-', '_')}"],
-        "env": [{"name": name, **source} for name, source in environment.items()],
-        "ports": [
-            {"name": METRICS, "container_port": args.port},
-            *([{"name": SERVES, "container_port": args.serves}] if args.serves else []),
-        ],
-        "volume_mounts": mounts,
-        "resources": {
-            "requests": {"cpu": args.cpu, "memory": args.memory, "ephemeral-storage": args.disk},
-            "limits": {"memory": args.memory, "ephemeral-storage": args.disk},
-        },
-        # On a busy machine a start takes longer than liveness waits, which would kill it again and again.
-        "startup_probe": _probe("/healthz", period=2, failures=_START_SECONDS // 2),
-        "readiness_probe": _probe("/readyz", period=2),
-        "liveness_probe": _probe("/healthz", period=10),
-        "security_context": {
-            "allow_privilege_escalation": False,
-            "read_only_root_filesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    return {
-        "metadata": {
-            "labels": {**labels(args.program), **PART_OF},
-            "annotations": {"gpu-clusters.dev/settings": args.system.settings_digest},
-        },
-        "spec": {
-            "service_account_name": home.account,
-            "containers": [container],
-            "volumes": volumes,
-            "security_context": _user(root=bool(args.host_folders)),
-            "priority_class_name": "system-cluster-critical",
-            **(
-                {"image_pull_secrets": [{"name": args.image_pull_secret}]}
-                if args.image_pull_secret
-                else {}
-            ),
-        },
-    }
-
-
-def _field(name: str, path: str) -> Mapping[str, Any]:
-    return {name: {"value_from": {"field_ref": {"field_path": path}}}}
-
-
-def _probe(path: str, *, period: int, failures: int = 3) -> Mapping[str, Any]:
-    return {
-        "http_get": {"path": path, "port": METRICS},
-        "period_seconds": period,
-        "timeout_seconds": 2,
-        "failure_threshold": failures,
-    }
-
-
-def _user(*, root: bool) -> Mapping[str, Any]:
-    seccomp = {"seccomp_profile": {"type": "RuntimeDefault"}}
-    if root:
-        return {"run_as_user": 0, **seccomp}
-    return {"run_as_non_root": True, "run_as_user": 65532, "fs_group": 65532, **seccomp}
-
-
-KUBELET_FOLDERS = (
-    HostFolder(
-        name="device-plugins",
-        path="/var/lib/kubelet/device-plugins",
-        variable="KUBELET_DEVICE_PLUGINS",
-    ),
-    HostFolder(
-        name="pod-resources",
-        path="/var/lib/kubelet/pod-resources",
-        variable="KUBELET_POD_RESOURCES",
-        socket="kubelet.sock",
-    ),
+_DISK = "256Mi"
+"""Request and limit of what a program writes, its log included."""
+_KUBELET_FOLDERS = (
+    ("device-plugins", "KUBELET_DEVICE_PLUGINS", ""),
+    ("pod-resources", "KUBELET_POD_RESOURCES", "/kubelet.sock"),
 )
+"""Of the kubelet's, which the device plugin has to reach: name, variable that says where, file in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +67,103 @@ class ProgramsArgs:
     image_pull_secret: str | None = None
 
 
+def labels(program: Program) -> dict[str, str]:
+    """By which the program's pods are found."""
+    return {LABEL: f"gpu-clusters-{program}"}
+
+
+def pod_template(program: Program, args: ProgramsArgs) -> dict[str, Any]:
+    """The pod template of a Deployment or DaemonSet."""
+    home, ports = args.system.homes[program], PORTS[program]
+    environment: dict[str, Any] = {
+        "GPU_CLUSTERS_SETTINGS": {"value": f"{_SETTINGS_FOLDER}/{SETTINGS_KEY}"},
+        **_field("POD_IP", "status.podIP"),
+        **_field("POD_NAME", "metadata.name"),
+        **_field("NODE_NAME", "spec.nodeName"),
+    }
+    mounts: list[dict[str, Any]] = []
+    volumes: list[dict[str, Any]] = []
+
+    def mount(name: str, path: str, *, read_only: bool = False, **source: Any) -> None:
+        mode = {"read_only": True} if read_only else {}
+        mounts.append({"name": name, "mount_path": path, **mode})
+        volumes.append({"name": name, **source})
+
+    mount("settings", _SETTINGS_FOLDER, read_only=True, config_map={"name": home.settings})
+    mount("scratch", _SCRATCH_FOLDER, empty_dir={"size_limit": _DISK})
+    # Secrets are readable for the pod's group: the program is not root.
+    if program is Program.CONTROLLERS:
+        environment["GPU_CLUSTERS_SECRETS"] = {"value": _SECRETS_FOLDER}
+        secret: Any = {"secret_name": args.system.secrets, "default_mode": 0o440}
+        mount("secrets", _SECRETS_FOLDER, read_only=True, secret=secret)
+    if program is Program.API and args.certificate is not None:
+        environment["GPU_CLUSTERS_API_TLS"] = {"value": _TLS_FOLDER}
+        # The whole folder and no single files: only so it changes when the certificate is renewed.
+        secret = {"secret_name": args.certificate, "default_mode": 0o440}
+        mount("tls", _TLS_FOLDER, read_only=True, secret=secret)
+    on_host = program is Program.DEVICE_PLUGIN
+    for name, variable, file in _KUBELET_FOLDERS if on_host else ():
+        path = f"/var/lib/kubelet/{name}"
+        environment[variable] = {"value": path + file}
+        mount(name, path, host_path={"path": path, "type": "Directory"})
+    memory = "512Mi" if program is Program.CONTROLLERS else "256Mi"
+    limits = {"memory": memory, "ephemeral-storage": _DISK}
+    answers = [{"name": METRICS, "container_port": ports.metrics}]
+    if ports.serves:
+        answers.append({"name": SERVES, "container_port": ports.serves})
+    container = {
+        "name": program.value,
+        "image": args.image,
+        "command": ["python", "-m", f"caas.{program.replace('-', '_')}"],
+        "env": [{"name": name, **source} for name, source in environment.items()],
+        "ports": answers,
+        "volume_mounts": mounts,
+        "resources": {"requests": {"cpu": "100m", **limits}, "limits": limits},
+        # On a busy machine a start takes longer than liveness waits, which would kill it again and again.
+        "startup_probe": _probe("/healthz", period=2, failures=_START_SECONDS // 2),
+        "readiness_probe": _probe("/readyz", period=2),
+        "liveness_probe": _probe("/healthz", period=10),
+        "security_context": {
+            "allow_privilege_escalation": False,
+            "read_only_root_filesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    user: dict[str, Any] = {"run_as_non_root": True, "run_as_user": 65532, "fs_group": 65532}
+    pulling = {"image_pull_secrets": [{"name": args.image_pull_secret}]}
+    return {
+        "metadata": {
+            "labels": {**labels(program), **PART_OF},
+            "annotations": {"gpu-clusters.dev/settings": args.system.settings_digest},
+        },
+        "spec": {
+            "service_account_name": home.account,
+            "containers": [container],
+            "volumes": volumes,
+            "security_context": {
+                # The kubelet's folders are root's.
+                **({"run_as_user": 0} if on_host else user),
+                "seccomp_profile": {"type": "RuntimeDefault"},
+            },
+            "priority_class_name": "system-cluster-critical",
+            **(pulling if args.image_pull_secret else {}),
+        },
+    }
+
+
+def _field(name: str, path: str) -> Mapping[str, Any]:
+    return {name: {"value_from": {"field_ref": {"field_path": path}}}}
+
+
+def _probe(path: str, *, period: int, failures: int = 3) -> Mapping[str, Any]:
+    return {
+        "http_get": {"path": path, "port": METRICS},
+        "period_seconds": period,
+        "timeout_seconds": 2,
+        "failure_threshold": failures,
+    }
+
+
 class Programs(pulumi.ComponentResource):
     """Owns two Deployments, their disruption budgets, the API's Service and the plugin's DaemonSet."""
 
@@ -235,17 +179,9 @@ class Programs(pulumi.ComponentResource):
         super().__init__("gpu-clusters:caas:Programs", name, None, after(args.system, opts=opts))
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
-        self._deployment(
-            self._program(Program.CONTROLLERS, CONTROLLERS_PORT, reads_secrets=True, memory="512Mi")
-        )
-        api = self._deployment(
-            self._program(
-                Program.API, API_METRICS_PORT, serves=API_PORT, certificate=args.certificate
-            )
-        )
-        self._daemon_set(
-            self._program(Program.DEVICE_PLUGIN, DEVICE_PLUGIN_PORT, host_folders=KUBELET_FOLDERS)
-        )
+        self._deployment(Program.CONTROLLERS)
+        api = self._deployment(Program.API)
+        self._daemon_set(Program.DEVICE_PLUGIN)
         self.api_port = 80 if args.certificate is None else 443
         port: Any = {
             "name": "http" if args.certificate is None else "https",
@@ -270,16 +206,6 @@ class Programs(pulumi.ComponentResource):
         self.api_service = service.metadata.name
         self.register_outputs({"api_service": self.api_service})
 
-    def _program(self, program: Program, port: int, **more: Any) -> ProgramArgs:
-        return ProgramArgs(
-            program=program,
-            image=self._args.image,
-            port=port,
-            system=self._args.system,
-            image_pull_secret=self._args.image_pull_secret,
-            **more,
-        )
-
     def _metadata(self, program: Program) -> Any:
         return {
             "name": program.value,
@@ -287,44 +213,29 @@ class Programs(pulumi.ComponentResource):
             "labels": labels(program),
         }
 
-    def _deployment(self, args: ProgramArgs) -> Deployment:
-        template = pod_template(args)
+    def _deployment(self, program: Program) -> Deployment:
+        name, metadata = f"{self._name}-{program}", self._metadata(program)
+        template = pod_template(program, self._args)
+        selector = {"match_labels": labels(program)}
         template["spec"]["topology_spread_constraints"] = [
             {
                 "max_skew": 1,
                 "topology_key": "kubernetes.io/hostname",
                 "when_unsatisfiable": "ScheduleAnyway",
-                "label_selector": {"match_labels": labels(args.program)},
+                "label_selector": selector,
             }
         ]
-        spec: Any = {
-            "replicas": self._args.replicas,
-            "selector": {"match_labels": labels(args.program)},
-            "template": template,
-        }
-        deployment: Deployment = Deployment(
-            f"{self._name}-{args.program}",
-            metadata=self._metadata(args.program),
-            spec=spec,
-            opts=self._child,
-        )
-        if self._args.replicas > 1:
-            budget: Any = {"max_unavailable": 1, "selector": {"match_labels": labels(args.program)}}
-            PodDisruptionBudget(
-                f"{self._name}-{args.program}-budget",
-                metadata=self._metadata(args.program),
-                spec=budget,
-                opts=self._child,
-            )
+        replicas = self._args.replicas
+        spec: Any = {"replicas": replicas, "selector": selector, "template": template}
+        deployment: Deployment = Deployment(name, metadata=metadata, spec=spec, opts=self._child)
+        if replicas > 1:
+            budget: Any = {"max_unavailable": 1, "selector": selector}
+            PodDisruptionBudget(f"{name}-budget", metadata=metadata, spec=budget, opts=self._child)
         return deployment
 
-    def _daemon_set(self, args: ProgramArgs) -> None:
-        template = pod_template(args)
-        hosts = {
-            "key": "kubernetes.io/hostname",
-            "operator": "In",
-            "values": sorted(self._args.nodes),
-        }
+    def _daemon_set(self, program: Program) -> None:
+        template, key = pod_template(program, self._args), "kubernetes.io/hostname"
+        hosts = {"key": key, "operator": "In", "values": sorted(self._args.nodes)}
         required = {"node_selector_terms": [{"match_expressions": [hosts]}]}
         template["spec"] |= {
             "priority_class_name": "system-node-critical",
@@ -334,13 +245,9 @@ class Programs(pulumi.ComponentResource):
                 "node_affinity": {"required_during_scheduling_ignored_during_execution": required}
             },
         }
-        spec: Any = {"selector": {"match_labels": labels(args.program)}, "template": template}
-        DaemonSet(
-            f"{self._name}-{args.program}",
-            metadata=self._metadata(args.program),
-            spec=spec,
-            opts=self._child,
-        )
+        spec: Any = {"selector": {"match_labels": labels(program)}, "template": template}
+        metadata = self._metadata(program)
+        DaemonSet(f"{self._name}-{program}", metadata=metadata, spec=spec, opts=self._child)
 
 
 @dataclass(frozen=True, kw_only=True)

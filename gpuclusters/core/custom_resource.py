@@ -27,7 +27,12 @@ Rule = Mapping[str, str]
 Column = tuple[str, str, str]
 """What `kubectl get` prints: name, type, JSONPath."""
 
-FIXED: Rule = {"rule": "self == oldSelf", "message": "cannot be changed"}
+FIXED = {"cannot be changed": "self == oldSelf"}
+
+
+def validations(rules: Mapping[str, str]) -> list[Rule]:
+    """CEL rules, given by the message for who breaks them."""
+    return [{"rule": rule, "message": message} for message, rule in rules.items()]
 
 
 class Part(BaseModel):

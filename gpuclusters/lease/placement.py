@@ -35,6 +35,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpuclusters.fabric.table import Partition
+from gpuclusters.lease.model import Phase
 
 
 class PartitionState(StrEnum):
@@ -62,6 +63,17 @@ class BoardView:
     offered: tuple[Partition, ...]
     free: frozenset[int]
     lost: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls, host: str, offered: tuple[Partition, ...], phases: Mapping[int, str | None]
+    ) -> BoardView:
+        """As the phases of its leases are; a GPU without a lease is neither free nor lost."""
+
+        def within(wanted: Phase) -> frozenset[int]:
+            return frozenset(module for module, phase in phases.items() if phase == wanted)
+
+        return cls(host, offered, within(Phase.FREE), within(Phase.QUARANTINED))
 
     def has_free(self, partition: Partition) -> bool:
         """Whether every GPU of the partition is free."""

@@ -310,7 +310,7 @@ def _network(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
         tenant,
         "reach others because no policy closes both directions",
         f"policies in force: {', '.join(sorted(by_name)) or 'none'}",
-        refused=not list(network_policy(by_name.get(POLICY))),
+        refused=network_policy(by_name.get(POLICY)) is None,
     )
 
 

@@ -23,9 +23,9 @@ from gpuclusters.core.custom_resource import (
     Name,
     ObjectName,
     Part,
-    Rule,
     definition,
     structural,
+    validations,
 )
 from gpuclusters.core.ports import ObjectKind
 
@@ -253,18 +253,13 @@ _FIXED = {"cannot be changed; delete the Tenancy and make another": "self == old
 _OBJECT_RULES = {"a Tenancy is named after its tenant": "self.metadata.name == self.spec.tenant"}
 
 
-def _validations(rules: Mapping[str, str]) -> list[Rule]:
-    """CEL rules, given by the message for who breaks them."""
-    return [{"rule": rule, "message": message} for message, rule in rules.items()]
-
-
 def crd() -> dict[str, Any]:
     """The CustomResourceDefinition of Tenancy."""
     spec = structural(TenancySpec)
-    spec["x-kubernetes-validations"] = _validations(_SPEC_RULES)
-    spec["properties"]["egress"]["x-kubernetes-validations"] = _validations(_EGRESS_RULES)
+    spec["x-kubernetes-validations"] = validations(_SPEC_RULES)
+    spec["properties"]["egress"]["x-kubernetes-validations"] = validations(_EGRESS_RULES)
     for name in ("tenant", "namespace"):
-        spec["properties"][name]["x-kubernetes-validations"] = _validations(_FIXED)
+        spec["properties"][name]["x-kubernetes-validations"] = validations(_FIXED)
     return definition(
         TENANCY,
         short_names=["ten"],
@@ -278,7 +273,7 @@ def crd() -> dict[str, Any]:
             ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ],
-        rules=_validations(_OBJECT_RULES),
+        rules=validations(_OBJECT_RULES),
     )
 
 

@@ -12,8 +12,9 @@ a tenant's own policies yet lets too little through, never too much.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from gpuclusters.container_api import image
@@ -57,38 +58,17 @@ AGENT_IS_UP = "CiliumIsUp"
 READY = "Ready"
 ENFORCED = "Enforced"
 _MESSAGE_LIMIT = 4096
-_CONDITIONS: Mapping[str, str] = {
-    "namespace": "NamespaceReady",
-    "quota": "QuotaEnforced",
-    "limit-range": "LimitsEnforced",
-    "service-account": "AccountClosed",
-    "roles": "RolesBound",
-    "network-policy": "NetworkIsolated",
-    "network-baseline": "NetworkIsolated",
-    "network-agents": "NetworkIsolated",
-    "pod-security": "PodSecurityEnforced",
-    "admission-rules": "AdmissionEnforced",
-    "admission-policy": "AdmissionEnforced",
-    "allowed-pod": "PodsAllowed",
-}
-"""Condition of the status by proof."""
-
-
-def absent(what: str) -> Finding:
-    """It does not exist."""
-    return Finding("tenancy.missing", f"{what} does not exist")
-
-
-def _differs(problem: str) -> Finding:
-    return Finding("tenancy.differs", problem)
-
-
-def _not_observed(problem: str) -> Finding:
-    return Finding("tenancy.not-observed", problem)
 
 
 def trial_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
     """The pods to try, by name of the trial; none is ever created."""
+    inner = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    outer = {
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    main = {"image": image.example(spec.images), "imagePullPolicy": "Always"}
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -96,22 +76,8 @@ def trial_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
         "spec": {
             "automountServiceAccountToken": False,
             "restartPolicy": "Never",
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65534,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                {
-                    "name": "proof",
-                    "image": image.example(spec.images),
-                    "imagePullPolicy": "Always",
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                }
-            ],
+            "securityContext": outer,
+            "containers": [{"name": "proof", **main, "securityContext": inner}],
         },
     }
     without = copy.deepcopy(pod)
@@ -163,136 +129,137 @@ class Seen(Protocol):
 
 def prove(spec: TenancySpec, seen: Seen, trials: Trials | None) -> tuple[Proof, ...]:
     """Every proof for this tenant, in a fixed order; `trials` is None when no pod has been tried yet."""
-
-    def own(kind: ObjectKind, name: str) -> Object | None:
-        return seen.get(kind, name, spec.namespace)
-
-    roles = {name: own(ROLE_BINDING, name) for name in map(tenant_role, TENANTS_PROGRAMS)}
-    classes = {name: seen.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
-    untried = Finding(NOT_TRIED, "it is tried when all the rest holds")
-    faults = {
-        "namespace": _namespace(spec, seen.get(NAMESPACE, spec.namespace)),
-        "quota": _quota(spec, own(RESOURCE_QUOTA, spec.quota.name)),
-        "limit-range": _limit_range(own(LIMIT_RANGE, LIMIT_RANGE_NAME)),
-        "service-account": _account(own(SERVICE_ACCOUNT, DEFAULT_ACCOUNT)),
-        "roles": _roles(roles),
-        "network-policy": network_policy(own(NETWORK_POLICY, POLICY)),
-        "network-baseline": network_policy(seen.get(BASELINE_POLICY, BASELINE)),
-        "network-agents": network_agents(classes, seen.list(NODE)),
-        "admission-rules": _rules(seen.list(ADMISSION_POLICY), seen.list(ADMISSION_BINDING)),
-        "pod-security": _pod_security(trials.on_host) if trials else iter([untried]),
-        "admission-policy": (
-            _admission(trials.without_runtime_class) if trials else iter([untried])
-        ),
-        "allowed-pod": _allowed(trials.allowed) if trials else iter([untried]),
-    }
-    return tuple(Proof(name, next(found, None)) for name, found in faults.items())
+    return tuple(Proof(name, judge(spec, seen, trials)) for name, (_, judge) in _PROOFS.items())
 
 
-# Each tells the first fault first; only that one counts.
+# Each tells the first fault only.
 
 
-def _namespace(spec: TenancySpec, live: Object | None) -> Iterator[Finding]:
+def absent(what: str) -> Finding:
+    """It does not exist."""
+    return Finding("tenancy.missing", f"{what} does not exist")
+
+
+_differs = partial(Finding, "tenancy.differs")
+_not_observed = partial(Finding, "tenancy.not-observed")
+
+
+def _namespace(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+    live = seen.get(NAMESPACE, spec.namespace)
     if live is None:
-        yield absent(f"namespace {spec.namespace}")
-        return
+        return absent(f"namespace {spec.namespace}")
     if not is_ours(live, spec.tenant):
-        yield foreign(spec)
+        return foreign(spec)
     phase = live.get("status", {}).get("phase")
     if phase == "Terminating":
-        yield Finding("tenancy.terminating", remains(live))
+        return Finding("tenancy.terminating", remains(live))
     if phase != "Active":
         inactive = f"namespace {spec.namespace} is {phase or 'not yet active'}"
-        yield Finding("tenancy.not-active", inactive)
+        return Finding("tenancy.not-active", inactive)
     labels = live["metadata"].get("labels") or {}
     for key, value in spec.pod_security.labels().items():
         if labels.get(key) != value:
-            yield _differs(f"label {key} is {labels.get(key)!r}, not {value!r}")
+            return _differs(f"label {key} is {labels.get(key)!r}, not {value!r}")
+    return None
 
 
-def _quota(spec: TenancySpec, live: Object | None) -> Iterator[Finding]:
+def _quota(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+    live = seen.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace)
     if live is None:
-        yield absent(f"ResourceQuota {spec.quota.name}")
-        return
+        return absent(f"ResourceQuota {spec.quota.name}")
     declared = live.get("spec", {}).get("hard") or {}
     enforced = live.get("status", {}).get("hard") or {}
     if not same_quantities(declared, spec.quota.hard):
-        yield _differs(f"ResourceQuota {spec.quota.name} says {_short(declared)}")
+        return _differs(f"ResourceQuota {spec.quota.name} says {_short(declared)}")
     if not same_quantities(enforced, declared):
-        yield _not_observed(f"the quota controller enforces {_short(enforced)} so far")
+        return _not_observed(f"the quota controller enforces {_short(enforced)} so far")
+    return None
 
 
 def _short(hard: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v}" for k, v in sorted(hard.items())) or "nothing"
 
 
-def _limit_range(live: Object | None) -> Iterator[Finding]:
+def _limit_range(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+    live = seen.get(LIMIT_RANGE, LIMIT_RANGE_NAME, spec.namespace)
     if live is None:
-        yield absent(f"LimitRange {LIMIT_RANGE_NAME}")
-    elif not live.get("spec", {}).get("limits"):
-        yield Finding("tenancy.empty", f"LimitRange {LIMIT_RANGE_NAME} limits nothing")
+        return absent(f"LimitRange {LIMIT_RANGE_NAME}")
+    nothing = f"LimitRange {LIMIT_RANGE_NAME} limits nothing"
+    return None if live.get("spec", {}).get("limits") else Finding("tenancy.empty", nothing)
 
 
-def _account(live: Object | None) -> Iterator[Finding]:
+def _account(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+    live = seen.get(SERVICE_ACCOUNT, DEFAULT_ACCOUNT, spec.namespace)
     if live is None:
-        yield absent("ServiceAccount default")
-    elif live.get("automountServiceAccountToken") is not False:
-        yield _differs("ServiceAccount default hands its token to pods")
+        return absent("ServiceAccount default")
+    closed = live.get("automountServiceAccountToken") is False
+    return None if closed else _differs("ServiceAccount default hands its token to pods")
 
 
-def _roles(live: Mapping[str, Object | None]) -> Iterator[Finding]:
+def _roles(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
     for program in TENANTS_PROGRAMS:
         name = tenant_role(program)
-        binding = live[name]
+        binding = seen.get(ROLE_BINDING, name, spec.namespace)
         if binding is None:
-            yield absent(f"RoleBinding {name}")
-            continue
+            return absent(f"RoleBinding {name}")
         if binding.get("roleRef", {}).get("name") != name:
-            yield _differs(f"RoleBinding {name} binds another role")
+            return _differs(f"RoleBinding {name} binds another role")
         bound = [(one.get("kind"), one.get("name")) for one in binding.get("subjects") or ()]
         if bound != [("ServiceAccount", program)]:
-            yield _differs(f"RoleBinding {name} binds not just the account {program}")
+            return _differs(f"RoleBinding {name} binds not just the account {program}")
+    return None
 
 
-def network_policy(live: Object | None) -> Iterator[Finding]:
+def network_policy(live: Object | None) -> Finding | None:
     """Why Cilium has not taken a policy."""
     if live is None:
-        yield Finding("tenancy.missing", "it does not exist")
-        return
+        return absent("it")
     generation = live.get("metadata", {}).get("generation", 0)
     valid = next((one for one in _conditions(live) if one.get("type") == "Valid"), None)
     if valid is None:
-        yield _not_observed(
+        return _not_observed(
             "Cilium has not judged it yet (no condition Valid); does Cilium's operator run?"
         )
-    elif valid.get("status") != "True":
+    if valid.get("status") != "True":
         said = valid.get("message") or "no reason given"
-        yield Finding("tenancy.invalid", f"Cilium refuses it: {said}")
+        return Finding("tenancy.invalid", f"Cilium refuses it: {said}")
     # Cilium's own condition has no observedGeneration; where there is one it must be current.
-    elif valid.get("observedGeneration", generation) < generation:
-        yield _not_observed("Cilium has judged an older version of it so far")
+    if valid.get("observedGeneration", generation) < generation:
+        return _not_observed("Cilium has judged an older version of it so far")
+    return None
+
+
+def _agents(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+    classes = {name: seen.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
+    return network_agents(classes, seen.list(NODE))
 
 
 def network_agents(
     runtime_classes: Mapping[str, Object | None], nodes: Sequence[Object]
-) -> Iterator[Finding]:
+) -> Finding | None:
     """Why no agent enforces policies on some node that may run a pod of these runtime classes.
 
     A node that takes no new pod (not ready, cordoned, tainted by Cilium itself) needs none.
     """
     if missing := ", ".join(name for name, live in runtime_classes.items() if live is None):
-        yield Finding("tenancy.no-runtime-class", f"RuntimeClass {missing} does not exist")
-        return
-    classes = [live for live in runtime_classes.values() if live is not None]
-    able = [node for node in nodes if _may_run(node, classes)]
-    if down := ", ".join(
-        sorted(node["metadata"]["name"] for node in able if not _agent_is_up(node))
-    ):
-        yield Finding(
-            "tenancy.agent-down",
-            f"Cilium's agent is not up on {down}, which may run the tenant's pods "
-            f"(no condition NetworkUnavailable=False with reason {AGENT_IS_UP})",
-        )
+        return Finding("tenancy.no-runtime-class", f"RuntimeClass {missing} does not exist")
+    selectors = [
+        ((live or {}).get("scheduling") or {}).get("nodeSelector") or {}
+        for live in runtime_classes.values()
+    ] or [{}]
+    down = []
+    for node in nodes:
+        labels = node["metadata"].get("labels") or {}
+        fits = any(selector.items() <= labels.items() for selector in selectors)
+        if fits and _takes_pods(node) and not _agent_is_up(node):
+            down.append(node["metadata"]["name"])
+    if not down:
+        return None
+    return Finding(
+        "tenancy.agent-down",
+        f"Cilium's agent is not up on {', '.join(sorted(down))}, which may run the tenant's pods "
+        f"(no condition NetworkUnavailable=False with reason {AGENT_IS_UP})",
+    )
 
 
 def node_view(node: Object) -> object:
@@ -308,70 +275,92 @@ def _takes_pods(node: Object) -> bool:
     return ready and not tainted and not spec.get("unschedulable")
 
 
-def _may_run(node: Object, classes: Sequence[Object]) -> bool:
-    labels = node["metadata"].get("labels") or {}
-    selectors = [(c.get("scheduling") or {}).get("nodeSelector") or {} for c in classes] or [{}]
-    return _takes_pods(node) and any(selector.items() <= labels.items() for selector in selectors)
-
-
 def _agent_is_up(node: Object) -> bool:
     wanted = ("NetworkUnavailable", "False", AGENT_IS_UP)
-    return any(
-        (c.get("type"), c.get("status"), c.get("reason")) == wanted for c in _conditions(node)
-    )
+    said = ((c.get("type"), c.get("status"), c.get("reason")) for c in _conditions(node))
+    return wanted in said
 
 
 def _conditions(live: Object) -> Sequence[Object]:
     return (live.get("status") or {}).get("conditions") or ()
 
 
-def _rules(policies: Sequence[Object], bindings: Sequence[Object]) -> Iterator[Finding]:
+def _rules(_spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+    policies, bindings = _named(seen.list(ADMISSION_POLICY)), _named(seen.list(ADMISSION_BINDING))
     for name in PROVEN_POLICIES:
-        policy, binding = _named(policies, name), _named(bindings, name)
+        policy, binding = policies.get(name), bindings.get(name)
         if policy is None:
-            yield absent(f"ValidatingAdmissionPolicy {name}")
-            continue
+            return absent(f"ValidatingAdmissionPolicy {name}")
         status = policy.get("status", {})
         if status.get("observedGeneration", 0) < policy["metadata"].get("generation", 0):
-            yield _not_observed(f"the server has not yet checked {name}")
+            return _not_observed(f"the server has not yet checked {name}")
         if warnings := (status.get("typeChecking") or {}).get("expressionWarnings"):
-            yield Finding(
-                "tenancy.faulty", f"the server finds fault with {name}: {warnings[0]['warning']}"
-            )
+            warned = f"the server finds fault with {name}: {warnings[0]['warning']}"
+            return Finding("tenancy.faulty", warned)
         if binding is None:
-            yield absent(f"ValidatingAdmissionPolicyBinding {name}")
-        elif "Deny" not in binding.get("spec", {}).get("validationActions", ()):
-            yield _differs(f"the binding of {name} does not deny")
+            return absent(f"ValidatingAdmissionPolicyBinding {name}")
+        if "Deny" not in binding.get("spec", {}).get("validationActions", ()):
+            return _differs(f"the binding of {name} does not deny")
+    return None
 
 
-def _named(objects: Sequence[Object], name: str) -> Object | None:
-    return next((one for one in objects if one["metadata"]["name"] == name), None)
+def _named(objects: Iterable[Object]) -> Mapping[str, Object]:
+    return {one["metadata"]["name"]: one for one in objects}
 
 
-def _pod_security(refused: str | None) -> Iterator[Finding]:
-    accepted = "the server accepts a pod with the host's network and processes"
-    return _refusal(refused, accepted, "Pod Security", "PodSecurity")
-
-
-def _admission(refused: str | None) -> Iterator[Finding]:
-    accepted = f"the server accepts a pod without runtime class; is {POD_POLICY} bound?"
-    return _refusal(refused, accepted, POD_POLICY, POD_POLICY)
-
-
-def _refusal(refused: str | None, accepted: str, by: str, mark: str) -> Iterator[Finding]:
+def _refusal(refused: str | None, accepted: str, by: str, mark: str) -> Finding | None:
     """A pod must be refused, and by the right rule."""
     if refused is None:
-        yield Finding("tenancy.accepted", accepted)
-    elif mark not in refused:
-        other = f"such a pod is refused, but not by {by}: {refused}"
-        yield Finding("tenancy.other-reason", other)
+        return Finding("tenancy.accepted", accepted)
+    other = f"such a pod is refused, but not by {by}: {refused}"
+    return None if mark in refused else Finding("tenancy.other-reason", other)
 
 
-def _allowed(refused: str | None) -> Iterator[Finding]:
+def _pod_security(_spec: TenancySpec, _seen: Seen, trials: Trials | None) -> Finding | None:
+    accepted = "the server accepts a pod with the host's network and processes"
+    return _refusal(trials.on_host, accepted, "Pod Security", "PodSecurity") if trials else _UNTRIED
+
+
+def _admission(_spec: TenancySpec, _seen: Seen, trials: Trials | None) -> Finding | None:
+    accepted = f"the server accepts a pod without runtime class; is {POD_POLICY} bound?"
+    if trials is None:
+        return _UNTRIED
+    return _refusal(trials.without_runtime_class, accepted, POD_POLICY, POD_POLICY)
+
+
+def _allowed(_spec: TenancySpec, _seen: Seen, trials: Trials | None) -> Finding | None:
+    if trials is None:
+        return _UNTRIED
     # The quota is asked last: a tenant who has used it up has passed all the rest.
-    if refused is not None and "exceeded quota" not in refused:
-        kept = f"the server refuses a pod that keeps all the rules: {refused}"
-        yield Finding("tenancy.refused", kept)
+    if trials.allowed is None or "exceeded quota" in trials.allowed:
+        return None
+    kept = f"the server refuses a pod that keeps all the rules: {trials.allowed}"
+    return Finding("tenancy.refused", kept)
+
+
+_UNTRIED = Finding(NOT_TRIED, "it is tried when all the rest holds")
+_Judge = Callable[[TenancySpec, Seen, Trials | None], Finding | None]
+_PROOFS: Mapping[str, tuple[str, _Judge]] = {
+    "namespace": ("NamespaceReady", _namespace),
+    "quota": ("QuotaEnforced", _quota),
+    "limit-range": ("LimitsEnforced", _limit_range),
+    "service-account": ("AccountClosed", _account),
+    "roles": ("RolesBound", _roles),
+    "network-policy": (
+        "NetworkIsolated",
+        lambda spec, seen, _: network_policy(seen.get(NETWORK_POLICY, POLICY, spec.namespace)),
+    ),
+    "network-baseline": (
+        "NetworkIsolated",
+        lambda _spec, seen, _: network_policy(seen.get(BASELINE_POLICY, BASELINE)),
+    ),
+    "network-agents": ("NetworkIsolated", _agents),
+    "admission-rules": ("AdmissionEnforced", _rules),
+    "pod-security": ("PodSecurityEnforced", _pod_security),
+    "admission-policy": ("AdmissionEnforced", _admission),
+    "allowed-pod": ("PodsAllowed", _allowed),
+}
+"""By name of the proof: its condition in the status, and who judges it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,9 +374,9 @@ class News:
 
 def conditions(proofs: Sequence[Proof], generation: int) -> list[Condition]:
     """One condition for each part, in a fixed order; `Ready` comes first."""
-    parts: dict[str, list[Proof]] = {READY: list(proofs), **{c: [] for c in _CONDITIONS.values()}}
+    parts: dict[str, list[Proof]] = {READY: list(proofs), **{c: [] for c, _ in _PROOFS.values()}}
     for proof in proofs:
-        parts[_CONDITIONS[proof.name]].append(proof)
+        parts[_PROOFS[proof.name][0]].append(proof)
     return [_condition(kind, its, generation) for kind, its in parts.items()]
 
 
@@ -424,11 +413,19 @@ def merged(new: Sequence[Condition], old: Sequence[Mapping[str, Any]], now: str)
     ]
 
 
-def ready(tenancy: Mapping[str, Any]) -> bool:
-    """Whether the controller has found everything enforced as of the object's generation."""
-    generation = tenancy["metadata"].get("generation")
+def unready(tenancy: Object) -> str | None:
+    """One word why it is not ready; only what the controller found of this generation counts."""
     found = _ready(tenancy)
-    return found.get("status") == "True" and found.get("observedGeneration") == generation
+    if not found:
+        return "NotSeen"
+    if found.get("observedGeneration") != tenancy["metadata"].get("generation"):
+        return "Changing"
+    return None if found["status"] == "True" else found.get("reason") or "NotReady"
+
+
+def ready(tenancy: Object) -> bool:
+    """Whether the controller has found everything enforced as of the object's generation."""
+    return unready(tenancy) is None
 
 
 def news(before: Mapping[str, Any], now: Mapping[str, Any]) -> News | None:

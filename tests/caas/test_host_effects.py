@@ -14,11 +14,12 @@ from caas.controllers.host_effects import (
     WITHHELD,
     Done,
     HostEffects,
-    HostSpec,
     mark,
     quarantined,
     withheld,
 )
+from caas.settings import Gpu, Host
+from gpuclusters.fabric.table import Baseboard
 from gpuclusters.lease.board import (
     ActivatePartition,
     BoardSeen,
@@ -38,6 +39,16 @@ from gpuclusters.lease.firmware import Golden
 from gpuclusters.lease.model import Phase, RecyclePolicy
 
 PCI = {1: "0000:86:00.0", 3: "0000:9b:00.0"}
+HOST = Host(
+    name="h",
+    address="192.0.2.1",
+    user="root",
+    host_key="",
+    baseboard=Baseboard.HGX_H100,
+    gpus=tuple(Gpu(module=m, pci=pci, device=str(m)) for m, pci in PCI.items()),
+    partitions=(),
+    fabric_manager="127.0.0.1",
+)
 ENTRIES = frozenset({(1, 1, Phase.ACTIVATING), (3, 1, Phase.ACTIVATING)})
 
 
@@ -58,7 +69,7 @@ def done(machine: Machine, effect: Effect) -> Outcome:
         "h", {3: (1, 3)}, (), keep_active=True, policy=RecyclePolicy.FULL, golden=Golden()
     )
     ssh: Any = machine
-    return asyncio.run(HostEffects(HostSpec("127.0.0.1", PCI, orders), ssh, None).do(effect))
+    return asyncio.run(HostEffects(HOST, orders, ssh, None).do(effect))
 
 
 def test_a_lease_marks_its_gpus_before_it_waits_for_the_lock() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from caas.controllers import redfish
-from caas.controllers.host_effects import HostEffects, HostSpec
+from caas.controllers.host_effects import HostEffects
 from caas.controllers.redfish import Redfish
+from caas.settings import Host
 from gpuclusters.lease.board import (
     Failed,
     Limits,
@@ -44,17 +45,11 @@ ELSEWHERE = "https://attacker.example"
 Prepare = Callable[[HostileBmc], None]
 
 
-def host_spec(seconds: float) -> HostSpec:
-    orders = Orders(
-        "hgx-01",
-        {},
-        (),
-        keep_active=True,
-        policy=RecyclePolicy.FULL,
-        golden=GOLDEN,
-        limits=Limits(verifying=seconds),
-    )
-    return HostSpec("", {1: ""}, orders)
+def effects(client: Redfish, seconds: float) -> HostEffects:
+    limits = Limits(verifying=seconds)
+    orders = Orders("hgx-01", {}, (), True, RecyclePolicy.FULL, GOLDEN, limits)
+    host = Host.model_construct(name="hgx-01", fabric_manager="", gpus=())
+    return HostEffects(host, orders, Nobody(), client)
 
 
 def read(folder: Path, prepare: Prepare, seconds: float = 60) -> Outcome:
@@ -64,10 +59,9 @@ def read(folder: Path, prepare: Prepare, seconds: float = 60) -> Outcome:
         async with hostile_bmc(folder) as bmc:
             bmc.has({GPU: GOOD, OTHER: GOOD})
             prepare(bmc)
-            spec = host_spec(seconds)
             client = Redfish(bmc.url, "admin", "password", bmc.certificate)
             try:
-                return await HostEffects(spec, Nobody(), client).do(ReadFirmware(1, 1))
+                return await effects(client, seconds).do(ReadFirmware(1, 1))
             finally:
                 await client.close()
 
@@ -169,11 +163,10 @@ def test_the_login_goes_nowhere_else(
         async with hostile_bmc(tmp_path / "a") as bmc, hostile_bmc(tmp_path / "b") as trap:
             ports = (bmc.url.rpartition(":")[2], trap.url.rpartition(":")[2])
             way(bmc, link.format(port=ports[0], other=ports[1]) + f"{INVENTORY}/{OTHER}")
-            spec = host_spec(60)
             # Both places would be believed: it is not the certificate that stops it.
             client = Redfish(bmc.url, "admin", "password", f"{bmc.certificate}\n{trap.certificate}")
             try:
-                outcome = await HostEffects(spec, Nobody(), client).do(ReadFirmware(1, 1))
+                outcome = await effects(client, 60).do(ReadFirmware(1, 1))
             finally:
                 await client.close()
             assert trap.asked == []

@@ -353,10 +353,7 @@ def test_killed_at_every_await_the_next_one_brings_everything_to_its_end(
 
 
 def test_a_deletion_that_waits_for_no_gpu_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def none(*_: object) -> list[Body]:
-        return []
-
-    monkeypatch.setattr(tenancy_children, "_leases", none)
+    monkeypatch.setattr(tenancy_children, "awaited", lambda *_: {})
     # Refused by the world, the controller tries for ever.
     with pytest.raises(TimeoutError):
         die_at_every_step(TenancyWorld)

@@ -42,7 +42,7 @@ class World:
         if self.answer is not None:
             raise self.answer
 
-    def note(self, about: Mapping[str, Any], *, reason: str, note: str, **_: Any) -> None:
+    def note(self, about: Mapping[str, Any], reason: str, _action: str, note: str, _: str) -> None:
         self.told.append(f"{about['metadata']['name']}: {reason}: {note}")
 
     def passes(self, seconds: float) -> None:

@@ -105,10 +105,11 @@ def test_gpus_that_are_being_granted_are_not_free_and_no_board_is_cut_by_them() 
     """The second pod comes while the leases of the first are on their way to the API server."""
 
     async def story() -> None:
+        ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
         tenancy = {
             "metadata": {"generation": 1},
             "spec": {"namespace": "tenant-acme"},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {"conditions": [ready]},
         }
         host: Any = SlowHost()
         recorder: Any = Silent()
