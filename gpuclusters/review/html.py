@@ -8,17 +8,18 @@ from importlib import resources
 
 from gpuclusters.drawing.from_fleet import drawn
 from gpuclusters.drawing.svg import svg
-from gpuclusters.policy.rule import Severity
-from gpuclusters.review.changes import step_lines
-from gpuclusters.review.cost import Cost, by_reason
 from gpuclusters.review.fleet import fleet
-from gpuclusters.review.impact import Weight
 from gpuclusters.review.review import Failure, Outcome, Review, worst
+from gpuclusters.review.sections import Code, Section, sections, step_lines, tally, warnings
 from gpuclusters.review.text import cut, listed, plural, visible
-from gpuclusters.review.verdict import counts
 
 _MOST_STEPS = 500
 _MOST_ROWS = 200
+_SIGNS = {
+    True: '<span class="bad">●</span> ',
+    False: '<span class="look">●</span> ',
+    None: "",
+}
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
@@ -61,96 +62,38 @@ def _failure(failure: Failure) -> Iterator[str]:
 def _one(review: Review) -> Iterator[str]:
     yield f"<section>{_heading(review)}"
     yield from _list([_t(reason) for reason in review.verdict.reasons])
-    told = [f"{count:,} {word}" for word, count in counts(review.plan)]
-    yield f'<p class="counts">{", ".join([*told, f"{review.plan.unchanged:,} unchanged"])}</p>'
-    yield from _downtime(review)
-    yield from _capacity(review)
-    yield from _cost(review.cost)
-    yield from _policy(review)
-    yield from _changes(review)
-    yield from _list(
-        [_t(warning) for warning in review.plan.warnings[:_MOST_ROWS]], "Warnings of the preview"
-    )
-    yield "</section>"
-
-
-def _list(items: Sequence[str], title: str = "") -> Iterator[str]:
-    if not items:
-        return
-    if title:
-        yield f"<h3>{title}</h3>"
-    yield "<ul>"
-    yield from (f"<li>{item}</li>" for item in items[:_MOST_ROWS])
-    if len(items) > _MOST_ROWS:
-        yield f"<li>… and {len(items) - _MOST_ROWS:,} more</li>"
-    yield "</ul>"
-
-
-def _downtime(review: Review) -> Iterator[str]:
-    yield from _list(
-        [
-            f'<span class="{"bad" if impact.weight is Weight.DANGER else "look"}">●</span> '
-            f"<code>{_t(f'{impact.step.resource.kind} {impact.step.name}', 160)}</code> {_t(impact.says)}"
-            for impact in review.downtime
-        ],
-        "What it takes down or interrupts",
-    )
-
-
-def _capacity(review: Review) -> Iterator[str]:
-    if review.switched is not None:
-        gone, come = (
-            _t(listed(list(side))) for side in (review.switched.gone, review.switched.come)
-        )
-        yield f'<p class="bad">The cluster is another one: {gone} goes, {come} comes.</p>'
-    for capacity in review.capacities[:_MOST_ROWS]:
-        rows = [
-            (
-                _t(row.what),
-                f"{row.before:,}",
-                f"{row.after:,}",
-                f"{row.after - row.before:+,}" if row.after != row.before else "",
-            )
-            for row in capacity.rows
-        ]
-        yield f"<h3>Capacity of {_t(f'{capacity.type} {capacity.cluster}')}</h3>"
-        yield from _table(rows)
-        if capacity.note:
-            yield f"<p>{_t(capacity.note)}</p>"
-    if review.capacities and not review.plan.complete:
-        yield "<p>Counted in what changes alone: the plan does not list what stays.</p>"
+    yield f'<p class="counts">{tally(review)}</p>'
+    for section in sections(review, _MOST_ROWS, whole=True):
+        yield from _section(section)
     for cluster in fleet(review.plan, after=True).values():
         if cluster.machines:
             yield f"<figure>{svg(drawn(cluster, f'after this change, stack {review.stack}'))}</figure>"
+    yield from _changes(review)
+    if warned := warnings(review, _MOST_ROWS):
+        yield from _section(warned)
+    yield "</section>"
 
 
-def _table(rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
-    yield "<table><thead><tr><th></th><th>before</th><th>after</th><th></th></tr></thead><tbody>"
-    for row in rows:
-        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>"
-    yield "</tbody></table>"
+def _section(section: Section) -> Iterator[str]:
+    yield f"<h3>{_inline((*section.title, *section.tail))}</h3>"
+    if section.table:
+        yield "<table><thead><tr><th></th><th>before</th><th>after</th><th></th></tr></thead><tbody>"
+        for row in section.table:
+            yield f"<tr>{''.join(f'<td>{_t(cell)}</td>' for cell in row)}</tr>"
+        yield "</tbody></table>"
+    yield from _list([f"{_SIGNS[item.bad]}{_inline(item.line)}" for item in section.items])
+    yield from (f"<p>{_t(note)}</p>" for note in section.notes)
 
 
-def _cost(cost: Cost) -> Iterator[str]:
-    if not cost.applies:
-        return
-    table = cost.table
-    yield f"<h3>Cost (list prices of {table.as_of.isoformat()}, {_t(table.currency)})</h3>"
-    yield from _table(list(cost.rows()))
-    unknown = by_reason(cost.after.unknown).items()
-    yield from _list([f"cost unknown: {_t(listed(names))} ({_t(why)})" for why, names in unknown])
-
-
-def _policy(review: Review) -> Iterator[str]:
-    yield from _list(
-        [
-            f'<span class="{"bad" if finding.rule.severity is Severity.MANDATORY else "look"}">●</span> '
-            f"<code>{_t(finding.name, 160)}</code> {_t(finding.says)} (<code>{_t(finding.rule.id)}</code>"
-            f"{'' if finding.new else ', there before'})"
-            for finding in review.findings
-        ],
-        "Policy",
+def _inline(line: Sequence[str]) -> str:
+    return "".join(
+        f"<code>{_t(text, 160)}</code>" if isinstance(text, Code) else _t(text) for text in line
     )
+
+
+def _list(items: Sequence[str]) -> Iterator[str]:
+    if items:
+        yield f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
 
 
 def _changes(review: Review) -> Iterator[str]:

@@ -3,198 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 
-from gpuclusters.policy.rule import Severity
-from gpuclusters.review.capacity import Capacity
-from gpuclusters.review.changes import group_blocks
-from gpuclusters.review.cost import Cost, Item, by_reason
-from gpuclusters.review.findings import Finding
-from gpuclusters.review.impact import Impact, Weight
 from gpuclusters.review.limits import Block, Weighted, fit
+from gpuclusters.review.plan import Action, Step
 from gpuclusters.review.review import Failure, Outcome, Review, worst
-from gpuclusters.review.text import code, listed, plural, prose
-from gpuclusters.review.verdict import Level, counts
+from gpuclusters.review.sections import Code, Prose, Section, sections, step_lines, tally, warnings
+from gpuclusters.review.text import code, cut, fence, plural, prose, visible
+from gpuclusters.review.verdict import Level
 
-MARKER = "<!-- gpu-clusters review {key} -->"
+MARKER = "<!-- gpu-clusters {what} {key} -->"
 _MOST_ROWS = 25
 _MOST_REASONS = 4
+_MOST_STEPS = 60
+_MOST_WARNINGS = 10
+_SIGNS = {True: "🔴 ", False: "🟡 ", None: ""}
+_DONE = {
+    Action.DELETE: "deleted",
+    Action.REPLACE: "replaced",
+    Action.UPDATE: "updated",
+    Action.CREATE: "created",
+    Action.ADOPT: "taken over",
+    Action.SAME: "protected or unprotected",
+}
 
 
-def marker(key: str) -> str:
+def marker(key: str, what: str = "review") -> str:
     """What a comment is found again by. Invisible, and nothing of `key` can close it."""
     safe = "".join(c if c.isalnum() or c in "-_./" else "_" for c in key)[:80].replace("--", "__")
-    return MARKER.format(key=safe)
+    return MARKER.format(what=what, key=safe)
 
 
 def markdown(
     outcomes: Sequence[Outcome], *, key: str, most: int, artifact: str | None = None
 ) -> str:
-    """The comment."""
-    blocks: list[Block] = []
-    if len(outcomes) > 1:
-        blocks.append(Block(_overall(outcomes), Weighted.MUST))
+    """The comment, of `most` characters; where it is cut it says that the whole review is in `artifact`."""
+    several = len(outcomes) > 1
+    blocks = [Block(_overall(outcomes), Weighted.MUST)] if several else []
+    heading = "###" if several else "##"
     for outcome in outcomes:
-        heading = "##" if len(outcomes) == 1 else "###"
-        blocks += (
-            _failure(outcome, heading) if isinstance(outcome, Failure) else _one(outcome, heading)
-        )
+        failed = isinstance(outcome, Failure)
+        blocks += [_failure(outcome, heading)] if failed else _one(outcome, heading)
     return fit(blocks, most - len(marker(key)) - 2, artifact) + f"\n{marker(key)}\n"
 
 
 def _overall(outcomes: Sequence[Outcome]) -> str:
     level = worst(outcomes)
-    lines = [
-        f"## {level.sign} {level.words}: {plural(len(outcomes), 'stack')}",
-        "",
-        "| stack | verdict | why |",
-    ]
-    lines.append("|---|---|---|")
+    title = f"## {level.sign} {level.words}: {plural(len(outcomes), 'stack')}"
+    lines = [title, "", "| stack | verdict | why |", "|---|---|---|"]
     for outcome in outcomes[:_MOST_ROWS]:
         why = outcome.verdict.reasons[:2] if isinstance(outcome, Review) else ()
-        lines.append(
-            f"| {code(outcome.stack)} | {outcome.level.sign} {outcome.level.words} | "
-            f"{prose('; '.join(why))} |"
-        )
+        said = f"{outcome.level.sign} {outcome.level.words} | {prose('; '.join(why))}"
+        lines.append(f"| {code(outcome.stack)} | {said} |")
     if len(outcomes) > _MOST_ROWS:
         lines.append(f"| … and {len(outcomes) - _MOST_ROWS} more | | |")
     return "\n".join(lines)
 
 
-def _failure(failure: Failure, heading: str) -> list[Block]:
-    level = failure.level
-    lines = [f"{heading} {level.sign} {level.words}: stack {code(failure.stack)}", ""]
+def _title(outcome: Outcome, heading: str) -> str:
+    return f"{heading} {outcome.level.sign} {outcome.level.words}: stack {code(outcome.stack)}"
+
+
+def _failure(failure: Failure, heading: str) -> Block:
+    lines = [_title(failure, heading), ""]
     lines += [f"> {prose(line)}" for line in failure.message.splitlines()[:12] if line.strip()]
     lines += ["", "Nothing can be said about what this change does to the stack."]
-    return [Block("\n".join(lines), Weighted.MUST)]
+    return Block("\n".join(lines), Weighted.MUST)
 
 
-def _one(review: Review, heading: str) -> list[Block]:
-    blocks = [Block(_head(review, heading), Weighted.MUST)]
+def _one(review: Review, heading: str) -> Iterator[Block]:
+    yield Block(_head(review, heading), Weighted.MUST)
     if review.level is Level.NOTHING:
-        return blocks
-    sections = (
-        _downtime(review.downtime),
-        _capacity(review),
-        _cost(review.cost),
-        _policy(review.findings),
-    )
-    blocks += [Block(text, Weighted.SHOULD) for text in sections if text]
-    blocks += group_blocks(review)
-    if review.plan.warnings:
-        blocks.append(Block(_warnings(review.plan.warnings), Weighted.MAY))
-    return blocks
+        return
+    for section in sections(review, _MOST_ROWS, whole=False):
+        yield Block(_section(section), Weighted.SHOULD)
+    yield from _groups(review)
+    if warned := warnings(review, _MOST_WARNINGS):
+        yield Block(_section(warned), Weighted.MAY)
 
 
 def _head(review: Review, heading: str) -> str:
-    level, reasons = review.level, review.verdict.reasons
-    title = f"{heading} {level.sign} {level.words}: stack {code(review.stack)}"
-    lines = [title, ""]
+    reasons = review.verdict.reasons
+    lines = [_title(review, heading), ""]
     lines += [f"- {prose(reason)}" for reason in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:
         lines.append(f"- … and {len(reasons) - _MOST_REASONS} more reasons, below")
-    if level is Level.SAFE:
+    if review.level is Level.SAFE:
         lines.append("- nothing is deleted, replaced or interrupted")
-    told = [f"{count:,} {word}" for word, count in counts(review.plan)]
-    told.append(f"{review.plan.unchanged:,} unchanged")
     lines += [""] if lines[-1] else []
-    return "\n".join([*lines, ", ".join(told)])
+    return "\n".join([*lines, tally(review)])
 
 
-def _downtime(impacts: Sequence[Impact]) -> str:
-    if not impacts:
-        return ""
-    lines = ["**What it takes down or interrupts**", ""]
-    for impact in impacts[:_MOST_ROWS]:
-        sign = "🔴" if impact.weight is Weight.DANGER else "🟡"
-        lines.append(
-            f"- {sign} {code(f'{impact.step.resource.kind} {impact.step.name}')} {prose(impact.says)}"
-        )
-    if len(impacts) > _MOST_ROWS:
-        lines.append(f"- … and {len(impacts) - _MOST_ROWS:,} more")
-    return "\n".join(lines)
+def _section(section: Section) -> str:
+    parts = [f"**{_inline(section.title)}**{_inline(section.tail)}"]
+    if section.table:
+        rows = (f"| {' | '.join(row)} |" for row in section.table)
+        parts.append("\n".join(["| | before | after | |", "|---|---:|---:|---|", *rows]))
+    if section.items:
+        parts.append("\n".join(f"- {_SIGNS[i.bad]}{_inline(i.line)}" for i in section.items))
+    return "\n\n".join([*parts, *section.notes])
 
 
-def _capacity(review: Review) -> str:
-    lines: list[str] = []
-    if review.switched is not None:
-        gone = ", ".join(map(code, review.switched.gone))
-        come = ", ".join(map(code, review.switched.come))
-        lines += [f"**The cluster is another one**: {gone} goes, {come} comes.", ""]
-    shown = [c for c in review.capacities if c.changes or len(review.capacities) == 1]
-    for capacity in shown[:_MOST_ROWS]:
-        lines += [*_capacity_of(capacity), ""]
-    if len(shown) > _MOST_ROWS:
-        lines += [f"… and {len(shown) - _MOST_ROWS} more clusters", ""]
-    if lines and not review.plan.complete:
-        lines.append(
-            "Counted in what changes alone: the plan does not list what stays "
-            "(`preview --json --show-sames` does)."
-        )
-    return "\n".join(lines).rstrip()
+def _inline(line: Sequence[str]) -> str:
+    return "".join(
+        code(text) if isinstance(text, Code) else prose(text) if isinstance(text, Prose) else text
+        for text in line
+    )
 
 
-def _capacity_of(capacity: Capacity) -> Iterator[str]:
-    yield f"**Capacity of {code(f'{capacity.type} {capacity.cluster}')}**"
-    yield ""
-    yield "| | before | after | |"
-    yield "|---|---:|---:|---|"
-    for row in capacity.rows:
-        change = row.after - row.before
-        yield f"| {row.what} | {row.before:,} | {row.after:,} | {f'{change:+,}' if change else ''} |"
-    if capacity.note:
-        yield ""
-        yield capacity.note
+def _groups(review: Review) -> Iterator[Block]:
+    """A block for every component that changes; what is only made or deleted has its names alone."""
+    for name, steps in review.groups.items():
+        for first in range(0, len(steps), _MOST_STEPS):
+            part = f"{name}, from {first + 1:,}" if first else name
+            some = steps[first : first + _MOST_STEPS]
+            lines = [line for step in some for line in step_lines(step, review.differences(step))]
+            marks = fence(lines)
+            # The summary is HTML, in which forges read no Markdown; nobody is mentioned in code.
+            title = f"<code>{escape(cut(visible(part), 120))}</code>: {_done(steps)}"
+            state = " open" if len(review.groups) <= 3 else ""
+            head = f"<details{state}><summary>{title}</summary>\n\n{marks}diff"
+            yield Block("\n".join([head, *lines, f"{marks}\n\n</details>"]), Weighted.MAY)
 
 
-def _cost(cost: Cost) -> str:
-    if not cost.applies:
-        return ""
-    table = cost.table
-    unknown = [*_unknown("comes", cost.new_unknown), *_unknown("goes", cost.gone_unknown)]
-    if not unknown and not cost.before.known and not cost.after.known:
-        same = len(cost.after.items)
-        return f"**Cost**: unknown for {plural(same, 'machine or disk', 'machines and disks')}, unchanged"
-    lines = [
-        f"**Cost** (list prices of {table.as_of.isoformat()}, {table.currency})", "",
-        "| | before | after | |", "|---|---:|---:|---|",
-        *(f"| {' | '.join(row)} |" for row in cost.rows()),
-    ]  # fmt: skip
-    return "\n".join([*lines, *([""] if unknown else []), *unknown])
-
-
-def _unknown(what: str, items: Sequence[Item]) -> Iterator[str]:
-    for why, names in list(by_reason(items).items())[:5]:
-        yield f"- cost unknown, {what}: {prose(listed(names))} ({prose(why)})"
-
-
-def _policy(findings: Sequence[Finding]) -> str:
-    new = [f for f in findings if f.new]
-    old = len(findings) - len(new)
-    if not findings:
-        return ""
-    lines = ["**Policy**", ""]
-    same: dict[tuple[str, str], list[str]] = {}
-    rules = {finding.rule.id: finding.rule for finding in new}
-    for finding in new:
-        same.setdefault((finding.rule.id, finding.says), []).append(finding.name)
-    for (id_, says), names in list(same.items())[:_MOST_ROWS]:
-        sign = "🔴" if rules[id_].severity is Severity.MANDATORY else "🟡"
-        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-        lines.append(f"- {sign} {', '.join(map(code, names[:3]))}{more}: {prose(says)} (`{id_}`)")
-    if len(same) > _MOST_ROWS:
-        lines.append(f"- … and {len(same) - _MOST_ROWS:,} more")
-    if old:
-        known = sorted({f.rule.id for f in findings if not f.new})
-        lines.append(
-            f"- {plural(old, 'finding')} that {'was' if old == 1 else 'were'} there before: "
-            f"{', '.join(f'`{rule}`' for rule in known)}"
-        )
-    return "\n".join(lines)
-
-
-def _warnings(warnings: Sequence[str]) -> str:
-    lines = ["**Warnings of the preview**", ""]
-    lines += [f"- {prose(warning)}" for warning in warnings[:10]]
-    if len(warnings) > 10:
-        lines.append(f"- … and {len(warnings) - 10:,} more")
-    return "\n".join(lines)
+def _done(steps: Sequence[Step]) -> str:
+    counted = (
+        (sum(step.action is action for step in steps), word) for action, word in _DONE.items()
+    )
+    return ", ".join(f"{count:,} {word}" for count, word in counted if count)
