@@ -39,7 +39,7 @@ from gpuclusters.review import gates, limits
 from gpuclusters.review.cost import PriceError, price_table
 from gpuclusters.review.document import document
 from gpuclusters.review.html import page
-from gpuclusters.review.markdown import markdown, marker
+from gpuclusters.review.markdown import markdown
 from gpuclusters.review.plan import PlanError
 from gpuclusters.review.prices import PriceTable
 from gpuclusters.review.reading import read
@@ -351,7 +351,7 @@ def _comment(outcomes: Sequence[Outcome], options: Options, comments: Comments) 
     for share in (1, 2, 4):
         body = markdown(outcomes, key=options.key, most=most // share, artifact=options.artifact)
         try:
-            address = comments.put(body, marker(options.key))
+            address = comments.put(body, limits.marker(options.key, "review"))
         except TooLongError as error:
             if share == 4:
                 raise RunError(str(error)) from error

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuclusters.core.quantity import parse_quantity
+from gpuclusters.review.diffing import entry_key
 from gpuclusters.review.secrets import SECRET, is_secret_name, masked_text
 
 Path = tuple[str, ...]
@@ -140,7 +141,7 @@ def _values(path: Path, wanted: Any, found: Any) -> Iterator[Field]:
 
 
 def _lists(path: Path, wanted: list[Any], found: list[Any]) -> Iterator[Field]:
-    key = _key(wanted, found)
+    key = entry_key(wanted, found, _KEYS)
     if key is None:
         if all(not isinstance(item, Mapping) for item in (*wanted, *found)):
             if sorted(map(_plain, wanted)) != sorted(map(_plain, found)):
@@ -164,23 +165,9 @@ def _lists(path: Path, wanted: list[Any], found: list[Any]) -> Iterator[Field]:
             yield from _values(below, named[name], there[name])
 
 
-def _key(wanted: list[Any], found: list[Any]) -> str | None:
-    items = [*wanted, *found]
-    if not items or not all(isinstance(item, Mapping) for item in items):
-        return None
-    for key in _KEYS:
-        if all(isinstance(item.get(key), str | int) for item in items) and all(
-            len({str(item[key]) for item in side}) == len(side) for side in (wanted, found)
-        ):
-            return key
-    return None
-
-
 def same(one: Any, other: Any) -> bool:
     """Whether two plain values mean the same: `8.0` and `8`, `1000m` and `1`, `"80"` and `80`."""
-    if one == other:
-        return True
-    if _is_empty(one) and _is_empty(other):
+    if one == other or (_is_empty(one) and _is_empty(other)):
         return True
     if isinstance(one, bool) or isinstance(other, bool):
         return _plain(one) == _plain(other)
@@ -195,7 +182,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or (value in _EMPTY and not isinstance(value, str)) or value == ""
+    return value in _EMPTY
 
 
 def _plain(value: Any) -> str:

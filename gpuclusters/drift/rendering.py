@@ -10,10 +10,10 @@ from rich.markup import escape
 from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding, Group
 from gpuclusters.drift.report import Report
+from gpuclusters.review import limits
 from gpuclusters.review.limits import Block, Weighted, fit
 from gpuclusters.review.text import code, cut, fence, plural, prose
 
-MARKER = "<!-- gpu-clusters drift {stack} -->"
 SIGNS = {Severity.CRITICAL: "🔴", Severity.WARNING: "🟡", Severity.NOTICE: "🔵"}
 HEADINGS = {
     Group.HOSTS: "Machines",
@@ -29,9 +29,8 @@ _MOST_SHOWN = 12
 
 
 def marker(stack: str) -> str:
-    """What an issue is found again by; nothing of the name can close it."""
-    safe = "".join(c if c.isalnum() or c in "-_./" else "_" for c in stack)[:80].replace("--", "__")
-    return MARKER.format(stack=safe)
+    """What an issue is found again by."""
+    return limits.marker(stack, "drift")
 
 
 def markdown(report: Report, *, most: int) -> str:

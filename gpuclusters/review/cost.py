@@ -180,11 +180,8 @@ def _money(side: Side, factor: float, digits: int) -> str:
 
 def cost(plan: Plan, table: PriceTable) -> Cost:
     """What both sides of a plan cost."""
-    return Cost(
-        Side(tuple(_items(plan, table, after=False))),
-        Side(tuple(_items(plan, table, after=True))),
-        table,
-    )
+    before, after = (Side(tuple(_items(plan, table, after=side))) for side in (False, True))
+    return Cost(before, after, table)
 
 
 def _items(plan: Plan, table: PriceTable, *, after: bool) -> Iterator[Item]:
@@ -204,31 +201,17 @@ def _items(plan: Plan, table: PriceTable, *, after: bool) -> Iterator[Item]:
             if machine.name in rented:
                 continue
             per_hour = table.own(machine.name, machine.kind)
-            kind = f" ({machine.kind})" if machine.kind else ""
-            yield Item(
-                f"machine {machine.name}{kind}",
-                per_hour,
-                ""
-                if per_hour is not None
-                else "own-machines of the price table has no entry for it",
-                machine.name,
-            )
+            what = f"machine {machine.name}" + (f" ({machine.kind})" if machine.kind else "")
+            why = "own-machines of the price table has no entry for it" if per_hour is None else ""
+            yield Item(what, per_hour, why, machine.name)
 
 
 def _instance(resource: Resource, table: PriceTable) -> Iterator[Item]:
-    region, kind = _region(resource), resource.text("machineType") or "?"
-    label = f"{resource.text('name') or resource.name} ({kind})"
-    if _is_spot(resource):
-        yield Item(f"machine {label}", None, "spot prices change and are not in the price table")
-    else:
-        per_hour = table.machine(region, kind)
-        yield Item(f"machine {label}", per_hour, _missing(per_hour, kind, region))
-        for card in resource.at("guestAccelerators") or []:
-            if isinstance(card, Mapping):
-                yield _card(label, card, region, table)
+    kind = resource.text("machineType") or "?"
+    why = "spot prices change and are not in the price table" if _is_spot(resource) else ""
+    cards = resource.at("guestAccelerators") or []
     disk = resource.at("bootDisk", "initializeParams")
-    if isinstance(disk, Mapping):
-        yield _disk(f"boot disk of {resource.name}", disk, region, table)
+    return _machine(resource, _region(resource), kind, why, cards, disk, table)
 
 
 def _rented(resource: Resource, table: PriceTable) -> Iterator[Item]:
@@ -238,19 +221,31 @@ def _rented(resource: Resource, table: PriceTable) -> Iterator[Item]:
     if not isinstance(zone, str) or zone in ("", UNKNOWN):
         zone = zones[0] if isinstance(zones, list) and zones else "?"
     region, kind = str(zone).rsplit("-", 1)[0], resource.text("machine_type") or "?"
-    label = f"{resource.text('name') or resource.name} ({kind})"
-    if resource.text("provisioning") not in (None, "standard"):
-        yield Item(f"machine {label}", None, "only standard machines are in the price table")
-    else:
-        per_hour = table.machine(region, kind)
-        yield Item(f"machine {label}", per_hour, _missing(per_hour, kind, region))
-        card = resource.at("accelerator")
-        if isinstance(card, Mapping):
-            yield _card(label, card, region, table)
+    standard = resource.text("provisioning") in (None, "standard")
+    why = "" if standard else "only standard machines are in the price table"
     disk = resource.at("disk")
     if isinstance(disk, Mapping):
-        stated = {"size": disk.get("size_gib"), "type": disk.get("type", "pd-balanced")}
-        yield _disk(f"boot disk of {resource.name}", stated, region, table)
+        disk = {"size": disk.get("size_gib"), "type": disk.get("type", "pd-balanced")}
+    return _machine(resource, region, kind, why, [resource.at("accelerator")], disk, table)
+
+
+def _machine(
+    resource: Resource,
+    region: str,
+    kind: str,
+    unpriced: str,
+    cards: Sequence[Any],
+    disk: Any,
+    table: PriceTable,
+) -> Iterator[Item]:
+    """A rented machine with its cards and its boot disk; `unpriced` is why the table cannot tell."""
+    label = f"{resource.text('name') or resource.name} ({kind})"
+    per_hour = None if unpriced else table.machine(region, kind)
+    yield Item(f"machine {label}", per_hour, unpriced or _missing(per_hour, kind, region))
+    if not unpriced:
+        yield from (_card(label, c, region, table) for c in cards if isinstance(c, Mapping))
+    if isinstance(disk, Mapping):
+        yield _disk(f"boot disk of {resource.name}", disk, region, table)
 
 
 def _card(label: str, card: Mapping[str, object], region: str, table: PriceTable) -> Item:

@@ -15,17 +15,8 @@ from gpuclusters.review.secrets import SECRET
 from gpuclusters.review.text import MOST_CHARACTERS, UNKNOWN, lines, pair, shown, visible
 
 _KEYS = (
-    "name",
-    "id",
-    "key",
-    "host",
-    "device",
-    "path",
-    "ip",
-    "mountPath",
-    "containerPort",
-    "tenant",
-)
+    "name", "id", "key", "host", "device", "path", "ip", "mountPath", "containerPort", "tenant",
+)  # fmt: skip
 """What tells one object of a list from the others."""
 _LONGEST_PARSED = 200_000
 _FEW_WORDS = 100
@@ -121,16 +112,13 @@ def _hidden_changes(
 
 def _drift(old: Resource) -> list[Difference]:
     told = old.outputs.get("drift")
-    if isinstance(told, list) and told:
-        return [
-            Difference("", None, None, note=f"found on the machine: {visible(_said(t))}")
-            for t in told
-        ]
-    return []
+    found = [one["problem"] if isinstance(one, Mapping) else one for one in _list(told)]
+    notes = (f"found on the machine: {visible(str(said))}" for said in found)
+    return [Difference("", None, None, note=note) for note in notes]
 
 
-def _said(told: Any) -> str:
-    return str(told["problem"]) if isinstance(told, Mapping) else str(told)
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _compared(path: str, old: Any, new: Any) -> Iterator[Difference]:
@@ -156,7 +144,7 @@ def _compared(path: str, old: Any, new: Any) -> Iterator[Difference]:
 
 
 def _lists(path: str, old: list[Any], new: list[Any]) -> Iterator[Difference]:
-    key = _key(old, new)
+    key = entry_key(old, new, _KEYS)
     if key is not None:
         before = {str(item[key]): item for item in old}
         after = {str(item[key]): item for item in new}
@@ -195,13 +183,14 @@ def _scalars(path: str, old: list[Any], new: list[Any]) -> Difference:
     )
 
 
-def _key(old: list[Any], new: list[Any]) -> str | None:
-    items = [*old, *new]
+def entry_key(one: Sequence[Any], other: Sequence[Any], keys: Sequence[str]) -> str | None:
+    """The first of these keys that tells the entries of two lists of objects apart; None if none does."""
+    items = [*one, *other]
     if not items or not all(isinstance(item, Mapping) for item in items):
         return None
-    for key in _KEYS:
+    for key in keys:
         if all(isinstance(item.get(key), str | int) for item in items) and all(
-            len({str(item[key]) for item in side}) == len(side) for side in (old, new)
+            len({str(item[key]) for item in side}) == len(side) for side in (one, other)
         ):
             return key
     return None
@@ -228,9 +217,7 @@ def _structures(old: str, new: str) -> tuple[Any, Any] | None:
     if len(old) > _LONGEST_PARSED or len(new) > _LONGEST_PARSED:
         return None
     sides = _parsed(old), _parsed(new)
-    if all(isinstance(side, dict | list) for side in sides):
-        return sides
-    return None
+    return sides if all(isinstance(side, dict | list) for side in sides) else None
 
 
 def _parsed(text: str) -> Any:
@@ -252,10 +239,8 @@ def _parsed(text: str) -> Any:
 
 def _equal(old: Any, new: Any) -> bool:
     # Dynamic providers get numbers as floats: 8.0 is 8.
-    numbers = (int, float)
-    if isinstance(old, numbers) and isinstance(new, numbers):
-        return not isinstance(old, bool) and not isinstance(new, bool) and old == new
-    return False
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (old, new))
+    return numbers and bool(old == new)
 
 
 def _below(path: str, key: str) -> str:

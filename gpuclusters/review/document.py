@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gpuclusters.review.cost import Cost, Side
 from gpuclusters.review.plan import Action
-from gpuclusters.review.review import Failure, Outcome, Review, worst
-from gpuclusters.review.verdict import Level
+from gpuclusters.review.review import Failure, Level, Outcome, Review, worst
 
 FORM = 1
 """Number of this form; it grows when a field changes its meaning or goes."""
@@ -42,7 +42,7 @@ def _review(review: Review) -> dict[str, Any]:
     return {
         "stack": review.stack,
         "verdict": _VERDICTS[review.level],
-        "reasons": list(review.verdict.reasons),
+        "reasons": list(review.reasons),
         "complete": plan.complete,
         "counts": {
             **{action.value: plan.count(action) for action in Action if action is not Action.SAME},
@@ -82,16 +82,7 @@ def _review(review: Review) -> dict[str, Any]:
             {
                 "urn": step.urn,
                 "action": step.action.value,
-                "differences": [
-                    {
-                        "path": d.path,
-                        "before": d.before,
-                        "after": d.after,
-                        "lines": list(d.lines),
-                        "note": d.note,
-                    }
-                    for d in review.differences(step)
-                ],
+                "differences": [asdict(found) for found in review.differences(step)],
             }
             for steps in review.groups.values()
             for step in steps

@@ -1,4 +1,4 @@
-"""Which clusters, machines, GPUs, partitions and tenants one side of a plan declares."""
+"""Which clusters, machines, GPUs, partitions and tenants a plan declares, before and after."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from gpuclusters.fabric.table import TABLES, Baseboard, LayoutError, plan_layout, table_for
 from gpuclusters.review.plan import KEPT as KEPT
 from gpuclusters.review.plan import OURS, Plan, Resource, is_component
+from gpuclusters.review.text import plural
 
 INSTANCE = "gcp:compute/instance:Instance"
 RENTED = f"{KEPT}GcpMachine"
@@ -57,6 +58,13 @@ class Cluster:
         """GPUs of all its machines."""
         return sum(machine.gpus for machine in self.machines.values())
 
+    @property
+    def is_by_lease(self) -> bool:
+        """Whether leases alone cut its boards."""
+        boards = self.machines.values()
+        uncut = all(machine.partitions is None for machine in boards)
+        return self.type == "caas" and uncut and any(machine.gpus for machine in boards)
+
     def machine(self, name: str) -> Machine:
         """The machine of that name, known from now on."""
         return self.machines.setdefault(name, Machine(name))
@@ -69,6 +77,88 @@ class Cluster:
             for modules in (machine.partitions or {}).values():
                 counts[len(modules)] = counts.get(len(modules), 0) + 1
         return dict(sorted(counts.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that is counted."""
+
+    what: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One cluster."""
+
+    cluster: str
+    type: str
+    rows: tuple[Row, ...]
+    existed: bool
+    stays: bool
+    note: str = ""
+    """What the numbers do not tell."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything counted changes."""
+        return any(row.before != row.after for row in self.rows)
+
+    def row(self, what: str) -> Row | None:
+        """One of the rows."""
+        return next((row for row in self.rows if row.what == what), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A stack whose cluster is another type than before: one cluster goes, another comes."""
+
+    gone: tuple[str, ...]
+    """Type and name of what goes."""
+    come: tuple[str, ...]
+
+
+def capacities(plan: Plan) -> tuple[Capacity, ...]:
+    """What every cluster of the plan has before and after."""
+    before, after = fleet(plan, after=False), fleet(plan, after=True)
+    return tuple(_capacity(before.get(key), after.get(key)) for key in sorted({*before, *after}))
+
+
+def switch(found: tuple[Capacity, ...]) -> Switch | None:
+    """Whether the stack is switched to another cluster type."""
+    gone = tuple(f"{c.type} {c.cluster}" for c in found if c.existed and not c.stays)
+    come = tuple(f"{c.type} {c.cluster}" for c in found if c.stays and not c.existed)
+    types = {c.type for c in found if c.stays}
+    if gone and come and {c.type for c in found if c.existed} != types:
+        return Switch(gone, come)
+    return None
+
+
+def _capacity(before: Cluster | None, after: Cluster | None) -> Capacity:
+    known = after or before
+    if known is None:
+        raise ValueError("a cluster that neither was nor will be")
+    none = Cluster(known.type, known.name)
+    old, new = before or none, after or none
+    rows = [
+        Row("machines", len(old.machines), len(new.machines)),
+        Row("GPUs", old.gpus, new.gpus),
+    ]
+    for size in sorted({*old.partitions, *new.partitions}, reverse=True):
+        counts = old.partitions.get(size, 0), new.partitions.get(size, 0)
+        rows.append(Row(f"partitions of {plural(size, 'GPU')}", *counts))
+    if old.tenants or new.tenants:
+        promised = sum(old.tenants.values()), sum(new.tenants.values())
+        rows.append(Row("tenants", len(old.tenants), len(new.tenants)))
+        rows.append(Row("GPUs promised to tenants", *promised))
+    note = ""
+    if new.is_by_lease and not old.is_by_lease:
+        note = "From now on leases cut the boards: any partition whose GPUs are free."
+    elif old.is_by_lease and after is not None and not new.is_by_lease:
+        note = "From now on boards are cut as declared, no longer by leases."
+    there = before is not None, after is not None
+    return Capacity(known.name, known.type, tuple(rows), *there, note)
 
 
 @lru_cache(maxsize=16)

@@ -9,9 +9,8 @@ from enum import StrEnum
 
 from gpuclusters.policy.rule import Severity
 from gpuclusters.review.plan import Action
-from gpuclusters.review.review import Failure, Outcome, Review
+from gpuclusters.review.review import Failure, Level, Outcome, Review
 from gpuclusters.review.text import plural
-from gpuclusters.review.verdict import Level
 
 EXIT_GATE = 5
 """As Pulumi's own for a policy that is not kept."""

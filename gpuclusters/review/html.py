@@ -10,7 +10,7 @@ from gpuclusters.drawing.from_fleet import drawn
 from gpuclusters.drawing.svg import svg
 from gpuclusters.review.fleet import fleet
 from gpuclusters.review.review import Failure, Outcome, Review, worst
-from gpuclusters.review.sections import Code, Section, sections, step_lines, tally, warnings
+from gpuclusters.review.sections import Code, Section, sections, step_lines, warnings
 from gpuclusters.review.text import cut, listed, plural, visible
 
 _MOST_STEPS = 500
@@ -61,8 +61,8 @@ def _failure(failure: Failure) -> Iterator[str]:
 
 def _one(review: Review) -> Iterator[str]:
     yield f"<section>{_heading(review)}"
-    yield from _list([_t(reason) for reason in review.verdict.reasons])
-    yield f'<p class="counts">{tally(review)}</p>'
+    yield from _list([_t(reason) for reason in review.reasons])
+    yield f'<p class="counts">{review.counts}</p>'
     for section in sections(review, _MOST_ROWS, whole=True):
         yield from _section(section)
     for cluster in fleet(review.plan, after=True).values():

@@ -1,4 +1,4 @@
-"""Cuts a comment to what a forge takes, by whole blocks, so that it never breaks in the middle."""
+"""What a forge takes: a comment cut by whole blocks, never in the middle of one, and found again later."""
 
 from __future__ import annotations
 
@@ -61,3 +61,9 @@ def fit(blocks: Sequence[Block], most: int, artifact: str | None = None) -> str:
     note = f"**Cut to what the forge takes: {left_out:,} parts are left out.**{where}"
     parts = [blocks[index].text for index in sorted(kept)]
     return "\n\n".join([*parts, note[: _ROOM_FOR_NOTE - 4]])
+
+
+def marker(key: str, what: str) -> str:
+    """What a comment is found again by. Invisible, and nothing of `key` can close it."""
+    safe = "".join(c if c.isalnum() or c in "-_./" else "_" for c in key)[:80].replace("--", "__")
+    return f"<!-- gpu-clusters {what} {safe} -->"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from gpuclusters.review.limits import Block, Weighted, fit
+from gpuclusters.review.limits import Block, Weighted, fit, marker
 from gpuclusters.review.plan import Action, Step
-from gpuclusters.review.review import Failure, Outcome, Review, worst
-from gpuclusters.review.sections import Code, Prose, Section, sections, step_lines, tally, warnings
+from gpuclusters.review.review import Failure, Level, Outcome, Review, worst
+from gpuclusters.review.sections import Code, Prose, Section, sections, step_lines, warnings
 from gpuclusters.review.text import code, cut, fence, plural, prose, visible
-from gpuclusters.review.verdict import Level
 
-MARKER = "<!-- gpu-clusters {what} {key} -->"
 _MOST_ROWS = 25
 _MOST_REASONS = 4
 _MOST_STEPS = 60
@@ -28,12 +26,6 @@ _DONE = {
 }
 
 
-def marker(key: str, what: str = "review") -> str:
-    """What a comment is found again by. Invisible, and nothing of `key` can close it."""
-    safe = "".join(c if c.isalnum() or c in "-_./" else "_" for c in key)[:80].replace("--", "__")
-    return MARKER.format(what=what, key=safe)
-
-
 def markdown(
     outcomes: Sequence[Outcome], *, key: str, most: int, artifact: str | None = None
 ) -> str:
@@ -42,9 +34,12 @@ def markdown(
     blocks = [Block(_overall(outcomes), Weighted.MUST)] if several else []
     heading = "###" if several else "##"
     for outcome in outcomes:
-        failed = isinstance(outcome, Failure)
-        blocks += [_failure(outcome, heading)] if failed else _one(outcome, heading)
-    return fit(blocks, most - len(marker(key)) - 2, artifact) + f"\n{marker(key)}\n"
+        if isinstance(outcome, Failure):
+            blocks.append(_failure(outcome, heading))
+        else:
+            blocks += _one(outcome, heading)
+    mark = marker(key, "review")
+    return fit(blocks, most - len(mark) - 2, artifact) + f"\n{mark}\n"
 
 
 def _overall(outcomes: Sequence[Outcome]) -> str:
@@ -52,7 +47,7 @@ def _overall(outcomes: Sequence[Outcome]) -> str:
     title = f"## {level.sign} {level.words}: {plural(len(outcomes), 'stack')}"
     lines = [title, "", "| stack | verdict | why |", "|---|---|---|"]
     for outcome in outcomes[:_MOST_ROWS]:
-        why = outcome.verdict.reasons[:2] if isinstance(outcome, Review) else ()
+        why = outcome.reasons[:2] if isinstance(outcome, Review) else ()
         said = f"{outcome.level.sign} {outcome.level.words} | {prose('; '.join(why))}"
         lines.append(f"| {code(outcome.stack)} | {said} |")
     if len(outcomes) > _MOST_ROWS:
@@ -83,7 +78,7 @@ def _one(review: Review, heading: str) -> Iterator[Block]:
 
 
 def _head(review: Review, heading: str) -> str:
-    reasons = review.verdict.reasons
+    reasons = review.reasons
     lines = [_title(review, heading), ""]
     lines += [f"- {prose(reason)}" for reason in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:
@@ -91,7 +86,7 @@ def _head(review: Review, heading: str) -> str:
     if review.level is Level.SAFE:
         lines.append("- nothing is deleted, replaced or interrupted")
     lines += [""] if lines[-1] else []
-    return "\n".join([*lines, tally(review)])
+    return "\n".join([*lines, review.counts])
 
 
 def _section(section: Section) -> str:

@@ -9,12 +9,10 @@ from gpuclusters.policy.rule import Severity
 from gpuclusters.review.cost import Item as Priced
 from gpuclusters.review.cost import by_reason
 from gpuclusters.review.diffing import Difference, properties
-from gpuclusters.review.findings import Finding
 from gpuclusters.review.impact import Weight
 from gpuclusters.review.plan import Action, Step
-from gpuclusters.review.review import Review
+from gpuclusters.review.review import Finding, Review
 from gpuclusters.review.text import cut, listed, plural, visible
-from gpuclusters.review.verdict import counts
 
 SIGNS = {
     Action.CREATE: "+",
@@ -71,12 +69,6 @@ def sections(review: Review, most: int, *, whole: bool) -> Iterator[Section]:
     yield from _capacity(review, most, whole=whole)
     yield from _cost(review, whole=whole)
     yield from _policy(review, most, whole=whole)
-
-
-def tally(review: Review) -> str:
-    """How many resources each action concerns."""
-    told = [f"{count:,} {word}" for word, count in counts(review.plan)]
-    return ", ".join([*told, f"{review.plan.unchanged:,} unchanged"])
 
 
 def warnings(review: Review, most: int) -> Section | None:

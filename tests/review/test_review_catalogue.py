@@ -15,8 +15,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from gpuclusters.policy.rules import RULES
 from gpuclusters.review.cost import price_table
 from gpuclusters.review.plan import Plan
-from gpuclusters.review.review import Review, review
-from gpuclusters.review.verdict import Level
+from gpuclusters.review.review import Level, Review, review
 from tests.review.catalogue import loading
 from tests.review.reviewing import comment, plan_of
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gpuclusters.review import limits
 from gpuclusters.review.document import document
 from gpuclusters.review.html import page
-from gpuclusters.review.markdown import markdown, marker
+from gpuclusters.review.limits import marker
+from gpuclusters.review.markdown import markdown
 from gpuclusters.review.review import Failure
 from gpuclusters.review.secrets import is_secret_name, masked, masked_text
 from gpuclusters.review.text import code, prose, visible
@@ -90,7 +91,7 @@ def test_a_hostile_name_stays_a_name(name: str) -> None:
         handmade.step("delete", "kubernetes:core/v1:Namespace", name, {"metadata": {"name": name}}),
     )
     text = comment(found)
-    assert text.rstrip().endswith(marker("test"))
+    assert text.rstrip().endswith(marker("test", "review"))
     plain = outside_of_code(text)
     assert set(re.findall(r"(?<!\\)<(/?[a-z]+)", plain)) <= {
         "details",
@@ -214,7 +215,7 @@ def test_ten_thousand_changes_fit_into_a_comment_that_is_whole() -> None:
     assert len(text) <= limits.GITHUB
     assert text.startswith("## 🔴 dangerous")
     assert "10,000 to delete" in text
-    assert text.rstrip().endswith(marker("test"))
+    assert text.rstrip().endswith(marker("test", "review"))
     outside_of_code(text)
 
 

@@ -8,8 +8,7 @@ from gpuclusters.policy.rule import Rule
 from gpuclusters.policy.rules import RULES
 from gpuclusters.policy.settings import configured
 from gpuclusters.review.cost import price_table
-from gpuclusters.review.findings import Finding
-from gpuclusters.review.review import review
+from gpuclusters.review.review import Finding, review
 from tests.review.catalogue import handmade, loading
 from tests.review.reviewing import plan, plan_of, reviewed
 
@@ -41,7 +40,7 @@ def test_a_budget_that_does_not_suffice_counts_as_the_rule_is_set(level: str, ve
     document = loading.document("machine-added-on-google-cloud")
     rules = configured(RULES, {"budget": {"enforcementLevel": level, "monthly": 3000}}, "test")
     found = review(plan_of(document), prices=price_table(), rules=rules)
-    assert "over budget: 4,196 USD a month of 3,000" in found.verdict.reasons
+    assert "over budget: 4,196 USD a month of 3,000" in found.reasons
     assert found.level.words == verdict
     enough = configured(RULES, {"budget": {"monthly": 5000}}, "test")
     assert review(plan_of(document), prices=price_table(), rules=enough).findings == ()
