@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -49,6 +49,11 @@ class Table(Row):
     """What every table has beside its rows."""
 
     sources: Mapping[str, Source] = Field(min_length=1)
+
+    @classmethod
+    def packaged(cls, name: str) -> Self:
+        """The table of this name as it is packaged."""
+        return cls.model_validate(document(name))
 
     @property
     def as_of(self) -> date:

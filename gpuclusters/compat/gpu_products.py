@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 
-from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table
 
 NVSWITCH_COUNTS = (8, 16)
 """GPUs of a machine whose SXM board has NVSwitches. HGX boards with 4 GPUs are wired without."""
@@ -87,10 +87,7 @@ class Products(Table):
     products: Mapping[str, Product]
 
 
-@cache
-def table() -> Products:
-    """The table as it is packaged."""
-    return Products.model_validate(document("gpu_products"))
+table = cache(partial(Products.packaged, "gpu_products"))
 
 
 def names() -> tuple[str, ...]:

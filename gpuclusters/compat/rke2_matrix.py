@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 
-from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table
 from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.compat.versions import Release, parse_release, release
 from gpuclusters.rke2 import releases
@@ -170,16 +170,10 @@ class Operators(Table):
     releases: Mapping[str, OperatorRelease]
 
 
-@cache
-def matrix() -> Matrix:
-    """The table as it is packaged."""
-    return Matrix.model_validate(document("rke2_matrix"))
+matrix = cache(partial(Matrix.packaged, "rke2_matrix"))
 
 
-@cache
-def operators() -> Operators:
-    """The table as it is packaged."""
-    return Operators.model_validate(document("gpu_operator_releases"))
+operators = cache(partial(Operators.packaged, "gpu_operator_releases"))
 
 
 def containerd(version: releases.Version) -> Release | None:

@@ -6,12 +6,12 @@ The facts are a dated table, `data/usernetes_versions.yaml`, with its sources; t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 from pydantic import ConfigDict
 
-from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table
 
 SET_NAMES = ("current", "proven")
 """The sets of the table."""
@@ -102,10 +102,7 @@ class Versions(Table):
     limits: Limits
 
 
-@cache
-def table() -> Versions:
-    """The table as it is packaged."""
-    return Versions.model_validate(document("usernetes_versions"))
+table = cache(partial(Versions.packaged, "usernetes_versions"))
 
 
 @cache

@@ -49,8 +49,7 @@ class SshFabricManager:
     def partitions(self) -> LiveTable:
         """The table as the fabric manager has it, with what is active."""
         tried = "list the fabric partitions"
-        done = self._fmpm(["-l"], tried, repeatable=True)
-        return self._table(done.stdout, tried)
+        return self._table(self._fmpm(["-l"], tried, repeatable=True).text, tried)
 
     def unsupported(self) -> Mapping[int, tuple[int, ...]]:
         """Partitions that it left out because one of their GPUs or links failed."""
@@ -59,10 +58,10 @@ class SshFabricManager:
         try:
             return {
                 int(p["partitionId"]): tuple(sorted(int(m) for m in p["gpuPhysicalIds"] or ()))
-                for p in json.loads(done.stdout)["partitionInfo"] or ()
+                for p in json.loads(done.text)["partitionInfo"] or ()
             }
         except (ValueError, KeyError, TypeError) as error:
-            raise self._unreadable(tried, "--list-unsupported-partitions", done.stdout) from error
+            raise self._unreadable(tried, "--list-unsupported-partitions", done.text) from error
 
     def change(self, steps: Sequence[FabricStep]) -> FabricChange:
         """Do these steps in order, up to the first that cannot be done; one round trip.
@@ -81,12 +80,14 @@ class SshFabricManager:
             after=("vfio/vfio_users",),
             timeout_seconds=SECONDS_BESIDE_STEPS + SECONDS_PER_STEP * len(steps),
         )
-        head, marker, table = f"\n{done.stdout.decode(errors='replace')}".partition("\ntable\n")
+        head, marker, table = f"\n{done.text}".partition("\ntable\n")
         lines = head.splitlines()
         finished = sum(line.startswith(("done ", "left ")) for line in lines)
         left = tuple(int(of.removeprefix("a:")) for of in _named("left", lines))
         if finished == len(steps) and (steps or marker):
-            live = self._table_after(table, tried) if marker else None
+            # The fabric manager may have been silent at the end of the change.
+            silent = not marker or "\nfailed l: " in f"\n{table}"
+            live = None if silent else self._table(table, tried)
             return FabricChange(finished, left, live=live, marks=_marks(lines))
         for line in lines:
             kind, _, rest = line.partition(" ")
@@ -105,7 +106,7 @@ class SshFabricManager:
             )
         failed = [line.split()[-1] for line in lines if line.startswith("failed ")]
         if not failed or not failed[0].isdecimal():
-            raise self._unreadable(tried, "(a change of partitions)", done.stdout)
+            raise self._unreadable(tried, "(a change of partitions)", done.text)
         said = "\n".join(line.removeprefix("said ") for line in lines if line.startswith("said "))
         error = self._error(Completed(int(failed[0]), said.encode(), ""), steps[finished].words)
         return FabricChange(finished, left, failed=error)
@@ -128,43 +129,28 @@ class SshFabricManager:
         code = code_of_exit(done.status)
         if done.status < 0 or not _LOWEST_CODE <= code < 0:
             raise command_error(self._host, tried, done)
-        words = last_lines(done.stdout.decode(errors="replace") + done.stderr)
+        words = last_lines(done.text + done.stderr)
         return FabricError(self.target, tried, code, words)
 
-    def _table(self, content: bytes, tried: str) -> LiveTable:
+    def _table(self, content: str, tried: str) -> LiveTable:
         try:
             found = [_partition(row) for row in json.loads(content)["partitionInfo"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._unreadable(tried, "-l", content) from error
         return {p.id: p for p in found}
 
-    def _table_after(self, table: str, tried: str) -> LiveTable | None:
-        """The table at the end of a change; None where the fabric manager did not give it then."""
-        if "\nfailed l: " in f"\n{table}":
-            return None
-        return self._table(table.encode(), tried)
-
-    def _unreadable(self, tried: str, asked: str, content: bytes) -> InvalidAnswerError:
-        said = last_lines(content.decode(errors="replace"))[:200]
-        return InvalidAnswerError(
-            self.target,
-            tried,
-            f"`fmpm {asked}` printed no partition table ({said})",
-            "compare its version with the fabric manager's",
-        )
+    def _unreadable(self, tried: str, asked: str, content: str) -> InvalidAnswerError:
+        problem = f"`fmpm {asked}` printed no partition table ({last_lines(content)[:200]})"
+        remedy = "compare its version with the fabric manager's"
+        return InvalidAnswerError(self.target, tried, problem, remedy)
 
 
 def _partition(row: Mapping[str, Any]) -> LivePartition:
-    links = {
-        int(gpu["physicalId"]): (
-            int(gpu.get("numNvLinksAvailable", 0)),
-            int(gpu.get("maxNumNvLinks", 0)),
-        )
-        for gpu in row["gpuInfo"]
-    }
-    return LivePartition(
-        int(row["partitionId"]), tuple(sorted(links)), bool(row["isActive"]), links
-    )
+    up, most = "numNvLinksAvailable", "maxNumNvLinks"
+    gpus = row["gpuInfo"]
+    links = {int(g["physicalId"]): (int(g.get(up, 0)), int(g.get(most, 0))) for g in gpus}
+    number, active = int(row["partitionId"]), bool(row["isActive"])
+    return LivePartition(number, tuple(sorted(links)), active, links)
 
 
 def _named(kind: str, lines: Sequence[str]) -> list[str]:
@@ -194,16 +180,7 @@ class SshModuleMap:
         self.target = host.target
 
     def read(self, addresses: Sequence[str], *, keep: bool = True) -> ModuleReading:
-        """In which module the GPU at each address sits.
-
-        Args:
-            addresses: of GPUs.
-            keep: let the host remember the answers until its next boot; False where nothing may be
-                written.
-
-        Raises:
-            AdapterError: not reached, or the tool is not installed.
-        """
+        """In which module the GPU at each address sits; `keep`: the host remembers it until its next boot."""
         with _LOCK:
             asking = _ASKING.setdefault(self._key, threading.Lock())
         with asking:
@@ -226,13 +203,12 @@ class SshModuleMap:
             accept=(0, _NOT_INSTALLED),
         )
         if done.status == _NOT_INSTALLED:
-            raise CommandFailedError(
-                self.target,
-                tried,
-                f"{TOOL} is not installed, and without it or a driver nobody knows",
-                "install it from github.com/NVIDIA/gpu-admin-tools as a command on the host's PATH",
+            problem = f"{TOOL} is not installed, and without it or a driver nobody knows"
+            remedy = (
+                "install it from github.com/NVIDIA/gpu-admin-tools as a command on the host's PATH"
             )
-        return _reading(done.stdout.decode(errors="replace").splitlines())
+            raise CommandFailedError(self.target, tried, problem, remedy)
+        return _reading(done.text.splitlines())
 
     def forget(self) -> None:
         """Ask again next time: the host was booted."""

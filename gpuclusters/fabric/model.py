@@ -17,6 +17,7 @@ from gpuclusters.fabric.table import (
     PartitionTable,
     listed,
     plan_layout,
+    repeated,
     table_for,
 )
 from gpuclusters.host.model import HostConnection, PciAddress
@@ -43,15 +44,11 @@ class FabricInputs(Strict):
     layout: tuple[int, ...] | None = None
     table: Mapping[Annotated[str, _NUMBER], tuple[int, ...]] | None = None
     """The board's own table, where the baseboard's is not known: modules by partition number."""
-    gpus: Annotated[
-        Mapping[Annotated[str, _MODULE], PciAddress],
-        Field(default_factory=dict),
-    ]
+    gpus: Mapping[Annotated[str, _MODULE], PciAddress] = Field(default_factory=dict)
     """PCI address by module number; needed to know whether a partition is in use."""
     module_map: MapSource = MapSource.READ
     fabric_manager_host: Annotated[
-        str,
-        matches(r"[A-Za-z0-9_.:-]{1,253}", "write an IP address or a DNS name"),
+        str, matches(r"[A-Za-z0-9_.:-]{1,253}", "write an IP address or a DNS name")
     ] = "127.0.0.1"
     """As seen from the host."""
     fabric_manager_version: Annotated[str, _VERSION] | None = None
@@ -65,9 +62,7 @@ class FabricInputs(Strict):
     @field_validator("gpus")
     @classmethod
     def _one_gpu_per_module(cls, gpus: Mapping[str, str]) -> Mapping[str, str]:
-        addresses = list(gpus.values())
-        twice = sorted({a for a in addresses if addresses.count(a) > 1})
-        if twice:
+        if twice := repeated(list(gpus.values())):
             raise ValueError(f"{', '.join(twice)} stands for two modules; each GPU is one module")
         return gpus
 
@@ -157,16 +152,13 @@ LiveTable = Mapping[int, LivePartition]
 
 @dataclass(frozen=True, slots=True)
 class FabricStep:
-    """One partition to bring up or take down.
-
-    `addresses` are its GPUs: a partition that a process uses at that moment is not taken down, and
-    one whose GPU the leases withhold is not brought up.
-    """
+    """One partition to bring up or take down."""
 
     verb: Literal["activate", "deactivate"]
     partition: int
     modules: tuple[int, ...] = ()
     addresses: tuple[str, ...] = ()
+    """Its GPUs: it is not taken down while a process uses one, nor brought up while leases withhold one."""
 
     @property
     def words(self) -> str:

@@ -59,13 +59,11 @@ class MapSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A set of GPUs that the fabric manager can connect.
-
-    `modules` are physical ids: module numbers on the baseboard, 1 to 8, not the order on the PCI bus.
-    """
+    """A set of GPUs that the fabric manager can connect."""
 
     id: int
     modules: tuple[int, ...]
+    """Physical ids: module numbers on the baseboard, 1 to 8, not the order on the PCI bus."""
 
     @property
     def size(self) -> int:
@@ -106,19 +104,17 @@ class PartitionTable:
         return tuple(sorted({m for p in self.partitions for m in p.modules}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BoardFacts:
     """What is known of one baseboard, when, and from where."""
 
-    as_of: str
-    """Date on which the source was read."""
     source: str
-    links_per_gpu: int
     table: PartitionTable | None
     """None where no readable source has the numbers: the machine's own table has to be given."""
+    as_of: str = "2026-11-20"
+    """Date on which the source was read."""
+    links_per_gpu: int = 18
     module_map: MapSource = MapSource.READ
-    shape: str = "1 of 8, 2 of 4, 4 of 2, 8 of 1"
-    """Partitions by size."""
 
 
 def _table(baseboard: Baseboard, first_id: int, pairs: Sequence[tuple[int, int]]) -> PartitionTable:
@@ -133,29 +129,19 @@ _BLACKWELL_PAIRS = ((1, 2), (3, 4), (5, 6), (7, 8))
 
 BOARDS: Mapping[Baseboard, BoardFacts] = {
     Baseboard.HGX_A100: BoardFacts(
-        as_of="2026-11-20",
-        source="Fabric Manager User Guide (shape, links); the numbers are in no source",
-        links_per_gpu=12,
+        "Fabric Manager User Guide (shape, links); the numbers are in no source",
         table=None,
+        links_per_gpu=12,
         module_map=MapSource.STATED,
     ),
     Baseboard.HGX_H100: BoardFacts(
-        as_of="2026-11-20",
-        source="`fmpm -l` of HGX H100; WP-12736-002",
-        links_per_gpu=18,
-        table=_table(Baseboard.HGX_H100, 0, _HOPPER_PAIRS),
+        "`fmpm -l` of HGX H100; WP-12736-002", _table(Baseboard.HGX_H100, 0, _HOPPER_PAIRS)
     ),
     Baseboard.HGX_H200: BoardFacts(
-        as_of="2026-11-20",
-        source="the baseboard of HGX H100; WP-12736-002",
-        links_per_gpu=18,
-        table=_table(Baseboard.HGX_H200, 0, _HOPPER_PAIRS),
+        "the baseboard of HGX H100; WP-12736-002", _table(Baseboard.HGX_H200, 0, _HOPPER_PAIRS)
     ),
     Baseboard.HGX_B200: BoardFacts(
-        as_of="2026-11-20",
-        source="ubicloud's partition rows of HGX B200",
-        links_per_gpu=18,
-        table=_table(Baseboard.HGX_B200, 1, _BLACKWELL_PAIRS),
+        "ubicloud's partition rows of HGX B200", _table(Baseboard.HGX_B200, 1, _BLACKWELL_PAIRS)
     ),
 }
 
@@ -210,21 +196,11 @@ def plan_layout(
     active: Collection[int] = (),
     in_use: Collection[int] = (),
 ) -> tuple[Partition, ...]:
-    """The partitions that cut a board into pieces of these sizes, each GPU in exactly one.
+    """The partitions that cut a board into pieces of these sizes, each GPU in one; else `LayoutError`.
 
     A change of layout needs `active + wanted - 2 * kept` switches, so the cut that keeps most active
-    partitions needs fewest. Among equals the one on the lowest modules is taken, larger partitions first: the
-    same question always has the same answer.
-
-    Args:
-        table: what the board offers.
-        layout: sizes, in any order.
-        active: numbers of the partitions that are active now.
-        in_use: of these, the ones that a VM runs on; they are part of the answer.
-
-    Raises:
-        LayoutError: a size is not on offer, the sizes do not use each GPU exactly once, or no cut
-            into these sizes keeps what is in use.
+    partitions needs fewest; those `in_use` are kept. Among equals the one on the lowest modules is taken,
+    larger partitions first: the same question always has the same answer.
     """
     unknown = sorted({size for size in layout if size not in table.sizes})
     if unknown:
@@ -263,8 +239,7 @@ def _best(
     both orders stay the same when one more partition is added to two cuts, so the best of the parts is part
     of the best.
     """
-    left = set(table.modules)
-    sizes = list(layout)
+    left, sizes = set(table.modules), list(layout)
     for partition in held:
         if not left.issuperset(partition.modules) or partition.size not in sizes:
             return None

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 
-from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table
 
 MIB_PER_GIB = 1024
 
@@ -92,10 +92,7 @@ class MachineType:
     """GPUs that it comes with."""
 
 
-@cache
-def table() -> Machines:
-    """The table as it is packaged."""
-    return Machines.model_validate(document("gcp_machines"))
+table = cache(partial(Machines.packaged, "gcp_machines"))
 
 
 def machine_type(name: str) -> MachineType | None:

@@ -17,17 +17,8 @@ from gpuclusters.compat.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.facts import Facts
 from gpuclusters.core.model import Strict, matches
-from gpuclusters.fabric.table import TABLES, Baseboard, Board, repeated
+from gpuclusters.fabric.table import TABLES, Board, repeated
 from gpuclusters.host.model import HostConnection, PciAddress
-
-GPU_BARS_MIB: Mapping[Baseboard, Mapping[int, int]] = {
-    # BAR0 16 MiB, BAR2 128 GiB, BAR4 32 MiB on H100 80 GB; 64 MiB, 256 GiB, 32 MiB on B200
-    # (published `lspci -vv` of both). Of H200 only the large one is published; of A100 none.
-    Baseboard.HGX_H100: {0: 16, 2: 128 * 1024, 4: 32},
-    Baseboard.HGX_H200: {2: 256 * 1024},
-    Baseboard.HGX_B200: {0: 64, 2: 256 * 1024, 4: 32},
-}
-"""Size of each memory window of a GPU, in MiB, by number of its BAR."""
 
 KERNEL_MINIMUM, QEMU_MINIMUM = (
     ".".join(map(str, release)) for release in (KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS)
@@ -176,7 +167,7 @@ def expects_of(
         gpu_pci_id=preset.gpu_pci_id,
         switch_pci_id=preset.switch_pci_id,
         extra_pci_id=preset.extra_pci_id,
-        gpu_bars_mib={str(n): mib for n, mib in GPU_BARS_MIB.get(preset.baseboard, {}).items()},
+        gpu_bars_mib={str(n): mib for n, mib in preset.gpu_bars_mib.items()},
         memory_gib=preset.memory_gib if memory_gib is None else memory_gib,
         numa_nodes=preset.numa_nodes,
         huge_pages_1g={str(node): pages for node, pages in enumerate(huge_pages_1g) if pages},
