@@ -19,7 +19,7 @@ kernel's `Documentation/admin-guide/kernel-parameters.txt`, `hugepages=` with `<
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 ADDING = frozenset({"amd_iommu", "intel_iommu", "iommu", "modprobe.blacklist"})
@@ -43,11 +43,7 @@ class Conflict:
 
 
 def huge_page_arguments(pages: Mapping[int, int]) -> tuple[str, ...]:
-    """Kernel arguments that reserve so many pages of 1 GiB on each NUMA node; none for none.
-
-    Raises:
-        ValueError: a number of a node, or of its pages, is negative.
-    """
+    """Kernel arguments that reserve so many pages of 1 GiB on each NUMA node; none for none."""
     if any(node < 0 or count < 0 for node, count in pages.items()):
         raise ValueError("NUMA nodes and huge pages are counted from 0; write no negative number")
     counts = ",".join(f"{node}:{count}" for node, count in sorted(pages.items()) if count)
@@ -90,11 +86,7 @@ def value_of(argument: str) -> str:
 
 
 def check(argument: str) -> str:
-    """The argument, if it can stand in every boot loader's configuration as it is.
-
-    Raises:
-        ValueError: blanks, quotes, or letters that a shell or GRUB would read as their own.
-    """
+    """The argument, if no shell or boot loader reads letters of it as its own."""
     if not _SAFE.fullmatch(argument):
         raise ValueError(
             "is not one kernel argument; write name or name=value, without blanks and quotes"
@@ -102,46 +94,66 @@ def check(argument: str) -> str:
     return argument
 
 
+def _named(arguments: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each argument with the name of its effect; pages are `hugepages@<size>`, together with their size."""
+    size, before = _DEFAULT_SIZE, tuple[str, ...]()
+    for argument in arguments:
+        name = key_of(argument)
+        if name == _SIZE:
+            size, before = _page_size(value_of(argument)), (argument,)
+        elif name == _HUGE:
+            yield f"{_HUGE}@{size}", (*before, argument)
+        else:
+            yield name, (argument,)
+
+
 def effective(arguments: Iterable[str]) -> Mapping[str, str]:
     """What counts in the end, by name; pages by `hugepages@<their size>`."""
     found: dict[str, str] = {}
-    size = _DEFAULT_SIZE
-    for argument in arguments:
-        name, value = key_of(argument), value_of(argument)
-        if name == _SIZE:
-            size = _page_size(value)
-        elif name == _HUGE:
-            found.setdefault(f"{_HUGE}@{size}", _pages(value))
+    for name, (*_, argument) in _named(arguments):
+        value = value_of(argument)
+        if name.startswith(f"{_HUGE}@"):
+            found.setdefault(name, _pages(value))
         elif name in _FIRST:
             found.setdefault(name, _page_size(value))
         elif name in ADDING and name in found:
-            found[name] = ",".join(dict.fromkeys([*found[name].split(","), *value.split(",")]))
+            found[name] = _joined(found[name], value)
         else:
             found[name] = value
     return found
 
 
+def _unmet(have: Mapping[str, str], wanted: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Those of the wanted arguments that do not hold yet."""
+    goal = effective(wanted)
+    for name, arguments in _named(wanted):
+        listed, values = {*have.get(name, "").split(",")}, {*goal[name].split(",")}
+        if name not in have:
+            holds = False
+        elif name in ADDING:
+            holds = values <= listed and not _OPPOSITES & listed
+        else:
+            holds = values <= listed if name in LAST_LIST else have[name] == goal[name]
+        if not holds:
+            yield name, arguments
+
+
 def lacking(line: str, wanted: Sequence[str]) -> tuple[str, ...]:
     """Those of the wanted arguments that this line does not give effect to, in their order."""
-    have = effective(split(line))
-    return tuple(
-        argument
-        for name, argument in _named(wanted)
-        if not _satisfied(name, effective(wanted).get(name, ""), have)
-    )
+    unmet = _unmet(effective(split(line)), wanted)
+    return tuple(dict.fromkeys(arguments[-1] for _, arguments in unmet))
 
 
 def conflicts(others: str, wanted: Sequence[str]) -> tuple[Conflict, ...]:
     """What others say on the line that contradicts what we want."""
-    theirs = split(others)
-    have, found = effective(theirs), list[Conflict]()
-    for name, argument in _named(wanted):
-        value = effective(wanted).get(name, "")
-        if name not in have or _satisfied(name, value, have) or name in LAST_LIST:
-            continue
-        if name in ADDING and not (_OPPOSITES & set(have[name].split(","))):
-            continue
-        found.append(Conflict(_last_with(theirs, name), argument))
+    theirs, found = split(others), list[Conflict]()
+    have = effective(theirs)
+    for name, (*_, argument) in _unmet(have, wanted):
+        named = [one for one in theirs if key_of(one) == name.partition("@")[0]]
+        if name in ADDING:
+            named = [one for one in named if _OPPOSITES & {*value_of(one).split(",")}]
+        if name in have and name not in LAST_LIST and named:
+            found.append(Conflict(named[-1], argument))
     return tuple(found)
 
 
@@ -151,21 +163,17 @@ def additions(others: str, wanted: Sequence[str]) -> tuple[str, ...]:
     Arguments that already hold are left out. There must be no `conflicts`.
     """
     have, added = effective(split(others)), list[str]()
-    for argument in wanted:
-        name = key_of(argument)
-        if name == _SIZE:
-            continue  # goes with its pages
-        full = f"{_HUGE}@{_size_before(wanted, argument)}" if name == _HUGE else name
-        if _satisfied(full, effective(wanted).get(full, ""), have):
-            continue
-        if name == _HUGE:
-            added += [a for a in _pair(wanted, argument) if a not in added]
-        elif name in LAST_LIST and have.get(name):
-            names = dict.fromkeys([*have[name].split(","), *value_of(argument).split(",")])
-            added.append(f"{argument.partition('=')[0]}={','.join(names)}")
+    for name, arguments in _unmet(have, wanted):
+        if name in LAST_LIST and have.get(name):
+            key, _, value = arguments[-1].partition("=")
+            added.append(f"{key}={_joined(have[name], value)}")
         else:
-            added.append(argument)
+            added += arguments
     return tuple(dict.fromkeys(added))
+
+
+def _joined(one: str, other: str) -> str:
+    return ",".join(dict.fromkeys([*one.split(","), *other.split(",")]))
 
 
 def shared_names(others: str, ours: Sequence[str]) -> tuple[str, ...]:
@@ -175,53 +183,6 @@ def shared_names(others: str, ours: Sequence[str]) -> tuple[str, ...]:
     if theirs & pages:
         theirs |= pages
     return tuple(dict.fromkeys(key_of(a) for a in ours if key_of(a) in theirs))
-
-
-def _named(wanted: Sequence[str]) -> list[tuple[str, str]]:
-    """Each wanted argument with the name under which its effect is found; sizes go with their pages."""
-    pairs: dict[str, str] = {}
-    for argument in wanted:
-        name = key_of(argument)
-        if name == _HUGE:
-            pairs.setdefault(f"{_HUGE}@{_size_before(wanted, argument)}", argument)
-        elif name != _SIZE:
-            pairs.setdefault(name, argument)
-    return list(pairs.items())
-
-
-def _satisfied(name: str, value: str, have: Mapping[str, str]) -> bool:
-    if name not in have:
-        return False
-    if name in ADDING | LAST_LIST:
-        listed = set(have[name].split(","))
-        if name in ADDING and _OPPOSITES & listed:
-            return False
-        return set(value.split(",")) <= listed
-    return have[name] == value
-
-
-def _last_with(arguments: Sequence[str], name: str) -> str:
-    plain = name.partition("@")[0]
-    named = [argument for argument in arguments if key_of(argument) == plain]
-    if name in ADDING:
-        against = [a for a in named if _OPPOSITES & set(value_of(a).split(","))]
-        return against[-1]
-    return named[-1]
-
-
-def _size_before(wanted: Sequence[str], pages: str) -> str:
-    size = _DEFAULT_SIZE
-    for argument in wanted:
-        if argument == pages:
-            return size
-        if key_of(argument) == _SIZE:
-            size = _page_size(value_of(argument))
-    return size
-
-
-def _pair(wanted: Sequence[str], pages: str) -> list[str]:
-    before = [a for a in wanted[: list(wanted).index(pages)] if key_of(a) == _SIZE]
-    return [*before[-1:], pages]
 
 
 def _page_size(value: str) -> str:

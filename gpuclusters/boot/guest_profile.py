@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from gpuclusters.compat.versions import KERNEL_MEASURED, KERNEL_ONE_STEP, Release
 
@@ -140,42 +140,24 @@ class BootProfile:
         create = max(
             KATA_TIMEOUT_SECONDS, cdi + AFTER_CDI_SECONDS, _minutes(2 * estimate.total + 300)
         )
-        return cls(
-            guest=guest,
-            estimate=estimate,
-            cdi_timeout=cdi,
-            create_container_timeout=create,
-            dial_timeout=create,
-            kubelet_request_timeout=create + _KUBELET_SLACK_SECONDS,
-        )
+        return cls(guest, estimate, cdi, create, create, create + _KUBELET_SLACK_SECONDS)
 
-    def stated(
-        self,
-        *,
-        cdi_timeout: int | None = None,
-        create_container_timeout: int | None = None,
-        dial_timeout: int | None = None,
-        kubelet_request_timeout: int | None = None,
-    ) -> Self:
+    def stated(self, **stated: int | None) -> Self:
         """The profile with what the operator states; what is not stated follows what is.
 
         `problems` says whether it still holds together.
         """
-        cdi = self.cdi_timeout if cdi_timeout is None else cdi_timeout
-        create = create_container_timeout
-        if create is None:
-            create = max(self.create_container_timeout, cdi + AFTER_CDI_SECONDS)
-        return replace(
-            self,
-            cdi_timeout=cdi,
-            create_container_timeout=create,
-            dial_timeout=create if dial_timeout is None else dial_timeout,
-            kubelet_request_timeout=(
-                create + _KUBELET_SLACK_SECONDS
-                if kubelet_request_timeout is None
-                else kubelet_request_timeout
-            ),
-        )
+        given = {name: seconds for name, seconds in stated.items() if seconds is not None}
+        cdi = given.get("cdi_timeout", self.cdi_timeout)
+        create = max(self.create_container_timeout, cdi + AFTER_CDI_SECONDS)
+        create = given.get("create_container_timeout", create)
+        follows: dict[str, Any] = {
+            "cdi_timeout": cdi,
+            "create_container_timeout": create,
+            "dial_timeout": create,
+            "kubelet_request_timeout": create + _KUBELET_SLACK_SECONDS,
+        }
+        return replace(self, **follows | given)
 
     def problems(self) -> Mapping[str, int]:
         """Timeouts that are too short, by field, each with the least that would do."""

@@ -16,13 +16,12 @@ from gpuclusters.core.errors import (
     CommandFailedError,
     CommandTimeoutError,
     DeniedError,
-    HostKeyMismatchError,
     InvalidAnswerError,
     UnreachableError,
 )
 from gpuclusters.core.finding import Finding, refused
 from gpuclusters.host.remote import SshNodeFiles
-from gpuclusters.host.script import read_facts, run_script
+from gpuclusters.host.script import look, run_script
 from gpuclusters.host.ssh import SshHost
 
 # An initramfs for every installed kernel, on a machine with slow disks.
@@ -143,8 +142,7 @@ def inspect(host: SshHost, paths: Sequence[str]) -> BootState:
     """What a host boots with, and these files, in one round trip."""
     tried = "look at what it boots with"
     arguments = [model.GRUB_FILE, model.ARGUMENTS_FILE, model.INITRAMFS_STAMP, *paths]
-    done = run_script(host, "boot/boot_state", arguments, tried=tried, repeatable=True)
-    state = read_facts(BootState, host, done.stdout.decode(errors="replace"), tried=tried)
+    state = look(host, BootState, "boot/boot_state", arguments, tried=tried)
     if not state.boot_id or set(state.files) != set(paths):
         raise InvalidAnswerError(host.target, tried, "the answer is not whole", "run again")
     if state.method is not BootMethod.GRUBBY:
@@ -194,12 +192,9 @@ def reboot(host: SshHost, clock: Clock, boot_id: str, timeout_seconds: int) -> N
         # The connection breaks, sooner or later than the answer comes; what counts is the boot id.
         done = run_script(host, "boot/reboot", [], tried=tried, accept=(0, _IN_USE, _CANNOT_TELL))
         if done.status:
-            raise BusyError(
-                host.target,
-                tried,
-                done.stderr.strip() or "fuser is not installed",
-                "end the virtual machines there, then run again",
-            )
+            problem = done.stderr.strip() or "fuser is not installed"
+            remedy = "end the virtual machines there, then run again"
+            raise BusyError(host.target, tried, problem, remedy)
     deadline = clock.now() + timeout_seconds
     while True:
         # The last look begins after the deadline: we may have stood still while the host did not.
@@ -210,28 +205,23 @@ def reboot(host: SshHost, clock: Clock, boot_id: str, timeout_seconds: int) -> N
         if is_late:
             break
         clock.sleep(POLL_SECONDS)
+    kind: type[AdapterError] = UnreachableError
     if last is not None:
-        raise UnreachableError(
-            host.target,
-            tried,
-            f"it did not come back within {timeout_seconds} s ({last.problem})",
-            "look at its console through the BMC, and run again when it is up",
+        problem = f"it did not come back within {timeout_seconds} s ({last.problem})"
+        remedy = "look at its console through the BMC, and run again when it is up"
+    else:
+        kind, problem = CommandFailedError, f"it still runs the same boot after {timeout_seconds} s"
+        remedy = (
+            "look on the host what keeps it from going down (`systemctl list-jobs`), then run again"
         )
-    raise CommandFailedError(
-        host.target,
-        tried,
-        f"it still runs the same boot after {timeout_seconds} s",
-        "look on the host what keeps it from going down (`systemctl list-jobs`), then run again",
-    )
+    raise kind(host.target, tried, problem, remedy)
 
 
 def _boot_id(host: SshHost) -> tuple[str | None, AdapterError | None]:
     tried = "see whether it is back"
     try:
         done = host.run(["cat", "/proc/sys/kernel/random/boot_id"], tried=tried)
-    except HostKeyMismatchError:
-        raise
     # Denied: until a machine is up, only root may log in (pam_nologin).
     except (UnreachableError, CommandTimeoutError, DeniedError) as error:
         return None, error
-    return done.stdout.decode(errors="replace").strip() or None, None
+    return done.text.strip() or None, None

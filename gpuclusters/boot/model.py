@@ -92,14 +92,10 @@ def kernel_arguments(
     early_claim: Sequence[str] = (),
     extra: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """All arguments that a host needs.
+    """All arguments that a host needs, and what else the operator wants on the line.
 
-    Args:
-        cpu: whose IOMMU is switched on.
-        huge_pages_1g_by_numa_node: pages of 1 GiB to reserve.
-        early_claim: PCI ids that vfio-pci takes by itself as soon as it is loaded, for machines on which
-            another driver would be faster; all functions with the id are taken, so addresses are better.
-        extra: what else the operator wants on the line.
+    `early_claim`: PCI ids that vfio-pci takes by itself as soon as it is loaded, where another driver would
+    be faster; all functions with the id are taken, so addresses are better.
     """
     claim = (f"vfio-pci.ids={','.join(sorted(set(early_claim)))}",) if early_claim else ()
     return (
@@ -121,11 +117,9 @@ def host_files(
 ) -> Mapping[str, str]:
     """Files of modprobe, sysctl and limits, by path.
 
-    Args:
-        disable_idle_d3: vfio-pci leaves unused GPUs awake; waking one that slept can fail on H100 boards.
-        dma_entry_limit: mappings that one VM may have; None for the kernel's own 65535.
-        inotify_instances: for each user; every kubelet, containerd and Kata shim takes some.
-        inotify_watches: for each user.
+    `disable_idle_d3`: vfio-pci leaves unused GPUs awake, since waking one can fail on H100 boards;
+    `dma_entry_limit`: mappings that one VM may have; inotify is for each user, of which every kubelet,
+    containerd and Kata shim takes some.
     """
     modprobe = [MARK, *(f"blacklist {name}" for name in BLOCKED_MODULES)]
     modprobe += ["options nouveau modeset=0", "softdep nvidia pre: vfio-pci"]

@@ -2,12 +2,12 @@
 
 Every row says where it is from. `sources` of a table names what was read, by a short id: where it is, the
 release, commit or edition, and the date. `source: ID` in a mapping is the source of everything below it; the
-nearest one counts. `unsourced` names the rows that have none.
+nearest one counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it was built: a tenth of the time, at the start of every program."""
 FOLDER = Path(__file__).with_name("data")
-_SOURCE, _SOURCES = "source", "sources"
+SOURCE, SOURCES = "source", "sources"
 
 
 def _kebab(name: str) -> str:
@@ -70,7 +70,7 @@ def written(name: str) -> Any:
 def document(name: str) -> Any:
     """The table of this name without the notes that say where each row is from."""
     found = written(name)
-    return {_SOURCES: found[_SOURCES], **bare(found)}
+    return {SOURCES: found[SOURCES], **bare(found)}
 
 
 def bare(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,32 +78,5 @@ def bare(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: bare(value) if isinstance(value, Mapping) else value
         for key, value in table.items()
-        if key not in (_SOURCE, _SOURCES)
+        if key not in (SOURCE, SOURCES)
     }
-
-
-def unsourced(table: Mapping[str, Any]) -> Iterator[str]:
-    """Every row without a source, every source that is named and not listed, or listed and not named."""
-    listed = set(table.get(_SOURCES) or ())
-    named: set[str] = set()
-
-    def walk(below: Mapping[str, Any], path: str, inherited: bool) -> Iterator[str]:  # noqa: FBT001
-        stated = below.get(_SOURCE)
-        if stated is not None:
-            ids = [stated] if isinstance(stated, str) else list(stated)
-            named.update(ids)
-            yield from (
-                f"{path or 'table'}: source {one} is not listed" for one in ids if one not in listed
-            )
-        has = inherited or bool(stated)
-        for key, value in below.items():
-            if key in (_SOURCE, _SOURCES):
-                continue
-            here = f"{path}.{key}" if path else str(key)
-            if isinstance(value, Mapping) and value:
-                yield from walk(value, here, has)
-            elif not has:
-                yield f"{here}: no source"
-
-    yield from walk(table, "", inherited=False)
-    yield from (f"sources.{one}: no row names it" for one in sorted(listed - named))

@@ -96,11 +96,7 @@ def names() -> tuple[str, ...]:
 
 
 def product(name: str) -> Product:
-    """One product.
-
-    Raises:
-        KeyError: nobody has read about it.
-    """
+    """One product; KeyError if nobody has read about it."""
     return table().products[name]
 
 

@@ -265,12 +265,7 @@ def newest_branch_for(oldest: Architecture, least: int = 0) -> int:
 def newest_driver(number: int, operator: str | None = None) -> str:
     """The version to take of a branch: the newest in the operator's component matrix, else of the branch.
 
-    Args:
-        number: a branch of the table.
-        operator: release whose containers have to have it; None for packages on the hosts.
-
-    Raises:
-        KeyError: nobody has read about the branch.
+    `operator`: the release whose containers have to have it; None for packages on the hosts.
     """
     of_operator = major(operator) if operator else None
     listed = [

@@ -107,9 +107,5 @@ table = cache(partial(Versions.packaged, "usernetes_versions"))
 
 @cache
 def version_set(name: str) -> VersionSet:
-    """One set.
-
-    Raises:
-        KeyError: the table has no such set.
-    """
+    """One set; KeyError if the table has no such set."""
     return table().sets[name].model_copy(update={"name": name})

@@ -17,11 +17,7 @@ _LONGEST = 120
 
 
 def require_no_diff(what: str, found: Sequence[str]) -> None:
-    """Refuse to take over what differs.
-
-    Raises:
-        Refused: with every difference.
-    """
+    """Refuse to take over what differs, with every difference."""
     if found:
         raise refused(
             f"adopt {what}",

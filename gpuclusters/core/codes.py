@@ -46,11 +46,7 @@ class Code(BaseModel):
 
 @cache
 def listed() -> Mapping[str, Code]:
-    """All codes, by area and name.
-
-    Raises:
-        ValueError: a code stands in two files, or in the file of another area.
-    """
+    """All codes, by area and name."""
     found: dict[str, Code] = {}
     for file in sorted(FOLDER.glob("*.yaml")):
         rows: Mapping[str, object] = yaml.load(file.read_text("utf-8"), Loader=_LOADER)  # noqa: S506

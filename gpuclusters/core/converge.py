@@ -92,18 +92,10 @@ class Capability(Protocol[L]):
 def converge(capability: Capability[L], reporter: Reporter, *, made_before: bool = False) -> L:
     """Bring a target to its inputs; answers what was observed last.
 
-    A step runs once, unless it says that it may run again; what it left is an error with the finding's
-    remedy. An interrupted run is carried on by the next one, since nothing but the target tells how far it
-    came.
-
-    Args:
-        capability: the target and its inputs.
-        reporter: hears of drift that is put back, and of warnings.
-        made_before: whether this resource has brought the target to these inputs before: all that
-            differs is drift.
-
-    Raises:
-        Refused: with all blocking findings at once, or with what a step did not repair.
+    A step runs once, unless it says that it may run again; `Refused` has all blocking findings at once, or
+    what a step did not repair. An interrupted run is carried on by the next one, since nothing but the target
+    tells how far it came. `made_before`: this resource has brought the target to these inputs before, so that
+    all that differs is drift, which the reporter hears of.
     """
     done: set[str] = set()
     found: Sequence[Finding] = ()

@@ -70,14 +70,8 @@ def definition(
 ) -> dict[str, Any]:
     """The CustomResourceDefinition of one cluster-scoped kind with a status subresource.
 
-    Args:
-        kind: where the kind lives.
-        short_names: for `kubectl get`.
-        description: one sentence on what an object is.
-        spec: structural schema of the spec.
-        status: structural schema of the status; its `conditions` are one whole.
-        columns: what `kubectl get` prints.
-        rules: CEL validations of the object as a whole.
+    `columns` are what `kubectl get` prints, `rules` CEL validations of the object as a whole; the status'
+    `conditions` are one whole.
     """
     properties = dict(status["properties"])
     # One writer at a time has the whole list: whoever writes a status names the version it replaces.

@@ -7,83 +7,64 @@ survive pickling, and never hold a secret.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 
 class AdapterError(Exception):
     """Something outside failed.
 
-    Attributes:
-        where: host with address and port, or API server, as the user knows it.
-        tried: what was being done, like "write /etc/cdi/pgpu.json".
-        problem: what went wrong.
-        remedy: what to do next.
+    `where` is the host or API server as the user knows it, `tried` what was being done, like "write
+    /etc/cdi/pgpu.json", `problem` what went wrong, and `remedy` what to do next.
     """
 
     error_id = "remote.failed"
 
+    def __init_subclass__(cls, code: str = "", **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        cls.error_id = code or cls.error_id
+
     def __init__(self, where: str, tried: str, problem: str, remedy: str) -> None:
         super().__init__(where, tried, problem, remedy)
-        self.where = where
-        self.tried = tried
-        self.problem = problem
-        self.remedy = remedy
+        self.where, self.tried, self.problem, self.remedy = where, tried, problem, remedy
 
     def __str__(self) -> str:
         return f"{self.where}: could not {self.tried}: {self.problem}; {self.remedy}"
 
 
-class UnreachableError(AdapterError):
+class UnreachableError(AdapterError, code="remote.unreachable"):
     """No connection, or it broke."""
 
-    error_id = "remote.unreachable"
 
-
-class HostKeyMismatchError(AdapterError):
+class HostKeyMismatchError(AdapterError, code="remote.host-key-mismatch"):
     """The host shows another key than the one pinned for it."""
 
-    error_id = "remote.host-key-mismatch"
 
-
-class DeniedError(AdapterError):
+class DeniedError(AdapterError, code="remote.denied"):
     """Reached, but not allowed: login, sudo, file permission, RBAC."""
 
-    error_id = "remote.denied"
 
-
-class CommandFailedError(AdapterError):
+class CommandFailedError(AdapterError, code="remote.command-failed"):
     """A command ended with an exit status that we do not expect."""
 
-    error_id = "remote.command-failed"
 
-
-class CommandTimeoutError(AdapterError):
+class CommandTimeoutError(AdapterError, code="remote.command-timeout"):
     """A command did not end in time."""
 
-    error_id = "remote.command-timeout"
 
-
-class BusyError(AdapterError):
+class BusyError(AdapterError, code="remote.busy"):
     """Somebody else holds or manages it."""
 
-    error_id = "remote.busy"
 
-
-class DiskFullError(AdapterError):
+class DiskFullError(AdapterError, code="remote.disk-full"):
     """No space, or no inode, left on the host."""
 
-    error_id = "remote.disk-full"
 
-
-class InvalidAnswerError(AdapterError):
+class InvalidAnswerError(AdapterError, code="remote.invalid-answer"):
     """The other side answered something that we cannot read."""
 
-    error_id = "remote.invalid-answer"
 
-
-class NoCredentialsError(AdapterError):
+class NoCredentialsError(AdapterError, code="remote.no-credentials"):
     """We were given nothing to log in with."""
-
-    error_id = "remote.no-credentials"
 
 
 def code_of(error: BaseException | None) -> str:
@@ -105,19 +86,15 @@ def with_code(text: str, code: str) -> str:
     return f"{first} [{code}]{newline}{rest}"
 
 
+_SPACE = "free some space on the host and run again"
+_SUDO = "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)"
 # What the system says, the error it is, and what to do. The first that fits.
 _KNOWN: Mapping[str, tuple[type[AdapterError], str]] = {
-    "No space left on device": (DiskFullError, "free some space on the host and run again"),
-    "Disk quota exceeded": (DiskFullError, "free some space on the host and run again"),
+    "No space left on device": (DiskFullError, _SPACE),
+    "Disk quota exceeded": (DiskFullError, _SPACE),
     "Read-only file system": (DeniedError, "look at the host's disk: `dmesg`, then remount it"),
-    "a password is required": (
-        DeniedError,
-        "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)",
-    ),
-    "is not in the sudoers file": (
-        DeniedError,
-        "let the user run sudo without password (NOPASSWD in /etc/sudoers.d)",
-    ),
+    "a password is required": (DeniedError, _SUDO),
+    "is not in the sudoers file": (DeniedError, _SUDO),
     "Permission denied": (DeniedError, "check who may change it, and SELinux or AppArmor"),
     "Operation not permitted": (DeniedError, "check who may change it, and `lsattr`"),
     "invalid user": (CommandFailedError, "create the user on the host or name another owner"),
@@ -127,11 +104,8 @@ _KNOWN: Mapping[str, tuple[type[AdapterError], str]] = {
 
 def error_of(target: str, tried: str, status: int | None, words: str) -> AdapterError:
     """The error for a command that failed, from its exit status and its last words."""
-    said = f": {words}" if words else ""
-    for sign, (kind, remedy) in _KNOWN.items():
-        if sign in words:
-            return kind(target, tried, f"exit status {status}{said}", remedy)
-    remedy = "run the command by hand on the host"
-    if status == 127:
-        remedy = "install the command on the host"
-    return CommandFailedError(target, tried, f"exit status {status}{said}", remedy)
+    problem = f"exit status {status}{f': {words}' if words else ''}"
+    verb = "install the command" if status == 127 else "run the command by hand"
+    other = (CommandFailedError, f"{verb} on the host")
+    kind, remedy = next((known for sign, known in _KNOWN.items() if sign in words), other)
+    return kind(target, tried, problem, remedy)

@@ -66,12 +66,7 @@ def repair(
 
 
 class Refused(Exception):  # noqa: N818 (what happened, not what kind of error it is)
-    """We will not do this; the step that refused has changed nothing.
-
-    Attributes:
-        target: host, board or cluster object, as the user writes it.
-        findings: every reason, at least one.
-    """
+    """We will not do this, for these reasons; the step that refused has changed nothing."""
 
     error_id = ""
     """None of its own: its text has the codes."""

@@ -15,11 +15,7 @@ _SUFFIXES = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """The number that a quantity stands for.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The number that a quantity stands for; ValueError if it is none."""
     for suffix, factor in _SUFFIXES.items():
         if text.endswith(suffix):
             number, scale = text[: -len(suffix)], factor

@@ -39,7 +39,7 @@ def require_map(host: str, configured: Mapping[int, str], reading: ModuleReading
     if reading.silent:
         by_address = {address: module for module, address in configured.items()}
         named = [f"GPU {by_address.get(a, '?')} ({a})" for a in reading.silent]
-        words = f" ({reading.said})" if reading.said else ""
+        words = f" ({' | '.join(reading.said)[:500]})" if reading.said else ""
         raise refused(
             host,
             "fabric.module-silent",

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuclusters.core.errors import BusyError, CommandFailedError, InvalidAnswerError
+from gpuclusters.core.facts import Facts
 from gpuclusters.fabric.answers import FabricError, code_of_exit
 from gpuclusters.fabric.decide import TOOL
 from gpuclusters.fabric.model import (
@@ -22,7 +23,7 @@ from gpuclusters.fabric.model import (
     LiveTable,
     ModuleReading,
 )
-from gpuclusters.host.script import command_error, last_lines, run_script
+from gpuclusters.host.script import command_error, last_lines, read_facts, run_script
 from gpuclusters.host.ssh import Completed, SshHost
 
 # fmReturn codes are small negative numbers; 126 and 127 are the shell's, 255 sshd's own too.
@@ -81,34 +82,33 @@ class SshFabricManager:
             timeout_seconds=SECONDS_BESIDE_STEPS + SECONDS_PER_STEP * len(steps),
         )
         head, marker, table = f"\n{done.text}".partition("\ntable\n")
-        lines = head.splitlines()
-        finished = sum(line.startswith(("done ", "left ")) for line in lines)
-        left = tuple(int(of.removeprefix("a:")) for of in _named("left", lines))
+        said = _Said.parse(head)
+        finished = len(said.done) + len(said.left)
+        left = tuple(int(of.split()[0].removeprefix("a:")) for of in said.left)
         if finished == len(steps) and (steps or marker):
             # The fabric manager may have been silent at the end of the change.
             silent = not marker or "\nfailed l: " in f"\n{table}"
             live = None if silent else self._table(table, tried)
-            return FabricChange(finished, left, live=live, marks=_marks(lines))
-        for line in lines:
-            kind, _, rest = line.partition(" ")
-            if kind in ("held", "leased"):
-                name, _, who = rest.partition(" ")
+            marks = LeaseMarks(said.quarantined | said.withheld, said.quarantined)
+            return FabricChange(finished, left, live=live, marks=marks)
+        for lines, holder in ((said.held, "process {}"), (said.leased, "a lease ({})")):
+            if lines:
+                name, _, who = lines[0].partition(" ")
                 # Before the first step it can be a later one that is held.
                 at = next((s for s in steps if name == f"d:{s.partition}"), steps[finished])
-                holder = f"process {who}" if kind == "held" else f"a lease ({who})"
-                return FabricChange(finished, left, held=f"{at.words}: {holder}")
-        if "locked" in lines:
+                return FabricChange(finished, left, held=f"{at.words}: {holder.format(who)}")
+        if said.locked:
             raise BusyError(
                 self.target,
                 tried,
                 "somebody else has been changing partitions of this machine for 20 s",
                 "look there for a process that holds /run/lock/gpu-clusters-fabric, then run again",
             )
-        failed = [line.split()[-1] for line in lines if line.startswith("failed ")]
-        if not failed or not failed[0].isdecimal():
+        status = said.failed[0].split()[-1] if said.failed else ""
+        if not status.isdecimal():
             raise self._unreadable(tried, "(a change of partitions)", done.text)
-        said = "\n".join(line.removeprefix("said ") for line in lines if line.startswith("said "))
-        error = self._error(Completed(int(failed[0]), said.encode(), ""), steps[finished].words)
+        answer = Completed(int(status), "\n".join(said.said).encode(), "")
+        error = self._error(answer, steps[finished].words)
         return FabricChange(finished, left, failed=error)
 
     def set_activated(self, partition_ids: Sequence[int]) -> None:
@@ -153,14 +153,20 @@ def _partition(row: Mapping[str, Any]) -> LivePartition:
     return LivePartition(number, tuple(sorted(links)), active, links)
 
 
-def _named(kind: str, lines: Sequence[str]) -> list[str]:
-    """The second words of the lines of one kind."""
-    return [line.split()[1] for line in lines if line.startswith(f"{kind} ")]
+class _Said(Facts):
+    """What `fabric_steps.sh` prints before the table."""
 
-
-def _marks(lines: Sequence[str]) -> LeaseMarks:
-    quarantined = frozenset(_named("quarantined", lines))
-    return LeaseMarks(quarantined.union(_named("withheld", lines)), quarantined)
+    done: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    """Activations that leases do not want now."""
+    held: tuple[str, ...] = ()
+    """A step, and the processes that hold a GPU of it."""
+    leased: tuple[str, ...] = ()
+    locked: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    quarantined: frozenset[str] = frozenset()
+    withheld: frozenset[str] = frozenset()
 
 
 _NOT_INSTALLED = 3
@@ -186,7 +192,7 @@ class SshModuleMap:
         with asking:
             known = _READ.get(self._key, {})
             if all(address in known for address in addresses):
-                return ModuleReading({a: known[a] for a in addresses})
+                return ModuleReading(modules={a: known[a] for a in addresses})
             reading = self._ask(addresses, keep=keep)
             _READ[self._key] = {**known, **reading.modules}
             return reading
@@ -208,17 +214,9 @@ class SshModuleMap:
                 "install it from github.com/NVIDIA/gpu-admin-tools as a command on the host's PATH"
             )
             raise CommandFailedError(self.target, tried, problem, remedy)
-        return _reading(done.text.splitlines())
+        return read_facts(ModuleReading, self._host, done.text, tried=tried)
 
     def forget(self) -> None:
         """Ask again next time: the host was booted."""
         with _LOCK:
             _READ.pop(self._key, None)
-
-
-def _reading(lines: Sequence[str]) -> ModuleReading:
-    words = [line.split(" ", 2) for line in lines]
-    modules = {w[1]: int(w[2]) for w in words if w[0] == "known" and w[-1].isdecimal()}
-    held = {w[1]: w[2] if len(w) > 2 else "" for w in words if w[0] == "held" and len(w) > 1}
-    said = [line.removeprefix("said ").strip() for line in lines if line.startswith("said ")]
-    return ModuleReading(modules, held, tuple(_named("silent", lines)), " | ".join(said)[:500])

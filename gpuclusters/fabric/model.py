@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
+from gpuclusters.core.facts import Facts
 from gpuclusters.core.model import Strict, matches
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.table import (
@@ -216,17 +217,16 @@ class FabricManager(Protocol):
         """Tell a restarted fabric manager which partitions were active."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleReading:
-    """What a machine answered about some PCI addresses."""
+class ModuleReading(Facts):
+    """What a machine answered about some PCI addresses: what `gpu_modules.sh` prints."""
 
-    modules: Mapping[str, int]
+    modules: Mapping[str, int] = {}
     """Module by address, of those that are known."""
-    held: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[str, str] = {}
     """Process ids by address, of those that were not asked because a process has them."""
     silent: tuple[str, ...] = ()
     """Addresses that were asked and did not answer."""
-    said: str = ""
+    said: tuple[str, ...] = ()
     """What the tool said of these."""
 
 

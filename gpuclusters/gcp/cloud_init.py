@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
@@ -41,14 +40,31 @@ class Boot:
 
 def user_data(boot: Boot, *, private_key: str, public_key: str) -> str:
     """The machine's user-data. Secret."""
+    files = {
+        AGENT_SETTINGS: (AGENT_KEEPS_HOST_KEYS, "0644"),
+        FIRST_BOOT_SETTINGS: (f"GPU_CLUSTERS_USER={boot.user}\n", "0644"),
+        **{path: (boot.files[name], mode) for name, (path, mode) in PLACES.items()},
+    }
     document = {
         "ssh_deletekeys": True,
         "ssh_genkeytypes": [],
         "ssh_keys": {"ed25519_private": private_key, "ed25519_public": public_key},
         "ssh_pwauth": False,
         "disable_root": True,
-        "users": [_account(boot)],
-        "write_files": _files(boot),
+        # The first account of a machine, with the id 1000 and a range of subordinate ids.
+        "users": [
+            {
+                "name": boot.user,
+                "shell": "/bin/bash",
+                "lock_passwd": True,
+                "sudo": "ALL=(ALL) NOPASSWD:ALL",
+                "ssh_authorized_keys": list(boot.authorized_keys),
+            }
+        ],
+        "write_files": [
+            {"path": path, "owner": "root:root", "permissions": mode, "content": text}
+            for path, (text, mode) in files.items()
+        ],
         "packages": ["nftables"],  # for the first unit; public images have it
         "runcmd": [
             ["systemctl", "daemon-reload"],
@@ -57,25 +73,3 @@ def user_data(boot: Boot, *, private_key: str, public_key: str) -> str:
         ],
     }
     return "#cloud-config\n" + yaml.safe_dump(document, sort_keys=False, width=1000)
-
-
-def _account(boot: Boot) -> dict[str, Any]:
-    # The first account of a machine, with the id 1000 and a range of subordinate ids.
-    return {
-        "name": boot.user,
-        "shell": "/bin/bash",
-        "lock_passwd": True,
-        "sudo": "ALL=(ALL) NOPASSWD:ALL",
-        "ssh_authorized_keys": list(boot.authorized_keys),
-    }
-
-
-def _files(boot: Boot) -> list[dict[str, str]]:
-    given = {AGENT_SETTINGS: (AGENT_KEEPS_HOST_KEYS, "0644")}
-    given[FIRST_BOOT_SETTINGS] = (f"GPU_CLUSTERS_USER={boot.user}\n", "0644")
-    for name, (path, mode) in PLACES.items():
-        given[path] = (boot.files[name], mode)
-    return [
-        {"path": path, "owner": "root:root", "permissions": mode, "content": text}
-        for path, (text, mode) in given.items()
-    ]

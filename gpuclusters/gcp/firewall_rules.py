@@ -53,15 +53,7 @@ _CNI: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def rke2(cni: str, *, metrics: bool) -> tuple[Allowed, ...]:
-    """What nodes of an RKE2 cluster send to each other.
-
-    Args:
-        cni: canal, calico, cilium or flannel.
-        metrics: whether a Prometheus in the cluster reads node exporter and control plane.
-
-    Raises:
-        KeyError: nobody has read about the CNI.
-    """
+    """What nodes of an RKE2 cluster send to each other; with `metrics` Prometheus reads node exporter too."""
     tcp, udp = _CNI[cni]
     more = _METRICS_TCP if metrics else ()
     return (

@@ -103,10 +103,11 @@ class GcpMachineInputs(Strict):
 
 def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
     """What `instances.insert` is sent for a zone."""
-    address = {"type": "ONE_TO_ONE_NAT", "name": "External NAT"}
+    metadata = {**SETTINGS, USER_DATA: machine.user_data}
+    scopes = [f"https://www.googleapis.com/auth/{scope}" for scope in machine.scopes]
     interface: dict[str, Any] = {"subnetwork": machine.subnetwork}
     if machine.public_address:
-        interface["accessConfigs"] = [address]
+        interface["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]
     if machine.machine_type.startswith("a3-"):
         interface["nicType"] = "GVNIC"  # the only one that A3 has
     answer: dict[str, Any] = {
@@ -115,10 +116,21 @@ def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
         "labels": machine.all_labels,
         "tags": {"items": list(machine.tags)},
         "scheduling": scheduling(machine),
-        "disks": [_disk(machine, zone)],
+        "disks": [
+            {
+                "boot": True,
+                "autoDelete": True,
+                "initializeParams": {
+                    "sourceImage": machine.disk.image,
+                    "diskSizeGb": str(machine.disk.size_gib),
+                    "diskType": f"zones/{zone}/diskTypes/{machine.disk.type}",
+                    "labels": machine.all_labels,
+                },
+            }
+        ],
         "networkInterfaces": [interface],
-        "serviceAccounts": [_account(machine)],
-        "metadata": {"items": _metadata(machine)},
+        "serviceAccounts": [{"email": machine.service_account, "scopes": scopes}],
+        "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "deletionProtection": machine.deletion_protection,
         "shieldedInstanceConfig": {
             # Modules of the driver are not signed with a key that the machine's firmware knows.
@@ -148,32 +160,6 @@ def scheduling(machine: GcpMachineInputs) -> dict[str, Any]:
     if spot:
         answer["instanceTerminationAction"] = "STOP"  # the disk stays, and with it the node
     return answer
-
-
-def _disk(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
-    return {
-        "boot": True,
-        "autoDelete": True,
-        "initializeParams": {
-            "sourceImage": machine.disk.image,
-            "diskSizeGb": str(machine.disk.size_gib),
-            "diskType": f"zones/{zone}/diskTypes/{machine.disk.type}",
-            "labels": machine.all_labels,
-        },
-    }
-
-
-def _account(machine: GcpMachineInputs) -> dict[str, Any]:
-    prefix = "https://www.googleapis.com/auth/"
-    return {
-        "email": machine.service_account,
-        "scopes": [f"{prefix}{scope}" for scope in machine.scopes],
-    }
-
-
-def _metadata(machine: GcpMachineInputs) -> list[dict[str, str]]:
-    items = {**SETTINGS, USER_DATA: machine.user_data}
-    return [{"key": key, "value": value} for key, value in items.items()]
 
 
 class Refused(StrEnum):

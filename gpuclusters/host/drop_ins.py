@@ -32,10 +32,8 @@ class ContainerdSchema(StrEnum):
 def kubelet(*, runtime_request_timeout_seconds: int, pod_resources_get: bool = False) -> str:
     """A KubeletConfiguration drop-in.
 
-    Args:
-        runtime_request_timeout_seconds: how long the kubelet waits for containerd. The default of two
-            minutes is too short for a VM with eight GPUs, whose BARs are mapped page by page.
-        pod_resources_get: whether the kubelet needs a gate to tell Kata which GPUs a pod was given.
+    Its own timeout of two minutes for containerd is too short for a VM with eight GPUs, whose BARs are mapped
+    page by page. `pod_resources_get`: it needs a gate to tell Kata which GPUs a pod was given.
     """
     gate = "featureGates:\n  KubeletPodResourcesGet: true\n" if pod_resources_get else ""
     return (
@@ -54,13 +52,10 @@ def containerd(
     image_pull_progress_timeout_seconds: int,
     cdi_directories: Sequence[str] = CDI_DIRECTORIES,
 ) -> str:
-    """A containerd drop-in: where CDI specs are found, and patience for images of 20 GB.
+    """A containerd drop-in: where CDI specs are found (the last wins), and patience for images of 20 GB.
 
-    Args:
-        schema: the `version` of the main file; ids of the other version are ignored silently.
-        enable_cdi: containerd 1.7 needs the switch, from 2.0 it is on, and 2.4 no longer knows it.
-        image_pull_progress_timeout_seconds: how long a pull may stand still.
-        cdi_directories: searched in this order, the last wins.
+    `schema` is the `version` of the main file; ids of the other version are ignored silently. containerd 1.7
+    needs `enable_cdi`, from 2.0 it is on, and 2.4 no longer knows it.
     """
     directories = ", ".join(f'"{path}"' for path in cdi_directories)
     switch = "  enable_cdi = true\n" if enable_cdi else ""

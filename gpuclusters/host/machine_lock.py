@@ -35,10 +35,8 @@ LINGER_SECONDS = 3.0
 Connect = Callable[[str], Awaitable[asyncssh.SSHClientConnection]]
 
 
-class MachineBusyError(BusyError):
+class MachineBusyError(BusyError, code="remote.machine-busy"):
     """Another run changes the machine, or a command that one has left there still runs."""
-
-    error_id = "remote.machine-busy"
 
 
 class MachineLock:

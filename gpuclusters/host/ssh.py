@@ -110,9 +110,6 @@ class SshHost:
             repeatable: it only reads, so that it is run again when the connection breaks.
             timeout_seconds: how long it may take at least; None for a command that is quick.
             as_root: with `sudo`, unless the account is root itself.
-
-        Raises:
-            AdapterError: not reached, not allowed in, broken off, timed out, too much output.
         """
         becoming = "sudo -n " if as_root and self.connection.user != "root" else ""
         command = shlex.join(argv)
@@ -202,10 +199,8 @@ def _command_timeout() -> float:
     return seconds
 
 
-class BrokenOffError(UnreachableError):
+class BrokenOffError(UnreachableError, code="remote.broken-off"):
     """The connection broke while a command ran: what it did is not known."""
-
-    error_id = "remote.broken-off"
 
 
 async def _read_capped(reader: asyncssh.SSHReader[bytes]) -> bytes:

@@ -50,11 +50,7 @@ class ModelResource(Resource):
 def properties(
     kind: type[ModelResource], inputs: Mapping[str, pulumi.Input[Any]]
 ) -> Mapping[str, pulumi.Input[Any]]:
-    """Inputs, checked by name, sensitive ones as secrets; and outputs that are not known yet.
-
-    Raises:
-        TypeError: an input is not one of the model, or one without a default is missing.
-    """
+    """Inputs, checked by name, sensitive ones as secrets; and outputs that are not known yet."""
     fields, sensitive = kind.provider.model.model_fields, kind.provider.sensitive
     wrong = [name for name in inputs if name not in fields]
     wrong += [n for n, field in fields.items() if field.is_required() and n not in inputs]

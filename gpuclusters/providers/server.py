@@ -101,7 +101,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def CheckConfig(self, request: Any, _context: Any) -> provider_pb2.CheckResponse:  # noqa: N802
         """Keep what is read."""
-        given = rpc.deserialize_properties(request.news, True)  # noqa: FBT003
+        given = _read(request.news)
         kept = {key: value for key, value in given.items() if key in CONFIGURATION}
         return provider_pb2.CheckResponse(inputs=_struct(kept))
 
@@ -122,8 +122,8 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     @_answered
     def Check(self, request: Any, _context: Any) -> provider_pb2.CheckResponse:  # noqa: N802
         """Validate inputs."""
-        news = rpc.deserialize_properties(request.news, True)  # noqa: FBT003
-        olds = rpc.deserialize_properties(request.olds, True)  # noqa: FBT003
+        news = _read(request.news)
+        olds = _read(request.olds)
         result = self._provider(request.urn).check(olds, news)
         failures = [
             provider_pb2.CheckFailure(property=f.property, reason=f.reason) for f in result.failures
@@ -133,8 +133,8 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     @_answered
     def Diff(self, request: Any, _context: Any) -> provider_pb2.DiffResponse:  # noqa: N802
         """Compare inputs with what was made."""
-        news = rpc.deserialize_properties(request.news, True)  # noqa: FBT003
-        olds = rpc.deserialize_properties(request.olds, True)  # noqa: FBT003
+        news = _read(request.news)
+        olds = _read(request.olds)
         result = self._provider(request.urn).diff(request.id, olds, news)
         answer = provider_pb2.DiffResponse
         return answer(
@@ -191,6 +191,11 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
                 provider.configure(ConfigureRequest(config=config))
                 self._providers[name] = provider
             return self._providers[name]
+
+
+def _read(properties: Any) -> Properties:
+    """With what is not known yet."""
+    return dict(rpc.deserialize_properties(properties, True))  # noqa: FBT003
 
 
 def _struct(properties: Mapping[str, Any]) -> Any:

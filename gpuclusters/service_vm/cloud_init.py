@@ -50,78 +50,58 @@ class Seed:
 
 def seed(vm: ServiceVmInputs, guest_script: str) -> Seed:
     """The seed of a VM."""
-    user_data = _user_data(vm, guest_script)
-    network_config = _yaml(_network(vm))
+    fm, packages = vm.fabric_manager, vm.packages
+    document: dict[str, Any] = {
+        "hostname": vm.name,
+        "manage_etc_hosts": True,
+        "ssh_pwauth": False,
+        "disable_root": True,
+        "package_update": packages is not None,
+        "package_upgrade": False,
+        "write_files": [
+            {"path": path, "owner": "root:root", "permissions": mode, "content": content}
+            for path, (content, mode) in _files(vm, guest_script).items()
+        ],
+    }
+    if packages is not None:
+        document["apt"] = {"http_proxy": packages.proxy, "https_proxy": packages.proxy}
+        document["packages"] = [list(item) for item in sorted(packages.packages.items())]
+    document["runcmd"] = [[GUEST_SCRIPT, "start", fm.version]]
+    user_data = "#cloud-config\n" + _yaml(document)
+    address = f"{fm.bind_address}/{vm.network.prefix_length}"
+    link = {"match": {"macaddress": MAC}, "dhcp4": False, "dhcp6": False, "addresses": [address]}
+    network_config = _yaml({"version": 2, "ethernets": {"host-only": link}})
     # cloud-init does everything anew, and leaves the disk as it is, when the instance id is another.
     instance = f"{vm.name}-{_digest(user_data, network_config)[:16]}"
     meta_data = _yaml({"instance-id": instance, "local-hostname": vm.name})
     return Seed(user_data, meta_data, network_config)
 
 
-def _user_data(vm: ServiceVmInputs, guest_script: str) -> str:
-    fm = vm.fabric_manager
-    document: dict[str, Any] = {
-        "hostname": vm.name,
-        "manage_etc_hosts": True,
-        "ssh_pwauth": False,
-        "disable_root": True,
-        "package_update": False,
-        "package_upgrade": False,
-        "write_files": _files(vm, guest_script),
-    }
-    if vm.packages is not None:
-        document["package_update"] = True
-        document["apt"] = {"http_proxy": vm.packages.proxy, "https_proxy": vm.packages.proxy}
-        document["packages"] = [list(item) for item in sorted(vm.packages.packages.items())]
-    document["runcmd"] = [[GUEST_SCRIPT, "start", fm.version]]
-    return "#cloud-config\n" + _yaml(document)
-
-
-def _files(vm: ServiceVmInputs, guest_script: str) -> list[dict[str, Any]]:
-    fm = vm.fabric_manager
-    files = [
+def _files(vm: ServiceVmInputs, guest_script: str) -> dict[str, tuple[str, str]]:
+    """Content and mode by path."""
+    fm, plain = vm.fabric_manager, "0644"
+    folder = (fm.state_file or "").rpartition("/")[0]
+    made = f"ExecStartPre=/bin/mkdir -p {folder}\n" if folder else ""
+    check = f"ExecStartPre={GUEST_SCRIPT} check {fm.version}\n"
+    files = {
         # Before the service can start for the first time: cloud-init writes files early.
-        _file(fabric_manager_config.CONFIG_PATH, fabric_manager_config.render(fm)),
-        _file(GUEST_SCRIPT, guest_script, mode="0755"),
-        _file(DROP_IN, _drop_in(fm.version, fm.state_file)),
-        _file(WATCHDOG, "[Manager]\nRuntimeWatchdogSec=60\nRebootWatchdogSec=5min\n"),
-    ]
+        fabric_manager_config.CONFIG_PATH: (fabric_manager_config.render(fm), plain),
+        GUEST_SCRIPT: (guest_script, "0755"),
+        DROP_IN: (f"[Service]\n{made}{check}Restart=on-failure\nRestartSec=10\n", plain),
+        WATCHDOG: ("[Manager]\nRuntimeWatchdogSec=60\nRebootWatchdogSec=5min\n", plain),
+    }
     if not vm.switches:
         # Switches without a PCI function of their own are managed through ConnectX-7 bridges.
-        files.append(_file("/etc/modules-load.d/gpu-clusters.conf", "ib_umad\nmlx5_ib\n"))
+        files["/etc/modules-load.d/gpu-clusters.conf"] = ("ib_umad\nmlx5_ib\n", plain)
     if fm.partitions is not None:
         table = fabric_manager_config.render_partitions(fm.partitions)
-        files.append(_file(fabric_manager_config.PARTITIONS_PATH, table))
+        files[fabric_manager_config.PARTITIONS_PATH] = (table, plain)
     if vm.packages is not None:
         line = vm.packages.source.removeprefix("deb ")
         signed = f"deb [signed-by={_REPOSITORY_KEY}] {line}\n"
-        files += [
-            _file(_REPOSITORY_KEY, vm.packages.key),
-            _file("/etc/apt/sources.list.d/gpu-clusters.list", signed),
-        ]
+        files[_REPOSITORY_KEY] = (vm.packages.key, plain)
+        files["/etc/apt/sources.list.d/gpu-clusters.list"] = (signed, plain)
     return files
-
-
-def _drop_in(version: str, state_file: str | None) -> str:
-    folder = "" if state_file is None else state_file.rpartition("/")[0]
-    made = f"ExecStartPre=/bin/mkdir -p {folder}\n" if folder else ""
-    return (
-        "[Service]\n"
-        f"{made}"
-        f"ExecStartPre={GUEST_SCRIPT} check {version}\n"
-        "Restart=on-failure\n"
-        "RestartSec=10\n"
-    )
-
-
-def _network(vm: ServiceVmInputs) -> dict[str, Any]:
-    address = f"{vm.fabric_manager.bind_address}/{vm.network.prefix_length}"
-    link = {"match": {"macaddress": MAC}, "dhcp4": False, "dhcp6": False, "addresses": [address]}
-    return {"version": 2, "ethernets": {"host-only": link}}
-
-
-def _file(path: str, content: str, *, mode: str = "0644") -> dict[str, Any]:
-    return {"path": path, "owner": "root:root", "permissions": mode, "content": content}
 
 
 def _digest(*texts: str) -> str:

@@ -371,10 +371,10 @@ _PROBLEMS = {
     "wrong-mode": "the fabric manager does not share its switches ({words})",
     "client-version": "fmpm on the host does not belong to fabric manager {fm.version} ({words})",
     "failed": "the fabric manager did not come up right: {words}",
-    "image-version": "its image holds fabric manager {script.version} and not {script.wanted}: not started",
+    "image-version": "its image holds fabric manager {script.version}, not {script.wanted}: not started",
     "initialising": "the fabric manager was still initialising after {seconds} s ({words})",
-    "resident": "its service is active, and the API silent at {fm.bind_address}:{fm.port} ({words}): "
-    "it failed at start and stays resident, or listens elsewhere",
+    "resident": "its service is active, yet the API does not answer at {fm.bind_address}:{fm.port} "
+    "({words}): it failed at start and stays resident, or listens elsewhere",
     "service-down": "its service is {script.state} ({words}): the fabric manager could not start",
     "no-boot": "it does not boot: its console says nothing after {seconds} s ({words})",
     "no-answer": "it booted but the fabric manager did not answer within {seconds} s ({words}){last}",

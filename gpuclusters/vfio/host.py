@@ -55,11 +55,7 @@ class VfioCapability:
         return decide.differences([*self.findings(live)], self._wanted, live)
 
     def remove(self) -> None:
-        """Give all functions back and take our files away; what is gone is done.
-
-        Raises:
-            Refused: a virtual machine has one of them. Nothing is changed then.
-        """
+        """Give all functions back and take our files away, unless a virtual machine has one of them."""
         live = self.observe()
         bound = [f for f in self._inputs.functions if decide.is_it(f, live.functions[f.address])]
         used = [f for f in bound if live.functions[f.address].driver == decide.DRIVER]
@@ -101,7 +97,7 @@ def inspect(host: SshHost, functions: Sequence[VfioFunction]) -> Mapping[str, Fo
     tried = f"look at the PCI functions {', '.join(f.address for f in functions)}"
     entries = [f.entry for f in functions]
     done = run_script(host, "vfio/vfio_bind", ["inspect", *entries], tried=tried, repeatable=True)
-    lines = [line.split(" ") for line in done.stdout.decode(errors="replace").splitlines()]
+    lines = [line.split(" ") for line in done.text.splitlines()]
     found = {words[0]: _found(words) for words in lines if len(words) == _FIELDS}
     if set(found) != {f.address for f in functions}:
         problem = "not every function was answered for"
@@ -110,17 +106,18 @@ def inspect(host: SshHost, functions: Sequence[VfioFunction]) -> Mapping[str, Fo
 
 
 def _found(words: Sequence[str]) -> FoundFunction:
-    address, there, pci_id, pci_class, driver, group, override, header, users = words
+    address, there, pci_id, pci_class, *known, header, users = words
     if there != "yes":
         return FoundFunction(address, present=False)
+    driver, group, override = (None if word == "-" else word for word in known)
     return FoundFunction(
         address,
         present=True,
         pci_id=pci_id,
         pci_class=pci_class,
-        driver=None if driver == "-" else driver,
-        iommu_group=None if group == "-" else group,
-        override=None if override == "-" else override,
+        driver=driver,
+        iommu_group=group,
+        override=override,
         header=header,
         users=() if users == "-" else tuple(users.split(",")),
     )

@@ -47,11 +47,7 @@ def board_functions(
     extra_functions: Sequence[str] = (),
     extra_pci_id: str | None = None,
 ) -> tuple[VfioFunction, ...]:
-    """All functions of a board that leave the host: GPUs by module, switches, and what goes with them.
-
-    Raises:
-        ValueError: there are extra functions, and nothing says what they are.
-    """
+    """All functions of a board that leave the host: GPUs by module, switches, and what goes with them."""
     if extra_functions and extra_pci_id is None:
         raise ValueError("extra functions without their PCI id would be taken unproven")
     found = [

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Ask the GPUs themselves in which slot of the baseboard they sit. Prints a line per GPU:
-#   "known ADDRESS MODULE"   as it answers, or answered since this boot: slots do not move while it runs
+#   "modules ADDRESS MODULE"   as it answers, or answered since this boot: slots do not move while it runs
 #   "held ADDRESS PID,PID"   a process has it; its registers are not touched
-#   "silent ADDRESS -"       it was asked and did not answer
+#   "silent ADDRESS"         it was asked and did not answer
 # and what NVIDIA's tool said of those that did not, each line after "said ".
 # Answers are kept in /run until the next boot, so that GPUs that VMs hold by then are known.
 # nvidia_gpu_tools.py reads registers and changes nothing; like everybody who calls it, this one
@@ -90,7 +90,7 @@ silent=""
 for address; do
     module=$(module_of "$address")
     if [ -n "$module" ]; then
-        printf 'known %s %s\n' "$address" "$module"
+        printf 'modules %s %s\n' "$address" "$module"
         continue
     fi
     pids=$(printf '%s' "$held_by" | sed -n -e "s/^$address //p")
@@ -98,7 +98,7 @@ for address; do
         printf 'held %s %s\n' "$address" "$pids"
     else
         silent=yes
-        printf 'silent %s -\n' "$address"
+        printf 'silent %s\n' "$address"
     fi
 done
 if [ -n "$silent" ]; then

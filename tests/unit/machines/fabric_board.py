@@ -156,9 +156,8 @@ class Board:
         self.calls.append("modules")
         of = {a: int(m) for m, a in GPUS.items()}
         held = {a: "4242" for a in addresses if of[a] in self.used}
-        return ModuleReading(
-            {a: self.shuffled.get(a, of[a]) for a in addresses if a not in held}, held
-        )
+        modules = {a: self.shuffled.get(a, of[a]) for a in addresses if a not in held}
+        return ModuleReading(modules=modules, held=held)
 
     def now(self) -> float:
         return self.time
