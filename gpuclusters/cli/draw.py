@@ -9,13 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuclusters.cli.errors import (
-    NoOutputsError,
-    NotWrittenError,
-    RunError,
-    UnreadableFileError,
-    WrongOptionError,
-)
+from gpuclusters.cli import files
+from gpuclusters.cli.errors import RunError, wrong_option
 from gpuclusters.cli.project import Project, open_session, read_valid
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.drawing.from_configuration import declared, with_state
@@ -53,7 +48,7 @@ def run(
 ) -> int:
     """Write the picture; gives the exit code."""
     if kubeconfig is not None and not live:
-        raise WrongOptionError(
+        raise wrong_option(
             "--kubeconfig is for --live: a configuration does not know who holds what"
         )
     config = read_valid(project, stack)
@@ -64,11 +59,7 @@ def run(
     if output is None:
         sys.stdout.write(text)
         return 0
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise NotWrittenError(f"{output} cannot be written: {error.strerror}") from error
+    files.write(output, text)
     sys.stderr.write(f"drawn: {output}\n")
     return 0
 
@@ -76,7 +67,10 @@ def run(
 def _outputs(project: Project, stack: str) -> Mapping[str, Any]:
     outputs = open_session(project, stack).read("stack", "output")
     if not outputs:
-        raise NoOutputsError(f"the stack {stack} has no outputs yet; run `gpu-clusters up` first")
+        raise RunError(
+            f"the stack {stack} has no outputs yet; run `gpu-clusters up` first",
+            "command.no-outputs",
+        )
     found: Mapping[str, Any] = outputs
     return found
 
@@ -85,12 +79,7 @@ def _held(kubeconfig: Path | None) -> dict[tuple[str, int], str]:
     """Tenant by machine and module, from the leases in the cluster."""
     if kubeconfig is None:
         return {}
-    try:
-        text = kubeconfig.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UnreadableFileError(
-            f"the kubeconfig {kubeconfig} cannot be read: {error.strerror}"
-        ) from error
+    text = files.read(kubeconfig, "the kubeconfig ")
     try:
         leases = KubernetesObjects(text).list(GPU_LEASE)
     except AdapterError as error:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from gpuclusters.cli import files
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.forge import Forge, ForgeError, Issues, Target, issue_target
 from gpuclusters.cli.project import Project
@@ -108,13 +109,7 @@ def run(
 
 def _read(path: Path, ignore: list[str]) -> Report:
     try:
-        return report_of(json.loads(path.read_text(encoding="utf-8")), ignore=ignore)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is no JSON ({error}); was the look that should have written it cut off?"
-        ) from error
+        return report_of(files.read_json(path), ignore=ignore)
     except DocumentError as error:
         raise UsageError(f"{path}: {error}") from error
 

@@ -19,7 +19,7 @@ from typing import IO
 
 import httpx
 
-from gpuclusters.cli.errors import EngineChoiceError
+from gpuclusters.cli.errors import UsageError
 
 _ARCHIVE = "https://get.pulumi.com/releases/sdk/pulumi-v{version}-{system}-{arch}.tar.gz"
 _CHECKSUMS = (
@@ -147,9 +147,10 @@ def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> En
     """
     wanted = env.get(CHOICE, "")
     if wanted not in ("", *Kind):
-        raise EngineChoiceError(
+        raise UsageError(
             f"{CHOICE} is neither 'pulumi' nor 'embedded' (got {wanted!r}); "
-            "unset it to have the engine chosen"
+            "unset it to have the engine chosen",
+            "command.engine-choice",
         )
     if wanted == Kind.EMBEDDED:
         return _embedded(f"{CHOICE} asks for it")
@@ -160,9 +161,10 @@ def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> En
         program = _release(env, may_fetch=may_fetch)
     except NoReleaseError as error:
         if wanted == Kind.PULUMI:
-            raise EngineChoiceError(
+            raise UsageError(
                 f"{CHOICE} asks for Pulumi, there is no 'pulumi' on PATH, and {error}; "
-                "install it (https://www.pulumi.com/docs/install) or unset the variable"
+                "install it (https://www.pulumi.com/docs/install) or unset the variable",
+                "command.engine-choice",
             ) from error
         return _embedded(f"no 'pulumi' on PATH, and {error}")
     return Engine(Kind.PULUMI, (str(program),), f"official release in {program.parent}")
@@ -182,7 +184,8 @@ def _release(env: Mapping[str, str], *, may_fetch: bool) -> Path:
 def _embedded(reason: str) -> Engine:
     for found in entry_points(group="gpu_clusters", name="engine"):
         return Engine(Kind.EMBEDDED, (sys.executable, "-m", found.value), reason)
-    raise EngineChoiceError(
+    raise UsageError(
         f"there is no engine: {reason}, and the embedded one is not installed; install Pulumi "
-        "(https://www.pulumi.com/docs/install) or `pip install gpu-clusters-engine`"
+        "(https://www.pulumi.com/docs/install) or `pip install gpu-clusters-engine`",
+        "command.engine-choice",
     )

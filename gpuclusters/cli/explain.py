@@ -50,12 +50,6 @@ remote.disk-full
 app = typer.Typer(add_completion=False)
 
 
-class UnknownCodeError(UsageError):
-    """No error of this version has that code."""
-
-    code = "command.unknown-code"
-
-
 @cache
 def catalogue() -> Mapping[str, Code]:
     """Every code by area and name: those of `core/codes`, of the fabric manager and of the policy."""
@@ -147,7 +141,7 @@ def _known(stated: str) -> str:
     if code not in catalogue():
         near = difflib.get_close_matches(code.lower(), catalogue(), n=1, cutoff=0.5)
         instead = f"did you mean {near[0]}?" if near else "`gpu-clusters explain` lists all"
-        raise UnknownCodeError(f"no error has the code {stated!r}; {instead}")
+        raise UsageError(f"no error has the code {stated!r}; {instead}", "command.unknown-code")
     return code
 
 

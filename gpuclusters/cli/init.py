@@ -15,7 +15,7 @@ import yaml
 
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import state_locks
-from gpuclusters.cli.errors import NoInitError, UnreadableFileError, WrongOptionError
+from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.help import Commands
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.questions import QUESTIONS, Answers, document, pairs
@@ -35,7 +35,7 @@ async def scan(machines: Mapping[str, str]) -> dict[str, asyncssh.SSHKey]:
         machines: ADDRESS or ADDRESS:PORT by name.
 
     Raises:
-        NoInitError: names every machine whose key could not be read, and why.
+        RunError: names every machine whose key could not be read, and why.
     """
     # The other commands do not wait for it.
     import asyncssh
@@ -58,7 +58,7 @@ async def scan(machines: Mapping[str, str]) -> dict[str, asyncssh.SSHKey]:
         f"{name} ({machines[name]}): {why}" for name, why in found.items() if isinstance(why, str)
     ]
     if failed:
-        raise NoInitError("cannot read host keys:\n  " + "\n  ".join(failed))
+        raise RunError("cannot read host keys:\n  " + "\n  ".join(failed), "command.no-init")
     return {name: one for name, one in found.items() if not isinstance(one, str)}
 
 
@@ -86,12 +86,12 @@ def init(
     project = Project.find()
     file = project.folder / f"Pulumi.{stack}.yaml"
     if file.exists():
-        raise WrongOptionError(f"{file.name} exists already; name another stack with --stack")
+        raise wrong_option(f"{file.name} exists already; name another stack with --stack")
     files = {key: Path(name) for key, name in pairs(" ".join(secret or ()), "--secret").items()}
     if wrong := [key for key in files if key not in SECRET_KEYS]:
-        raise WrongOptionError(f"--secret: {wrong[0]} is none of {', '.join(SECRET_KEYS)}")
+        raise wrong_option(f"--secret: {wrong[0]} is none of {', '.join(SECRET_KEYS)}")
     if absent := [str(path) for path in files.values() if not path.is_file()]:
-        raise UnreadableFileError(f"--secret: {', '.join(absent)} cannot be read")
+        raise UsageError(f"--secret: {', '.join(absent)} cannot be read", "command.unreadable-file")
     given = ask(kind, _read(answers, kind))
     machines = pairs(given["machines"], "machines")
     keys = asyncio.run(scan(machines))
@@ -114,10 +114,10 @@ def _read(file: Path | None, kind: ClusterType) -> Answers:
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UnreadableFileError(f"{file} cannot be read: {error}") from error
+        raise UsageError(f"{file} cannot be read: {error}", "command.unreadable-file") from error
     known = [question.key for question in QUESTIONS[kind]]
     if not isinstance(document, dict) or set(document) - set(known):
-        raise WrongOptionError(f"{file}: write answers by key; known: {', '.join(known)}")
+        raise wrong_option(f"{file}: write answers by key; known: {', '.join(known)}")
     return {key: str(value) for key, value in document.items()}
 
 
@@ -125,7 +125,7 @@ def ask(kind: ClusterType, given: Answers) -> Answers:
     """Every answer: those that are given, and the others from the terminal.
 
     Raises:
-        WrongOptionError: there is no terminal, and no default either; names all that are missing.
+        UsageError: there is no terminal, and no default either; names all that are missing.
     """
     answers: Answers = dict(given)
     missing = []
@@ -142,7 +142,7 @@ def ask(kind: ClusterType, given: Answers) -> Answers:
         else:
             missing.append(question.key)
     if missing:
-        raise WrongOptionError(
+        raise wrong_option(
             f"there is no terminal to ask for {', '.join(missing)}; write them into --answers FILE"
         )
     return answers
@@ -153,9 +153,7 @@ def _check(name: str, text: str) -> None:
     found = parse({key.removeprefix(f"{NAMESPACE}:"): value for key, value in config.items()})
     if not isinstance(found, StackConfig):
         faults = "\n".join(f"  {told(name, fault)}" for fault in found)
-        raise WrongOptionError(
-            f"these answers make no valid stack file; nothing was written\n{faults}"
-        )
+        raise wrong_option(f"these answers make no valid stack file; nothing was written\n{faults}")
 
 
 def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None:
@@ -169,7 +167,7 @@ def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None
     typer.echo(engine.line)
     made = ("stack", "init", stack, "--non-interactive")
     if engine.call(*made, folder=project.folder, env=env):
-        raise NoInitError(f"the stack {stack!r} cannot be made; see above")
+        raise RunError(f"the stack {stack!r} cannot be made; see above", "command.no-init")
     later = [f"export {variable}={value}" for variable, value in exports.items()]
     for key, why in needed_secrets(read_valid(project, stack).section).items():
         text = f"File with the secret {key}, {why} (empty: set it later)"
@@ -180,7 +178,7 @@ def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None
             continue
         with Path(path).open(encoding="utf-8") as content:
             if engine.call(*setting, folder=project.folder, env=env, stdin=content):
-                raise NoInitError(f"the secret {key} cannot be set; see above")
+                raise RunError(f"the secret {key} cannot be set; see above", "command.no-init")
     later += [f"gpu-clusters {verb} --stack {stack}" for verb in ("doctor", "preview", "up")]
     typer.echo("\n  ".join(("next:", *later)))
 

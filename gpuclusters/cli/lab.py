@@ -14,7 +14,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from gpuclusters.cli.errors import RealNodesError, RunError
+from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.help import Commands
 from gpuclusters.cli.lab_entry import Lab, lab_of
 from gpuclusters.cli.lab_request import afterwards, described, machine_count, requests
@@ -55,7 +55,9 @@ def start_for(project: Project, stack: str, config: StackConfig, console: Consol
     with one_sentence(lab), steps(console, keep=True) as say:
         choice = lab.choice(config.lab.nodes.value)
         if choice.refused:
-            raise RealNodesError(f"{KEY}.nodes is {config.lab.nodes.value}, and {choice.why}")
+            raise UsageError(
+                f"{KEY}.nodes is {config.lab.nodes.value}, and {choice.why}", "lab.nodes"
+            )
         wanted = requests(section, others)
         say(described(section, choice))
         if isinstance(section, CaasConfig):

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpuclusters.cli.errors import LabMissingError
+from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
 
 Report = Callable[[str], None]
@@ -50,7 +50,8 @@ def lab_of(project: Project) -> Lab:
     for found in entry_points(group="gpu_clusters", name="lab"):
         lab: Lab = found.load()(project.lab_folder)
         return lab
-    raise LabMissingError(
+    raise UsageError(
         "this stack lives in the lab (`source: lab`), which is not installed; "
-        "`pip install gpu-clusters-lab gpu-clusters-engine`, or name your own machines"
+        "`pip install gpu-clusters-lab gpu-clusters-engine`, or name your own machines",
+        "lab.missing",
     )

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.cli import engine as engines
-from gpuclusters.cli.errors import ConfigurationFaultsError, NoProjectError, NoStackError
+from gpuclusters.cli.errors import UsageError
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.fault import told
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
@@ -29,8 +29,9 @@ def read_valid(project: Project, stack: str) -> StackConfig:
     if isinstance(checked, list):
         faults = "\n".join(f"  {told(file.name, found)}" for found in checked)
         count = "one fault" if len(checked) == 1 else f"{len(checked)} faults"
-        raise ConfigurationFaultsError(
-            f"the configuration has {count}; nothing was started\n{faults}"
+        raise UsageError(
+            f"the configuration has {count}; nothing was started\n{faults}",
+            "command.configuration-faults",
         )
     for warning in checked.warnings:
         sys.stderr.write(f"warning: {told(file.name, warning)}\n")
@@ -62,8 +63,9 @@ class Project:
             if (folder / "Pulumi.yaml").is_file() and (folder / "gpuclusters").is_dir():
                 lab = env.get(LAB_FOLDER_VARIABLE)
                 return cls(folder, Path(lab).resolve() if lab else folder / LAB_FOLDER)
-        raise NoProjectError(
-            f"no gpu-clusters project at {start} or above; change into a checkout of it"
+        raise UsageError(
+            f"no gpu-clusters project at {start} or above; change into a checkout of it",
+            "command.no-project",
         )
 
     def stack_file(self, stack: str) -> Path:
@@ -71,8 +73,9 @@ class Project:
         path = self.folder / f"Pulumi.{stack}.yaml"
         if not path.is_file():
             known = sorted(p.name.split(".")[1] for p in self.folder.glob("Pulumi.*.yaml"))
-            raise NoStackError(
-                f"there is no stack {stack!r} ({path.name} is missing); known: {', '.join(known)}"
+            raise UsageError(
+                f"there is no stack {stack!r} ({path.name} is missing); known: {', '.join(known)}",
+                "command.no-stack",
             )
         return path
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from gpuclusters.cli.errors import WrongOptionError
+from gpuclusters.cli.errors import wrong_option
 from gpuclusters.compat import rke2_matrix
 from gpuclusters.config.stack import NAMESPACE, ClusterType
 
@@ -45,7 +45,7 @@ def _ranges(key: str) -> Callable[[Answers], str]:
         try:
             found = {ip_network(f"{ip_address(host)}/24", strict=False) for host in hosts}
         except ValueError as error:
-            raise WrongOptionError(f"{key}: {error}") from error
+            raise wrong_option(f"{key}: {error}") from error
         return " ".join(sorted(map(str, found)))
 
     return guess
@@ -101,7 +101,7 @@ def pairs(text: str, key: str) -> dict[str, str]:
     """What `NAME=VALUE NAME=VALUE` says; `key` is what it answers, for the error."""
     found = dict(one.partition("=")[::2] for one in text.split())
     if wrong := [name for name, value in found.items() if not name or not value]:
-        raise WrongOptionError(f"{key}: {wrong[0]!r} is not of the form NAME=VALUE")
+        raise wrong_option(f"{key}: {wrong[0]!r} is not of the form NAME=VALUE")
     return found
 
 
@@ -187,7 +187,7 @@ def document(kind: ClusterType, stack: str, answers: Answers, keys: Mapping[str,
         keys: host key by machine.
 
     Raises:
-        WrongOptionError: an answer has not its form.
+        UsageError: an answer has not its form.
     """
     machines: list[dict[str, Any]] = []
     for name, place in pairs(answers["machines"], "machines").items():
@@ -200,7 +200,7 @@ def document(kind: ClusterType, stack: str, answers: Answers, keys: Mapping[str,
     try:
         section = _SECTIONS[kind](answers, [one["name"] for one in machines])
     except ValueError as error:
-        raise WrongOptionError(f"an answer is not a number: {error}") from error
+        raise wrong_option(f"an answer is not a number: {error}") from error
     hosts = {"source": "existing", "user": answers["user"], "machines": machines}
     config = {
         f"{NAMESPACE}:cluster-type": kind.value,

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from gpuclusters.cli import orphans, state_locks, unfinished
-from gpuclusters.cli.errors import NotRepairedError, StackLockedError, UnfinishedRunError
+from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.unfinished import (
     ClearCreates,
     Command,
@@ -69,17 +69,20 @@ def _mend(
             f"found: {fault.found}: {fault.remedy}", soft_wrap=True, markup=False, highlight=False
         )
     if not unfinished.can_be_repaired(faults):
-        raise UnfinishedRunError(_by_hand(session, faults, "somebody has to look first"))
+        raise RunError(
+            _by_hand(session, faults, "somebody has to look first"), "command.unfinished-run"
+        )
     if not (allowed or session.in_lab or _agreed()):
-        raise UnfinishedRunError(
-            _by_hand(session, faults, f"run `up` again with {OPTION} to have that done")
+        raise RunError(
+            _by_hand(session, faults, f"run `up` again with {OPTION} to have that done"),
+            "command.unfinished-run",
         )
     for act in _acts(session, faults, state):
         try:
             act()
         except (AdapterError, OSError) as error:
-            raise NotRepairedError(
-                _by_hand(session, faults, f"the repair failed: {error}")
+            raise RunError(
+                _by_hand(session, faults, f"the repair failed: {error}"), "command.not-repaired"
             ) from error
 
 
@@ -101,18 +104,20 @@ def _dead_locks(session: Session) -> list[Fault]:
             continue
         command = command_line(session, Command("pulumi", ("cancel", "--yes")))
         if fate is Fate.RUNS:
-            raise StackLockedError(
+            raise RunError(
                 f"the stack is locked by {lock.holder}, which runs; wait for it. To end it: Ctrl-C "
-                "where it runs"
+                "where it runs",
+                "command.stack-locked",
             )
         whose = (
             f"{lock.holder}, on another computer"
             if fate is Fate.ELSEWHERE
             else f"a file that does not say by whom ({lock.file})"
         )
-        raise StackLockedError(
+        raise RunError(
             f"the stack is locked by {whose}; nobody here can know whether that still runs. "
-            f"If it does not: `{command}`"
+            f"If it does not: `{command}`",
+            "command.stack-locked",
         )
     return faults
 

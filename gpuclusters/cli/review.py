@@ -14,13 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuclusters.cli.errors import (
-    NotWrittenError,
-    RunError,
-    UnreadableFileError,
-    UsageError,
-    WrongOptionError,
-)
+from gpuclusters.cli.errors import RunError, UsageError, wrong_option
+from gpuclusters.cli.files import write
 from gpuclusters.cli.forge import Comments, Forge, ForgeError, Target, TooLongError, target
 from gpuclusters.cli.project import Project, open_session
 from gpuclusters.cli.stack import ensure_stack
@@ -66,16 +61,16 @@ def rules(options: PolicyOptions) -> tuple[Rule, ...]:
     try:
         made = RULES if options.file is None else read_settings(options.file, RULES)
     except SettingsError as error:
-        raise WrongOptionError(f"--policy: {error}") from error
+        raise wrong_option(f"--policy: {error}") from error
     known = [rule.id for rule in RULES]
     stated: dict[str, dict[str, Any]] = {}
     for option in options.severities:
         id_, _, word = option.partition("=")
         if id_ not in known:
-            raise WrongOptionError(f"--severity: there is no rule {id_!r}{nearest(id_, known)}")
+            raise wrong_option(f"--severity: there is no rule {id_!r}{nearest(id_, known)}")
         level = "disabled" if word == _OFF else word
         if severity_of(level) is None:
-            raise WrongOptionError(
+            raise wrong_option(
                 f"--severity {id_}: write mandatory, advisory or disabled (got {word!r})"
             )
         stated[id_] = {LEVEL: level}
@@ -92,7 +87,7 @@ def prices(options: PolicyOptions, rules: Sequence[Rule]) -> PriceTable:
             return price_table(own.prices)
         return price_table(options.prices)
     except PriceError as error:
-        raise WrongOptionError(str(error)) from error
+        raise wrong_option(str(error)) from error
 
 
 app = typer.Typer(add_completion=False)
@@ -218,7 +213,7 @@ def run(
 ) -> int:
     """Review plans from files, or of stacks that are previewed here; gives the exit code."""
     if files and names and len(files) != len(names):
-        raise WrongOptionError("give as many --stack as files, or none")
+        raise wrong_option("give as many --stack as files, or none")
     closing = _gates(options.fail_on)
     checked = rules(options.policy)
     table = prices(options.policy, checked)
@@ -269,7 +264,7 @@ def _gates(text: str) -> tuple[gates.Gate, ...]:
     try:
         return gates.parse(text)
     except gates.GateError as error:
-        raise WrongOptionError(f"--fail-on: {error}") from error
+        raise wrong_option(f"--fail-on: {error}") from error
 
 
 def _file(file: str, name: str | None) -> tuple[str, str, str]:
@@ -285,10 +280,13 @@ def _file(file: str, name: str | None) -> tuple[str, str, str]:
             with Path(file).open("rb") as opened:
                 data = opened.read(_LARGEST_BYTES + 1)
         except OSError as error:
-            raise UnreadableFileError(f"{file} cannot be read: {error.strerror}") from error
+            raise UsageError(
+                f"{file} cannot be read: {error.strerror}", "command.unreadable-file"
+            ) from error
     if len(data) > _LARGEST_BYTES:
-        raise UnreadableFileError(
-            f"{source} is larger than {_LARGEST_BYTES >> 20} MiB; is it a preview?"
+        raise UsageError(
+            f"{source} is larger than {_LARGEST_BYTES >> 20} MiB; is it a preview?",
+            "command.unreadable-file",
         )
     return source, name or stem, data.decode("utf-8", errors="replace")
 
@@ -326,12 +324,8 @@ def _write(outcomes: Sequence[Outcome], options: Options) -> None:
             sys.stdout.write(text(options.format))
         return
     names = {Format.MARKDOWN: "review.md", Format.HTML: "review.html", Format.JSON: "review.json"}
-    try:
-        options.output.mkdir(parents=True, exist_ok=True)
-        for kind, name in names.items():
-            (options.output / name).write_text(text(kind), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise NotWrittenError(f"{options.output} cannot be written: {error.strerror}") from error
+    for kind, name in names.items():
+        write(options.output / name, text(kind))
     sys.stderr.write(
         f"review: {', '.join(str(options.output / name) for name in names.values())}\n"
     )

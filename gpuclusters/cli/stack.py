@@ -18,7 +18,7 @@ from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import repair as repairing
 from gpuclusters.cli import report, state_locks
 from gpuclusters.cli.access import open_access
-from gpuclusters.cli.errors import NoInitError
+from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project, Session, open_session
 from gpuclusters.config.rke2_cluster import Rke2Config
@@ -94,7 +94,9 @@ def _without_backend(session: Session) -> Iterator[tuple[Session, Path]]:
             env=env,
             stdout=subprocess.DEVNULL,
         ):
-            raise NoInitError(f"the stack {session.stack!r} cannot be made; see above")
+            raise RunError(
+                f"the stack {session.stack!r} cannot be made; see above", "command.no-init"
+            )
         file = Path(folder) / name
         salt = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         given = yaml.safe_load(project.stack_file(session.stack).read_text(encoding="utf-8"))
@@ -128,7 +130,7 @@ def ensure_stack(session: Session) -> None:
         return
     words = ("stack", "init", session.stack, "--non-interactive")
     if session.engine.call(*words, folder=session.project.folder, env=session.env):
-        raise NoInitError(f"the stack {session.stack!r} cannot be made; see above")
+        raise RunError(f"the stack {session.stack!r} cannot be made; see above", "command.no-init")
 
 
 def _summary(session: Session) -> report.Summary:

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
+from gpuclusters.cli import files
+from gpuclusters.cli.errors import UsageError
 from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import evidence, training_times
 from gpuclusters.proof.training_times import Run, words
@@ -38,7 +39,7 @@ def run(paths: Sequence[Path], *, svg: Path | None = None, as_json: bool = False
     """Read evidence, print the table, draw it; 0, or 1 if there is no training in any of it."""
     runs = training_times.ordered(read(paths))
     if svg is not None:
-        _draw(svg, runs)
+        files.write(svg, times_svg(runs, training_times.table()))
     if as_json:
         Console(highlight=False).print_json(json.dumps(document(runs)))
     else:
@@ -59,14 +60,11 @@ def read(paths: Sequence[Path]) -> list[Run]:
 
 
 def _run(file: Path, *, named: bool) -> Run | None:
-    try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UnreadableFileError(f"{file} cannot be read as JSON: {error}") from error
+    known = files.read_json(file)
     wrong = evidence.faults(known)
     altered = [fault for fault in wrong if "altered" in fault]
     if altered or (wrong and named):
-        raise UnreadableFileError(f"{file} {'; '.join(altered or wrong)}")
+        raise UsageError(f"{file} {'; '.join(altered or wrong)}", "command.unreadable-file")
     return None if wrong else training_times.run_of(known, file.name)
 
 
@@ -77,14 +75,6 @@ def document(runs: Sequence[Run]) -> dict[str, object]:
         "runs": [asdict(run) for run in runs],
         "measured-by-others": known.model_dump(mode="json", by_alias=True),
     }
-
-
-def _draw(svg: Path, runs: Sequence[Run]) -> None:
-    try:
-        svg.parent.mkdir(parents=True, exist_ok=True)
-        svg.write_text(times_svg(runs, training_times.table()), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise NotWrittenError(f"{svg} cannot be written: {error.strerror}") from error
 
 
 def _show(runs: Sequence[Run], console: Console) -> None:

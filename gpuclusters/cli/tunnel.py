@@ -26,12 +26,6 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _BY_SIGNAL = 128
 
 
-class NoTunnelError(UsageError):
-    """The API of this stack is not behind a tunnel: another type, the lab, or an address of its own."""
-
-    code = "command.no-tunnel"
-
-
 @app.command("tunnel")
 def command(
     command: Annotated[
@@ -54,17 +48,20 @@ def run(project: Project, stack: str, command: Sequence[str]) -> int:
     """Open the tunnel of a stack; gives the exit code."""
     config = read_valid(project, stack).section
     if not isinstance(config, UsernetesConfig):
-        raise NoTunnelError(
-            f"the stack {stack} is no usernetes cluster; its kubeconfig leads to its API already"
+        raise UsageError(
+            f"the stack {stack} is no usernetes cluster; its kubeconfig leads to its API already",
+            "command.no-tunnel",
         )
     access = usernetes_plan.api(config)
     if access.through == "loopback":
-        raise NoTunnelError(
-            "the API of the lab is on this computer; its kubeconfig leads there already"
+        raise UsageError(
+            "the API of the lab is on this computer; its kubeconfig leads there already",
+            "command.no-tunnel",
         )
     if access.through == "address" or access.local_port is None:
-        raise NoTunnelError(
-            f"the API of {stack} is at {access.address}; for a tunnel state usernetes.api.through: tunnel"
+        raise UsageError(
+            f"the API of {stack} is at {access.address}; for a tunnel state usernetes.api.through: tunnel",
+            "command.no-tunnel",
         )
     first = config.control_plane.host
     try:

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpuclusters.cli import verify_caas, verify_rke2, verify_usernetes
-from gpuclusters.cli.errors import NotWrittenError, RunError, UnreadableFileError, WrongOptionError
+from gpuclusters.cli import files, verify_caas, verify_rke2, verify_usernetes
+from gpuclusters.cli.errors import RunError, wrong_option
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.report import steps
 from gpuclusters.config.rke2_cluster import Rke2Config
@@ -39,14 +39,8 @@ def keep(found: Evidence, folder: Path) -> Path:
         f"{hashlib.sha256(text.encode()).hexdigest()}  {file.name}\n"
         for file, text in texts.items()
     )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, text in {**texts, path.with_suffix(_SUMS): sums}.items():
-            file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise NotWrittenError(
-            f"the evidence cannot be written to {folder}: {error.strerror}"
-        ) from error
+    for file, text in {**texts, path.with_suffix(_SUMS): sums}.items():
+        files.write(file, text, "the evidence ")
     return path
 
 
@@ -68,10 +62,7 @@ def show(found: Evidence, console: Console) -> None:
 
 def check(path: Path, *, as_json: bool = False) -> int:
     """Whether a file is unaltered evidence of any kind; 0 if it is, else 1."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UnreadableFileError(f"{path} cannot be read as JSON: {error}") from error
+    document = files.read_json(path)
     faults = [*evidence.faults(document), *_beside(path)]
     console = Console(highlight=False)
     if as_json:
@@ -167,10 +158,6 @@ def _refuse_foreign(
     if isinstance(section, Rke2Config | UsernetesConfig):
         if api is not None or tokens:
             kind = "an rke2" if isinstance(section, Rke2Config) else "a usernetes"
-            raise WrongOptionError(
-                f"--api and --token are of caas clusters; this stack is {kind} one"
-            )
+            raise wrong_option(f"--api and --token are of caas clusters; this stack is {kind} one")
     elif level is not None:
-        raise WrongOptionError(
-            "--level is of rke2 and usernetes clusters; this stack is a caas one"
-        )
+        raise wrong_option("--level is of rke2 and usernetes clusters; this stack is a caas one")

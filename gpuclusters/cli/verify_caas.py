@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gpuclusters.cli import files
 from gpuclusters.cli.access import container_api
-from gpuclusters.cli.errors import RunError, UnreadableFileError, WrongOptionError
+from gpuclusters.cli.errors import RunError, wrong_option
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
@@ -88,10 +89,5 @@ def _target(
 def _token(option: str) -> tuple[str, str]:
     tenant, equals, file = option.partition("=")
     if not equals:
-        raise WrongOptionError(f"--token must be TENANT=FILE (got {option!r})")
-    try:
-        return tenant, Path(file).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UnreadableFileError(
-            f"the token file {file} cannot be read: {error.strerror}"
-        ) from error
+        raise wrong_option(f"--token must be TENANT=FILE (got {option!r})")
+    return tenant, files.read(Path(file), "the token file ").strip()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuclusters.cli import doctor_stack
-from gpuclusters.cli.errors import LabNotRunningError, RunError, UsageError
+from gpuclusters.cli import doctor_stack, files
+from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project, open_session
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.cluster import uses_lab
@@ -32,19 +32,14 @@ def lab_inventory(project: Project) -> Inventory:
     except InventoryError as error:
         raise UsageError(str(error)) from error
     if inventory is None:
-        raise LabNotRunningError("the lab does not run; start it with `make up`")
+        raise UsageError("the lab does not run; start it with `make up`", "lab.not-running")
     return inventory
 
 
 def admin_kubeconfig(stated: Path | None) -> str:
     """An administrator's kubeconfig: the one that is named, else $KUBECONFIG, else the usual place."""
     path = stated or Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"the kubeconfig {path} cannot be read ({error.strerror}); name another with --kubeconfig"
-        ) from error
+    return files.read(path, "the kubeconfig ")
 
 
 def reach(

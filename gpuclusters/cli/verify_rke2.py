@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpuclusters.cli.errors import RunError, UsageError, WrongOptionError
+from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
 from gpuclusters.config import rke2_plan
@@ -97,7 +97,7 @@ def _level(config: Rke2Config, stated: str | None) -> Level:
     if stated is None:
         return described
     if stated.upper() not in list(Level):
-        raise WrongOptionError(f"--level must be one of {', '.join(Level)} (got {stated!r})")
+        raise wrong_option(f"--level must be one of {', '.join(Level)} (got {stated!r})")
     level = Level(stated.upper())
     if level > described:
         raise UsageError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpuclusters.cli import verify_hosts
-from gpuclusters.cli.errors import RunError, WrongOptionError
+from gpuclusters.cli.errors import RunError, wrong_option
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
 from gpuclusters.config import usernetes_plan
@@ -120,12 +120,10 @@ def rung(config: UsernetesConfig, stated: str | None) -> CheckLevel:
     number = stated.upper().removeprefix("R")
     known = [str(one.value) for one in CheckLevel]
     if number not in known:
-        raise WrongOptionError(
-            f"--level must be a rung, {known[0]} to {known[-1]} (got {stated!r})"
-        )
+        raise wrong_option(f"--level must be a rung, {known[0]} to {known[-1]} (got {stated!r})")
     wanted = CheckLevel(int(number))
     if wanted is CheckLevel.TRAINING and config.proof.training is None:
-        raise WrongOptionError(
+        raise wrong_option(
             "--level 9 needs the training, which the configuration does not describe; write "
             "proof.training and proof.rung: 9"
         )

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from gpuclusters.cli import diagnosis
-from gpuclusters.cli.errors import NoStackError, RunError, UsageError
+from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.explain import catalogue
 from gpuclusters.cli.main import main
 from gpuclusters.config.secrets import ConfigError
@@ -87,7 +87,7 @@ def test_a_refusal_says_its_codes_in_every_process() -> None:
         (FleetError(["report"], 2), "preflight.fleet-unfit"),
         (FabricError("hgx-01", "activate partition 3", -8, ""), "fabric.answer-8"),
         (FabricError("hgx-01", "activate partition 3", -99, ""), "fabric.answer-unknown"),
-        (NoStackError("none"), "command.no-stack"),
+        (UsageError("none", "command.no-stack"), "command.no-stack"),
         (PlanError("none"), "review.plan"),
     ],
 )
@@ -102,7 +102,7 @@ def test_an_error_that_passes_another_one_on_has_its_id() -> None:
     assert outer.error_id == "remote.host-key-mismatch"
     outer.__cause__ = OSError()
     assert outer.error_id == "command.failed"
-    narrower = NoStackError("none")
+    narrower = UsageError("none", "command.no-stack")
     narrower.__cause__ = HostKeyMismatchError("a", "b", "c", "d")
     assert narrower.error_id == "command.no-stack"
 

@@ -64,7 +64,11 @@ def test_options_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
             drift._patterns(patterns)
     assert drift._patterns(["unit-*", "node.cordoned@x"]) == ["unit-*", "node.cordoned@x"]
     file = tmp_path / "a.json"
-    for text, said in (("", "is no JSON"), ("{}", "is not what"), ('{"findings": 1', "is no JSON")):
+    for text, said in (
+        ("", "cannot be read as JSON"),
+        ("{}", "is not what"),
+        ('{"findings": 1', "cannot be read as JSON"),
+    ):
         file.write_text(text)
         with pytest.raises(UsageError, match=said):
             drift._read(file, [])

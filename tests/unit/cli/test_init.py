@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from gpuclusters.cli import init, questions
-from gpuclusters.cli.errors import WrongOptionError
+from gpuclusters.cli.errors import UsageError
 from gpuclusters.config.stack import ClusterType, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 
@@ -134,7 +134,7 @@ def test_every_machine_that_does_not_answer_is_named(project: Path) -> None:
 
 
 def test_without_a_terminal_every_missing_answer_is_named_at_once() -> None:
-    with pytest.raises(WrongOptionError, match="ask for machines, checksum;"):
+    with pytest.raises(UsageError, match="ask for machines, checksum;"):
         init.ask(ClusterType.RKE2, {})
 
 
@@ -154,5 +154,5 @@ def test_an_unknown_answer_is_refused(project: Path) -> None:
 
 @pytest.mark.parametrize("kind", list(ClusterType))
 def test_an_answer_of_the_wrong_form_is_an_error(kind: ClusterType) -> None:
-    with pytest.raises(WrongOptionError, match="'m-1' is not of the form NAME=VALUE"):
+    with pytest.raises(UsageError, match="'m-1' is not of the form NAME=VALUE"):
         questions.document(kind, "prod", {"machines": "m-1"}, {})

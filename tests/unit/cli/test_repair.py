@@ -19,7 +19,7 @@ from rich.console import Console
 
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import repair
-from gpuclusters.cli.errors import NotRepairedError, StackLockedError, UnfinishedRunError
+from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.project import Project, Session, read_valid
 from lab import tools
 
@@ -193,7 +193,7 @@ def test_a_provider_that_goes_on_without_its_engine_is_ended_before_the_lock_goe
 
 def test_a_lock_of_a_run_that_lives_is_never_taken(in_lab: Here, dead: int) -> None:
     alive, gone = in_lab.lock(), in_lab.lock(pid=dead)
-    with pytest.raises(StackLockedError, match=f"process {os.getpid()} of ann@.* which runs"):
+    with pytest.raises(RunError, match=f"process {os.getpid()} of ann@.* which runs"):
         in_lab.repair(asked_for=True)
     assert alive.exists()
     assert gone.exists()
@@ -210,7 +210,7 @@ def test_a_lock_of_which_nobody_here_can_know_stays_and_the_command_has_the_righ
     in_lab: Here, content: dict[str, Any]
 ) -> None:
     lock = in_lab.lock(**content)
-    with pytest.raises(StackLockedError) as error:
+    with pytest.raises(RunError) as error:
         in_lab.repair(asked_for=True)
     assert lock.exists()
     command = str(error.value).rpartition("`")[0].rpartition("`")[2]
@@ -225,7 +225,7 @@ def test_a_lock_of_which_nobody_here_can_know_stays_and_the_command_has_the_righ
 
 def test_elsewhere_nothing_is_changed_until_somebody_says_so(elsewhere: Here, dead: int) -> None:
     lock = elsewhere.lock(pid=dead)
-    with pytest.raises(UnfinishedRunError) as error:
+    with pytest.raises(RunError) as error:
         elsewhere.repair()
     assert lock.exists()
     assert "--repair" in str(error.value)
@@ -240,7 +240,7 @@ def test_creates_that_were_cut_off_are_cleared_without_a_look_at_machines(elsewh
     kept = elsewhere.resource("gpu-clusters:gpu:HostFile", "made", id="x", outputs={})
     elsewhere.put([], [elsewhere.resource(kind, name) for name, kind in names.items()])
     assert sorted(elsewhere.pending()) == sorted(names)
-    with pytest.raises(UnfinishedRunError, match="refresh --yes --clear-pending-creates"):
+    with pytest.raises(RunError, match="refresh --yes --clear-pending-creates"):
         elsewhere.repair()
     assert sorted(elsewhere.pending()) == sorted(names)
     elsewhere.repair(asked_for=True)
@@ -252,7 +252,7 @@ def test_creates_that_were_cut_off_are_cleared_without_a_look_at_machines(elsewh
 
 def test_what_would_be_made_twice_is_left_to_a_person(elsewhere: Here) -> None:
     elsewhere.put([], [elsewhere.resource("gcp:compute/network:Network", "net")])
-    with pytest.raises(UnfinishedRunError, match="somebody has to look first"):
+    with pytest.raises(RunError, match="somebody has to look first"):
         elsewhere.repair(asked_for=True)
     assert elsewhere.pending() == ["net"]
 
@@ -266,7 +266,7 @@ def test_a_repair_that_fails_says_why_and_what_to_type(elsewhere: Here, dead: in
         repair.unfinished.Lock(str(lock), dead, "ann", "desk", datetime.now(UTC))
     )
     console = Console(file=elsewhere.out)
-    with pytest.raises(NotRepairedError, match=r"-m engine cancel --yes"):
+    with pytest.raises(RunError, match=r"-m engine cancel --yes"):
         repair._mend(elsewhere.session, console, [fault], allowed=True)
 
 
@@ -364,7 +364,7 @@ def test_a_release_whose_create_was_cut_off_is_taken_over_by_the_next_installati
     before = cluster.object("configmap", "kept")
     assert before is not None
     elsewhere.put([cluster.provider(elsewhere)], [cluster.release(elsewhere)])
-    with pytest.raises(UnfinishedRunError, match=r"kubectl .* delete secret sh.helm.release"):
+    with pytest.raises(RunError, match=r"kubectl .* delete secret sh.helm.release"):
         elsewhere.repair()
     elsewhere.repair(asked_for=True)
     said = elsewhere.out.getvalue()

@@ -15,7 +15,7 @@ import asyncssh
 import pytest
 
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.tunnel import NoTunnelError, hold, run
+from gpuclusters.cli.tunnel import UsageError, hold, run
 from gpuclusters.core.errors import AdapterError, BusyError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.forward import forward
@@ -181,5 +181,5 @@ def test_a_stack_of_another_type_has_no_tunnel(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[3]
     (tmp_path / "Pulumi.yaml").write_text((root / "Pulumi.yaml").read_text())
     (tmp_path / "Pulumi.dev.yaml").write_text((root / "Pulumi.dev.yaml").read_text())
-    with pytest.raises(NoTunnelError, match="is no usernetes cluster"):
+    with pytest.raises(UsageError, match="is no usernetes cluster"):
         run(Project(tmp_path, tmp_path / "lab"), "dev", ["true"])

@@ -138,7 +138,7 @@ def test_an_altered_bundle_is_none(
 
 
 def test_what_cannot_be_read_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read as JSON"):
+    with pytest.raises(UsageError, match="cannot be read"):
         verify.check(tmp_path / "none.json")
 
 

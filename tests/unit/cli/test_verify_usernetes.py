@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gpuclusters.cli import verify_hosts, verify_usernetes
-from gpuclusters.cli.errors import RunError, WrongOptionError
+from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
@@ -140,7 +140,7 @@ def test_the_hosts_rungs_alone_need_nothing_of_the_cluster(world: dict[str, Any]
     [("0", "must be a rung, 1 to 9"), ("L1", "must be a rung"), ("9", "needs the training")],
 )
 def test_a_rung_that_is_none_or_not_described_is_refused(level: str, said: str) -> None:
-    with pytest.raises(WrongOptionError, match=said):
+    with pytest.raises(UsageError, match=said):
         verify_usernetes.rung(config(proof={"rung": 8}), level)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpuclusters.cli import training_times as command
 from gpuclusters.cli import verify
-from gpuclusters.cli.errors import NotWrittenError, UnreadableFileError
+from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import ladder, training_times
 from gpuclusters.proof.checks import Check
@@ -131,17 +131,17 @@ def test_a_file_that_was_named_must_be_evidence(
     file = tmp_path / "e.json"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(UnreadableFileError, match=said):
+    with pytest.raises(UsageError, match=said):
         command.run([file])
 
 
 def test_an_altered_file_of_a_folder_is_refused(tmp_path: Path) -> None:
     path = verify.keep(evidence(), tmp_path)
     path.write_text(path.read_text().replace("131.0", "31.0"))
-    with pytest.raises(UnreadableFileError, match="was altered"):
+    with pytest.raises(UsageError, match="was altered"):
         command.run([tmp_path])
     (tmp_path / "blocked").write_text("")
-    with pytest.raises(NotWrittenError):
+    with pytest.raises(RunError):
         command.run([], svg=tmp_path / "blocked" / "x.svg")
 
 

@@ -1,0 +1,39 @@
+"""Files that options name: what cannot be read or written is said in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gpuclusters.cli.errors import RunError, UsageError
+
+
+def read(path: Path, what: str = "") -> str:
+    """The text of a file; `what` it is to be, as in "the kubeconfig "."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(
+            f"{what}{path} cannot be read: {why}", "command.unreadable-file"
+        ) from error
+
+
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds."""
+    try:
+        return json.loads(read(path))
+    except (ValueError, RecursionError) as error:
+        said = f"{path} cannot be read as JSON: {error}"
+        raise UsageError(said, "command.unreadable-file") from error
+
+
+def write(path: Path, text: str, what: str = "") -> None:
+    """Write a file, and the folders above it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        said = f"{what}{path} cannot be written: {error.strerror}"
+        raise RunError(said, "command.not-written") from error
