@@ -20,7 +20,7 @@ from gpuclusters.config import usernetes_plan
 from gpuclusters.config.host_secrets import Secrets
 from gpuclusters.config.usernetes import NoExporter, UsernetesConfig
 from gpuclusters.core import scripts
-from gpuclusters.proof.ladder import CLUSTER_RUNGS, CheckLevel
+from gpuclusters.proof.checks import CLUSTER_RUNGS, CheckLevel
 from gpuclusters.proof.manifests import LADDER_PROGRAMS
 from gpuclusters.proof.resource import TrainingProof
 from stacks import hosts

@@ -47,7 +47,7 @@ def keep(found: Evidence, folder: Path) -> Path:
 def show(found: Evidence, console: Console) -> None:
     """Entries by group and outcome, every one that did not come out as it must, all remarks."""
     table = Table(title=found.title, title_justify="left")
-    for column in (found.grouped_by, *(outcome.value for outcome in found.outcomes)):
+    for column in (found.keys[0], *(outcome.value for outcome in found.outcomes)):
         table.add_column(column)
     for group in dict.fromkeys(entry.group for entry in found.entries):
         outcomes = [entry.outcome for entry in found.entries if entry.group == group]

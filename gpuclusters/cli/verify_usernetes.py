@@ -23,10 +23,9 @@ from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import checks as proof
-from gpuclusters.proof import hosts, ladder, ladder_run, manifests
-from gpuclusters.proof.checks import Check
+from gpuclusters.proof import hosts, ladder_run, manifests
+from gpuclusters.proof.checks import CLUSTER_RUNGS, HOST_RUNGS, Check, CheckLevel
 from gpuclusters.proof.evidence import About, LadderEvidence
-from gpuclusters.proof.ladder import CLUSTER_RUNGS, HOST_RUNGS, CheckLevel
 from gpuclusters.proof.model import LadderInputs
 
 SETTLE_SECONDS = 60
@@ -58,7 +57,7 @@ def run(
     remarks: Sequence[str] = ()
     observed: Mapping[str, Mapping[str, str]] = {}
     if not proof.proven(checks):
-        checks += ladder.above(HOST_RUNGS[-1], highest, "the hosts' rungs do not hold")
+        checks += proof.above(HOST_RUNGS[-1], highest, "the hosts' rungs do not hold")
     elif highest >= CLUSTER_RUNGS[0]:
         found = ladder_run.run(wanted, cluster, SystemClock(), StderrReporter(), texts)
         checks += found.checks
@@ -87,7 +86,7 @@ def on_hosts(
         try:
             said = hosts.ask(host, config.account, highest)
         except AdapterError as error:
-            return [ladder.failed(CheckLevel.DRIVER, name, error.problem, error.remedy)]
+            return [proof.failed(CheckLevel.DRIVER, name, error.problem, error.remedy)]
         return hosts.judge(name, config.gpus.count, said, highest)
 
     with ThreadPoolExecutor(max(1, min(len(connections), _AT_ONCE))) as pool:

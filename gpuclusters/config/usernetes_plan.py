@@ -27,7 +27,7 @@ from gpuclusters.config.usernetes import (
 from gpuclusters.driver.model import Modules, WantedDriver
 from gpuclusters.gcp import firewall_rules
 from gpuclusters.gcp.firewall_rules import Allowed
-from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan, Ports
 
 GPU = "nvidia.com/gpu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -169,3 +169,13 @@ def poll(
             return found
         clock.sleep(pause if found else poll_seconds)
         pause = min(2 * pause, poll_seconds)
+
+
+def overdue(found: Iterable[Finding], late: str, remedy: str = "") -> list[Finding]:
+    """What was left when the time was over: `late` before each that waiting might have mended."""
+    return [
+        one
+        if one.level is Level.BLOCK
+        else replace(one, problem=f"{late}: {one.problem}", remedy=remedy or one.remedy)
+        for one in found
+    ]

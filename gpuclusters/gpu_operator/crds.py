@@ -13,7 +13,6 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -21,7 +20,7 @@ from urllib.parse import urljoin, urlsplit
 import urllib3
 import yaml
 
-from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.converge import Clock, Reporter, overdue, poll
 from gpuclusters.core.errors import CommandFailedError, InvalidAnswerError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.gpu_operator.objects import CRD, TakingCluster
@@ -89,8 +88,7 @@ def apply(
         reporter=reporter,
     )
     if late:
-        after = f"{ESTABLISH_SECONDS:g} s after it was applied"
-        raise Refused(cluster.target, [replace(f, problem=f"{f.problem} {after}") for f in late])
+        raise Refused(cluster.target, overdue(late, f"not ready after {ESTABLISH_SECONDS:g} s"))
     return {"names": list(marks), "marks": marks, "stale": []}
 
 

@@ -12,23 +12,17 @@ first one may still overwrite ours, once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
 
-from gpuclusters.core.converge import Clock, Reporter, Step, poll
+from gpuclusters.core.converge import Clock, Reporter, Step, overdue, poll
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level, Refused, refused
+from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.mig_layout import DISABLED
-from gpuclusters.gpu_operator.objects import (
-    MIG_LABEL,
-    MIG_STATE_LABEL,
-    NAMESPACE,
-    RESOURCE_PREFIX,
-    ClusterInputs,
-    TakingCluster,
-)
+from gpuclusters.gpu_operator.objects import MIG_LABEL, ClusterInputs, TakingCluster
 from gpuclusters.gpu_operator.pods import is_over
 from gpuclusters.tenancy.objects import NODE, POD
 
@@ -50,7 +44,7 @@ class MigInputs(ClusterInputs):
     """By resource, what the node must offer afterwards."""
     evict: bool = False
     """Whether pods that use GPUs of the node are ended."""
-    namespace: str = NAMESPACE
+    namespace: str = objects.NAMESPACE
     """Of the operator, whose own pods do not count."""
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=7200)
     """For the layout alone: it counts from when the node's operands work."""
@@ -109,10 +103,11 @@ class MigNode:
             return None
         labels = node["metadata"].get("labels") or {}
         allocatable = (node.get("status") or {}).get("allocatable") or {}
-        offered = {r: int(n) for r, n in allocatable.items() if r.startswith(RESOURCE_PREFIX)}
+        prefix = objects.RESOURCE_PREFIX
+        offered = {r: int(n) for r, n in allocatable.items() if r.startswith(prefix)}
         return MigState(
             str(labels.get(MIG_LABEL, "")),
-            str(labels.get(MIG_STATE_LABEL, "")),
+            str(labels.get(objects.MIG_STATE_LABEL, "")),
             {r: n for r, n in sorted(offered.items()) if n or r in self.inputs.expected},
         )
 
@@ -175,17 +170,9 @@ class MigNode:
                 clock=self.clock,
                 reporter=self.reporter,
             )
-            late = f"layout {self.inputs.layout!r} is not done after {seconds:g} s"
             if left:
-                raise Refused(
-                    self.target,
-                    [
-                        one
-                        if one.level is Level.BLOCK
-                        else replace(one, problem=f"{late}: {one.problem}")
-                        for one in left
-                    ],
-                )
+                late = f"layout {self.inputs.layout!r} is not done after {seconds:g} s"
+                raise Refused(self.target, overdue(left, late))
 
     def _is_moved(self, live: MigState) -> bool:
         """Whether the state is of the new layout: until the MIG manager saw the label it is not."""
@@ -250,17 +237,14 @@ class _Watch:
         if (self.moved or self.before.offered != now.offered) and now.has(inputs):
             return ()
         if self.moved and now.state == _FAILED:
-            problem = f"the MIG manager could not make layout {inputs.layout!r}"
             remedy = (
                 f"its log says why: `kubectl -n {inputs.namespace} logs -l app=nvidia-mig-manager "
                 f"--field-selector spec.nodeName={inputs.node}`; it tries again when its pod is deleted"
             )
+            problem = f"the MIG manager could not make layout {inputs.layout!r}"
             return [Finding("mig.failed", problem, remedy)]
         if now.layout != inputs.layout:
-            problem = (
-                f"somebody else changed its layout to {now.layout!r} while {inputs.layout!r} was "
-                "being made"
-            )
+            problem = f"somebody else changed its layout to {now.layout!r} meanwhile"
             remedy = "find out who labels the node, then run again"
             return [Finding("mig.other-layout", problem, remedy)]
         return [self._waits(now)]
@@ -268,20 +252,14 @@ class _Watch:
     def _waits(self, now: MigState) -> Finding:
         inputs = self.node.inputs
         problem = f"{now}, expected {_shown(inputs.expected)}"
-        remedy = (
-            f"look at the MIG manager and the device plugin of the node in {inputs.namespace}, then "
-            "run again"
-        )
+        remedy = f"look at the node's MIG manager and device plugin in {inputs.namespace}, then run again"
         return Finding("mig.timeout", problem, remedy, level=Level.REPAIR)
 
 
 def _asks_for_gpus(spec: Mapping[str, Any]) -> bool:
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    return any(
-        name.startswith(RESOURCE_PREFIX)
-        for container in containers
-        for name in ((container.get("resources") or {}).get("limits") or {})
-    )
+    limits = ((one.get("resources") or {}).get("limits") or {} for one in containers)
+    return any(name.startswith(objects.RESOURCE_PREFIX) for one in limits for name in one)
 
 
 def _shown(amounts: Mapping[str, int]) -> str:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from gpuclusters.core.finding import Finding, Refused
+from gpuclusters.core.finding import Finding, Refused, blocked
 from gpuclusters.core.ports import ClusterObjects
+from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
-from gpuclusters.gpu_operator.objects import (
-    CLUSTER_POLICY,
-    CRD,
-    DAEMON_SET,
-    DEPLOY_LABEL,
-    GPU_CLUSTER,
-    HELM_CHART,
-    NAMESPACE,
-    RELEASE,
-    SECRET,
-    ClusterInputs,
-    upgrade_fault,
-)
+from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.gpu_operator.values import (
     CONTROL_PLANE_TOLERATION,
     GPU_TOLERATION,
@@ -30,15 +19,16 @@ from gpuclusters.gpu_operator.values import (
     shown,
     tolerates,
 )
-from gpuclusters.tenancy.objects import NAMESPACE as NAMESPACE_KIND
-from gpuclusters.tenancy.objects import NODE
+from gpuclusters.tenancy.objects import NAMESPACE, NODE
 
-DEFINITIONS: Final = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
+DEFINITIONS = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _CONTAINERD = re.compile(r"containerd://v?(\d+)\.(\d+)")
 _CDI_CONTAINERD = (2, 0)
 
 Object = Mapping[str, Any]
+_Found = tuple[str, ...]
+"""Code, problem, and what to do where the code's own remedy does not say it all."""
 
 
 class OperatorPreflightInputs(ClusterInputs):
@@ -50,8 +40,8 @@ class OperatorPreflightInputs(ClusterInputs):
     """The release that will be installed; empty where only the chart knows."""
     nodes: tuple[str, ...] = ()
     """Nodes that must get GPUs."""
-    namespace: str = NAMESPACE
-    release: str = RELEASE
+    namespace: str = objects.NAMESPACE
+    release: str = objects.RELEASE
     with_nfd: bool = True
     cdi: bool = True
     tolerations: tuple[dict[str, Any], ...] = ()
@@ -87,16 +77,16 @@ class Snapshot:
 
 def read(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> Snapshot:
     """What the checks are about."""
-    definitions = (cluster.get(CRD, name) for name in DEFINITIONS)
-    secrets = cluster.list(SECRET, inputs.namespace)
+    definitions = (cluster.get(objects.CRD, name) for name in DEFINITIONS)
+    secrets = cluster.list(objects.SECRET, inputs.namespace)
     return Snapshot(
         revisions=tuple(revisions(secrets, inputs.release)),
-        namespace=cluster.get(NAMESPACE_KIND, inputs.namespace),
+        namespace=cluster.get(NAMESPACE, inputs.namespace),
         nodes={str(node["metadata"]["name"]): node for node in cluster.list(NODE)},
-        daemon_sets=cluster.list(DAEMON_SET),
-        policies=cluster.list(CLUSTER_POLICY),
-        gpu_clusters=cluster.list(GPU_CLUSTER),
-        helm_charts=cluster.list(HELM_CHART),
+        daemon_sets=cluster.list(objects.DAEMON_SET),
+        policies=cluster.list(objects.CLUSTER_POLICY),
+        gpu_clusters=cluster.list(objects.GPU_CLUSTER),
+        helm_charts=cluster.list(objects.HELM_CHART),
         definitions=[body for body in definitions if body is not None],
     )
 
@@ -129,44 +119,41 @@ def tolerations(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
 
 def findings(live: Snapshot, inputs: OperatorPreflightInputs) -> tuple[Finding, ...]:
     """Everything that is in the way, in the order in which one would repair it."""
-    return tuple(finding for check in _CHECKS for finding in check(live, inputs))
+    checks = (_release, _namespace, _discovery, _rivals, _definitions, _nodes)
+    found = (one for check in checks for one in check(live, inputs))
+    return tuple(
+        Finding(f"gpu-operator.{code}", problem, *remedy)
+        if remedy
+        else blocked(f"gpu-operator.{code}", problem)
+        for code, problem, *remedy in found
+    )
 
 
-def _found(code: str, problem: str, remedy: str) -> Finding:
-    return Finding(f"gpu-operator.{code}", problem, remedy)
-
-
-def _pending(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
-    for revision in live.revisions[-1:]:
-        if not revision.is_pending:
-            continue
-        others = [r for r in live.revisions if r.status == "deployed"]
-        helm = f"helm -n {inputs.namespace}"
-        back = f"`{helm} uninstall {inputs.release} --no-hooks`"
-        if others:
-            back = f"`{helm} rollback {inputs.release} {others[-1].number}`"
-        yield _found(
+def _release(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+    last = live.revisions[-1] if live.revisions else None
+    if last and last.is_pending:
+        good = [r.number for r in live.revisions if r.status == "deployed"]
+        back = (
+            f"rollback {inputs.release} {good[-1]}"
+            if good
+            else f"uninstall {inputs.release} --no-hooks"
+        )
+        yield (
             "release-pending",
-            f"release {inputs.release} is {revision.status} since a run that was interrupted; Helm "
+            f"release {inputs.release} is {last.status} since a run that was interrupted; Helm "
             'answers every other with "another operation is in progress"',
             f"make sure that no other run is at work, then `kubectl -n {inputs.namespace} delete "
-            f"secret {revision.secret}`, which loses nothing of the cluster, or {back}; then run "
-            "`up` again",
+            f"secret {last.secret}`, which loses nothing of the cluster, or "
+            f"`helm -n {inputs.namespace} {back}`; then run `up` again",
         )
+    if live.installed and (fault := objects.upgrade_fault(live.installed, inputs.version)):
+        yield "version-jump", fault
 
 
-def _upgrade(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
-    fault = upgrade_fault(live.installed, inputs.version) if live.installed else ""
-    if fault:
-        yield _found("version-jump", fault, "write the next version, and go on from there")
-
-
-def _namespace(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
-    if live.namespace is None:
-        return
-    level = (live.namespace["metadata"].get("labels") or {}).get(_ENFORCE)
-    if level != "privileged":
-        yield _found(
+def _namespace(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+    level = _labels(live.namespace).get(_ENFORCE)
+    if live.namespace is not None and level != "privileged":
+        yield (
             "namespace-not-privileged",
             f"namespace {inputs.namespace} exists and enforces {level or 'the level of the cluster'}; "
             "operands mount the host and would be refused under the CIS profile",
@@ -175,118 +162,98 @@ def _namespace(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Find
         )
 
 
-def _discovery(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+def _discovery(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
     foreign = sorted(
         f"{body['metadata'].get('namespace')}/{body['metadata']['name']}"
         for body in live.daemon_sets
         if _is_discovery(body) and not inputs.owns(body)
     )
     if foreign and inputs.with_nfd:
-        yield _found(
+        yield (
             "nfd-present",
             f"node feature discovery runs already ({', '.join(foreign)}); two of them label the "
             "same nodes",
-            "set the value nfd.enabled to false, or remove the other one",
         )
     if not foreign and not inputs.with_nfd:
-        yield _found(
+        yield (
             "nfd-missing",
             "nfd.enabled is false and no node feature discovery runs in the cluster; the operator "
             'would call itself ready with reason "NFDLabelsMissing" and install nothing',
-            "leave nfd.enabled out, or install node feature discovery first",
         )
 
 
-def _policies(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+def _rivals(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
     for body in live.policies:
         if not inputs.owns(body):
-            yield _found(
+            yield (
                 "foreign-cluster-policy",
                 f"ClusterPolicy {body['metadata']['name']} exists and belongs to {_owner(body)}; "
                 "the operator serves the oldest and ignores all others",
-                "remove the other installation of the operator, or keep it and leave ours out",
             )
     for body in live.gpu_clusters:
-        yield _found(
-            "gpu-cluster",
-            f"GPUCluster {body['metadata']['name']} exists; it cannot be beside a ClusterPolicy",
-            "delete it, after moving its workloads off dynamic resource allocation",
-        )
-
-
-def _helm_charts(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+        name = body["metadata"]["name"]
+        yield "gpu-cluster", f"GPUCluster {name} exists; it cannot be beside a ClusterPolicy"
     for body in live.helm_charts:
         name, namespace = body["metadata"]["name"], body["metadata"].get("namespace")
         target = (body.get("spec") or {}).get("targetNamespace") or namespace
         if name == inputs.release:
-            yield _found(
+            yield (
                 "helm-chart-resource",
                 f"HelmChart {namespace}/{name} makes RKE2 install the operator in {target} too; "
                 "the two would undo each other",
-                "delete it and its manifest in /var/lib/rancher/rke2/server/manifests of every "
-                "server",
             )
 
 
-def _definitions(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+def _definitions(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
     for body in live.definitions:
-        name, labels = body["metadata"]["name"], body["metadata"].get("labels") or {}
-        olm = [key for key in labels if key.startswith(("olm.managed", "operators.coreos.com/"))]
-        if olm:
-            yield _found(
+        name, managers = body["metadata"]["name"], ("olm.managed", "operators.coreos.com/")
+        if olm := [key for key in _labels(body) if key.startswith(managers)]:
+            yield (
                 "definitions-managed",
                 f"{name} is managed by the Operator Lifecycle Manager (label {olm[0]}), which puts "
                 "its own version back",
-                "remove that subscription of the operator first",
             )
         spec, status = body.get("spec") or {}, body.get("status") or {}
         served = {v["name"] for v in spec.get("versions") or () if v.get("served")}
         if stale := sorted(set(status.get("storedVersions") or ()) - served):
-            yield _found(
+            yield (
                 "definitions-old",
                 f"{name} stores objects as {', '.join(stale)}, which it serves no more; "
                 f"{inputs.version or 'the new chart'} cannot take it over",
-                "migrate the stored objects, then take the version out of status.storedVersions",
             )
 
 
-def _nodes(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+def _nodes(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
     for name in inputs.nodes:
         if name in live.nodes:
             yield from _node(name, live.nodes[name], inputs)
-            continue
-        yield _found(
-            "node-missing",
-            f"node {name} is not in the cluster, which has "
-            + (", ".join(sorted(live.nodes)) or "no node"),
-            "look why its host did not join, or take it out of the pools",
-        )
+        else:
+            there = ", ".join(sorted(live.nodes)) or "no node"
+            yield "node-missing", f"node {name} is not in the cluster, which has {there}"
 
 
-def _node(name: str, node: Object, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
+def _node(name: str, node: Object, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
     runtime = ((node.get("status") or {}).get("nodeInfo") or {}).get("containerRuntimeVersion", "")
     found = _CONTAINERD.match(runtime)
     if inputs.cdi and found and (int(found[1]), int(found[2])) < _CDI_CONTAINERD:
-        yield _found(
+        yield (
             "containerd-too-old",
             f"node {name} runs {runtime}; CDI, which the operator uses since v25.10, needs "
             "containerd 2.0",
-            "update RKE2 to v1.32.2 or later",
         )
-    if (node["metadata"].get("labels") or {}).get(DEPLOY_LABEL) == "false":
-        yield _found(
+    if _labels(node).get(objects.DEPLOY_LABEL) == "false":
+        yield (
             "node-opted-out",
-            f"node {name} has the label {DEPLOY_LABEL}=false: no operand comes there",
-            f"`kubectl label node {name} {DEPLOY_LABEL}-`, or take it out of the pools",
+            f"node {name} has the label {objects.DEPLOY_LABEL}=false: no operand comes there",
+            f"`kubectl label node {name} {objects.DEPLOY_LABEL}-`, or take it out of the pools",
         )
     kinds = [("operands", "daemonsets.tolerations", inputs.tolerations)]
     if inputs.with_nfd:
         worker = "node-feature-discovery.worker.tolerations"
         kinds.append(("the workers of NFD", worker, inputs.nfd_tolerations))
     for who, value, tolerated in kinds:
-        taints = [shown(taint) for taint in hard(node) if not tolerates(tolerated, taint)]
-        if taints:
-            yield _found(
+        if taints := [shown(taint) for taint in hard(node) if not tolerates(tolerated, taint)]:
+            yield (
                 "taint-not-tolerated",
                 f"node {name} has {', '.join(taints)}, which {who} do not tolerate: "
                 "its DaemonSets want 0 pods there, and nothing says so",
@@ -294,10 +261,13 @@ def _node(name: str, node: Object, inputs: OperatorPreflightInputs) -> Iterator[
             )
 
 
+def _labels(body: Object | None) -> Mapping[str, str]:
+    return ((body or {}).get("metadata") or {}).get("labels") or {}
+
+
 def _is_discovery(body: Object) -> bool:
-    labels = body["metadata"].get("labels") or {}
     containers = body["spec"]["template"]["spec"].get("containers") or ()
-    return labels.get("app.kubernetes.io/name") == "node-feature-discovery" or any(
+    return _labels(body).get("app.kubernetes.io/name") == "node-feature-discovery" or any(
         "node-feature-discovery" in str(container.get("image")) for container in containers
     )
 
@@ -307,15 +277,3 @@ def _owner(body: Object) -> str:
     release = annotations.get("meta.helm.sh/release-name")
     namespace = annotations.get("meta.helm.sh/release-namespace")
     return f"Helm release {namespace}/{release}" if release else "no Helm release"
-
-
-_CHECKS: Final[Sequence[Callable[[Snapshot, OperatorPreflightInputs], Iterator[Finding]]]] = (
-    _pending,
-    _upgrade,
-    _namespace,
-    _discovery,
-    _policies,
-    _helm_charts,
-    _definitions,
-    _nodes,
-)

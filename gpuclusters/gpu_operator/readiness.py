@@ -9,32 +9,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field, field_validator
 
-from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.converge import Clock, Reporter, overdue, poll
 from gpuclusters.core.errors import CommandFailedError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused
 from gpuclusters.core.ports import ClusterObjects
-from gpuclusters.gpu_operator.objects import (
-    CLUSTER_POLICY,
-    DAEMON_SET,
-    EVENT,
-    NAMESPACE,
-    POLICY,
-    PRESENT_LABEL,
-    RESOURCE_PREFIX,
-    UPGRADE_LABEL,
-    ClusterInputs,
-)
+from gpuclusters.gpu_operator import objects
+from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.gpu_operator.pods import blocked, is_over, is_ready
 from gpuclusters.tenancy.objects import NODE, POD
 
-RECONCILED: Final = "Reconciled"
-VALIDATOR: Final = "nvidia-operator-validator"
-SECTIONS: Final = {
+RECONCILED = "Reconciled"
+VALIDATOR = "nvidia-operator-validator"
+SECTIONS = {
     "nvidia-driver-daemonset": "driver",
     "nvidia-container-toolkit-daemonset": "toolkit",
     "nvidia-device-plugin-daemonset": "devicePlugin",
@@ -49,12 +40,12 @@ DEFAULT_TIMEOUT_SECONDS = 2400.0
 POLL_SECONDS = 3.0
 LOOKS = 2
 """Looks in a row that must find it ready: between two reconciliations the policy still tells of the last."""
-_UPGRADED: Final = ("", "upgrade-done")
-_IDLE: Final = {
+_UPGRADED = ("", "upgrade-done")
+_IDLE = {
     "NoGPUNodes": "no node shows an NVIDIA device (label feature.node.kubernetes.io/pci-10de.present)",
     "NFDLabelsMissing": "node feature discovery has labelled no node yet",
 }
-_UNHEALTHY: Final = (
+_UNHEALTHY = (
     "all pods of the node are ready: the device plugin may have taken GPUs out after an XID error, "
     "look at its log and at dmesg"
 )
@@ -72,7 +63,7 @@ class ReadinessInputs(ClusterInputs):
 
     expected: dict[str, dict[str, int]] = Field(min_length=1)
     """By node and resource, how many must be allocatable: `{"gpu-01": {"nvidia.com/gpu": 8}}`."""
-    namespace: str = NAMESPACE
+    namespace: str = objects.NAMESPACE
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=14_400)
     triggers: tuple[str, ...] = ()
     """Whatever makes another look necessary when it changes."""
@@ -120,12 +111,12 @@ class Snapshot:
 def read(cluster: ClusterObjects, namespace: str) -> Snapshot:
     """What the cluster shows now."""
     return Snapshot(
-        policies=cluster.list(CLUSTER_POLICY),
+        policies=cluster.list(objects.CLUSTER_POLICY),
         nodes={str(node["metadata"]["name"]): node for node in cluster.list(NODE)},
-        daemon_sets=cluster.list(DAEMON_SET, namespace),
+        daemon_sets=cluster.list(objects.DAEMON_SET, namespace),
         pods=cluster.list(POD, namespace),
         events=sorted(
-            cluster.list(EVENT, namespace), key=lambda event: event.get("lastTimestamp") or ""
+            cluster.list(objects.EVENT, namespace), key=lambda e: e.get("lastTimestamp") or ""
         ),
     )
 
@@ -134,8 +125,10 @@ def read_if_up(cluster: ClusterObjects, namespace: str) -> Snapshot | str:
     """What it shows; the reason if nobody answers, or one that is not up yet."""
     try:
         return read(cluster, namespace)
-    except (UnreachableError, CommandFailedError) as error:
-        if isinstance(error, UnreachableError) or error.problem.startswith(_STARTING):
+    except UnreachableError as error:
+        return error.problem
+    except CommandFailedError as error:
+        if error.problem.startswith(_STARTING):
             return error.problem
         raise
 
@@ -165,13 +158,13 @@ def wait(
     snapshot: Callable[[], Snapshot | str],
     clock: Clock,
     reporter: Reporter,
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     """Wait until every node has what it must.
 
     An API server that does not answer is waited for too: on a single server it goes away for about a minute
     when the toolkit tells containerd, because that restarts RKE2.
     """
-    told: Mapping[str, Any] = {}
+    told: dict[str, Any] = {}
 
     def look() -> Sequence[Finding]:
         nonlocal told
@@ -198,10 +191,7 @@ def wait(
 def late(target: str, seconds: float, left: Sequence[Finding]) -> Refused:
     """The error for what did not come in time."""
     remedy = "correct what blocks it and run `up` again, which goes on from here"
-    late = f"not ready after {seconds:g} s"
-    return Refused(
-        target, [replace(f, problem=f"{late}: {f.problem}", remedy=remedy) for f in left]
-    )
+    return Refused(target, overdue(left, f"not ready after {seconds:g} s", remedy))
 
 
 def _waits(code: str, what: str, why: Iterable[str] = (), node: str = "") -> Finding:
@@ -213,36 +203,30 @@ def _waits(code: str, what: str, why: Iterable[str] = (), node: str = "") -> Fin
 
 def reason(policy: Object | None) -> str:
     """Reason of the condition that holds: `Reconciled`, `OperandNotReady`, …; empty before any."""
-    for kind in ("Ready", "Error"):
-        found = _condition(policy, kind)
-        if found.get("status") == "True":
-            return str(found.get("reason", ""))
-    return ""
+    found = (_condition(policy, kind) for kind in ("Ready", "Error"))
+    return next((str(one.get("reason", "")) for one in found if one.get("status") == "True"), "")
 
 
 def _policy(snapshot: Snapshot) -> Iterator[Finding]:
     policy = snapshot.policy
     if policy is None:
-        yield _waits("policy-missing", f"ClusterPolicy {POLICY} is not there")
+        yield _waits("policy-missing", f"ClusterPolicy {objects.POLICY} is not there")
         return
-    name = f"ClusterPolicy {policy['metadata']['name']}"
     ready, error = _condition(policy, "Ready"), _condition(policy, "Error")
-    why, told, message = reason(policy), "", ""
+    why = reason(policy)
     if ready.get("status") == "True":
         if why == RECONCILED:
             return
         message = _IDLE.get(why, str(ready.get("message", "")))
-        told, app = (
-            f"is ready with reason {why}, not {RECONCILED}: {message}",
-            "node-feature-discovery",
-        )
+        told = f"is ready with reason {why}, not {RECONCILED}: {message}"
+        app = "node-feature-discovery"
     elif error.get("status") == "True":
         told, app = f"is not ready, {why}: {error.get('message', '')}", ""
     else:
         told = f"says {(policy.get('status') or {}).get('state') or 'no state yet'}"
         app = "gpu-operator"
     blocks = snapshot.blocks(pod for pod in snapshot.pods if app and _app(pod) == app)
-    yield _waits("policy-not-ready", f"{name} {told}", blocks)
+    yield _waits("policy-not-ready", f"ClusterPolicy {policy['metadata']['name']} {told}", blocks)
 
 
 def _rollouts(snapshot: Snapshot) -> Iterator[Finding]:
@@ -271,21 +255,17 @@ def _node(snapshot: Snapshot, name: str, amounts: Mapping[str, int]) -> Iterator
         return
     labels = node["metadata"].get("labels") or {}
     pods = [pod for pod in snapshot.pods if (pod.get("spec") or {}).get("nodeName") == name]
-    upgrade = str(labels.get(UPGRADE_LABEL, ""))
+    upgrade = str(labels.get(objects.UPGRADE_LABEL, ""))
     if upgrade not in _UPGRADED:
-        what = f"node {name}: its driver is being updated ({UPGRADE_LABEL}={upgrade})"
+        what = f"node {name}: its driver is being updated ({objects.UPGRADE_LABEL}={upgrade})"
         yield _waits("driver-updating", what, node=name)
-    if labels.get(PRESENT_LABEL) != "true":
-        what = f"node {name} has no label {PRESENT_LABEL}=true: no GPU was discovered on it"
+    if labels.get(objects.PRESENT_LABEL) != "true":
+        what = f"node {name} has no label {objects.PRESENT_LABEL}=true: no GPU was discovered on it"
         discovery = [pod for pod in pods if "node-feature-discovery" in _app(pod)]
         yield _waits("not-discovered", what, snapshot.blocks(discovery), name)
         return
     offered = _offered(node, amounts)
-    short = [
-        f"{offered[resource]} of {amount} {resource}"
-        for resource, amount in sorted(amounts.items())
-        if offered[resource] != amount
-    ]
+    short = [f"{offered[r]} of {n} {r}" for r, n in sorted(amounts.items()) if offered[r] != n]
     if short:
         what = f"node {name}: {', '.join(short)} allocatable"
         yield _waits("not-allocatable", what, snapshot.blocks(pods) or (_UNHEALTHY,), name)
@@ -299,9 +279,8 @@ def _node(snapshot: Snapshot, name: str, amounts: Mapping[str, int]) -> Iterator
 def _offered(node: Object | None, wanted: Mapping[str, int]) -> dict[str, int]:
     """What a node offers: the resources that it must, and all others of NVIDIA that are not 0."""
     found = ((node or {}).get("status") or {}).get("allocatable") or {}
-    amounts = {r: int(n) for r, n in found.items() if r.startswith(RESOURCE_PREFIX)}
-    shown = {resource for resource, amount in amounts.items() if amount}
-    return {resource: amounts.get(resource, 0) for resource in sorted({*wanted, *shown})}
+    amounts = {r: int(n) for r, n in found.items() if r.startswith(objects.RESOURCE_PREFIX)}
+    return {r: amounts.get(r, 0) for r in sorted({*wanted, *(r for r, n in amounts.items() if n)})}
 
 
 def _condition(policy: Object | None, kind: str) -> Object:
@@ -341,9 +320,7 @@ def unseen(policy: Object | None, daemon_set: Object) -> str:
 
 def _image(section: Object) -> str:
     """The image that a part of the policy names; empty if the operator chooses."""
-    repository, name, version = (
-        str(section.get(key) or "") for key in ("repository", "image", "version")
-    )
+    repository, name, version = (section.get(key) for key in ("repository", "image", "version"))
     if not (repository and name and version):
         return ""
     return f"{repository}/{name}{'@' if version.startswith('sha256:') else ':'}{version}"

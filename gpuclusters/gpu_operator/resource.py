@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pydantic import Field
 
+from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.gpu_operator import preflight, readiness
 from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode, MigState
 from gpuclusters.gpu_operator.objects import ClusterInputs
@@ -41,10 +42,10 @@ class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
     """Applies the definitions of one chart version, with force; removes none."""
 
     model = CrdInputs
+    drifts = "stale"
 
     def ensure(self, inputs: CrdInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Get the chart, apply its definitions, wait until they are served."""
-        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.gpu_operator import crds
 
         documents = crds.crd_documents(
@@ -62,10 +63,6 @@ class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
 
         applied = crds.observe(before, self.cluster(inputs))
         return None if applied is None else Live(applied, {})
-
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found a definition replaced or gone."""
-        return bool(outputs.get("stale"))
 
     def remove(self, inputs: CrdInputs, before: Properties) -> None:
         """Nothing: with a definition all its objects would go, those of others too."""
@@ -88,6 +85,7 @@ class GpuOperatorPreflightProvider(ClusterProvider[OperatorPreflightInputs]):
     """Fails with all findings at once; there is nothing to keep and nothing to remove."""
 
     model = OperatorPreflightInputs
+    drifts = "findings"
 
     def ensure(self, inputs: OperatorPreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Stop if anything is in the way."""
@@ -96,10 +94,6 @@ class GpuOperatorPreflightProvider(ClusterProvider[OperatorPreflightInputs]):
     def observe(self, inputs: OperatorPreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """Look again; what is in the way now is told by the outputs."""
         return Live(preflight.look(inputs, self.cluster(inputs)), {})
-
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found something in the way: the next `up` looks again, and stops."""
-        return bool(outputs.get("findings"))
 
 
 class GpuOperatorPreflight(ModelResource, module="gpu", name="GpuOperatorPreflight"):
@@ -117,26 +111,20 @@ class GpuReadinessProvider(ClusterProvider[ReadinessInputs]):
     """Made when all GPUs are ready; tells by a refresh which are no more."""
 
     model = ReadinessInputs
+    drifts = "drift"
 
     def ensure(self, inputs: ReadinessInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Wait."""
-        from gpuclusters.core.converge import StderrReporter, SystemClock
         from gpuclusters.kube.objects import KubernetesObjects
 
         cluster = KubernetesObjects(inputs.kubeconfig)
         snapshot = partial(readiness.read_if_up, cluster, inputs.namespace)
-        return dict(
-            readiness.wait(inputs, cluster.target, snapshot, SystemClock(), StderrReporter())
-        )
+        return readiness.wait(inputs, cluster.target, snapshot, SystemClock(), StderrReporter())
 
     def observe(self, inputs: ReadinessInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The GPUs as they are now."""
         snapshot = readiness.read(self.cluster(inputs), inputs.namespace)
         return Live(readiness.outputs(snapshot, inputs), {})
-
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found fewer GPUs, or a node that is not ready."""
-        return bool(outputs.get("drift"))
 
 
 class GpuReadiness(ModelResource, module="gpu", name="GpuReadiness"):
@@ -168,7 +156,6 @@ class MigLayoutProvider(ConvergingProvider[MigInputs, MigState | None], ClusterP
         return live is None
 
     def _capability(self, inputs: MigInputs, before: Properties) -> MigNode:  # noqa: ARG002
-        from gpuclusters.core.converge import StderrReporter, SystemClock
 
         return MigNode(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
 

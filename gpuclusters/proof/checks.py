@@ -1,16 +1,23 @@
-"""The ladder of proofs that GPUs work: its levels, what each runs, what came of it.
+"""The ladders of proofs that GPUs work: their levels and rungs, and what came of each check.
 
 A validator that passed and a number that fits (L0) are not yet a GPU that computes right (L1), passes
 DCGM's diagnostics and is seen under load (L2), holds its limits (L3) and reaches its neighbours (L4). A
 level includes those below it.
+
+The ladder of a rootless cluster has nine rungs, from the host's driver to a training job over all nodes.
+Each rests on the one below, so a climb ends at the first that does not hold. Rungs 1 to 4 are asked on the
+hosts over SSH, rungs 5 to 9 of the cluster through its API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
-from typing import Any
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
 
 
 class Level(StrEnum):
@@ -99,3 +106,72 @@ def faults(checks: Sequence[Check]) -> Sequence[str]:
         for check in checks
         if check.outcome is not Outcome.PASSED
     ]
+
+
+class CheckLevel(IntEnum):
+    """The rungs, from below."""
+
+    DRIVER = 1
+    DOCKER = 2
+    CONTAINER = 3
+    NODE_CDI = 4
+    NODES = 5
+    NETWORK = 6
+    ALLOCATABLE = 7
+    VECTOR_ADD = 8
+    TRAINING = 9
+
+    @property
+    def level(self) -> str:
+        """As checks and evidence name it: `R7`."""
+        return f"R{self.value}"
+
+
+HOST_RUNGS = (CheckLevel.DRIVER, CheckLevel.DOCKER, CheckLevel.CONTAINER, CheckLevel.NODE_CDI)
+"""Asked over SSH."""
+CLUSTER_RUNGS = tuple(rung for rung in CheckLevel if rung not in HOST_RUNGS)
+"""Asked of the API server."""
+
+
+class Step(NamedTuple):
+    """What a rung is about."""
+
+    what: str
+    """The statement that its checks make."""
+    asked: str
+    """The command or the object that is read."""
+    read: str
+    """When the answer holds."""
+    remedy: str
+    """What to do when it does not, and nothing better is known of the case."""
+
+
+def _steps() -> Mapping[CheckLevel, Step]:
+    rows = yaml.safe_load(Path(__file__).with_name("ladder.yaml").read_text(encoding="utf-8"))
+    return {rung: Step(**rows[rung.name.lower().replace("_", "-")]) for rung in CheckLevel}
+
+
+STEPS = _steps()
+
+
+def passed(rung: CheckLevel, subject: str, said: str, **figures: float) -> Check:
+    """A check that holds."""
+    return Check(rung.level, subject, STEPS[rung].what, Outcome.PASSED, said, figures)
+
+
+def failed(rung: CheckLevel, subject: str, said: str, remedy: str = "") -> Check:
+    """A check that does not hold, with the way out."""
+    way = remedy or STEPS[rung].remedy
+    return Check(rung.level, subject, STEPS[rung].what, Outcome.FAILED, f"{said}; {way}")
+
+
+def not_tried(rung: CheckLevel, said: str, subject: str = "cluster") -> Check:
+    """A rung that was not reached."""
+    return Check(rung.level, subject, STEPS[rung].what, Outcome.NOT_TRIED, said)
+
+
+def above(rung: CheckLevel, highest: CheckLevel, said: str) -> Iterator[Check]:
+    """The rungs over this one, none of which was tried."""
+    for higher in CheckLevel:
+        if rung < higher <= highest:
+            yield not_tried(higher, said)

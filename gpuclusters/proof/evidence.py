@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from gpuclusters.proof.checks import Check, Outcome
-from gpuclusters.proof.ladder import STEPS, CheckLevel
+from gpuclusters.proof.checks import STEPS, Check, CheckLevel, Outcome
 
 FORMAT = 1
 _LONGEST_CELL = 160
@@ -40,8 +38,7 @@ class About:
     """What this run cannot show, for example because machines are simulated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One thing that was tried, as a row of a table."""
 
     group: str
@@ -55,50 +52,51 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence(ABC):
+class Evidence:
     """What all kinds have in common; a kind says what its entries are called and what they show."""
 
     kind: ClassVar[str]
-    grouped_by: ClassVar[str]
     outcomes: ClassVar[type[StrEnum]]
+    unit: ClassVar[str]
+    """What the entries are, in the plural: the field that has them."""
     rows: ClassVar[str]
     """Key of the entries in a document."""
-    unit: ClassVar[str]
-    """What the entries are, in the plural."""
+    keys: ClassVar[tuple[str, str, str]]
+    """Fields of an entry: what it is grouped by, who or what it is about, what was tried."""
     columns: ClassVar[str]
     good: ClassVar[tuple[str, str]]
     """The outcome of every entry if it holds, and how that is said."""
     bad: ClassVar[Mapping[str, str]]
+    refuted: ClassVar[str] = ""
+    """The outcome that shows the opposite."""
     claim: ClassVar[str]
     """What a document shows: `does not show …`."""
     shown: ClassVar[str]
     """What a document without faults shows, with its parts in braces."""
 
     about: About
+    level: str = ""
+    """Up to which level was to be shown, where there are levels."""
 
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """Of its table."""
-
-    @property
-    @abstractmethod
-    def entries(self) -> Sequence[Entry]:
-        """Everything that was tried."""
-
-    @property
-    @abstractmethod
-    def conclusion(self) -> str:
-        """What the entries show, good or bad."""
-
-    @abstractmethod
     def body(self) -> Mapping[str, Any]:
         """The part of the document that only this kind has."""
+        raise NotImplementedError
 
     @classmethod
     def faults_of(cls, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:  # noqa: ARG003
         """What else keeps a document whose entries are all good from being evidence."""
         return []
+
+    @property
+    def title(self) -> str:
+        """Of its table."""
+        return f"{self.kind} of {self.about.cluster}" + (f", {self.level}" if self.level else "")
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """Everything that was tried."""
+        keys = (*self.keys, "outcome", "said")
+        return [Entry(*(getattr(one, key) for key in keys)) for one in getattr(self, self.unit)]
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -117,8 +115,12 @@ class Evidence(ABC):
     @property
     def verdict(self) -> str:
         """One line: how many entries came out how, and what that shows."""
-        words = dict([self.good]) if self.holds else self.bad
-        return f"{share(self.counts, words, self.unit)}: {self.conclusion}"
+        counts, words = self.counts, dict([self.good]) if self.holds else self.bad
+        first, *rest = [o for o in words if counts[o]] or [next(iter(words))]
+        said = f"{counts[first]} of {sum(counts.values())} {self.unit} {words[first]}"
+        said += "".join(f", {counts[outcome]} {words[outcome]}" for outcome in rest)
+        broken = "does not hold" if counts.get(self.refuted) else "is not proven"
+        return f"{said}: {self.level or self.kind} {'holds' if self.holds else broken}"
 
     def document(self) -> dict[str, Any]:
         """As it is kept, with its digest."""
@@ -127,10 +129,6 @@ class Evidence(ABC):
         about["remarks"] = list(about.pop("remarks"))
         whole = {"format": FORMAT, "kind": self.kind, **about, **self.body()}
         return {**whole, "sha256": digest(whole)}
-
-    def heading(self, group: str) -> str:
-        """Of the part about a group."""
-        return group
 
     def markdown(self) -> str:
         """For people; the first line is the verdict."""
@@ -146,7 +144,7 @@ class Evidence(ABC):
             *self._before(),
         ]
         for group in dict.fromkeys(entry.group for entry in self.entries):
-            lines += [f"## {self.heading(group)}", "", self.columns, "|---|---|---|---|"]
+            lines += [f"## {self._heading(group)}", "", self.columns, "|---|---|---|---|"]
             lines += [self._row(entry) for entry in self.entries if entry.group == group]
             lines.append("")
         return "\n".join([*lines, *self._after()])
@@ -157,9 +155,12 @@ class Evidence(ABC):
     def _after(self) -> Sequence[str]:
         return ()
 
+    def _heading(self, group: str) -> str:
+        return group
+
     def _row(self, entry: Entry) -> str:
         outcome = entry.outcome if self.is_good(entry) else f"**{entry.outcome}**"
-        return f"| {cell(entry.subject)} | {cell(entry.what)} | {outcome} | {cell(entry.said)} |"
+        return f"| {_cell(entry.subject)} | {_cell(entry.what)} | {outcome} | {_cell(entry.said)} |"
 
 
 class AttemptOutcome(StrEnum):
@@ -192,33 +193,16 @@ class IsolationEvidence(Evidence):
     """All attempts of one run."""
 
     kind = "isolation"
-    grouped_by = "area"
     outcomes = AttemptOutcome
-    rows = "findings"
-    unit = "attempts"
+    unit, rows, keys = "attempts", "findings", ("area", "tenant", "attempt")
     columns = "| Tenant | Attempt | Outcome | The cluster said |"
     good = ("refused", "were refused")
     bad: ClassVar = {"succeeded": "succeeded", "not-tried": "could not be made"}
+    refuted = "succeeded"
     claim = "isolation"
     shown = "the isolation of {cluster} on {at}: {number} attempts, all refused"
 
     attempts: Sequence[Attempt]
-
-    @property
-    def title(self) -> str:
-        """Of its table."""
-        return f"isolation of {self.about.cluster}"
-
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """All attempts."""
-        return [Entry(a.area, a.tenant, a.attempt, a.outcome, a.said) for a in self.attempts]
-
-    @property
-    def conclusion(self) -> str:
-        """Whether isolation holds."""
-        broken = "does not hold" if self.counts["succeeded"] else "is not proven"
-        return f"isolation {'holds' if self.holds else broken}"
 
     def body(self) -> Mapping[str, Any]:
         """The attempts."""
@@ -231,18 +215,14 @@ class ProofEvidence(Evidence):
     """All checks of one run, that GPUs work."""
 
     kind = "proof"
-    grouped_by = "level"
     outcomes = Outcome
-    rows = "checks"
-    unit = "checks"
+    unit, rows, keys = "checks", "checks", ("level", "subject", "what")
     columns = "| About | Check | Outcome | Found |"
     good = ("passed", "passed")
     bad: ClassVar = {"failed": "failed", "not-tried": "could not be made"}
     claim = "that GPUs work"
     shown = "that the GPUs of {cluster} worked on {at}: {level}, {number} checks, all passed"
 
-    level: str
-    """Up to which level was to be shown."""
     checks: Sequence[Check]
     nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Driver and resources of each node as they were."""
@@ -250,21 +230,6 @@ class ProofEvidence(Evidence):
     """By test, by digest."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Digest of each program that this program brought, by file name."""
-
-    @property
-    def title(self) -> str:
-        """Of its table."""
-        return f"{self.kind} of {self.about.cluster}, {self.level}"
-
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """All checks."""
-        return [Entry(c.level, c.subject, c.what, c.outcome, c.said) for c in self.checks]
-
-    @property
-    def conclusion(self) -> str:
-        """Whether the level holds."""
-        return f"{self.level} {'holds' if self.holds else 'is not proven'}"
 
     def body(self) -> Mapping[str, Any]:
         """The checks, and what they depend on."""
@@ -326,10 +291,9 @@ class LadderEvidence(ProofEvidence):
             return []
         return [f"does not show {highest.level}: no check of {', '.join(missing)} is in it"]
 
-    def heading(self, group: str) -> str:
-        """The rung with what it asks."""
-        step = next((step for rung, step in STEPS.items() if rung.level == group), None)
-        return group if step is None else f"{group}: {step.what} ({step.asked})"
+    def _heading(self, group: str) -> str:
+        step = next(step for rung, step in STEPS.items() if rung.level == group)
+        return f"{group}: {step.what} ({step.asked})"
 
 
 _KINDS: Mapping[str, type[Evidence]] = {
@@ -375,14 +339,6 @@ def counted(outcomes: Iterable[str], kinds: type[StrEnum]) -> dict[str, int]:
     return {kind.value: found[kind.value] for kind in kinds}
 
 
-def share(counts: Mapping[str, int], words: Mapping[str, str], unit: str) -> str:
-    """How many of all came out how, like `2 of 114 attempts succeeded, 1 was not tried`."""
-    said = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome]]
-    first, *rest = said or [f"0 {next(iter(words.values()))}"]
-    number, word = first.split(" ", 1)
-    return ", ".join([f"{number} of {sum(counts.values())} {unit} {word}", *rest])
-
-
 def digest(body: Mapping[str, Any]) -> str:
     """Of a document without its own digest."""
     kept = {key: value for key, value in body.items() if key != "sha256"}
@@ -390,7 +346,7 @@ def digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def cell(text: str) -> str:
+def _cell(text: str) -> str:
     """Text as a cell of a Markdown table: one line, no bars, not too long."""
     flat = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
     return flat if len(flat) <= _LONGEST_CELL else flat[: _LONGEST_CELL - 1] + "…"

@@ -11,8 +11,7 @@ from gpuclusters.compat import known_errors
 from gpuclusters.core import scripts
 from gpuclusters.host.script import command_error
 from gpuclusters.host.ssh import SshHost
-from gpuclusters.proof.checks import Check, Outcome
-from gpuclusters.proof.ladder import HOST_RUNGS, CheckLevel, failed, passed
+from gpuclusters.proof.checks import HOST_RUNGS, Check, CheckLevel, Outcome, failed, passed
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 
 PROGRAM = "ladder.sh"

@@ -12,10 +12,9 @@ from gpuclusters.core.finding import Finding, Level
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
-from gpuclusters.proof import ladder, logs, manifests, nodes, training_times
-from gpuclusters.proof.checks import Check, ProofResult, proven
+from gpuclusters.proof import logs, manifests, nodes, training_times
+from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, above, failed, proven
 from gpuclusters.proof.cluster import JobCluster, Site, temporary_namespace
-from gpuclusters.proof.ladder import CheckLevel, failed
 from gpuclusters.proof.manifests import (
     CONFIG_MAP,
     CONTAINER,
@@ -64,7 +63,7 @@ def run(
                 checks += look(inputs, site, programs)
     reached = max(CheckLevel(int(check.level[1:])) for check in checks)
     if not proven(checks):
-        checks += ladder.above(reached, inputs.highest, f"rung {reached.value} does not hold")
+        checks += above(reached, inputs.highest, f"rung {reached.value} does not hold")
     return ProofResult(tuple(checks), tuple(_remarks(inputs)), observed)
 
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpuclusters.compat import gpu_products, known_errors
-from gpuclusters.proof.checks import Check, Level, Outcome
+from gpuclusters.proof.checks import Check, CheckLevel, Level, Outcome, failed, passed
 from gpuclusters.proof.cluster import Ended
-from gpuclusters.proof.ladder import CheckLevel, failed, passed
 from gpuclusters.proof.manifests import REACH
 from gpuclusters.proof.model import LadderInputs, ProofNode, Training
 

@@ -24,8 +24,7 @@ from gpuclusters.core.custom_resource import Name
 from gpuclusters.gpu_operator.objects import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.proof import training_times
-from gpuclusters.proof.checks import LEVEL_OF, Level, ProofTest
-from gpuclusters.proof.ladder import CLUSTER_RUNGS, CheckLevel
+from gpuclusters.proof.checks import CLUSTER_RUNGS, LEVEL_OF, CheckLevel, Level, ProofTest
 
 WHOLE = "nvidia.com/gpu"
 SUGGESTED: Mapping[ProofTest, str] = {

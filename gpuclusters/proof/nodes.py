@@ -16,9 +16,8 @@ from gpuclusters.core.finding import Finding, Level
 from gpuclusters.gpu_operator.objects import EVENT, ClusterInputs
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.gpu_operator.readiness import late
-from gpuclusters.proof.checks import Check, Outcome
+from gpuclusters.proof.checks import Check, CheckLevel, Outcome, failed, passed
 from gpuclusters.proof.cluster import POLL_SECONDS, JobCluster
-from gpuclusters.proof.ladder import CheckLevel, failed, passed
 from gpuclusters.proof.model import WHOLE
 from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.usernetes.decide import HOST_IP
@@ -195,7 +194,7 @@ class GateInputs(ClusterInputs):
 
 def wait(
     inputs: GateInputs, cluster: JobCluster, clock: Clock, reporter: Reporter
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     """Wait until every node offers what it must; answers the outputs."""
     left = poll(
         lambda: waits(list(allocatable(read(cluster, inputs.expected), inputs.expected))),

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 import pulumi
 
+from gpuclusters.core.converge import Clock, Reporter, StderrReporter, SystemClock, time_of_day
 from gpuclusters.core.finding import refused
-from gpuclusters.proof import checks, nodes
+from gpuclusters.proof import checks, ladder_run, nodes, run
+from gpuclusters.proof.checks import ProofResult
+from gpuclusters.proof.cluster import JobCluster
 from gpuclusters.proof.evidence import digest
-from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
+from gpuclusters.proof.manifests import LADDER_PROGRAMS, PROGRAMS, texts
 from gpuclusters.proof.model import LadderInputs, ProofInputs
 from gpuclusters.proof.nodes import GateInputs
 from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
-
-if TYPE_CHECKING:
-    from gpuclusters.kube.jobs import ClusterJobs
-    from gpuclusters.proof.checks import ProofResult
 
 Inputs = TypeVar("Inputs", ProofInputs, LadderInputs)
 _SHOWN = 12
@@ -29,31 +28,26 @@ _SHOWN = 12
 class ProofProvider(ClusterProvider[Inputs]):
     """Nothing of a proof stays in the cluster."""
 
-    @abstractmethod
-    def called(self, inputs: Inputs) -> str:
-        """What it is, in messages."""
-
-    @abstractmethod
-    def show(self, inputs: Inputs, cluster: ClusterJobs) -> ProofResult:
-        """Run it now."""
-
-    @abstractmethod
-    def look(self, inputs: Inputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
-        """Each node as it is."""
+    drifts = "stale"
+    title: ClassVar[str]
+    """What it is, in messages, with its inputs in braces."""
+    programs: ClassVar[Sequence[str]]
+    show: Callable[[Inputs, JobCluster, Clock, Reporter, Mapping[str, str]], ProofResult]
+    """Runs it."""
+    look: Callable[[Inputs, JobCluster], Mapping[str, Mapping[str, str]]]
+    """Each node as it is."""
 
     def ensure(self, inputs: Inputs, before: Properties) -> Properties:
         """Run it, unless the same was shown before and is not stale."""
-        from gpuclusters.core.converge import time_of_day
-
         if before.get("fingerprint") == inputs.fingerprint and not before.get("stale"):
             return {key: before[key] for key in OUTPUTS}
         cluster = self.cluster(inputs)
-        found = self.show(inputs, cluster)
+        found = self.show(inputs, cluster, SystemClock(), StderrReporter(), texts(self.programs))
         if not checks.proven(found.checks):
             raise refused(
                 cluster.target,
                 "proof.failed",
-                f"{self.called(inputs)} does not hold:{_listed(found)}\n ",
+                f"{self.title.format(inputs)} does not hold:{_listed(found)}\n ",
                 "correct what failed and run `up` again; `gpu-clusters verify` shows all checks",
             )
         shown = [check.document() for check in found.checks]
@@ -79,10 +73,6 @@ class ProofProvider(ClusterProvider[Inputs]):
             if was.get(node, {}).get(key) != value
         ]
         return Live({key: before[key] for key in OUTPUTS if key in before} | {"stale": stale}, {})
-
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found other nodes, drivers or GPUs than those that were proven."""
-        return bool(outputs.get("stale"))
 
 
 def _listed(found: ProofResult) -> str:
@@ -119,23 +109,10 @@ class ProofRunProvider(ProofProvider[ProofInputs]):
     """Made when everything passed."""
 
     model = ProofInputs
-
-    def called(self, inputs: ProofInputs) -> str:
-        """What it is, in messages."""
-        return f"proof {inputs.level}"
-
-    def show(self, inputs: ProofInputs, cluster: ClusterJobs) -> ProofResult:
-        """Run all checks up to the level."""
-        from gpuclusters.core.converge import StderrReporter, SystemClock
-        from gpuclusters.proof import run
-
-        return run.run(inputs, cluster, SystemClock(), StderrReporter(), texts())
-
-    def look(self, inputs: ProofInputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
-        """Driver and resources of each node as they are."""
-        from gpuclusters.proof import run
-
-        return run.observe(inputs, cluster)
+    title = "proof {0.level}"
+    programs = tuple(PROGRAMS.values())
+    show = staticmethod(run.run)
+    look = staticmethod(run.observe)
 
 
 class ProofRun(KeptProof, module="gpu", name="ProofRun"):
@@ -148,26 +125,10 @@ class TrainingProofProvider(ProofProvider[LadderInputs]):
     """Made when every rung held."""
 
     model = LadderInputs
-
-    def called(self, inputs: LadderInputs) -> str:
-        """What it is, in messages."""
-        return f"the ladder up to rung {inputs.rung}"
-
-    def show(self, inputs: LadderInputs, cluster: ClusterJobs) -> ProofResult:
-        """Climb."""
-        from gpuclusters.core.converge import StderrReporter, SystemClock
-        from gpuclusters.proof import ladder_run
-
-        programs = texts(LADDER_PROGRAMS)
-        return ladder_run.run(
-            inputs, cluster, SystemClock(), StderrReporter(), programs, strict=False
-        )
-
-    def look(self, inputs: LadderInputs, cluster: ClusterJobs) -> Mapping[str, Mapping[str, str]]:
-        """Each node as it is: which one, its kubelet, its GPUs."""
-        from gpuclusters.proof import ladder_run
-
-        return ladder_run.observe(inputs, cluster)
+    title = "the ladder up to rung {0.rung}"
+    programs = LADDER_PROGRAMS
+    show = staticmethod(partial(ladder_run.run, strict=False))
+    look = staticmethod(ladder_run.observe)
 
 
 class TrainingProof(KeptProof, module="gpu", name="TrainingProof"):
@@ -180,20 +141,15 @@ class PluginGateProvider(ClusterProvider[GateInputs]):
     """Made when all nodes offer their GPUs; tells by a refresh which do no more, and why."""
 
     model = GateInputs
+    drifts = "drift"
 
     def ensure(self, inputs: GateInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Wait."""
-        from gpuclusters.core.converge import StderrReporter, SystemClock
-
-        return dict(nodes.wait(inputs, self.cluster(inputs), SystemClock(), StderrReporter()))
+        return nodes.wait(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
 
     def observe(self, inputs: GateInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """The GPUs as they are offered now."""
         return Live(inputs.outputs(self.cluster(inputs)), {})
-
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found a node that does not offer its GPUs."""
-        return bool(outputs.get("drift"))
 
 
 class PluginGate(ModelResource, module="gpu", name="PluginGate"):

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from gpuclusters.compat.dated_table import Row, Table, document
-from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.proof.checks import CheckLevel
 
 ROOM = 4
 """How many times the measured time a run may take: another image, other disks, a slower zone."""

@@ -71,6 +71,8 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
     """Input that says whom to ask about the thing and is no part of it: another one changes nothing."""
     sensitive: ClassVar[frozenset[str]] = frozenset()
     """Inputs whose value is never shown."""
+    drifts: ClassVar[str] = ""
+    """Output that a refresh fills with what the inputs do not show, where there is one."""
     changes_machine: ClassVar[bool] = False
     """Whether it changes the machine that its input `connection` leads to; it then has that one alone."""
     exclusive: ClassVar[bool] = False
@@ -161,9 +163,9 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
                     error.where, error.tried, error.problem, f"{error.remedy}; {way_out}"
                 ) from error
 
-    def has_drifted(self, outputs: Properties) -> bool:  # noqa: ARG002
+    def has_drifted(self, outputs: Properties) -> bool:
         """Whether the outputs of the last refresh tell of drift that the inputs do not show."""
-        return False
+        return bool(outputs.get(self.drifts))
 
     def differences(self, inputs: I) -> Sequence[str]:
         """In words, how what is there differs from what is declared; empty where nothing is there.

@@ -11,8 +11,7 @@ from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts
-from gpuclusters.proof.checks import Check, Outcome
-from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.proof.checks import Check, CheckLevel, Outcome
 from lab.hosts.usernetes.rootless_faults import CdiInvisible, EngineIsRootful, NvmlLost
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider

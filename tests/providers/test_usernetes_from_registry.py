@@ -30,7 +30,7 @@ from gpuclusters.host.model import HostConnection
 from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts
-from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 from gpuclusters.rootless.resource import RootlessHostProvider
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD, SERVICE_ACCOUNT

@@ -19,10 +19,9 @@ from gpuclusters.core.errors import UnreachableError
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import hosts
-from gpuclusters.proof.checks import Outcome
+from gpuclusters.proof.checks import CheckLevel, Outcome
 from gpuclusters.proof.evidence import About, LadderEvidence, faults
 from gpuclusters.proof.hosts import HostAnswers
-from gpuclusters.proof.ladder import CheckLevel
 from tests.unit.proof.ladder_world import LadderCluster, host
 
 CASES = Path(__file__).resolve().parents[1] / "usernetes_cases"

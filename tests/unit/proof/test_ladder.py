@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
 from gpuclusters.proof import checks as proof
-from gpuclusters.proof import hosts, ladder, ladder_run, nodes
-from gpuclusters.proof.checks import Check, Outcome, ProofResult
-from gpuclusters.proof.ladder import CheckLevel
+from gpuclusters.proof import hosts, ladder_run, nodes
+from gpuclusters.proof.checks import Check, CheckLevel, Outcome, ProofResult
 from gpuclusters.proof.nodes import GateInputs
 from tests.unit.proof.ladder_world import (
     TEXTS,
@@ -65,7 +64,7 @@ def whole(said: str, cluster: LadderCluster) -> list[Check]:
     if not proof.proven(checks):
         return [
             *checks,
-            *ladder.above(CheckLevel.NODE_CDI, CheckLevel.TRAINING, "the hosts' rungs do not hold"),
+            *proof.above(CheckLevel.NODE_CDI, CheckLevel.TRAINING, "the hosts' rungs do not hold"),
         ]
     return [*checks, *climb(cluster).checks]
 

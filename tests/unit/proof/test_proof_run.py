@@ -305,7 +305,7 @@ class Provider(ProofRunProvider):
     def cluster(self, inputs: Any) -> Any:
         return self.fake
 
-    def show(self, inputs: ProofInputs, cluster: Any) -> ProofResult:
+    def show(self, inputs: ProofInputs, cluster: Any, *_: Any) -> ProofResult:
         return run(cluster, inputs)
 
 

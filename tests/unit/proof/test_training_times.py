@@ -13,10 +13,10 @@ from gpuclusters.cli import training_times as command
 from gpuclusters.cli import verify
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.drawing.times import times_svg
-from gpuclusters.proof import ladder, training_times
-from gpuclusters.proof.checks import Check
+from gpuclusters.proof import checks as proof
+from gpuclusters.proof import training_times
+from gpuclusters.proof.checks import Check, CheckLevel
 from gpuclusters.proof.evidence import About, LadderEvidence, faults, headline
-from gpuclusters.proof.ladder import CheckLevel
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -30,10 +30,10 @@ def evidence(*, nodes: int = 2, seconds: float = 131.0, simulated: int = 0) -> L
         api_server="v1.37.0",
     )
     checks = [
-        ladder.passed(rung, "cluster", "ok") for rung in CheckLevel if rung < CheckLevel.TRAINING
+        proof.passed(rung, "cluster", "ok") for rung in CheckLevel if rung < CheckLevel.TRAINING
     ]
     figures = {"nodes": nodes, "gpus": nodes, "epochs": 4, "accuracy": 0.81, "seconds": seconds}
-    last = ladder.passed(CheckLevel.TRAINING, "cluster", "ok", **figures, simulated=simulated)
+    last = proof.passed(CheckLevel.TRAINING, "cluster", "ok", **figures, simulated=simulated)
     return LadderEvidence(about=about, level="R9", checks=[*checks, last])
 
 
@@ -52,7 +52,7 @@ def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
             checks=[check for check in evidence().checks if check.level != missing],
         )
         assert faults(part.document()) == [f"does not show R9: no check of {missing} is in it"]
-    failed = ladder.failed(CheckLevel.NODES, "a", "gone")
+    failed = proof.failed(CheckLevel.NODES, "a", "gone")
     bad = LadderEvidence(about=evidence().about, level="R5", checks=[failed])
     assert faults(bad.document()) == [
         "does not show that the ladder holds: 1 of 1 checks not passed"
