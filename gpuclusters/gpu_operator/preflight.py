@@ -122,7 +122,7 @@ def findings(live: Snapshot, inputs: OperatorPreflightInputs) -> tuple[Finding, 
     checks = (_release, _namespace, _discovery, _rivals, _definitions, _nodes)
     found = (one for check in checks for one in check(live, inputs))
     return tuple(
-        Finding(f"gpu-operator.{code}", problem, *remedy)
+        Finding(f"gpu-operator.{code}", problem, remedy[0])
         if remedy
         else blocked(f"gpu-operator.{code}", problem)
         for code, problem, *remedy in found

@@ -1,4 +1,9 @@
-"""Usernetes on a host over SSH, as the account that owns it, and kubectl in the node of its control plane."""
+"""A host that is brought into a Usernetes cluster over SSH, in steps that a killed run can repeat.
+
+What was begun is marked on the host before it is done, what was finished after it. Workers join side by side;
+what ends pods that run already is done to one node at a time. The cluster is asked by kubectl in the node of
+its control plane.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,34 @@ import base64
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from cryptography import x509
 
+from gpuclusters.compat import known_errors
+from gpuclusters.compat.known_errors import last_words
+from gpuclusters.core.converge import Clock, Reporter, Step, poll
 from gpuclusters.core.errors import InvalidAnswerError
+from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.host.kubectl import KubectlHost
+from gpuclusters.host.node import ClusterNode
 from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.usernetes import decide
-from gpuclusters.usernetes.decide import Invitation
-from gpuclusters.usernetes.model import LiveNode, SourceArchive
+from gpuclusters.usernetes.decide import CONTROL_PLANE, Invitation, LivePlace, Meeting
+from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs, words
 
+POLL_SECONDS = 2.0
+_FIRST_POLL_SECONDS = 0.1
+API_TIMEOUT_SECONDS = 120.0
+"""How long a control plane whose host has just started is given."""
+START_TIMEOUT_SECONDS = 60.0
+"""How long systemd in a node container needs to get to our unit, at most."""
 FETCH_TIMEOUT_SECONDS = 600.0
-STEP_TIMEOUT_SECONDS = 300.0
+SCRIPT_TIMEOUT_SECONDS = 300.0
+STEP_TIMEOUT_SECONDS = 900.0
 ENVIRONMENT = ("usernetes/environment",)
 """What every script is sent behind."""
 FAILED = 1
@@ -29,107 +47,43 @@ _TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
 
 
 class MakeFailedError(Exception):
-    """A target of upstream's Makefile ended with an error; what it said last."""
+    """A program of upstream's ended with an error; what it said last."""
 
-    def __init__(self, target: str, said: str) -> None:
-        super().__init__(target, said)
-        self.target = target
-        self.said = said
+    def __init__(self, called: str, said: str) -> None:
+        super().__init__(called, said)
+        self.called = called
+        # What it said, without join tokens.
+        self.said = _TOKEN.sub("(token)", said)
 
 
 class SshNodeHost:
-    """One round trip for each call."""
+    """Scripts that run as the account that owns the node, each in one round trip."""
 
     def __init__(self, host: SshHost, account: str) -> None:
-        self._host = host
-        self._account = account
-
-    @property
-    def target(self) -> str:
-        """Name, address and port."""
-        return self._host.target
+        self._host, self._account = host, account
+        self.target = host.target
 
     def inspect(self) -> LiveNode:
         """What is there."""
         tried = "look at Usernetes"
-        text = self._run("inspect", (), tried, repeatable=True)
+        text = self.run("inspect", (), tried, repeatable=True)
         return read_facts(LiveNode, self._host, text, tried=tried)
 
-    def claim(self, *words: str) -> None:
-        """Mark the node as ours: owner, machine, release, address, variables."""
-        self._run("claim", words, "mark the host")
-
-    def mark(self, name: str, text: str | None) -> None:
-        """Remember or forget."""
-        self._run("mark", [name] if text is None else [name, text], "mark the host")
-
-    def fetch(self, source: SourceArchive) -> None:
-        """Bring upstream's files."""
-        arguments, tried = [source.location, source.sha256], f"get Usernetes {source.tag}"
-        self._run("fetch", arguments, tried, timeout_seconds=FETCH_TIMEOUT_SECONDS)
-
-    def write_overlay(self, name: str, content: str) -> None:
-        """Write one of our files."""
-        self._run("overlay", [name], f"write {name}", content=content.encode())
-
-    def make(self, targets: Sequence[str], timeout_seconds: float) -> None:
-        """Run targets of upstream's Makefile."""
-        called = " ".join(targets)
-        self._foreign("make", targets, called, f"run `make {called}`", timeout_seconds)
-
-    def set_up_gpus(self) -> None:
-        """Restart the unit in the node."""
-        tried = "set up the GPUs in the node"
-        self._foreign("gpus", (), "usernetes-gpus.service", tried, STEP_TIMEOUT_SECONDS)
-
-    def join(self, content: str, timeout_seconds: float) -> None:
-        """Run upstream's `kubeadm-join`; the token travels on standard input."""
-        told = content.encode()
-        self._foreign("join", (), "kubeadm-join", "join the cluster", timeout_seconds, content=told)
-
-    def unreachable(self, address: str, port: int) -> str:
-        """Why the API server cannot be reached from there."""
-        tried = f"reach {address}:{port} from there"
-        return self._run("reach", [address, str(port)], tried, repeatable=True).strip()
-
-    def kubeconfig(self) -> str:
-        """The admin kubeconfig."""
-        return self._run("kubeconfig", (), "read the kubeconfig in the node", repeatable=True)
-
-    def remove(self) -> None:
-        """Take everything away."""
-        tried = "remove the node (`make down-v`)"
-        self._run("remove", (), tried, timeout_seconds=STEP_TIMEOUT_SECONDS)
-
-    def _run(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> str:
+    def run(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> str:
+        """What one of our scripts answers."""
         return self._done(name, arguments, tried, **how).stdout.decode(errors="replace")
 
-    def _foreign(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        called: str,
-        tried: str,
-        seconds: float,
-        **how: Any,
+    def call(
+        self, name: str, arguments: Sequence[str], tried: str, called: str, **how: Any
     ) -> None:
-        """A script that runs programs of others: what they say is explained by who called."""
-        done = self._done(
-            name, arguments, tried, accept=(0, FAILED), timeout_seconds=seconds, **how
-        )
+        """Run a program of others by our script; a failure is explained by who calls."""
+        done = self._done(name, arguments, tried, accept=(0, FAILED), **how)
         if done.status == FAILED:
-            raise MakeFailedError(called, without_tokens(done.stderr))
+            raise MakeFailedError(called, done.stderr)
 
     def _done(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> Completed:
-        return run_script(
-            self._host,
-            f"usernetes/{name}",
-            arguments,
-            tried=tried,
-            after=ENVIRONMENT,
-            account=self._account,
-            **how,
-        )
+        how |= {"tried": tried, "after": ENVIRONMENT, "account": self._account}
+        return run_script(self._host, f"usernetes/{name}", arguments, **how)
 
 
 class SshNodeControl(KubectlHost):
@@ -164,9 +118,8 @@ class SshNodeControl(KubectlHost):
         try:
             return decide.parse_invitation(text)
         except ValueError as error:
-            raise InvalidAnswerError(
-                self.target, tried, str(error), "run `kubeadm token list` in the node there"
-            ) from None
+            remedy = "run `kubeadm token list` in the node there"
+            raise InvalidAnswerError(self.target, tried, str(error), remedy) from None
 
     def revoke(self, token_id: str) -> None:
         """End the life of a token; one that is gone already, or will be soon, is no reason to fail."""
@@ -177,16 +130,11 @@ class SshNodeControl(KubectlHost):
         tried = "give the nodes their addresses (`make sync-external-ip`)"
         done = self.change(["sync"], tried, accept=(0, FAILED))
         if done.status == FAILED:
-            raise MakeFailedError("sync-external-ip", without_tokens(done.stderr))
+            raise MakeFailedError("sync-external-ip", done.stderr)
 
     def restart_flannel(self, name: str) -> None:
         """Delete its pod there; the DaemonSet makes another."""
         self.change(["flannel", name], f"restart flannel on node {name}")
-
-
-def without_tokens(text: str) -> str:
-    """What a program said, without join tokens."""
-    return _TOKEN.sub("(token)", text)
 
 
 def first_expiry(certificates: str) -> str:
@@ -196,3 +144,296 @@ def first_expiry(certificates: str) -> str:
     except ValueError:
         return ""  # none, or half written while we read it; the next look finds it whole
     return min(one.not_valid_after_utc for one in found).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class NodeCapability:
+    """One node: its host, and the control plane, which is asked on its own host."""
+
+    def __init__(
+        self,
+        inputs: UsernetesNodeInputs,
+        host: SshNodeHost,
+        control: SshNodeControl,
+        clock: Clock,
+        reporter: Reporter,
+        *,
+        known: bool,
+    ) -> None:
+        self._inputs, self._host, self._control = inputs, host, control
+        self._clock, self._reporter, self._known = clock, reporter, known
+        self.target = host.target
+        self.steps = {
+            "node": Step(self._prepare),
+            "gpus": Step(self._set_up_gpus),
+            "join": Step(self._join),
+            "ready": Step(self._wait_until_ready),
+        }
+
+    def observe(self) -> LivePlace:
+        """The host, and what the cluster says of it as far as it can be asked."""
+        inputs, live = self._inputs, self._host.inspect()
+        if live.docker != "ok":
+            return LivePlace(live)
+        if inputs.control is None:
+            asked = live.is_running and bool(live.joined) and self._control.is_ready()
+            return LivePlace(live, self._control.node(inputs.node_name) if asked else None)
+        if not self._control.is_ready():
+            return LivePlace(live)
+        node = self._control.node(inputs.node_name)
+        if not decide.plan(inputs, live).join:
+            return LivePlace(live, node)
+        where = [inputs.control.host_ip, str(inputs.network.ports.kube_apiserver)]
+        tried = f"reach {':'.join(where)} from there"
+        unreachable = self._host.run("reach", where, tried, repeatable=True).strip()
+        meeting = Meeting(self._control.clock(), self._control.version(), unreachable)
+        return LivePlace(live, node, meeting)
+
+    def findings(self, live: LivePlace) -> Iterable[Finding]:
+        """See `decide.findings`."""
+        return decide.findings(self._inputs, live, known=self._known)
+
+    def differences(self, live: LivePlace) -> Iterable[Finding]:
+        """A node is taken over by nobody."""
+        return self.findings(live)
+
+    def kubeconfig(self) -> str:
+        """The admin kubeconfig, as it is in the node."""
+        return self._host.run("kubeconfig", (), "read the kubeconfig in the node", repeatable=True)
+
+    def remove(self) -> None:
+        """Drain, delete the Node, remove container and volumes; gone already is fine."""
+        inputs, live = self._inputs, self._host.inspect()
+        if live.owner and live.owner != inputs.natural_id:
+            raise refused(
+                self.target,
+                "usernetes.other-owner",
+                f"the node on it belongs to {live.owner}, not to {inputs.natural_id}",
+                "leave it to that stack and take this resource out with `pulumi state delete`",
+            )
+        if inputs.control is not None and self._control.is_installed():
+            self.require_answer()
+            node = self._control.node(inputs.node_name)
+            if node is not None:
+                with self._control.exclusive:
+                    self._drain(node, "removal")
+                self._control.delete(inputs.node_name)
+        if live.is_begun or live.source or live.overlay:
+            self._remove()
+
+    def require_answer(self) -> None:
+        """Wait until the control plane answers."""
+        silent = Finding(
+            "usernetes.no-answer",
+            "could not ask the cluster: its API does not answer there",
+            "look at `docker ps` of its account and at `docker logs usernetes-node`, then run again",
+            level=Level.REPAIR,
+        )
+
+        def look() -> Sequence[Finding]:
+            return () if self._control.is_ready() else (silent,)
+
+        if left := self._poll(look, API_TIMEOUT_SECONDS, self._control.target):
+            raise Refused(self._control.target, left)
+
+    def _prepare(self, live: LivePlace, _found: Sequence[Finding]) -> None:
+        """Everything up to a container that runs."""
+        inputs, host, node = self._inputs, self._host, live.node
+        steps, is_worker = decide.plan(inputs, live.host), inputs.control is not None
+        # The control plane is asked on its own host, whose commands wait for nobody.
+        alone: AbstractContextManager[object] = nullcontext()
+        with self._control.exclusive if steps.disturbs and is_worker else alone:
+            if steps.leave:
+                self._reporter.note(f"{self.target}: the node is removed first: {steps.leave}")
+                if node is not None and not decide.is_image_of_another(inputs, live.host):
+                    self._drain(node, "replacement")
+                    self._control.delete(inputs.node_name)
+                self._remove()
+            host_ip = decide.address(inputs, live.host)
+            ours = [inputs.natural_id, inputs.connection.machine, inputs.release, host_ip]
+            host.run("claim", [*ours, *words(inputs.environment(host_ip))], "mark the host")
+            if steps.fetch:
+                source, tried = inputs.source, f"get Usernetes {inputs.source.tag}"
+                where, seconds = [source.location, source.sha256], FETCH_TIMEOUT_SECONDS
+                host.run("fetch", where, tried, timeout_seconds=seconds)
+            for name in steps.overlay:
+                content = inputs.overlay[name].encode()
+                host.run("overlay", [name], f"write {name}", content=content)
+            if not steps.up:
+                return
+            if steps.recreate:
+                self._reporter.note(
+                    f"{self.target}: the node container is made anew: {steps.recreate}"
+                )
+                if node is not None and is_worker:
+                    self._drain(node, "another container")
+                self._make("take the node container down", ["down"], STEP_TIMEOUT_SECONDS)
+            self._make("start the node", ["up"], inputs.build_timeout_seconds)
+            self._wait_until_started()
+            if steps.recreate and node is not None and is_worker:
+                # The next node is disturbed when this one is back.
+                self._settle(self._ready(host_ip))
+
+    def _set_up_gpus(self, _live: LivePlace, found: Sequence[Finding]) -> None:
+        said = "; ".join(one.problem for one in found)
+        self._reporter.note(f"{self.target}: {said}; the GPUs are set up again")
+        tried = f"set up the GPUs in node {self._inputs.node_name}"
+        self._call(tried, "gpus", (), "usernetes-gpus.service", SCRIPT_TIMEOUT_SECONDS)
+        self._wait_until_started()
+
+    def _join(self, live: LivePlace, _found: Sequence[Finding]) -> None:
+        """Make the cluster, or join it, and be Ready in it; what was begun before is undone."""
+        inputs = self._inputs
+        if decide.plan(inputs, live.host).reset:
+            self._make("reset what kubeadm began", ["kubeadm-reset"], STEP_TIMEOUT_SECONDS)
+        self._mark("began", "yes")
+        if inputs.control is None:
+            targets = ["kubeadm-init", inputs.source.install_target]
+            self._make(f"make the cluster {inputs.cluster}", targets, inputs.join_timeout_seconds)
+            self.require_answer()
+        else:
+            if live.node is not None:
+                # Its host was made anew, or an attempt ended half-way: the new one must not inherit from it.
+                self._control.delete(inputs.node_name)
+            invitation = self._control.invite(decide.lifetime(inputs.join_token_hours))
+            # The token travels on standard input.
+            content = decide.join_file(
+                invitation, control_ip=inputs.control.host_ip, control_name=inputs.control.node_name
+            ).encode()
+            tried, seconds = (
+                f"join {inputs.cluster} as worker {inputs.node_name}",
+                inputs.join_timeout_seconds,
+            )
+            try:
+                self._call(tried, "join", (), "kubeadm-join", seconds, content=content)
+            finally:
+                self._control.revoke(invitation.token_id)
+        self._wait_until_ready(live, ())
+
+    def _wait_until_ready(self, live: LivePlace, _found: Sequence[Finding]) -> None:
+        """Ready, reached from outside, open; then it is marked that it was."""
+        self._settle(self._ready(decide.address(self._inputs, live.host)))
+        now = self._host.inspect()
+        if now.joined != now.cluster_id or now.began:
+            self._mark("joined", now.cluster_id)
+            self._mark("began")
+
+    def _ready(self, host_ip: str) -> ClusterNode:
+        """Wait until the node is Ready and reached from outside.
+
+        What the cluster says in between is no reason to give up: when many nodes join at once,
+        `CIDRAssignmentFailed` and restarts of flannel come and go.
+        """
+        inputs, control, name = self._inputs, self._control, self._inputs.node_name
+        node: ClusterNode | None = None
+
+        def look() -> Sequence[Finding]:
+            nonlocal node
+            if control.is_ready():
+                node = control.node(name)
+                if node is not None and decide.sync_faults(node, host_ip):
+                    # At once, so that flannel finds its address when it starts.
+                    self._sync()
+                    node = control.node(name)
+            found = [*decide.node_faults(inputs, node, host_ip)]
+            if {one.code for one in found} == {"usernetes.flannel-address"}:
+                control.restart_flannel(name)
+            return found
+
+        left = self._poll(look, inputs.join_timeout_seconds)
+        if node is None or left:
+            said = "; ".join(one.problem for one in left)
+            events = last_words(control.events(name))
+            said = f"not done after {inputs.join_timeout_seconds:g} s: {said}"
+            said += f" ({events})" if events else ""
+            raise refused(
+                self.target,
+                left[0].code,
+                f"could not bring node {name} into {inputs.cluster}: {said}",
+                f"{left[0].remedy}; it goes on by itself, and the next run looks again",
+            )
+        return node
+
+    def _wait_until_started(self) -> None:
+        """Wait until systemd in the container has come to the unit of the GPUs."""
+        live = LiveNode()
+
+        def look() -> Sequence[Finding]:
+            nonlocal live
+            live = self._host.inspect()
+            if live.is_running and live.gpu_unit in ("active", "failed"):
+                return ()
+            problem = f"its container is {live.container}"
+            remedy = "read `docker logs usernetes-node` there"
+            return (Finding("usernetes.container-down", problem, remedy, level=Level.REPAIR),)
+
+        found = self._poll(look, START_TIMEOUT_SECONDS)
+        if found and not live.is_running:
+            raise Refused(self.target, found)
+
+    def _settle(self, node: ClusterNode) -> None:
+        """The taint of a control plane as it must be, and the node open again if we closed it."""
+        inputs, control = self._inputs, self._control
+        if inputs.is_control_plane and decide.taint_differs(inputs, node):
+            wanted = "-" if inputs.schedule_on_control_plane else ":NoSchedule"
+            control.taint(inputs.node_name, [f"{CONTROL_PLANE}{wanted}"])
+        if node.drained_for:
+            control.uncordon(inputs.node_name)
+
+    def _drain(self, node: ClusterNode, reason: str) -> None:
+        """Let the node's pods end in order, if it still can."""
+        # The pods of a node that is gone cannot end in order; deleting it lets them start elsewhere.
+        seconds = self._inputs.drain_timeout_seconds
+        if node.ready and seconds:
+            self._control.drain(self._inputs.node_name, reason, seconds)
+
+    def _sync(self) -> None:
+        """Upstream's target goes through all nodes, so that one that just comes or goes can make it fail."""
+        try:
+            self._control.sync()
+        except MakeFailedError as error:
+            said = last_words(error.said)
+            self._reporter.note(
+                f"{self._control.target}: `make sync-external-ip` failed ({said}); tried again"
+            )
+
+    def _mark(self, *words: str) -> None:
+        """Remember a value, or forget a name without one."""
+        self._host.run("mark", words, "mark the host")
+
+    def _remove(self) -> None:
+        tried = "remove the node (`make down-v`)"
+        self._host.run("remove", (), tried, timeout_seconds=SCRIPT_TIMEOUT_SECONDS)
+
+    def _make(self, tried: str, targets: Sequence[str], seconds: float) -> None:
+        called = " ".join(targets)
+        self._call(f"{tried} (`make {called}`)", "make", targets, called, seconds)
+
+    def _call(
+        self, tried: str, name: str, words: Sequence[str], called: str, seconds: float, **how: Any
+    ) -> None:
+        """A step of upstream's; a failure has its cause, if it is a known one."""
+        try:
+            self._host.call(name, words, tried, called, timeout_seconds=seconds, **how)
+        except MakeFailedError as error:
+            known, said = known_errors.explain("usernetes", error.said), last_words(error.said)
+            cause = known.cause if known else f"{error.called} failed"
+            remedy = "run it by hand there, as the account that owns the node"
+            raise refused(
+                self.target,
+                known.code if known else "usernetes.step-failed",
+                f"could not {tried}: {cause}{f' ({said})' if said else ''}",
+                known.remedy if known else remedy,
+            ) from None
+
+    def _poll(
+        self, look: Callable[[], Sequence[Finding]], seconds: float, target: str = ""
+    ) -> Sequence[Finding]:
+        return poll(
+            look,
+            target=target or self.target,
+            timeout_seconds=seconds,
+            poll_seconds=POLL_SECONDS,
+            first_seconds=_FIRST_POLL_SECONDS,
+            clock=self._clock,
+            reporter=self._reporter,
+        )

@@ -9,6 +9,7 @@ import pulumi
 from pulumi.dynamic import CheckFailure, CheckResult
 from pydantic import ValidationError
 
+from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.providers import properties
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.reconciling import Properties
@@ -19,8 +20,7 @@ from gpuclusters.usernetes.model import UsernetesNodeInputs
 
 if TYPE_CHECKING:
     from gpuclusters.host.ssh import SshHost
-    from gpuclusters.usernetes.capability import NodeCapability
-    from gpuclusters.usernetes.host import SshNodeHost
+    from gpuclusters.usernetes.host import NodeCapability, SshNodeHost
 
 
 class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
@@ -50,16 +50,12 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         self, inputs: UsernetesNodeInputs, before: Properties, host: SshHost
     ) -> NodeCapability:
         """The node, and the control plane that knows of it."""
-        from gpuclusters.core.converge import StderrReporter, SystemClock
-        from gpuclusters.usernetes.capability import NodeCapability
-        from gpuclusters.usernetes.host import SshNodeControl
+        from gpuclusters.usernetes.host import NodeCapability, SshNodeControl
 
         asked = inputs.control or inputs
         control = SshNodeControl(reach(asked.connection, self.ssh_key), asked.account)
-        clock, reporter = SystemClock(), StderrReporter()
-        return NodeCapability(
-            inputs, self._on(inputs, host), control, clock, reporter, known=bool(before)
-        )
+        there, clock, reporter = self._on(inputs, host), SystemClock(), StderrReporter()
+        return NodeCapability(inputs, there, control, clock, reporter, known=bool(before))
 
     def ensure(self, inputs: UsernetesNodeInputs, before: Properties) -> Properties:
         """Bring sources, start the node, set up GPUs, join; or only what of it is missing."""
@@ -77,14 +73,9 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         joined = bool(host.joined) and host.joined == host.cluster_id and host.is_running
         text = ""
         if inputs.is_control_plane and joined:
-            there = self._on(inputs, reach(inputs.connection, self.ssh_key))
-            text = decide.kubeconfig(
-                there.kubeconfig(),
-                inputs.api,
-                name=inputs.cluster,
-                node_name=inputs.node_name,
-                host_ip=address,
-            )
+            there = self.capability(inputs, {}, reach(inputs.connection, self.ssh_key))
+            names = {"name": inputs.cluster, "node_name": inputs.node_name}
+            text = decide.kubeconfig(there.kubeconfig(), inputs.api, **names, host_ip=address)
         return {
             "joined": joined,
             "member_of": host.joined,
