@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.core.converge import Clock, Reporter, Step, poll
+from gpuclusters.core.converge import Clock, Reporter, Step, poll, raise_if_not_converged
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.host.kubectl import POLL_SECONDS, KubectlHost, answering
@@ -19,21 +19,13 @@ from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.rke2 import adopt, decide, releases
-from gpuclusters.rke2.model import (
-    Artifacts,
-    LiveCluster,
-    LiveHost,
-    LiveNode,
-    Progress,
-    Rke2NodeInputs,
-)
+from gpuclusters.rke2.model import LiveCluster, LiveHost, LiveNode, Progress, Rke2NodeInputs
 from gpuclusters.rke2.releases import Role
 
 # An archive of all images has 2 GB; a gigabit line takes half a minute, a proxy far longer.
-FETCH_TIMEOUT_SECONDS = 3600.0
-INSTALL_TIMEOUT_SECONDS = 600.0
+FETCH_SECONDS = 3600.0
+INSTALL_SECONDS = 600.0
 FIRST_POLL_SECONDS = 0.25
-_OWNER = "root:root"
 
 
 class Rke2Capability:
@@ -86,14 +78,12 @@ class Rke2Capability:
         is_bare = not live.owner and not live.version
         if control is not None:
             if not is_bare and inputs.role is Role.SERVER:
-                lost = [*decide.majority(inputs, control.servers())]
-                if lost:
-                    raise Refused(self.target, lost)
+                raise_if_not_converged(self, [*decide.majority(inputs, control.servers())])
             if not is_bare and control.node(inputs.node_name) is not None:
                 self._drain(control, "removal")
             control.delete(inputs.node_name)
         if not is_bare:
-            self._host.uninstall()
+            self._host.run("uninstall", [], "uninstall RKE2", INSTALL_SECONDS)
 
     def _control(self) -> SshRke2Control:
         if self._inputs.first:
@@ -103,21 +93,24 @@ class Rke2Capability:
     def _ask(self, live: LiveHost) -> LiveCluster:
         inputs = self._inputs
         if inputs.first:
-            taken_over = inputs.adopt and decide.is_active(live, Role.SERVER)
-            others = () if live.applied or taken_over else self._others
+            active, control = decide.is_active(live, Role.SERVER), self._host.control()
+            others = () if live.applied or (inputs.adopt and active) else self._others
             rivals = (one.target for one in others if one.is_installed() and one.is_ready())
-            control = self._host.control()
-            known = (
-                bool(live.applied) and decide.is_active(live, Role.SERVER) and control.is_ready()
-            )
+            known = live.applied and active and control.is_ready()
             node = control.node(inputs.node_name) if known else None
             return LiveCluster(node=node, rival=next(rivals, ""))
-        control = self._control()
+        control, unreachable = self._control(), ""
         is_done = decide.is_as_declared(inputs, live)
+        if not live.owner:
+            # Found out now it costs seconds; RKE2 would try for as long as it is let.
+            address = inputs.registration_address
+            said = self._host.run(
+                "reach", [address], f"reach {address} from there", repeatable=True
+            )
+            unreachable = "; ".join(said.split("\n")).strip("; ")
         return LiveCluster(
             node=control.node(inputs.node_name),
-            # Found out now it costs seconds; RKE2 would try for as long as it is let.
-            unreachable="" if live.owner else self._host.unreachable(inputs.registration_address),
+            unreachable=unreachable,
             clock=None if live.applied else control.clock(),
             servers={} if is_done or inputs.role is Role.SERVER else control.servers(),
         )
@@ -125,21 +118,26 @@ class Rke2Capability:
     def _join(self, live: LiveNode, _found: Sequence[Finding]) -> None:
         inputs, host, was = self._inputs, self._host, live.host
         node = live.cluster.node if live.cluster else None
-        host.claim(inputs.natural_id)
-        if was.version != inputs.version:
-            host.fetch(inputs.version, inputs.artifacts)
+        artifacts, other, unit = inputs.artifacts, was.version != inputs.version, inputs.role.unit
+        release, profile = f"RKE2 {inputs.version}", "cis" if inputs.cis else "none"
+        host.run("mark", ["owner", inputs.natural_id], "mark the host")
+        if other:
+            where = [artifacts.source.value, artifacts.location, artifacts.checksum]
+            tried = f"get {release} from {artifacts.location}"
+            host.run("fetch", [inputs.version, *where, *artifacts.images], tried, FETCH_SECONDS)
             if was.version and node is not None:
                 self._drain(self._control(), inputs.version)
-        host.prepare(cis=inputs.cis)
-        contents = inputs.contents()
-        for path in sorted(set((self._before or {}).get("files") or ()) - set(contents)):
-            host.remove(path)
+        host.run("prepare", [profile], "prepare the host for RKE2")
+        for path in sorted(set((self._before or {}).get("files") or ()) - set(inputs.contents())):
+            host.files.remove(path)
         for path, content in decide.differing(inputs, was).items():
-            host.write(path, content)
-        if was.version != inputs.version:
-            host.install(inputs.version, inputs.artifacts, cis=inputs.cis)
-        self._wait(host.start(inputs.role))
-        host.finish(inputs.digest)
+            # Root alone reads it; the content travels on standard input.
+            host.files.write(path, content.encode(), mode="0600", owner="root:root")
+        if other:
+            unpacked = [inputs.version, profile, *artifacts.images]
+            host.run("install", unpacked, f"install {release}", INSTALL_SECONDS)
+        self._wait(host.run("start", [unit], f"start {unit}").strip())
+        host.run("mark", ["applied", inputs.digest], "mark the host")
 
     def _wait(self, since: str) -> None:
         """Until the node is Ready with its release, a cause that waiting does not help, or the deadline."""
@@ -171,11 +169,9 @@ class Rke2Capability:
         inputs, node, control = self._inputs, live.cluster and live.cluster.node, self._control()
         if not node:
             return
-        labels = decide.label_changes(inputs, self._before or {}, node)
-        if labels:
+        if labels := decide.label_changes(inputs, self._before or {}, node):
             control.label(inputs.node_name, labels)
-        taints = decide.node_taints(inputs, self._before or {}, node)
-        if taints:
+        if taints := decide.node_taints(inputs, self._before or {}, node):
             control.taint(inputs.node_name, taints)
         if node.drained_for:
             control.uncordon(inputs.node_name)
@@ -186,16 +182,11 @@ class Rke2Capability:
 
 
 class SshRke2Host:
-    """What is done on the host, one round trip for each call."""
+    """Scripts and files of the host, one round trip for each call."""
 
     def __init__(self, host: SshHost) -> None:
-        self._host = host
-        self._files = SshNodeFiles(host)
-
-    @property
-    def target(self) -> str:
-        """Name, address and port."""
-        return self._host.target
+        self._host, self.files = host, SshNodeFiles(host)
+        self.target = host.target
 
     def control(self) -> SshRke2Control:
         """The cluster as this very host knows it."""
@@ -204,87 +195,46 @@ class SshRke2Host:
     def inspect(self, paths: Sequence[str]) -> LiveHost:
         """What is there."""
         tried = "look at RKE2"
-        text = self._run("inspect", paths, tried, repeatable=True)
+        text = self.run("inspect", paths, tried, repeatable=True)
         return read_facts(LiveHost, self._host, text, tried=tried)
 
     def configuration(self) -> tuple[Mapping[str, bytes], str]:
         """The files that RKE2 is configured by, and the token that a server keeps; all of it is secret."""
-        files: dict[str, bytes] = {
-            **self._files.read_folders([adopt.CONFIG_FOLDER], [".yaml", ".yml"])
-        }
-        main = self._files.read(adopt.CONFIG_FILE)
+        files = {**self.files.read_folders([adopt.CONFIG_FOLDER], [".yaml", ".yml"])}
+        main, token = self.files.read(adopt.CONFIG_FILE), self.files.read(adopt.SERVER_TOKEN)
         if main is not None:
             files[adopt.CONFIG_FILE] = main.content
-        token = self._files.read(adopt.SERVER_TOKEN)
         return files, "" if token is None else token.content.decode(errors="replace")
-
-    def unreachable(self, address: str) -> str:
-        """Why the servers cannot be reached from it; empty if they can."""
-        said = self._run("reach", [address], f"reach {address} from there", repeatable=True)
-        return "; ".join(said.split("\n")).strip("; ")
-
-    def claim(self, owner: str) -> None:
-        """Mark the host as one of ours."""
-        self._run("mark", ["owner", owner], "mark the host")
-
-    def fetch(self, version: str, artifacts: Artifacts) -> None:
-        """Bring the artifacts, compared with their digests."""
-        where = [artifacts.source.value, artifacts.location, artifacts.checksum]
-        tried = f"get RKE2 {version} from {artifacts.location}"
-        arguments = [version, *where, *artifacts.images]
-        self._run("fetch", arguments, tried, timeout_seconds=FETCH_TIMEOUT_SECONDS)
-
-    def prepare(self, *, cis: bool) -> None:
-        """User, group, kernel parameters."""
-        self._run("prepare", ["cis" if cis else "none"], "prepare the host for RKE2")
-
-    def write(self, path: str, content: str) -> None:
-        """Write a file that root alone reads; its content travels on standard input."""
-        self._files.write(path, content.encode(), mode="0600", owner=_OWNER)
-
-    def remove(self, path: str) -> None:
-        """Remove a file."""
-        self._files.remove(path)
-
-    def install(self, version: str, artifacts: Artifacts, *, cis: bool) -> None:
-        """Unpack what was fetched."""
-        arguments = [version, "cis" if cis else "none", *artifacts.images]
-        tried = f"install RKE2 {version}"
-        self._run("install", arguments, tried, timeout_seconds=INSTALL_TIMEOUT_SECONDS)
-
-    def start(self, role: Role) -> str:
-        """Enable and restart without waiting."""
-        return self._run("start", [role.unit], f"start {role.unit}").strip()
 
     def progress(self, role: Role, since: str) -> Progress:
         """How far the unit is."""
         tried = f"look how far {role.unit} is"
-        said = self._run("progress", [role.unit, since], tried, repeatable=True)
+        said = self.run("progress", [role.unit, since], tried, repeatable=True)
         head, _, journal = said.partition("\n")
         active, _, restarts = head.strip().partition(" ")
         return Progress(active, int(restarts) if restarts.isdecimal() else 0, journal)
 
-    def finish(self, digest: str) -> None:
-        """Mark that it has joined."""
-        self._run("mark", ["applied", digest], "mark the host")
-
     def kubeconfig(self) -> str:
         """The admin kubeconfig."""
-        live = self._files.read("/etc/rancher/rke2/rke2.yaml")
+        path = "/etc/rancher/rke2/rke2.yaml"
+        live = self.files.read(path)
         if live is None:
-            raise InvalidAnswerError(
-                self.target,
-                "read /etc/rancher/rke2/rke2.yaml",
-                "the server has not written it",
-                "look at `journalctl -u rke2-server` on the host",
-            )
+            problem = "the server has not written it"
+            remedy = "look at `journalctl -u rke2-server` on the host"
+            raise InvalidAnswerError(self.target, f"read {path}", problem, remedy)
         return live.content.decode()
 
-    def uninstall(self) -> None:
-        """Remove RKE2 and all it left."""
-        self._run("uninstall", [], "uninstall RKE2", timeout_seconds=INSTALL_TIMEOUT_SECONDS)
-
-    def _run(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> str:
+    def run(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        tried: str,
+        seconds: float | None = None,
+        *,
+        repeatable: bool = False,
+    ) -> str:
+        """What one of our scripts answers."""
+        how: dict[str, Any] = {"timeout_seconds": seconds, "repeatable": repeatable}
         done = run_script(self._host, f"rke2/{name}", arguments, tried=tried, **how)
         return done.stdout.decode(errors="replace")
 

@@ -11,7 +11,6 @@ from gpuclusters.host.node import ClusterNode
 from gpuclusters.rke2 import host_config
 from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
 from gpuclusters.rke2.model import (
-    Artifacts,
     Join,
     LiveHost,
     Progress,
@@ -51,6 +50,7 @@ class Machine(SshRke2Host):
         self._role: Role | None = None
         self._digests: dict[str, str] = {}
         self.calls = self.polls = 0
+        self.target, self.files = "bench", self
 
     def call(self) -> None:
         self.calls += 1
@@ -71,44 +71,30 @@ class Machine(SshRke2Host):
             file=self._digests,
         )
 
-    def unreachable(self, address: str) -> str:
+    def run(self, name: str, arguments: Sequence[str], *_: object, **__: object) -> str:
         self.call()
+        match name:
+            case "mark" if arguments[0] == "owner":
+                self._owner = arguments[1]
+            case "mark":
+                self._applied = arguments[1]
+            case "install":
+                self._version = arguments[0]
+            case "start":
+                self._begun, self._role = self._clock.now(), Role(arguments[0][5:-8])
         return ""
 
-    def claim(self, owner: str) -> None:
+    def write(self, path: str, content: bytes, **_: object) -> None:
         self.call()
-        self._owner = owner
-
-    def fetch(self, version: str, artifacts: Artifacts) -> None:
-        self.call()
-
-    def prepare(self, *, cis: bool) -> None:
-        self.call()
-
-    def write(self, path: str, content: str) -> None:
-        self.call()
-        self._digests[path] = sha256_of(content.encode())
+        self._digests[path] = sha256_of(content)
 
     def remove(self, path: str) -> None:
         self.call()
-
-    def install(self, version: str, artifacts: Artifacts, *, cis: bool) -> None:
-        self.call()
-        self._version = version
-
-    def start(self, role: Role) -> str:
-        self.call()
-        self._begun, self._role = self._clock.now(), role
-        return ""
 
     def progress(self, role: Role, since: str) -> Progress:
         self.polls += 1
         self.call()
         return Progress("active" if self.is_up else "activating", 0, "")
-
-    def finish(self, digest: str) -> None:
-        self.call()
-        self._applied = digest
 
     def kubeconfig(self) -> str:
         return ""
