@@ -12,7 +12,6 @@ import pulumi
 from components import kubernetes_objects
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after
-from components.usernetes import api_way
 from components.usernetes.cluster import UsernetesCluster, UsernetesClusterArgs, UsernetesHost
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
 from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
@@ -23,6 +22,7 @@ from gpuclusters.core import scripts
 from gpuclusters.proof.checks import CLUSTER_RUNGS, CheckLevel
 from gpuclusters.proof.manifests import LADDER_PROGRAMS
 from gpuclusters.proof.resource import TrainingProof
+from gpuclusters.usernetes import api_tunnel
 from stacks import hosts
 
 
@@ -52,10 +52,10 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         for name, connection in there.connections.items()
     }
     made = UsernetesCluster(config.name, _cluster(config, there.connections, prepared))
-    kubeconfig = api_way.open_api_tunnel(
+    kubeconfig = api_tunnel.open_first(
         made.kubeconfig,
         access=usernetes_plan.api(config),
-        host=there.connections[config.control_plane.host],
+        connection=there.connections[config.control_plane.host].as_input(),
         private_key=secrets.ssh_private_key,
         remote_port=usernetes_plan.ports(config).kube_apiserver,
     )

@@ -10,7 +10,6 @@ import pulumi
 import pytest
 
 from components.host_connection import HostConnection
-from components.usernetes import api_way
 from gpuclusters.core.errors import BusyError, UnreachableError
 from gpuclusters.host import forward as ssh_forward
 from gpuclusters.usernetes import api_tunnel
@@ -63,10 +62,10 @@ def _reached(access: ApiAccess, kubeconfig: str) -> list[str]:
     found: list[str] = []
 
     def program() -> None:
-        api_way.open_api_tunnel(
+        api_tunnel.open_first(
             pulumi.Output.from_input(kubeconfig),
             access=access,
-            host=HOST,
+            connection=HOST.as_input(),
             private_key="a key",
             remote_port=6443,
         ).apply(found.append)
