@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-import urllib3
-from kubernetes import dynamic
-
 from gpuclusters.core.errors import (
     BusyError,
     CommandFailedError,
@@ -17,13 +14,7 @@ from gpuclusters.core.errors import (
     UnreachableError,
 )
 from gpuclusters.core.ports import ObjectKind
-from gpuclusters.kube.objects import (
-    DELETE_POLL_SECONDS,
-    FIELD_MANAGER,
-    REQUEST_TIMEOUT_SECONDS,
-    KubernetesObjects,
-    path_of,
-)
+from gpuclusters.kube.objects import DELETE_POLL_SECONDS, STRICT, KubernetesObjects, parsed, path_of
 from gpuclusters.tenancy.objects import POD
 
 LOG_BYTES = 4 << 20
@@ -43,16 +34,11 @@ class ClusterJobs(KubernetesObjects):
         """Make an object; BusyError: there is one of this name."""
         metadata = body["metadata"]
         tried = f"create {kind.kind} {metadata['name']}"
-        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
         path = path_of(kind, str(metadata.get("namespace", "")))
-        status, answer = self._call("POST", path, tried, body, query=query)
+        status, answer = self._call("POST", path, tried, body, query=STRICT)
         if status == _CONFLICT:
-            raise BusyError(
-                self.target,
-                tried,
-                "there is one already",
-                "let the other run that made it end, or delete it",
-            )
+            remedy = "let the other run that made it end, or delete it"
+            raise BusyError(self.target, tried, "there is one already", remedy)
         if status >= 300:
             raise self._refused(tried, status, answer)
         return answer
@@ -62,28 +48,25 @@ class ClusterJobs(KubernetesObjects):
         path, tried = path_of(kind, namespace, name), f"delete {kind.kind} {name}"
         # Jobs leave their pods behind by default.
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
-        status, answer = self._call("DELETE", path, tried, options)
-        if status == 404:
+        if self._or_none("DELETE", path, tried, options) is None:
             return
-        if status >= 300:
-            raise self._refused(tried, status, answer)
         deadline = time.monotonic() + REMOVE_TIMEOUT_SECONDS
         while (left := self._left(kind, name, namespace)) is not None:
             if time.monotonic() > deadline:
-                raise CommandTimeoutError(
-                    self.target,
-                    tried,
-                    f"{left} is still there after {REMOVE_TIMEOUT_SECONDS:g} s",
-                    "look at its finalizers and at the kubelet of its node, and run again",
-                )
+                late = f"{left} is still there after {REMOVE_TIMEOUT_SECONDS:g} s"
+                remedy = "look at its finalizers and at the kubelet of its node, and run again"
+                raise CommandTimeoutError(self.target, tried, late, remedy)
             time.sleep(DELETE_POLL_SECONDS)
 
     def log(self, namespace: str, pod: str, container: str) -> str:
         """What a container printed, its last 4 MiB at most."""
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-        tried = f"read the log of {pod}"
+        path, tried = f"/api/v1/namespaces/{namespace}/pods/{pod}/log", f"read the log of {pod}"
         query = [("container", container), ("limitBytes", str(LOG_BYTES))]
-        return self._text(path, tried, query).decode(errors="replace")
+        status, text = self._request("GET", path, tried, query=query, accept="*/*")
+        said = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+        if status >= 300:
+            raise self._refused(tried, status, parsed(said))
+        return said
 
     def ask(
         self, namespace: str, service: str, port: int, path: str, query: Mapping[str, str]
@@ -93,12 +76,9 @@ class ClusterJobs(KubernetesObjects):
         tried = f"ask the service {namespace}/{service}"
         status, answer = self._call("GET", whole, tried, query=list(query.items()))
         if status >= 300:
-            raise CommandFailedError(
-                self.target,
-                tried,
-                f"status {status}: {answer.get('message') or answer.get('error') or 'no reason'}",
-                "check that its pod runs",
-            )
+            said = answer.get("message") or answer.get("error") or "no reason"
+            problem = f"status {status}: {said}"
+            raise CommandFailedError(self.target, tried, problem, "check that its pod runs")
         return answer
 
     def _call(
@@ -126,22 +106,3 @@ class ClusterJobs(KubernetesObjects):
             if ("Job", name) in {(owner.get("kind"), owner.get("name")) for owner in owners}:
                 return f"pod {pod['metadata']['name']}"
         return None
-
-    def _text(self, path: str, tried: str, query: list[tuple[str, str]]) -> bytes:
-        try:
-            response = self._client.request(
-                "GET",
-                path,
-                query_params=query,
-                header_params={"Accept": "*/*"},
-                _request_timeout=REQUEST_TIMEOUT_SECONDS,
-                serialize=False,
-            )
-        except dynamic.exceptions.DynamicApiError as error:
-            said = {"message": str(error.reason)}
-            raise self._refused(tried, int(error.status), said) from error
-        except urllib3.exceptions.HTTPError as error:
-            raise UnreachableError(
-                self.target, tried, type(error).__name__, "check that the node's kubelet answers"
-            ) from error
-        return bytes(response.data)

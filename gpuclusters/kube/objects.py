@@ -29,7 +29,8 @@ from gpuclusters.core.errors import (
 )
 from gpuclusters.core.ports import ObjectKind
 
-FIELD_MANAGER = "gpu-clusters"
+STRICT = (("fieldManager", "gpu-clusters"), ("fieldValidation", "Strict"))
+"""How objects are written: a field that the server does not know is a failure."""
 # An API server answers within milliseconds; one under load may take seconds, also to shake hands, which
 # is a part of connecting.
 REQUEST_TIMEOUT_SECONDS = (15.0, 60.0)
@@ -41,7 +42,6 @@ DELETE_TIMEOUT_SECONDS = 60.0
 DELETE_POLL_SECONDS = 0.3
 
 _JSON = "application/json"
-_APPLY = "application/apply-patch+yaml"
 _NOT_FOUND = 404
 _INVALID = 422
 
@@ -59,7 +59,7 @@ class KubernetesObjects:
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
         """The object, or None if it or its kind does not exist."""
-        return self._or_none("GET", path_of(kind, namespace, name), f"read {_called(kind, name)}")
+        return self._or_none("GET", path_of(kind, namespace, name), f"read {kind.kind} {name}")
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         """All objects of the kind; none if the kind does not exist."""
@@ -68,33 +68,26 @@ class KubernetesObjects:
 
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
         """Server-side apply of a cluster-scoped object; takes no field from others."""
-        name = body["metadata"]["name"]
-        return self._apply(path_of(kind, "", name), body, f"apply {_called(kind, name)}")
+        return self._apply(kind, body)
 
     def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
         """Server-side apply of a cluster-scoped object that takes fields from other managers.
 
         One manager per purpose; what it said before and does not now is given up.
         """
-        name = body["metadata"]["name"]
-        path, tried = path_of(kind, "", name), f"apply {_called(kind, name)}"
-        return self._apply(path, body, tried, manager=manager, force=True)
+        return self._apply(kind, body, ("fieldManager", manager), ("force", "true"))
 
     def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
         """Delete an object and wait until it is gone; absent is fine."""
-        path, tried = path_of(kind, namespace, name), f"delete {_called(kind, name)}"
+        path, tried = path_of(kind, namespace, name), f"delete {kind.kind} {name}"
         deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
         left = self._or_none("DELETE", path, tried)
         while left is not None and (left := self._or_none("GET", path, tried)) is not None:
             if time.monotonic() > deadline:
                 kept = ", ".join(left.get("metadata", {}).get("finalizers") or ()) or "none"
-                raise CommandTimeoutError(
-                    self.target,
-                    tried,
-                    f"it is still there after {DELETE_TIMEOUT_SECONDS:g} s (finalizers: {kept})"
-                    + _says(left),
-                    "look whether the controller that owns the finalizer runs, and run again",
-                )
+                late = f"it is still there after {DELETE_TIMEOUT_SECONDS:g} s (finalizers: {kept})"
+                remedy = "look whether the controller that owns the finalizer runs, and run again"
+                raise CommandTimeoutError(self.target, tried, late + _says(left), remedy)
             time.sleep(DELETE_POLL_SECONDS)
 
     def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
@@ -126,15 +119,9 @@ class KubernetesObjects:
 
     def try_status(self, kind: ObjectKind, name: str, status: Mapping[str, Any]) -> str | None:
         """Dry-run patch of a status: None if it would be taken, else why it is refused."""
-        path, tried = f"{path_of(kind, '', name)}/status", f"try a status of {_called(kind, name)}"
-        code, answer = self._call(
-            "PATCH",
-            path,
-            tried,
-            {"status": dict(status)},
-            query=[("dryRun", "All")],
-            content_type="application/merge-patch+json",
-        )
+        path, tried = f"{path_of(kind, '', name)}/status", f"try a status of {kind.kind} {name}"
+        how = {"query": [("dryRun", "All")], "content_type": "application/merge-patch+json"}
+        code, answer = self._call("PATCH", path, tried, {"status": dict(status)}, **how)
         if code < 300:
             return None
         if code == _INVALID:
@@ -147,47 +134,37 @@ class KubernetesObjects:
 
     def _apply(
         self,
-        path: str,
+        kind: ObjectKind,
         body: Mapping[str, Any],
-        tried: str,
-        *,
-        manager: str = FIELD_MANAGER,
-        force: bool = False,
+        *query: tuple[str, str],
     ) -> dict[str, Any]:
-        query = [("fieldManager", manager), ("fieldValidation", "Strict")]
-        if force:
-            query.append(("force", "true"))
-        status, answer = self._call("PATCH", path, tried, body, query=query, content_type=_APPLY)
-        if status == _NOT_FOUND:
-            raise CommandFailedError(
-                self.target,
-                tried,
+        name = body["metadata"]["name"]
+        path, tried = path_of(kind, "", name), f"apply {kind.kind} {name}"
+        how = {
+            "query": [*(query or STRICT[:1]), *STRICT[1:]],
+            "content_type": "application/apply-patch+yaml",
+        }
+        answer = self._or_none("PATCH", path, tried, body, **how)
+        if answer is None:
+            problem, remedy = (
                 "the server does not know this kind",
                 "install its CustomResourceDefinition first",
             )
-        if status >= 300:
-            raise self._refused(tried, status, answer)
+            raise CommandFailedError(self.target, tried, problem, remedy)
         return answer
 
-    def _or_none(self, method: str, path: str, tried: str) -> dict[str, Any] | None:
-        status, answer = self._call(method, path, tried)
-        if status == _NOT_FOUND:
-            return None
-        if status >= 300:
+    def _or_none(
+        self, method: str, path: str, tried: str, *body: Any, **how: Any
+    ) -> dict[str, Any] | None:
+        """Of a request for what may not be there."""
+        status, answer = self._call(method, path, tried, *body, **how)
+        if status >= 300 and status != _NOT_FOUND:
             raise self._refused(tried, status, answer)
-        return answer
+        return None if status == _NOT_FOUND else answer
 
-    def _answer(
-        self,
-        method: str,
-        path: str,
-        tried: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        query: Sequence[tuple[str, str]] = (),
-    ) -> dict[str, Any]:
+    def _answer(self, method: str, path: str, tried: str, *body: Any, **how: Any) -> dict[str, Any]:
         """Of a request that has to succeed."""
-        status, answer = self._call(method, path, tried, body, query=query)
+        status, answer = self._call(method, path, tried, *body, **how)
         if status >= 300:
             raise self._refused(tried, status, answer)
         return answer
@@ -203,6 +180,12 @@ class KubernetesObjects:
         return CommandFailedError(self.target, tried, f"status {status}: {said}", "correct that")
 
     def _call(
+        self, method: str, path: str, tried: str, *body: Any, **how: Any
+    ) -> tuple[int, dict[str, Any]]:
+        status, data = self._request(method, path, tried, *body, **how)
+        return status, parsed(data)
+
+    def _request(
         self,
         method: str,
         path: str,
@@ -211,28 +194,25 @@ class KubernetesObjects:
         *,
         query: Sequence[tuple[str, str]] = (),
         content_type: str = _JSON,
-    ) -> tuple[int, dict[str, Any]]:
+        accept: str = _JSON,
+    ) -> tuple[int, bytes | str | None]:
         try:
             response = self._client.request(
                 method,
                 path,
                 body=None if body is None else dict(body),
                 query_params=list(query),
-                header_params={"Accept": _JSON},
+                header_params={"Accept": accept},
                 content_type=content_type,
                 _request_timeout=REQUEST_TIMEOUT_SECONDS,
                 serialize=False,
             )
         except dynamic.exceptions.DynamicApiError as error:
-            return int(error.status), _parsed(error.body)
+            return int(error.status), error.body
         except urllib3.exceptions.HTTPError as error:
-            raise UnreachableError(
-                self.target,
-                tried,
-                _reason(error),
-                "check that the API server runs and that the kubeconfig names it rightly",
-            ) from error
-        return int(response.status), _parsed(response.data)
+            remedy = "check that the API server runs and that the kubeconfig names it rightly"
+            raise UnreachableError(self.target, tried, _reason(error), remedy) from error
+        return int(response.status), response.data
 
 
 def _says(left: Mapping[str, Any]) -> str:
@@ -253,7 +233,8 @@ class _NoDiscovery:
         pass
 
 
-def _parsed(data: bytes | str | None) -> dict[str, Any]:
+def parsed(data: bytes | str | None) -> dict[str, Any]:
+    """An answer; one that is no object is all of it a message."""
     text = data.decode(errors="replace") if isinstance(data, bytes) else data or ""
     try:
         answer = json.loads(text) if text else {}
@@ -288,12 +269,9 @@ def _api_client(kubeconfig: str) -> client.ApiClient:
     document = _document(kubeconfig)
     cluster, user = _current(document)
     if cluster.get("insecure-skip-tls-verify"):
-        raise NoCredentialsError(
-            "kubeconfig",
-            "read it",
-            "it asks for insecure-skip-tls-verify, so anybody could answer as the API server",
-            "give the server's certificate authority instead",
-        )
+        problem = "it asks for insecure-skip-tls-verify, so anybody could answer as the API server"
+        remedy = "give the server's certificate authority instead"
+        raise NoCredentialsError("kubeconfig", "read it", problem, remedy)
     context = _tls(cluster, user)
     configuration = client.Configuration()
     configuration.retries = RETRIES
@@ -373,10 +351,6 @@ def path_of(kind: ObjectKind, namespace: str, name: str = "") -> str:
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     inside = f"/namespaces/{namespace}" if kind.namespaced else ""
     return f"{root}{inside}/{kind.plural}" + (f"/{name}" if name else "")
-
-
-def _called(kind: ObjectKind, name: str) -> str:
-    return f"{kind.kind} {name}"
 
 
 def _reason(error: urllib3.exceptions.HTTPError) -> str:
