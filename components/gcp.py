@@ -28,77 +28,6 @@ SSH_PORT = 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuMachineArgs:
-    """What a machine needs to know."""
-
-    host: str
-    """Its name in the configuration, and of its node."""
-    inputs: Mapping[str, Any]
-    """What it is made of, but for account and boot data."""
-    service_account: pulumi.Input[str]
-    """Address of the account that it acts as."""
-    user: str
-    authorized_keys: Sequence[str]
-    through_iap: bool
-    """Whether SSH goes through Identity-Aware Proxy, and not to its address."""
-    protect: bool = False
-    """Whether Pulumi refuses to delete the machine with its disk."""
-
-
-class GpuMachine(pulumi.ComponentResource):
-    """Machine `<name>-machine`, its key `<name>-host-key`, and that it lets us in: `<name>-login`.
-
-    Its first SSH connection is verified already.
-    """
-
-    connection: HostConnection
-    """How it is reached; its key is the one that it was given."""
-
-    def __init__(
-        self, name: str, args: GpuMachineArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:gcp:GpuMachine", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        key = SshHostKey(f"{name}-host-key", machine=args.inputs["name"], opts=child)
-        boot = Boot(
-            user=args.user,
-            authorized_keys=args.authorized_keys,
-            files={file: scripts.read(f"gcp/{file}") for file in cloud_init.PLACES},
-        )
-        user_data = pulumi.Output.all(key.private_key, key.public_key).apply(
-            lambda pair: cloud_init.user_data(boot, private_key=pair[0], public_key=pair[1])
-        )
-        machine = GcpMachine(
-            f"{name}-machine",
-            **args.inputs,
-            service_account=args.service_account,
-            user_data=user_data,
-            opts=kept(child, protect=args.protect),
-        )
-        tunnel: dict[str, pulumi.Input[Any]] = {
-            "project": args.inputs["project"],
-            "zone": machine.zone,
-            "instance": args.inputs["name"],
-        }
-        self.connection = HostConnection(
-            host=args.host,
-            address=machine.address,
-            port=SSH_PORT,
-            user=args.user,
-            host_key=key.public_key,
-            iap=tunnel if args.through_iap else None,
-            machine=machine.instance_id,
-        )
-        FirstLogin(
-            f"{name}-login",
-            connection=self.connection.as_input(),
-            instance=machine.instance_id,
-            opts=child,
-        )
-        self.register_outputs({"zone": machine.zone, "address": machine.address})
-
-
-@dataclass(frozen=True, kw_only=True)
 class OwnNetwork:
     """A network of the cluster's own."""
 
@@ -136,6 +65,7 @@ class GcpPoolArgs:
     user: str
     authorized_keys: Sequence[str]
     through_iap: bool
+    """Whether SSH goes through Identity-Aware Proxy, and not to addresses."""
     protect: Collection[str] = ()
     """Hosts whose machine Pulumi refuses to delete."""
 
@@ -146,6 +76,65 @@ class GcpPoolArgs:
                 raise pulumi.RunError(
                     f"SSH from {source} is the whole internet; name ranges or IAP"
                 )
+
+
+class GpuMachine(pulumi.ComponentResource):
+    """Machine `<name>-machine`, its key `<name>-host-key`, and that it lets us in: `<name>-login`.
+
+    Its first SSH connection is verified already.
+    """
+
+    connection: HostConnection
+    """How it is reached; its key is the one that it was given."""
+
+    def __init__(
+        self,
+        name: str,
+        args: GcpPoolArgs,
+        account: pulumi.Input[str],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """The machine of host `name`; it acts as the account of this address."""
+        super().__init__("gpu-clusters:gcp:GpuMachine", name, None, opts)
+        inputs = args.machines[name]
+        child = pulumi.ResourceOptions(parent=self)
+        key = SshHostKey(f"{name}-host-key", machine=inputs["name"], opts=child)
+        boot = Boot(
+            user=args.user,
+            authorized_keys=args.authorized_keys,
+            files={file: scripts.read(f"gcp/{file}") for file in cloud_init.PLACES},
+        )
+        user_data = pulumi.Output.all(key.private_key, key.public_key).apply(
+            lambda pair: cloud_init.user_data(boot, private_key=pair[0], public_key=pair[1])
+        )
+        machine = GcpMachine(
+            f"{name}-machine",
+            **inputs,
+            service_account=account,
+            user_data=user_data,
+            opts=kept(child, protect=name in args.protect),
+        )
+        tunnel: dict[str, pulumi.Input[Any]] = {
+            "project": inputs["project"],
+            "zone": machine.zone,
+            "instance": inputs["name"],
+        }
+        self.connection = HostConnection(
+            host=name,
+            address=machine.address,
+            port=SSH_PORT,
+            user=args.user,
+            host_key=key.public_key,
+            iap=tunnel if args.through_iap else None,
+            machine=machine.instance_id,
+        )
+        FirstLogin(
+            f"{name}-login",
+            connection=self.connection.as_input(),
+            instance=machine.instance_id,
+            opts=child,
+        )
+        self.register_outputs({"zone": machine.zone, "address": machine.address})
 
 
 class GcpPool(pulumi.ComponentResource):
@@ -190,20 +179,8 @@ class GcpPool(pulumi.ComponentResource):
             opts=self._child,
         )
         self.machines = {
-            host: GpuMachine(
-                host,
-                GpuMachineArgs(
-                    host=host,
-                    inputs=inputs,
-                    service_account=account.email,
-                    user=args.user,
-                    authorized_keys=args.authorized_keys,
-                    through_iap=args.through_iap,
-                    protect=host in args.protect,
-                ),
-                after(*before, quota, opts=self._child),
-            )
-            for host, inputs in args.machines.items()
+            host: GpuMachine(host, args, account.email, after(*before, quota, opts=self._child))
+            for host in args.machines
         }
         self.register_outputs({})
 
@@ -211,33 +188,25 @@ class GcpPool(pulumi.ComponentResource):
         """One subnet, and a way out that is no way in."""
         name, args = self._name, self._args
         common: dict[str, Any] = {"project": args.project, "name": args.cluster}
+        common |= {"opts": self._named}
         network = compute.Network(
             f"{name}-network",
             auto_create_subnetworks=False,
             routing_mode="REGIONAL",
             mtu=own.mtu,
-            opts=self._named,
             **common,
         )
+        common |= {"region": args.region}
         subnet = compute.Subnetwork(
             f"{name}-subnet",
-            region=args.region,
             network=network.id,
             ip_cidr_range=own.cidr,
             private_ip_google_access=True,
-            opts=self._named,
             **common,
         )
-        router = compute.Router(
-            f"{name}-router",
-            region=args.region,
-            network=network.id,
-            opts=self._named,
-            **common,
-        )
+        router = compute.Router(f"{name}-router", network=network.id, **common)
         nat = compute.RouterNat(
             f"{name}-nat",
-            region=args.region,
             router=router.name,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="LIST_OF_SUBNETWORKS",
@@ -248,19 +217,19 @@ class GcpPool(pulumi.ComponentResource):
             min_ports_per_vm=128,
             max_ports_per_vm=4096,
             log_config={"enable": True, "filter": "ERRORS_ONLY"},
-            opts=self._named,
             **common,
         )
         return [subnet, nat]
 
     def _firewall(self, network: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
         """SSH from few, and each other on exactly the needed ports."""
-        args, opts = self._args, after(*network, opts=self._named)
+        args = self._args
         common: dict[str, Any] = {
             "project": args.network_project,
             "network": args.network_path,
             "direction": "INGRESS",
             "target_tags": [args.cluster],
+            "opts": after(*network, opts=self._named),
         }
         ssh = compute.Firewall(
             f"{self._name}-ssh",
@@ -269,7 +238,6 @@ class GcpPool(pulumi.ComponentResource):
             source_ranges=list(args.ssh_sources),
             allows=[{"protocol": "tcp", "ports": [str(SSH_PORT)]}],
             log_config={"metadata": "INCLUDE_ALL_METADATA"},
-            opts=opts,
             **common,
         )
         nodes = compute.Firewall(
@@ -281,7 +249,6 @@ class GcpPool(pulumi.ComponentResource):
                 compute.FirewallAllowArgs(protocol=one.protocol, ports=list(one.ports) or None)
                 for one in args.between_nodes
             ],
-            opts=opts,
             **common,
         )
         return [ssh, nodes]

@@ -217,7 +217,7 @@ def _metrics(config: Rke2Config) -> MetricsArgs:
     chart = partial(
         charts.chart,
         lab=uses_lab(config),
-        repository=monitoring_stack.REPOSITORIES[kind],
+        repository=names.repository,
         version=metrics.version,
     )
     crds = None

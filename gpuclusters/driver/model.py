@@ -317,92 +317,48 @@ def fabric_manager(branch: int, *, of_ubuntu: bool) -> str:
 
 def packages(inputs: GpuDriverInputs, live: LiveDriver) -> Packages:
     """The packages of this driver; a ValueError says what is possible instead."""
-    version = inputs.version or ""
-    if live.family == "debian" and live.system == "ubuntu":
-        if inputs.packages is PackageSource.DISTRIBUTION:
-            return _ubuntu(inputs, live, version)
-        return _ubuntu_nvidia(inputs, live, version)
-    if live.family == "rhel":
-        if inputs.packages is PackageSource.DISTRIBUTION:
+    version, branch, is_open = inputs.version or "", inputs.branch, inputs.modules is Modules.OPEN
+    exact = f"{version}*"
+    name = "nvidia-open" if is_open else "cuda-drivers"
+    manager, stream, signed = FABRIC_MANAGER, "", False
+    match live.family, inputs.packages:
+        case "debian", PackageSource.DISTRIBUTION if live.system == "ubuntu":
+            suffix = "-server-open" if is_open else "-server"
+            wanted = [
+                (f"linux-modules-nvidia-{branch}{suffix}-{live.kernel}", ""),
+                (f"nvidia-headless-no-dkms-{branch}{suffix}", exact),
+                (f"nvidia-utils-{branch}-server", exact),
+            ]
+            held = [package for package, _ in wanted]
+            manager, signed = fabric_manager(branch, of_ubuntu=True), True
+        case "debian", _ if live.system == "ubuntu":
+            name = f"{name}-{branch}" if branch < _RENAMED else name
+            wanted, held = [(f"linux-headers-{live.kernel}", ""), (name, exact)], [name]
+            manager = fabric_manager(branch, of_ubuntu=False)
+        case "rhel", PackageSource.DISTRIBUTION:
             raise ValueError(
                 f"{live.system} has no driver in its own packages; write driver.packages: nvidia and set up "
                 "NVIDIA's repository on the host"
             )
-        return _rhel(inputs, live, version)
-    if live.family == "suse":
-        return _suse(inputs, version)
-    raise ValueError(
-        f"the driver is not installed on {live.system or 'this system'} {live.release} by this program; use "
-        "Ubuntu, the RHEL family or SLES, or leave it to the operator (driver.source: operator)"
-    )
-
-
-def _ubuntu(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> Packages:
-    suffix = "-server-open" if inputs.modules is Modules.OPEN else "-server"
-    modules = f"linux-modules-nvidia-{inputs.branch}{suffix}-{live.kernel}"
-    wanted = [
-        (modules, ""),
-        (f"nvidia-headless-no-dkms-{inputs.branch}{suffix}", f"{version}*"),
-        (f"nvidia-utils-{inputs.branch}-server", f"{version}*"),
-    ]
-    manager = fabric_manager(inputs.branch, of_ubuntu=True) if inputs.nvswitch else ""
-    if manager:
-        wanted.append((manager, f"{version}*"))
-    return Packages(
-        wanted=tuple(wanted),
-        held=tuple(name for name, _ in wanted),
-        signed=True,
-        fabric_manager=manager,
-    )
-
-
-def _ubuntu_nvidia(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> Packages:
-    name = "nvidia-open" if inputs.modules is Modules.OPEN else "cuda-drivers"
-    if inputs.branch < _RENAMED:
-        name = f"{name}-{inputs.branch}"
-    manager = fabric_manager(inputs.branch, of_ubuntu=False) if inputs.nvswitch else ""
-    wanted = [(f"linux-headers-{live.kernel}", ""), (name, f"{version}*")]
-    if manager:
-        wanted.append((manager, f"{version}*"))
-    return Packages(
-        wanted=tuple(wanted),
-        held=(name, *([manager] if manager else [])),
-        fabric_manager=manager,
-    )
-
-
-def _rhel(inputs: GpuDriverInputs, live: LiveDriver, version: str) -> Packages:
-    is_open = inputs.modules is Modules.OPEN
-    name = "nvidia-open" if is_open else "cuda-drivers"
-    stream = f"{inputs.branch}-{'open' if is_open else 'dkms'}"
-    major = live.release.partition(".")[0]
-    streams = major.isdecimal() and int(major) <= _LAST_STREAMS
-    manager = FABRIC_MANAGER if inputs.nvswitch else ""
-    wanted = [(f"kernel-devel-{live.kernel}", ""), (name, f"{version}*")]
-    wanted += [("nvidia-driver-cuda", f"{version}*")]
-    if manager:
-        wanted.append((manager, f"{version}*"))
-    return Packages(
-        wanted=tuple(wanted),
-        held=(name, "nvidia-driver-cuda", *([manager] if manager else [])),
-        stream=stream if streams else "",
-        fabric_manager=manager,
-    )
-
-
-def _suse(inputs: GpuDriverInputs, version: str) -> Packages:
-    is_open = inputs.modules is Modules.OPEN
-    modules = (
-        "nvidia-open-driver-G06-signed-kmp-default" if is_open else "nvidia-driver-G06-kmp-default"
-    )
-    manager = FABRIC_MANAGER if inputs.nvswitch else ""
-    # The version of SUSE's modules names their kernel too: 580.178.04_k6.4.0_150700.51.
-    wanted = [(modules, f"{version}_k*"), ("nvidia-compute-utils-G06", f"{version}*")]
-    if manager:
-        wanted.append((manager, f"{version}*"))
-    return Packages(
-        wanted=tuple(wanted),
-        held=tuple(name for name, _ in wanted),
-        signed=is_open,
-        fabric_manager=manager,
-    )
+        case "rhel", _:
+            wanted = [(f"kernel-devel-{live.kernel}", ""), (name, exact)]
+            wanted += [("nvidia-driver-cuda", exact)]
+            held = [name, "nvidia-driver-cuda"]
+            major = live.release.partition(".")[0]
+            if major.isdecimal() and int(major) <= _LAST_STREAMS:
+                stream = f"{branch}-{'open' if is_open else 'dkms'}"
+        case "suse", _:
+            kind = "nvidia-open-driver-G06-signed" if is_open else "nvidia-driver-G06"
+            # The version of SUSE's modules names their kernel too: 580.178.04_k6.4.0_150700.51.
+            wanted = [(f"{kind}-kmp-default", f"{version}_k*"), ("nvidia-compute-utils-G06", exact)]
+            held, signed = [package for package, _ in wanted], is_open
+        case _:
+            raise ValueError(
+                f"the driver is not installed on {live.system or 'this system'} {live.release} by this "
+                "program; use Ubuntu, the RHEL family or SLES, or leave it to the operator (driver.source: "
+                "operator)"
+            )
+    if inputs.nvswitch:
+        wanted.append((manager, exact))
+        held.append(manager)
+    return Packages(tuple(wanted), tuple(held), stream, signed, manager if inputs.nvswitch else "")

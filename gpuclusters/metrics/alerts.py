@@ -46,11 +46,7 @@ class Alert(Row):
             "expr": self.expr,
             "for": self.wait,
             "labels": {"severity": self.severity},
-            "annotations": {
-                "summary": self.summary,
-                "description": self.description,
-                "runbook": self.runbook,
-            },
+            "annotations": self.model_dump(include={"summary", "description", "runbook"}),
         }
 
 

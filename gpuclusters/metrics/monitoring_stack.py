@@ -38,55 +38,55 @@ class Names:
     namespace: str
     dashboards: str
     """Namespace of dashboards."""
-    prometheus_service: str
-    """Where Prometheus answers queries, port 9090."""
+
+    repository: str
+    """Where the project publishes its charts."""
 
 
 NAMES: Mapping[Monitoring, Names] = {
     Monitoring.KUBE_PROMETHEUS_STACK: Names(
-        "kube-prometheus-stack",
-        "prometheus-operator-crds",
-        "monitoring",
-        "monitoring",
-        "prometheus-operated",
+        release="kube-prometheus-stack",
+        crd_release="prometheus-operator-crds",
+        namespace="monitoring",
+        dashboards="monitoring",
+        repository="https://prometheus-community.github.io/helm-charts",
     ),
     Monitoring.RANCHER: Names(
-        "rancher-monitoring",
-        "rancher-monitoring-crd",
-        "cattle-monitoring-system",
-        "cattle-dashboards",
-        "prometheus-operated",
+        release="rancher-monitoring",
+        crd_release="rancher-monitoring-crd",
+        namespace="cattle-monitoring-system",
+        dashboards="cattle-dashboards",
+        repository="https://charts.rancher.io",
     ),
 }
-
-
-REPOSITORIES: Mapping[Monitoring, str] = {
-    Monitoring.KUBE_PROMETHEUS_STACK: "https://prometheus-community.github.io/helm-charts",
-    Monitoring.RANCHER: "https://charts.rancher.io",
-}
-"""Where the projects publish their charts."""
-_PROMETHEUS_PORT = 9090
 
 
 def prometheus(kind: Monitoring) -> Mapping[str, Any] | None:
     """Where a Prometheus answers queries, for a proof; None without monitoring."""
     if kind is Monitoring.NONE:
         return None
-    names = NAMES[kind]
-    return {
-        "namespace": names.namespace,
-        "service": names.prometheus_service,
-        "port": _PROMETHEUS_PORT,
-    }
+    return {"namespace": NAMES[kind].namespace, "service": "prometheus-operated", "port": 9090}
 
 
 def chart_values(
     kind: Monitoring, *, crds_apart: bool, given: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Values of the chart: ours, and above them what the user states."""
+    selectors = (
+        f"{what}SelectorNilUsesHelmValues" for what in ("serviceMonitor", "podMonitor", "rule")
+    )
+    ours: dict[str, Any] = {"prometheus": {"prometheusSpec": dict.fromkeys(selectors, False)}}
+    parts = ("ControllerManager", "Scheduler", "Etcd", "Proxy")
     if kind is Monitoring.RANCHER:
-        return merged(_rancher(), given)
-    return merged(_kube_prometheus_stack(crds_apart=crds_apart), given)
+        return merged(ours | {f"rke2{part}": {"enabled": True} for part in parts}, given)
+    dashboards = {"label": DASHBOARD_LABEL, "labelValue": DASHBOARD_VALUE, "searchNamespace": "ALL"}
+    ours |= {
+        "crds": {"enabled": not crds_apart},
+        "grafana": {"sidecar": {"dashboards": {"enabled": True, **dashboards}}},
+        # Else their alerts fire from the first minute on.
+        **{f"kube{part}": {"enabled": False} for part in parts},
+    }
+    return merged(ours, given)
 
 
 def monitor_labels(kind: Monitoring) -> Mapping[str, str]:
@@ -98,24 +98,20 @@ def monitor_labels(kind: Monitoring) -> Mapping[str, str]:
 
 def operator_values(kind: Monitoring, *, counters: str | None) -> Mapping[str, Any]:
     """The part of the GPU operator's values about metrics; `counters`: a ConfigMap."""
-    exporter: dict[str, Any] = {"enabled": True}
+    exporter: dict[str, Any] = {"enabled": True, "serviceMonitor": {"enabled": False}}
     if counters is not None:
         exporter["config"] = {"name": counters, "create": False}
-    watched = kind is not Monitoring.NONE
-    monitor: dict[str, Any] = {"enabled": watched}
-    if watched:
-        monitor["additionalLabels"] = dict(monitor_labels(kind))
-        # Rules and dashboards ask for exported_pod, which another value would call pod.
-        monitor["honorLabels"] = False
+    if kind is not Monitoring.NONE:
         # The exporter's own label for it is renamed between releases; this one is Prometheus' and stays.
-        monitor["relabelings"] = [
-            {
-                "action": "replace",
-                "sourceLabels": ["__meta_kubernetes_pod_node_name"],
-                "targetLabel": "node",
-            }
-        ]
-    return {"dcgmExporter": {**exporter, "serviceMonitor": monitor}}
+        node = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
+        exporter["serviceMonitor"] = {
+            "enabled": True,
+            "additionalLabels": dict(monitor_labels(kind)),
+            # Rules and dashboards ask for exported_pod, which another value would call pod.
+            "honorLabels": False,
+            "relabelings": [{"action": "replace", **node}],
+        }
+    return {"dcgmExporter": exporter}
 
 
 def dashboard_labels() -> Mapping[str, str]:
@@ -136,39 +132,3 @@ def merged(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
-
-
-def _selects_everything() -> dict[str, Any]:
-    return {
-        "serviceMonitorSelectorNilUsesHelmValues": False,
-        "podMonitorSelectorNilUsesHelmValues": False,
-        "ruleSelectorNilUsesHelmValues": False,
-    }
-
-
-def _kube_prometheus_stack(*, crds_apart: bool) -> dict[str, Any]:
-    unreachable = ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")
-    return {
-        "crds": {"enabled": not crds_apart},
-        "prometheus": {"prometheusSpec": _selects_everything()},
-        "grafana": {
-            "sidecar": {
-                "dashboards": {
-                    "enabled": True,
-                    "label": DASHBOARD_LABEL,
-                    "labelValue": DASHBOARD_VALUE,
-                    "searchNamespace": "ALL",
-                }
-            }
-        },
-        # Else their alerts fire from the first minute on.
-        **{name: {"enabled": False} for name in unreachable},
-    }
-
-
-def _rancher() -> dict[str, Any]:
-    parts = ("rke2ControllerManager", "rke2Scheduler", "rke2Etcd", "rke2Proxy")
-    return {
-        "prometheus": {"prometheusSpec": _selects_everything()},
-        **{name: {"enabled": True} for name in parts},
-    }
