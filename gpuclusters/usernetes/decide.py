@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.driver.decide import gpu_count
@@ -36,8 +37,8 @@ def release_problem(old: UsernetesNodeInputs, new: UsernetesNodeInputs) -> str |
         return None
     return (
         f"{old.source.tag} cannot become {new.source.tag}, nor can ports and ranges change, under the "
-        "volumes "
-        f"of the only control plane, which keep /etc and the data of etcd; put it back, or {_ANEW}"
+        "volumes of the only control plane, which keep /etc and the data of etcd; put it back, or "
+        f"{_ANEW}"
     )
 
 
@@ -133,10 +134,13 @@ def _leaving(inputs: UsernetesNodeInputs, live: LiveNode) -> str:
         return "the control plane was made anew, and it belongs to the cluster before"
     if live.release not in ("", inputs.release):
         return "its volumes are of another release of Usernetes, or of other ports or ranges"
+    return _moved(inputs, live) if live.joined else ""
+
+
+def _moved(inputs: UsernetesNodeInputs, live: LiveNode) -> str:
     now = address(inputs, live)
-    if live.joined and live.host_ip not in ("", now):
-        return f"its address was {live.host_ip} and is {now} now"
-    return ""
+    moved = live.host_ip not in ("", now)
+    return f"its address was {live.host_ip} and is {now} now" if moved else ""
 
 
 def _recreating(inputs: UsernetesNodeInputs, live: LiveNode, *, fetched: bool) -> str:
@@ -146,10 +150,7 @@ def _recreating(inputs: UsernetesNodeInputs, live: LiveNode, *, fetched: bool) -
         return "upstream's files were brought anew, which it has mounted"
     if live.has_other_devices:
         return "its host has other GPUs now"
-    now = address(inputs, live)
-    if live.host_ip not in ("", now):
-        return f"its address was {live.host_ip} and is {now} now"
-    return ""
+    return _moved(inputs, live)
 
 
 def is_image_of_another(inputs: UsernetesNodeInputs, live: LiveNode) -> bool:
@@ -217,12 +218,10 @@ def _volumes(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
             "of the only control plane, which keep /etc and the data of etcd",
             f"put it back, or {_ANEW}",
         )
-    now = address(inputs, live)
-    if live.host_ip and now and live.host_ip != now:
+    if address(inputs, live) and (moved := _moved(inputs, live)):
         yield Finding(
             "usernetes.address-changed",
-            f"its address was {live.host_ip} and is {now} now, and the certificates and all workers "
-            "name the old one",
+            f"{moved}, and the certificates and all workers name the old one",
             f"give it {live.host_ip} back (a reserved address), or {_ANEW}",
         )
 
@@ -247,83 +246,75 @@ def _meeting(inputs: UsernetesNodeInputs, live: LiveNode, meeting: Meeting) -> I
 
 
 def _container(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
-    steps = plan(inputs, live)
+    steps, anew = plan(inputs, live), partial(repair, step="node")
     if steps.leave:
-        yield repair(
-            "usernetes.volumes-unfit", f"the node must be removed first: {steps.leave}", "node"
-        )
+        yield anew("usernetes.volumes-unfit", f"the node must be removed first: {steps.leave}")
     if live.source_differs:
         said = "the files of Usernetes were changed" if live.source else "Usernetes is gone"
-        yield repair("usernetes.source-changed", said, "node")
+        yield anew("usernetes.source-changed", said)
     for name in sorted(differing_overlay(inputs, live)):
-        yield repair(
-            "usernetes.overlay-changed", f"{name} of the overlay differs", "node", path=name
-        )
+        yield anew("usernetes.overlay-changed", f"{name} of the overlay differs", path=name)
     if live.machine != inputs.connection.machine:
-        yield repair("usernetes.other-machine", "the machine is another one", "node")
+        yield anew("usernetes.other-machine", "the machine is another one")
     if not live.is_running:
-        remedy = "read `docker logs usernetes-node` there"
-        text = f"the node container is {live.container}"
-        yield repair("usernetes.container-down", text, "node", remedy)
+        text, remedy = (
+            f"the node container is {live.container}",
+            "read `docker logs usernetes-node` there",
+        )
+        yield anew("usernetes.container-down", text, remedy=remedy)
     elif live.has_other_devices:
-        text = "the node container has other GPUs than its host"
-        yield repair("usernetes.gpus-changed", text, "node")
+        yield anew("usernetes.gpus-changed", "the node container has other GPUs than its host")
     elif steps.recreate and not live.source_differs:
         text = f"the node container is not as declared: {steps.recreate}"
-        yield repair("usernetes.container-changed", text, "node")
+        yield anew("usernetes.container-changed", text)
 
 
 def gpu_faults(live: LiveNode) -> Iterator[Finding]:
     """What is wrong with the GPUs in the node; nothing if pods can use them all."""
-    found: list[str] = []
-    if live.gpu_unit != "active":
-        found.append(f"usernetes-gpus.service in the node is {live.gpu_unit or 'not there'}")
-    missing = [gpu for gpu in live.host_gpu if gpu not in live.cdi]
-    if missing:
-        found.append(
-            f"the node's CDI specification lacks {', '.join(missing)}: pods would end with "
-            "'unresolvable CDI devices'"
-        )
-    if live.host_gpu and ALL not in live.cdi:
-        found.append(
-            "the node's CDI specification has no name 'all', which the device plugin asks for"
-        )
-    stale = sorted(n for n in live.cdi if n.startswith("GPU-") and n not in live.host_gpu)
-    if stale:
-        found.append(
-            f"the node's CDI specification names GPUs of another machine: {', '.join(stale)}"
-        )
-    if live.runtime != DEFAULT_RUNTIME:
-        found.append(
-            f"the default runtime in the node is {live.runtime or 'not known'} and not {DEFAULT_RUNTIME}: "
-            "the device plugin would find no GPU"
-        )
-    if live.runtime_mode != RUNTIME_MODE:
-        found.append(
-            f"NVIDIA's runtime in the node is in mode {live.runtime_mode or 'unknown'} and not {RUNTIME_MODE}"
-        )
     remedy = "read `docker exec usernetes-node journalctl -u usernetes-gpus` there"
-    for problem in found:
+    for problem in _gpu_problems(live):
         yield repair("usernetes.gpus-unusable", problem, "gpus", remedy)
+
+
+def _gpu_problems(live: LiveNode) -> Iterator[str]:
+    cdi = "the node's CDI specification"
+    if live.gpu_unit != "active":
+        yield f"usernetes-gpus.service in the node is {live.gpu_unit or 'not there'}"
+    if missing := [gpu for gpu in live.host_gpu if gpu not in live.cdi]:
+        yield f"{cdi} lacks {', '.join(missing)}: pods would end with 'unresolvable CDI devices'"
+    if live.host_gpu and ALL not in live.cdi:
+        yield f"{cdi} has no name 'all', which the device plugin asks for"
+    if stale := sorted(n for n in live.cdi if n.startswith("GPU-") and n not in live.host_gpu):
+        yield f"{cdi} names GPUs of another machine: {', '.join(stale)}"
+    if live.runtime != DEFAULT_RUNTIME:
+        is_ = f"the default runtime in the node is {live.runtime or 'not known'}"
+        yield f"{is_} and not {DEFAULT_RUNTIME}: the device plugin would find no GPU"
+    if live.runtime_mode != RUNTIME_MODE:
+        is_ = f"NVIDIA's runtime in the node is in mode {live.runtime_mode or 'unknown'}"
+        yield f"{is_} and not {RUNTIME_MODE}"
 
 
 def _membership(inputs: UsernetesNodeInputs, live: LivePlace) -> Iterator[Finding]:
     host, node = live.host, live.node
+    if not host.joined or host.joined != host.cluster_id or host.began:
+        step = "ready" if host.joined else "join"
+        yield repair("usernetes.not-joined", "it has not joined its cluster", step)
     if not host.joined:
-        yield repair("usernetes.not-joined", "it has not joined its cluster", "join")
         return
-    if host.joined != host.cluster_id or host.began:
-        yield repair("usernetes.not-joined", "it has not joined its cluster", "ready")
     if node is None:
-        text = "the cluster does not know the node, or its API does not answer"
-        yield repair("usernetes.node-unknown", text, "ready")
+        yield _late(
+            "node-unknown", "the cluster does not know the node, or its API does not answer"
+        )
         return
     yield from node_faults(inputs, node, address(inputs, host))
     if node.drained_for:
-        yield repair("usernetes.node-closed", f"the node is closed for {node.drained_for}", "ready")
+        yield _late("node-closed", f"the node is closed for {node.drained_for}")
     if inputs.is_control_plane and taint_differs(inputs, node):
-        text = "the taint of the control plane is not as it must be"
-        yield repair("usernetes.taint", text, "ready")
+        yield _late("taint", "the taint of the control plane is not as it must be")
+
+
+def _late(code: str, problem: str, remedy: str = "") -> Finding:
+    return repair(f"usernetes.{code}", problem, "ready", remedy)
 
 
 def taint_differs(inputs: UsernetesNodeInputs, node: ClusterNode) -> bool:
@@ -337,24 +328,24 @@ def node_faults(
     """Why a node is not Ready and reached from outside."""
     if node is None:
         remedy = "read `docker exec usernetes-node journalctl -u kubelet` there"
-        yield repair(
-            "usernetes.node-unknown", f"no node {inputs.node_name} has come up", "ready", remedy
-        )
+        yield _late("node-unknown", f"no node {inputs.node_name} has come up", remedy)
         return
     remedy = "look at `kubectl -n kube-flannel get pods -o wide` first"
     for problem in sync_faults(node, host_ip):
-        yield repair("usernetes.node-unreached", problem, "ready", remedy)
+        yield _late("node-unreached", problem, remedy)
     if not node.ready:
         text = f"the node is not Ready: {node.reason or 'no word of its kubelet'}"
-        yield repair("usernetes.node-not-ready", text, "ready", remedy)
-    early = flannel_fault(node, host_ip)
-    if early:
-        yield repair("usernetes.flannel-address", early, "ready", remedy)
+        yield _late("node-not-ready", text, remedy)
+    if (announced := node.annotations.get(ANNOUNCED_IP, host_ip)) != host_ip:
+        text = (
+            f"flannel there announces {announced} and not {host_ip}: it started before it was told"
+        )
+        yield _late("flannel-address", text, remedy)
 
 
 def sync_faults(node: ClusterNode, host_ip: str) -> list[str]:
     """What `make sync-external-ip` would put right, in words."""
-    found: list[str] = []
+    found = []
     if host_ip not in node.external_ips:
         found.append(f"the node has no ExternalIP {host_ip}: logs and exec do not reach it")
     if node.annotations.get(PUBLIC_IP) != host_ip:
@@ -362,14 +353,6 @@ def sync_faults(node: ClusterNode, host_ip: str) -> list[str]:
     if node.has_taint(UNINITIALIZED):
         found.append(f"the node has the taint {UNINITIALIZED}: no pod starts there")
     return found
-
-
-def flannel_fault(node: ClusterNode, host_ip: str) -> str | None:
-    """Whether flannel started there before it could know the host's address; None if it is right."""
-    announced = node.annotations.get(ANNOUNCED_IP, host_ip)
-    if announced == host_ip:
-        return None
-    return f"flannel there announces {announced} and not {host_ip}: it started before it was told"
 
 
 def kubeconfig(text: str, access: ApiAccess, *, name: str, node_name: str, host_ip: str) -> str:
@@ -382,10 +365,9 @@ def kubeconfig(text: str, access: ApiAccess, *, name: str, node_name: str, host_
         host = access.address or host_ip
         tls_name = "" if host in (LOOPBACK, node_name, host_ip) else node_name
         return readdressed(text, name=name, host=host, tls_name=tls_name)
-    if access.through == "tunnel":
-        port = str(access.local_port) if access.local_port else None
-        return readdressed(text, name=name, host=LOOPBACK, port=port)
-    return readdressed(text, name=name, host=LOOPBACK)
+    tunnelled = access.through == "tunnel" and access.local_port
+    port = str(access.local_port) if tunnelled else None
+    return readdressed(text, name=name, host=LOOPBACK, port=port)
 
 
 # Upstream's `make join-command` is not used: it writes a token that lives for a day into a file that every

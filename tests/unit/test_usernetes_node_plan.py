@@ -19,7 +19,6 @@ from gpuclusters.usernetes.decide import (
     LivePlace,
     Meeting,
     Plan,
-    flannel_fault,
     kubeconfig,
     plan,
     sync_faults,
@@ -291,7 +290,6 @@ def test_gpus_that_pods_could_not_use_are_found(changes: dict[str, Any], words: 
 
 def test_what_a_sync_puts_right_is_found() -> None:
     assert sync_faults(node(), IP) == []
-    assert flannel_fault(node(), IP) is None
     taint = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
     tainted = node(taints=frozenset({taint}))
     found = sync_faults(dataclasses.replace(tainted, external_ips=(), annotations={}), IP)
@@ -299,7 +297,8 @@ def test_what_a_sync_puts_right_is_found() -> None:
     for words in ("ExternalIP", "flannel", "taint"):
         assert any(words in fault for fault in found)
     early = node(annotations={"flannel.alpha.coreos.com/public-ip": "10.100.2.100"})
-    assert "it started before it was told" in str(flannel_fault(early, IP))
+    codes = {one.code: one.problem for one in decide.node_faults(inputs(), early, IP)}
+    assert "it started before it was told" in codes["usernetes.flannel-address"]
 
 
 def test_a_token_is_in_a_file_alone_and_the_file_in_no_command() -> None:
