@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from gpuclusters.compat import known_errors
@@ -82,10 +83,8 @@ class HostAnswers(NamedTuple):
 def parse(output: str) -> HostAnswers:
     """Sections of the script's output: a line `== NAME STATUS`, then what the command printed."""
     _, *parts = _MARK.split(output)
-    sections = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    return HostAnswers(
-        {name: Answer(int(status), text.strip("\n")) for name, status, text in sections}
-    )
+    said = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return HostAnswers({name: Answer(int(n), text.strip("\n")) for name, n, text in said})
 
 
 def judge(
@@ -114,21 +113,18 @@ def _driver(host: str, gpus: int, said: HostAnswers) -> Check:
 
 
 def _docker(host: str, gpus: int, said: HostAnswers) -> Check:  # noqa: ARG001
-    answer = said.of("docker-info")
+    answer, bad = said.of("docker-info"), partial(failed, CheckLevel.DOCKER, host)
     info = _document(answer.text)
     if answer.status or info is None:
-        way = ""
-        if "Cannot connect" in answer.text or "no such file" in answer.text:
-            way = (
-                "start it: `systemctl --user start docker` as the account; with `loginctl "
-                "enable-linger` it outlives the session"
-            )
-        return failed(CheckLevel.DOCKER, host, answer.words, way)
+        away = "Cannot connect" in answer.text or "no such file" in answer.text
+        start = (
+            "start it: `systemctl --user start docker` as the account; with `loginctl "
+            "enable-linger` it outlives the session"
+        )
+        return bad(answer.words, start if away else "")
     about = f"Docker {info.get('ServerVersion', '?')}"
     if not any("rootless" in str(option) for option in info.get("SecurityOptions") or ()):
-        return failed(
-            CheckLevel.DOCKER,
-            host,
+        return bad(
             f"{about} runs as root",
             "give the account ranges in /etc/subuid and /etc/subgid, stop docker.service and docker.socket "
             "of the system, and let `up` install the account's own",
@@ -137,18 +133,14 @@ def _docker(host: str, gpus: int, said: HostAnswers) -> Check:  # noqa: ARG001
     names = {name.removeprefix(_KIND) for name in devices if name.startswith(_KIND)}
     if "nvidia" not in (info.get("Runtimes") or {}) and not names:
         folders = ", ".join(info.get("CDISpecDirs") or ()) or "none"
-        return failed(
-            CheckLevel.DOCKER,
-            host,
+        return bad(
             f"it knows neither the runtime nvidia nor a CDI device of NVIDIA (it looks in {folders})",
             "daemon.json belongs into ~/.config/docker of the account, the CDI specification must be there "
             "before the daemon starts: run `up` again",
         )
     foreign = sorted(n for n in names if n.startswith("GPU-") and n not in said.gpus)
     if foreign:
-        return failed(
-            CheckLevel.DOCKER,
-            host,
+        return bad(
             f"its CDI specification is of other GPUs: {', '.join(foreign)}",
             "the machine was made anew or from an image: run `nvidia-ctk cdi generate` "
             "(systemctl restart nvidia-cdi-refresh), then restart the account's Docker, or run `up` again",
@@ -167,21 +159,19 @@ def _container(host: str, gpus: int, said: HostAnswers) -> Check:
 
 
 def _node_cdi(host: str, gpus: int, said: HostAnswers) -> Check:
-    answer, names = said.of("node-cdi"), set(_NAME.findall(said.of("node-cdi").text))
+    answer, bad = said.of("node-cdi"), partial(failed, CheckLevel.NODE_CDI, host)
+    names = set(_NAME.findall(answer.text))
     if answer.status:
         way = known_errors.advice("ladder", answer.text)
         if "no such container" in answer.text.lower() or "is not running" in answer.text:
             way = "the node does not run: run `up` again, or `make up` as the account"
-        return failed(CheckLevel.NODE_CDI, host, answer.words, way)
+        return bad(answer.words, way)
     if "all" not in names:
-        seen = "it has no nvidia.com/gpu=all: no specification was made"
-        return failed(CheckLevel.NODE_CDI, host, seen)
+        return bad("it has no nvidia.com/gpu=all: no specification was made")
     # Newer toolkits name GPUs by index too. Those are other names of the same and do no harm.
     by_uuid, wanted = {name for name in names if name.startswith("GPU-")}, set(said.gpus)
     if not by_uuid:
-        return failed(
-            CheckLevel.NODE_CDI,
-            host,
+        return bad(
             f"its names are {', '.join(sorted(names))}, none by UUID",
             "the device plugin hands GPUs out by UUID: run `systemctl restart usernetes-gpus` inside the "
             "node, which makes the specification with --device-name-strategy=uuid",
@@ -190,17 +180,13 @@ def _node_cdi(host: str, gpus: int, said: HostAnswers) -> Check:
         gone, more = sorted(wanted - by_uuid), sorted(by_uuid - wanted)
         parts = [f"{', '.join(gone)} is missing"] if gone else []
         parts += [f"{', '.join(more)} is no GPU of the host"] if more else []
-        seen = f"{len(by_uuid) + 1} names, wanted {gpus + 1}: {'; '.join(parts)}"
-        return failed(CheckLevel.NODE_CDI, host, seen)
+        return bad(f"{len(by_uuid) + 1} names, wanted {gpus + 1}: {'; '.join(parts)}")
     return passed(CheckLevel.NODE_CDI, host, f"{gpus + 1} names for {gpus} GPUs", names=gpus + 1)
 
 
-_LOOKS: Mapping[CheckLevel, Callable[[str, int, HostAnswers], Check]] = {
-    CheckLevel.DRIVER: _driver,
-    CheckLevel.DOCKER: _docker,
-    CheckLevel.CONTAINER: _container,
-    CheckLevel.NODE_CDI: _node_cdi,
-}
+_LOOKS: Mapping[CheckLevel, Callable[[str, int, HostAnswers], Check]] = dict(
+    zip(HOST_RUNGS, (_driver, _docker, _container, _node_cdi), strict=True)
+)
 
 
 def _document(text: str) -> Mapping[str, Any] | None:

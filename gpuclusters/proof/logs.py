@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gpuclusters.compat import gpu_products, known_errors
@@ -24,12 +25,10 @@ _WORDS = 300
 def json_line(log: str, proof: str) -> Object | None:
     """The last line of a log that is the JSON result of this proof; None if there is none."""
     for line in reversed(log.splitlines()):
-        try:
+        with suppress(ValueError):
             found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, Mapping) and found.get("proof") == proof:
-            return found
+            if isinstance(found, Mapping) and found.get("proof") == proof:
+                return found
     return None
 
 
@@ -126,6 +125,7 @@ def is_product(product: str, name: str) -> bool:
 # DCGM's diagnostics. A test that was skipped did not pass.
 
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
+_WORST_FIRST = (Outcome.FAILED, Outcome.NOT_TRIED, Outcome.PASSED)
 
 
 def diagnostics(node: str, log: str, *, exit_code: int) -> Sequence[Check]:
@@ -166,9 +166,8 @@ def _test(node: str, category: str, test: Object) -> Check:
     summary = (test.get("test_summary") or {}).get("status")
     if summary is not None:
         states.append(_state(summary))
-    outcome = Outcome.NOT_TRIED if Outcome.NOT_TRIED in states or not states else Outcome.PASSED
-    if Outcome.FAILED in states:
-        outcome = Outcome.FAILED
+    # The worst of all; a test without results was not tried.
+    outcome = next((o for o in _WORST_FIRST if o in states), Outcome.NOT_TRIED)
     bad = [_result(one) for one in results if _state(one.get("status")) is not Outcome.PASSED]
     said = "; ".join(bad) or f"{len(results)} results, {outcome}"
     return _diagnosed(node, outcome, said, f": {category}/{test.get('name', '?')}")
@@ -191,12 +190,9 @@ def _result(one: Object) -> str:
     """What is said about an entity that did not pass."""
     entity = one.get("entity_id", one.get("gpu_id"))
     where = f"{one.get('entity_group', 'GPU')} {entity}: " if entity is not None else ""
-    told = [
-        str(w.get("warning", w)) if isinstance(w, Mapping) else str(w)
-        for w in one.get("warnings") or ()
-    ]
+    told = [w.get("warning", w) if isinstance(w, Mapping) else w for w in one.get("warnings") or ()]
     info = one.get("info") or ()
-    told += [info] if isinstance(info, str) else map(str, info)
+    told = [str(w) for w in (*told, *([info] if isinstance(info, str) else info))]
     return f"{where}{one.get('status')}" + (f" ({'; '.join(told)[:_WORDS]})" if told else "")
 
 
@@ -232,19 +228,17 @@ def active(answer: Object, node_of: Mapping[str, str]) -> Mapping[str, dict[str,
 
 def load(node: str, gpus: int, seen: Mapping[str, float], least_percent: int) -> Check:
     """Whether all GPUs of the node were busy enough, as Prometheus saw it."""
-    low = {gpu: share for gpu, share in seen.items() if share * 100 < least_percent}
-    outcome, figures = Outcome.FAILED, {}
+    low = {gpu: share for gpu, share in sorted(seen.items()) if share * 100 < least_percent}
+    outcome, figures = Outcome.FAILED, {"least_tensor_active": min(seen.values())} if seen else {}
     if not seen:
         said = "Prometheus has no DCGM_FI_PROF_PIPE_TENSOR_ACTIVE of it"
+    elif len(seen) < gpus:
+        said = f"Prometheus knows {len(seen)} of its {gpus} GPUs"
+    elif low:
+        listed = ", ".join(f"{gpu} {share:.0%}" for gpu, share in low.items())
+        said = f"below {least_percent} % of the time: {listed}"
     else:
-        figures = {"least_tensor_active": min(seen.values())}
-        if len(seen) < gpus:
-            said = f"Prometheus knows {len(seen)} of its {gpus} GPUs"
-        elif low:
-            listed = ", ".join(f"{gpu} {share:.0%}" for gpu, share in sorted(low.items()))
-            said = f"below {least_percent} % of the time: {listed}"
-        else:
-            outcome, said = Outcome.PASSED, f"{len(seen)} GPUs, the least {min(seen.values()):.0%}"
+        outcome, said = Outcome.PASSED, f"{len(seen)} GPUs, the least {min(seen.values()):.0%}"
     return Check(Level.L2, node, "is seen under load by Prometheus", outcome, said, figures)
 
 
@@ -369,55 +363,39 @@ _RESULT = re.compile(
 )
 
 
-class TrainingLog(NamedTuple):
-    """What was said."""
-
-    simulated: bool
-    cuda: bool
-    backend: str
-    nodes: int
-    ranks: int
-    devices: tuple[str, ...]
-    """Name of each rank's device."""
-    epoch: int
-    """The last one that began."""
-    trained_seconds: float
-    accuracy: float | None
-
-
-def training_log(log: str) -> TrainingLog:
+class TrainingLog:
     """Everything that the log tells; what it does not tell is empty."""
-    backend, barrier = _BACKEND.search(log), _BARRIER.search(log)
-    trained, result = _TRAINED.search(log), _RESULT.search(log)
-    return TrainingLog(
-        simulated="This is simulated:" in log,
-        cuda=re.search(r"^Using CUDA$", log, re.MULTILINE) is not None,
-        backend=backend[1] if backend else "",
-        nodes=int(barrier[1]) if barrier else 0,
-        ranks=int(barrier[2]) if barrier else 0,
-        devices=tuple(name for _, name in _DEVICE.findall(log)),
-        epoch=max(map(int, _EPOCH.findall(log)), default=0),
-        trained_seconds=float(trained[1]) if trained else 0.0,
-        accuracy=float(result[1]) if result else None,
-    )
+
+    def __init__(self, log: str) -> None:
+        backend, barrier = _BACKEND.search(log), _BARRIER.search(log)
+        trained, result = _TRAINED.search(log), _RESULT.search(log)
+        self.simulated = "This is simulated:" in log
+        self.cuda = "Using CUDA" in log.splitlines()
+        self.backend = backend[1] if backend else ""
+        self.nodes, self.ranks = map(int, barrier.groups()) if barrier else (0, 0)
+        self.devices = tuple(name for _, name in _DEVICE.findall(log))
+        # The last one that began.
+        self.epoch = max(map(int, _EPOCH.findall(log)), default=0)
+        self.trained_seconds = float(trained[1]) if trained else 0.0
+        self.accuracy = float(result[1]) if result else None
 
 
 def training(
     inputs: LadderInputs, part: Training, ended: Ended, seconds: float | None = None
 ) -> Check:
     """Whether a training shows what it must; `seconds`: of the whole Job, if known."""
-    said = training_log(ended.log)
+    said = TrainingLog(ended.log)
     if problems := list(_untrained(inputs, part, ended, said)):
         way = known_errors.advice("ladder", ended.log, ended.said)
         return failed(CheckLevel.TRAINING, "cluster", "; ".join(problems), way)
     accuracy = said.accuracy or 0.0
-    devices = ", ".join(sorted(set(said.devices)))
     whole = said.trained_seconds if seconds is None else seconds
     return passed(
         CheckLevel.TRAINING,
         "cluster",
-        f"{said.nodes} nodes with {said.ranks} ranks ({devices}) reach an accuracy of {accuracy:.4f} "
-        f"(floor {part.accuracy_floor:g}) in {whole:.0f} s, {said.trained_seconds:g} s of it training",
+        f"{said.nodes} nodes with {said.ranks} ranks ({', '.join(sorted({*said.devices}))}) reach an accuracy of "
+        f"{accuracy:.4f} (floor {part.accuracy_floor:g}) in {whole:.0f} s, {said.trained_seconds:g} s of "
+        "it training",
         nodes=said.nodes,
         gpus=said.ranks,
         epochs=part.epochs,
@@ -442,7 +420,7 @@ def _untrained(
         return
     if said.simulated and not inputs.simulated:
         yield "it was simulated: nothing was calculated on a GPU"
-    if not said.simulated and not inputs.simulated:
+    elif not inputs.simulated:
         if not said.cuda:
             yield "it did not use CUDA"
         if said.backend != BACKEND:

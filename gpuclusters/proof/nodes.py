@@ -63,8 +63,7 @@ def read(cluster: JobCluster, expected: Expected, *, closely: bool = True) -> Sn
 
 def _log(cluster: JobCluster, pod: Object) -> str:
     """Its last lines; empty where there is no log, as of a container that never started."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    if not any(map(_has_run, statuses)):
+    if not any(map(_has_run, (pod.get("status") or {}).get("containerStatuses") or ())):
         return ""
     try:
         text = cluster.log(NAMESPACE, str(pod["metadata"]["name"]), PLUGIN_CONTAINER)
@@ -92,8 +91,9 @@ def registered(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
         if node is None:
             there = ", ".join(sorted(snapshot.nodes)) or "none"
             said = f"it is not in the cluster, whose nodes are: {there}"
-            way = "a fresh join needs a fresh token: run `up` again"
-            yield failed(CheckLevel.NODES, name, said, way)
+            yield failed(
+                CheckLevel.NODES, name, said, "a fresh join needs a fresh token: run `up` again"
+            )
         elif wrong := list(_unready(node)):
             way = known_errors.advice("ladder", *wrong)
             yield failed(CheckLevel.NODES, name, "; ".join(wrong), way)
@@ -160,14 +160,9 @@ def _plugin(snapshot: Snapshot, node: str) -> tuple[str, str]:
 def waits(checks: Sequence[Check]) -> Sequence[Finding]:
     """The checks that do not hold, as something to wait for."""
     return [
-        Finding(
-            "gpu.plugin",
-            f"node {check.subject}: {check.said}",
-            path=(check.subject,),
-            level=Level.REPAIR,
-        )
-        for check in checks
-        if check.outcome is not Outcome.PASSED
+        Finding("gpu.plugin", f"node {c.subject}: {c.said}", path=(c.subject,), level=Level.REPAIR)
+        for c in checks
+        if c.outcome is not Outcome.PASSED
     ]
 
 

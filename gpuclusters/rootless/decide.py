@@ -208,8 +208,11 @@ def _system(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]
             "something there takes the holds off (configuration management, an upgrade script): look in "
             "/var/log/apt/history.log",
         )
-    units = {u for u in _ROOTFUL if live.active.get(u) in ("active", "activating")}
-    units |= {u for u in _ROOTFUL if live.enabled.get(u) == "enabled"} | live.rootful
+    units = live.rootful | {
+        unit
+        for unit in _ROOTFUL
+        if live.active.get(unit) in ("active", "activating") or live.enabled.get(unit) == "enabled"
+    }
     if units and not live.rootful_container:
         yield lack(
             "rootful",
@@ -255,21 +258,19 @@ def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
             f"{files.write_command(files.BOOT_UNIT_FILE, wanted[files.BOOT_UNIT_FILE])} && systemctl "
             f"daemon-reload && systemctl enable {files.BOOT_UNIT}",
         )
-    if not inputs.sudo:
-        # An administrator's own files may say the same in other words: what counts is the effect.
-        if not live.linger and files.DELEGATE_FILE not in live.file:
-            yield _lack(
-                inputs,
-                "files",
-                "delegation",
-                f"it is not known whether the controllers {' '.join(files.CONTROLLERS)} are delegated",
-                f"{_delegation(inputs)} && systemctl daemon-reload",
-            )
-        return
-    for path in files.differing(wanted, live.file):
-        yield _differs(inputs, "files", path)
-    if live.applied != files.host_digest(inputs.account):
-        yield lack("files", "files-not-applied", "the files in /etc have not taken effect")
+    # An administrator's own files may say the same in other words: what counts is the effect.
+    if inputs.sudo:
+        for path in files.differing(wanted, live.file):
+            yield _differs(inputs, "files", path)
+        if live.applied != files.host_digest(inputs.account):
+            yield lack("files", "files-not-applied", "the files in /etc have not taken effect")
+    elif not live.linger and files.DELEGATE_FILE not in live.file:
+        yield lack(
+            "files",
+            "delegation",
+            f"it is not known whether the controllers {' '.join(files.CONTROLLERS)} are delegated",
+            f"{_delegation(inputs)} && systemctl daemon-reload",
+        )
 
 
 def _differs(inputs: RootlessHostInputs, step: str, path: str) -> Finding:
@@ -352,19 +353,18 @@ def _toolkit(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding
 
 
 def _cdi(live: LiveRootless) -> str:
+    unresolvable = "unresolvable CDI devices nvidia.com/gpu="
     if live.static_cdi:
         return (
             "/etc/cdi/nvidia.yaml is a specification that nobody writes anew: on another machine it "
             "names GPUs that are not there"
         )
     if not live.cdi:
-        return 'there is no CDI specification of the GPUs ("unresolvable CDI devices nvidia.com/gpu=all")'
+        return f'there is no CDI specification of the GPUs ("{unresolvable}all")'
     if live.wanted_devices <= live.cdi:
-        states = [live.enabled.get(unit, "") for unit in files.REFRESH_UNITS]
-        off = [state for state in states if state != "enabled"]
-        return (
-            f"the units that write the CDI specification are {off[0] or 'not there'}" if off else ""
-        )
+        states = (live.enabled.get(unit, "") for unit in files.REFRESH_UNITS)
+        off = [state or "not there" for state in states if state != "enabled"]
+        return f"the units that write the CDI specification are {off[0]}" if off else ""
     others = sorted(name for name in live.cdi - live.wanted_devices if "=GPU-" in name)
     if others:
         return (
@@ -373,7 +373,7 @@ def _cdi(live: LiveRootless) -> str:
         )
     return (
         "the CDI specification does not name the GPUs by UUID, as the device plugin asks for them "
-        '("unresolvable CDI devices nvidia.com/gpu=GPU-…")'
+        f'("{unresolvable}GPU-…")'
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gpuclusters.core.converge import Reporter, Step
-from gpuclusters.core.finding import Finding, refused
+from gpuclusters.core.finding import Finding, Refused, blocked
 from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.rootless import decide, files
@@ -23,39 +23,28 @@ class RootlessCapability:
     """Rootless Docker of one account on one host."""
 
     def __init__(self, inputs: RootlessHostInputs, host: SshHost, reporter: Reporter) -> None:
-        self._inputs = inputs
-        self._host = host
-        self._reporter = reporter
+        self._inputs, self._host, self._reporter = inputs, host, reporter
         self.target = host.target
         account = inputs.account
+
+        def root(
+            tried: str, name: str, *arguments: str, seconds: float | None = None
+        ) -> Step[LiveRootless]:
+            return _step(lambda _: self._run(tried, name, arguments, seconds))
+
         self.steps = {
-            "account": _step(
-                lambda _: self._run(f"create {account}", "account", ["create", account])
-            ),
+            "account": root(f"create {account}", "account", "create", account),
             "packages": _step(self._install),
             "files": _step(self._write),
-            "rootful": _step(
-                lambda _: self._run("switch Docker as root off", "rootful", ["off"], 300.0)
-            ),
+            "rootful": root("switch Docker as root off", "rootful", "off", seconds=300.0),
             "hold": _step(self._hold),
             "ids": _step(self._add_ids),
-            "linger": _step(
-                lambda live: self._run(
-                    f"let {account} linger", "account", ["linger", account, str(live.uid)]
-                )
-            ),
-            "runtime": _step(
-                lambda _: self._run("set NVIDIA's runtime to CDI", "toolkit", ["runtime"])
-            ),
-            "cdi": _step(
-                lambda _: self._run("write the CDI specification", "toolkit", ["cdi"], 180.0)
-            ),
+            "linger": _step(self._let_linger),
+            "runtime": root("set NVIDIA's runtime to CDI", "toolkit", "runtime"),
+            "cdi": root("write the CDI specification", "toolkit", "cdi", seconds=180.0),
             "manager": _step(self._restart_manager, look=True),
             "configuration": _step(self._configure),
-            "setup": _step(
-                lambda live: self._own(live, "set up rootless Docker", "engine", ["setup"], 300.0),
-                look=True,
-            ),
+            "setup": _step(self._set_up, look=True),
             "restart": _step(self._restart, look=True),
         }
 
@@ -91,13 +80,10 @@ class RootlessCapability:
         said = self._own(live, tried, "engine", ["gate", image], GATE_SECONDS)
         seen = [uuid for uuid in live.gpu if uuid in said]
         if len(seen) < len(live.gpu):
-            raise refused(
-                self.target,
-                "rootless.container-without-gpus",
-                f"a container with nvidia.com/gpu=all sees {len(seen)} of {len(live.gpu)} GPUs: "
-                f"{' '.join(said.split())[:300] or 'nvidia-smi said nothing'}",
-                "look at `nvidia-ctk cdi list` there, and at the devices /dev/nvidia*",
-            )
+            sees = f"a container with nvidia.com/gpu=all sees {len(seen)} of {len(live.gpu)} GPUs"
+            words = " ".join(said.split())[:300] or "nvidia-smi said nothing"
+            code = "rootless.container-without-gpus"
+            raise Refused(self.target, [blocked(code, f"{sees}: {words}")])
         if self._inputs.sudo:
             self._run("mark the host", "finish", [stamp])
 
@@ -126,6 +112,13 @@ class RootlessCapability:
         tried = f"give {account} subordinate ids"
         self._run(tried, "account", ["ids", account, first, str(decide.LEAST_IDS)])
 
+    def _let_linger(self, live: LiveRootless) -> None:
+        account = self._inputs.account
+        self._run(f"let {account} linger", "account", ["linger", account, str(live.uid)])
+
+    def _set_up(self, live: LiveRootless) -> None:
+        self._own(live, "set up rootless Docker", "engine", ["setup"], 300.0)
+
     def _restart_manager(self, live: LiveRootless) -> None:
         uid = str(live.uid)
         self._run(f"restart user@{uid}.service", "account", ["restart", uid], 180.0)
@@ -134,12 +127,10 @@ class RootlessCapability:
         """All differing files in one round trip, then modules, parameters and units."""
         account = self._inputs.account
         wanted = files.host_files(account)
-        paths = files.differing(wanted, live.file)
-        if paths:
-            coded = {path: base64.b64encode(wanted[path].encode()).decode() for path in paths}
-            content = "".join(f"{path} {text}\n" for path, text in coded.items())
+        if paths := files.differing(wanted, live.file):
+            lines = (f"{p} {base64.b64encode(wanted[p].encode()).decode()}\n" for p in paths)
             tried = f"write {', '.join(paths)}"
-            self._run(tried, "write-files", [], content=content.encode())
+            self._run(tried, "write-files", [], content="".join(lines).encode())
         digest, modules = files.host_digest(account), " ".join(files.MODULES)
         tried = "let the files in /etc take effect"
         self._run(tried, "apply", [digest, files.BOOT_UNIT, modules])
@@ -148,20 +139,13 @@ class RootlessCapability:
         """The account's files, by the account: folders on the way are its own too."""
         wanted = files.account_files(live.home, live.daemon_json)
         for path in files.differing(wanted, live.file):
-            self._own(
-                live,
-                f"write {path}",
-                "host/write_file",
-                [path, "0644", f"{self._inputs.account}:"],
-                content=wanted[path].encode(),
-            )
+            where, content = [path, "0644", f"{self._inputs.account}:"], wanted[path].encode()
+            self._own(live, f"write {path}", "host/write_file", where, content=content)
 
     def _restart(self, live: LiveRootless) -> None:
         if live.docker_info.containers:
-            self._reporter.note(
-                f"{self.target}: restarting Docker of {self._inputs.account}; its containers stop for a "
-                "moment"
-            )
+            doing = f"restarting Docker of {self._inputs.account}"
+            self._reporter.note(f"{self.target}: {doing}; its containers stop for a moment")
         self._own(live, "start rootless Docker", "engine", ["restart"], 300.0)
 
     def _run(
@@ -173,8 +157,11 @@ class RootlessCapability:
         **how: Any,
     ) -> str:
         """A script as root; as whoever logs in where an administrator prepares the host."""
-        account = "" if self._inputs.sudo else self._host.connection.user
-        return self._script(name, arguments, tried, seconds, account=account, **how)
+        how = {"account": "" if self._inputs.sudo else self._host.connection.user, **how}
+        script, area = name if "/" in name else f"rootless/{name}", "rootless"
+        how |= {"tried": tried, "timeout_seconds": seconds, "area": area}
+        done = run_script(self._host, script, arguments, **how)
+        return done.stdout.decode(errors="replace")
 
     def _own(
         self,
@@ -193,28 +180,12 @@ class RootlessCapability:
             f"DBUS_SESSION_BUS_ADDRESS=unix:path={folder}/bus",
             f"DOCKER_HOST=unix://{folder}/docker.sock",
         )
-        account = self._inputs.account
-        return self._script(
-            name, arguments, tried, seconds, account=account, environment=environment, **how
-        )
-
-    def _script(
-        self, name: str, arguments: Sequence[str], tried: str, seconds: float | None, **how: Any
-    ) -> str:
-        done = run_script(
-            self._host,
-            name if "/" in name else f"rootless/{name}",
-            arguments,
-            tried=tried,
-            timeout_seconds=seconds,
-            area="rootless",
-            **how,
-        )
-        return done.stdout.decode(errors="replace")
+        how |= {"account": self._inputs.account, "environment": environment}
+        return self._run(tried, name, arguments, seconds, **how)
 
 
 def _step(run: Callable[[LiveRootless], object], *, look: bool = False) -> Step[LiveRootless]:
-    def _only_live(live: LiveRootless, _found: Sequence[Finding]) -> None:
+    def with_live(live: LiveRootless, _found: Sequence[Finding]) -> None:
         run(live)
 
-    return Step(_only_live, look=look)
+    return Step(with_live, look=look)
