@@ -388,12 +388,12 @@ def training(
     if problems := list(_untrained(inputs, part, ended, said)):
         way = known_errors.advice("ladder", ended.log, ended.said)
         return failed(CheckLevel.TRAINING, "cluster", "; ".join(problems), way)
-    accuracy = said.accuracy or 0.0
+    accuracy, devices = said.accuracy or 0.0, ", ".join(sorted({*said.devices}))
     whole = said.trained_seconds if seconds is None else seconds
     return passed(
         CheckLevel.TRAINING,
         "cluster",
-        f"{said.nodes} nodes with {said.ranks} ranks ({', '.join(sorted({*said.devices}))}) reach an accuracy of "
+        f"{said.nodes} nodes with {said.ranks} ranks ({devices}) reach an accuracy of "
         f"{accuracy:.4f} (floor {part.accuracy_floor:g}) in {whole:.0f} s, {said.trained_seconds:g} s of "
         "it training",
         nodes=said.nodes,
