@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from gpuclusters.cli import doctor_workstation as workstation
 from gpuclusters.cli.diagnosis import Diagnosis, failure, of_findings, unreachable, well
 from gpuclusters.cli.doctor_stack import StackSecrets
+from gpuclusters.cli.reach import connection
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.inventory import Inventory, InventoryError, ResolvedHost, resolve_machines
+from gpuclusters.config.inventory import Inventory, InventoryError, resolve_machines
 from gpuclusters.config.plan import expects
 from gpuclusters.config.rke2_cluster import HostDriver, Rke2Config, machine_names
 from gpuclusters.config.usernetes import UsernetesConfig
@@ -80,17 +81,6 @@ def of_stack(
         return
     found = [(connection(host), looks[name]) for name, host in resolved.items() if host is not None]
     yield from examine(found, key, source)
-
-
-def connection(machine: ResolvedHost) -> HostConnection:
-    """How a machine is reached."""
-    return HostConnection(
-        host=machine.name,
-        address=machine.address,
-        port=machine.port,
-        user=machine.user,
-        host_key=machine.host_key,
-    )
 
 
 def _looks(section: CaasConfig | Rke2Config | UsernetesConfig) -> Mapping[str, Look]:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from gpuclusters.cli import files
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.forge import Forge, ForgeError, Issues, Target, issue_target
+from gpuclusters.cli.forge import Entries, Forge, ForgeError, Target, issues_of
 from gpuclusters.cli.project import Project
 from gpuclusters.drift import rendering
 from gpuclusters.drift.finding import CODES
@@ -129,7 +129,7 @@ def _target(issue: Forge | None) -> Target | None:
         return None
 
     try:
-        return issue_target(issue, os.environ)
+        return issues_of(issue, os.environ)
     except ForgeError as error:
         raise UsageError(str(error)) from error
 
@@ -138,12 +138,12 @@ def _keep_issue(found: Report, where: Target) -> None:
     most = limits.GITHUB if where.forge is Forge.GITHUB else limits.GITLAB
     title = f"Drift: stack {found.stack}"
     try:
-        with Issues(where) as issues:
+        with Entries(where) as issues:
             if found.exit_code == 0:
                 said = issues.close(marker(found.stack))
             else:
                 # An issue that says "could not look" is worth as much as one that says what drifted.
-                said = issues.keep(title, markdown(found, most=most), marker(found.stack))
+                said = issues.put(markdown(found, most=most), marker(found.stack), title)
     except ForgeError as error:
         raise RunError(str(error)) from error
     sys.stderr.write(f"issue: {said or 'none is open, none is needed'}\n")

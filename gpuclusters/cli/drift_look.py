@@ -17,7 +17,7 @@ from caas.controllers.redfish import Redfish, RedfishError
 from gpuclusters.cli import doctor_stack
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project, Session, open_session
-from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
+from gpuclusters.cli.reach import admin_kubeconfig, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.drift_expectations import expected
 from gpuclusters.config.inventory import Inventory
@@ -38,6 +38,7 @@ from gpuclusters.drift.report import Found, Looked, Report, report
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
+from gpuclusters.review.plan import KEPT
 from gpuclusters.review.text import plural
 
 _ENGINE = "the resources of the stack"
@@ -137,7 +138,8 @@ def _of_engine(view: View) -> Found:
 
 
 def _hosts(sight: Sight, view: View) -> Found:
-    machines = hosts.connections(view)
+    ours = (one for one in view.states.values() if one.type.startswith(KEPT))
+    machines = hosts.connections(one.inputs for one in ours)
     if not machines:
         return Found()
     try:

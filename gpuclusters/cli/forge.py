@@ -46,7 +46,7 @@ class Forge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the comment goes, and with whose rights."""
+    """Comments of one pull request, or issues of a project, and with whose rights they are made."""
 
     forge: Forge
     api: str
@@ -54,61 +54,97 @@ class Target:
     project: str
     """`owner/name` on GitHub, the number of the project on GitLab."""
     number: int
-    """Of the pull or merge request."""
+    """Of the pull or merge request; 0: issues of the project."""
     token: str = field(repr=False)
 
     @property
-    def comments(self) -> str:
-        """Address of the list of comments."""
-        if self.forge is Forge.GITHUB:
-            return f"{self.api}/repos/{self.project}/issues/{self.number}/comments"
+    def is_github(self) -> bool:
+        """Whether it is GitHub's API."""
+        return self.forge is Forge.GITHUB
+
+    @property
+    def issues(self) -> str:
+        """Address of the project's issues."""
+        return f"{self.api}/{'repos' if self.is_github else 'projects'}/{self.project}/issues"
+
+    @property
+    def entries(self) -> str:
+        """Address of the list."""
+        if not self.number:
+            return self.issues
+        if self.is_github:
+            return f"{self.issues}/{self.number}/comments"
         return f"{self.api}/projects/{self.project}/merge_requests/{self.number}/notes"
 
-    def comment(self, number: int) -> str:
-        """Address of one comment."""
-        if self.forge is Forge.GITHUB:
-            return f"{self.api}/repos/{self.project}/issues/comments/{number}"
-        return f"{self.comments}/{number}"
+    @property
+    def filter(self) -> str:
+        """What of the list is asked for: issues that are open."""
+        return "" if self.number else f"state={'open' if self.is_github else 'opened'}&"
+
+    @property
+    def text(self) -> str:
+        """The field with the text."""
+        return "body" if self.number or self.is_github else "description"
+
+    @property
+    def closed(self) -> Mapping[str, str]:
+        """What closes an issue."""
+        return {"state": "closed"} if self.is_github else {"state_event": "close"}
+
+    def entry(self, known: Mapping[str, Any]) -> str:
+        """Address of one comment or issue."""
+        if self.number:
+            parent = f"{self.issues}/comments" if self.is_github else self.entries
+            return f"{parent}/{int(known['id'])}"
+        return f"{self.entries}/{int(known['number' if self.is_github else 'iid'])}"
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What every request carries."""
-        if self.forge is Forge.GITHUB:
-            return {
-                "Authorization": f"Bearer {self.token}",
-                "Accept": "application/vnd.github+json",
-                "X-GitHub-Api-Version": "2022-11-28",
-            }
-        return {"PRIVATE-TOKEN": self.token}
+        if not self.is_github:
+            return {"PRIVATE-TOKEN": self.token}
+        return {
+            "Authorization": f"Bearer {self.token}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+        }
 
 
-def target(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Target:
-    """Where the pipeline around this command wants its comment.
-
-    Args:
-        forge: which API.
-        env: the environment, as GitHub Actions and GitLab CI set it.
-        number: of the pull or merge request; by default the one that the pipeline is about.
+def comments_of(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Target:
+    """The comments of a pull request: by default of the one that the pipeline around this command is about.
 
     Raises:
         ForgeError: something is missing; the message has all of it.
     """
     if forge is Forge.GITHUB:
-        token, project = env.get("GITHUB_TOKEN", ""), env.get("GITHUB_REPOSITORY", "")
-        api = env.get("GITHUB_API_URL", "https://api.github.com")
         number = number or _github_number(env)
-        names = ("GITHUB_TOKEN", "GITHUB_REPOSITORY")
     else:
-        token, project = env.get("GITLAB_TOKEN", ""), env.get("CI_PROJECT_ID", "")
-        api = env.get("CI_API_V4_URL", "https://gitlab.com/api/v4")
         stated = env.get("CI_MERGE_REQUEST_IID", "")
         number = number or (int(stated) if stated.isdecimal() else None)
+    missing = [] if number else ["the number of the pull request (--pull-request N)"]
+    return _target(forge, env, number or 0, missing)
+
+
+def issues_of(forge: Forge, env: Mapping[str, str]) -> Target:
+    """The issues of the project of the pipeline around this command.
+
+    Raises:
+        ForgeError: something is missing; the message has all of it.
+    """
+    return _target(forge, env, 0, [])
+
+
+def _target(forge: Forge, env: Mapping[str, str], number: int, missing: list[str]) -> Target:
+    if forge is Forge.GITHUB:
+        names = ("GITHUB_TOKEN", "GITHUB_REPOSITORY")
+        api = env.get("GITHUB_API_URL", "https://api.github.com")
+    else:
         names = ("GITLAB_TOKEN", "CI_PROJECT_ID")
-    missing = [name for name, value in zip(names, (token, project), strict=True) if not value]
-    if number is None:
-        missing.append("the number of the pull request (--pull-request N)")
-    if missing or number is None:
-        raise ForgeError(f"to comment on {forge} there is missing: {', '.join(missing)}")
+        api = env.get("CI_API_V4_URL", "https://gitlab.com/api/v4")
+    missing = [name for name in names if not env.get(name)] + missing
+    if missing:
+        raise ForgeError(f"to write to {forge} there is missing: {', '.join(missing)}")
+    token, project = (env[name] for name in names)
     if forge is Forge.GITHUB and not _REPOSITORY.fullmatch(project):
         raise ForgeError("GITHUB_REPOSITORY is not owner/name")
     if forge is Forge.GITLAB and not project.isdecimal():
@@ -128,8 +164,11 @@ def _github_number(env: Mapping[str, str]) -> int | None:
     return number if isinstance(number, int) else None
 
 
-class Comments:
-    """The comments of one pull request."""
+class Entries:
+    """The comments or issues of a target that carry a marker and are of our own account.
+
+    What others have written with our marker in it stays theirs, so that nobody can put words into it later.
+    """
 
     def __init__(
         self,
@@ -148,47 +187,63 @@ class Comments:
             follow_redirects=False,
         )
 
-    def __enter__(self) -> Comments:
+    def __enter__(self) -> Entries:
         """Keeps its connections until the end of the block."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self._client.close()
 
-    def put(self, body: str, marker: str) -> str:
-        """Make the comment, or bring the one that carries the marker up to date; gives its address.
-
-        Only a comment of our own account is edited: what others have written with our marker in it stays
-        theirs, so that nobody can put words into the review later.
+    def put(self, body: str, marker: str, title: str = "") -> str:
+        """Make the entry, or bring the one that carries the marker up to date; gives its address.
 
         Raises:
-            TooLongError: the forge takes no comment of this length.
+            TooLongError: the forge takes no text of this length.
             ForgeError: it refuses, or does not answer.
         """
-        author = self._author()
+        content = {self._where.text: body, **({"title": title} if title else {})}
+
+        def act(known: Mapping[str, Any] | None) -> Any:
+            if known is None:
+                return self._once("POST", self._where.entries, content).json()
+            if str(known.get(self._where.text)).strip() == body.strip():
+                return known
+            return self._change(known, content)
+
+        return str(self._again(marker, act))
+
+    def close(self, marker: str) -> str | None:
+        """Close the issue that carries the marker; its address, or None if none is open."""
+
+        def act(known: Mapping[str, Any] | None) -> Any:
+            return None if known is None else self._change(known, self._where.closed)
+
+        return self._again(marker, act)
+
+    def _again(self, marker: str, act: Callable[[Mapping[str, Any] | None], Any]) -> str | None:
+        """Find it and act until that is done; found anew each time, as it may have been made all the same."""
+        ours = self._author()
         for attempt in range(TRIES):
-            known = self._find(marker, author)
+            known = self._find(marker, ours)
             try:
-                if known is None:
-                    answer = self._once("POST", self._where.comments, {"body": body})
-                elif str(known.get("body")).strip() == body.strip():
-                    return _address(known, self._where.comments)
-                else:
-                    verb = "PATCH" if self._where.forge is Forge.GITHUB else "PUT"
-                    address = self._where.comment(int(known["id"]))
-                    answer = self._once(verb, address, {"body": body})
+                found = act(known)
             except AgainError as again:
-                # It may have been made all the same: it is looked for before it is made once more.
                 self._wait(again, attempt)
-            else:
-                return _address(answer.json(), self._where.comments)
+                continue
+            if not isinstance(found, Mapping):
+                return None if found is None else self._where.entries
+            return str(found.get("html_url") or found.get("web_url") or self._where.entries)
         raise AssertionError("unreachable")
+
+    def _change(self, known: Mapping[str, Any], change: Mapping[str, str]) -> Any:
+        verb = "PATCH" if self._where.is_github else "PUT"
+        return self._once(verb, self._where.entry(known), change).json()
 
     def _author(self) -> Callable[[Mapping[str, Any]], bool]:
         """Whether a comment is of our own account."""
         answer = self._get(f"{self._where.api}/user", refused_is_fine=True)
         me = answer.json() if answer is not None else {}
-        if self._where.forge is Forge.GITLAB:
+        if not self._where.is_github:
             return lambda comment: _of(comment, "author").get("id") == me.get("id", -1)
         if "login" in me:
             return lambda comment: _of(comment, "user").get("login") == me["login"]
@@ -198,20 +253,23 @@ class Comments:
     def _find(
         self, marker: str, ours: Callable[[Mapping[str, Any]], bool]
     ) -> Mapping[str, Any] | None:
-        for comment in self._all():
-            # At its end, because a name in another comment of ours may look like a marker.
-            if str(comment.get("body")).rstrip().endswith(marker) and ours(comment):
-                return comment
+        for entry in self._all():
+            # At its end, because a name in another entry of ours may look like a marker.
+            if str(entry.get(self._where.text)).rstrip().endswith(marker) and ours(entry):
+                return entry
         return None
 
     def _all(self) -> Iterator[Mapping[str, Any]]:
+        where = self._where
         for page in range(1, MOST_PAGES + 1):
-            answer = self._get(f"{self._where.comments}?per_page={PAGE}&page={page}")
-            comments = answer.json() if answer is not None else []
-            if not isinstance(comments, list):
-                raise ForgeError(f"{self._where.forge} answers with something else than comments")
-            yield from (comment for comment in comments if isinstance(comment, Mapping))
-            if len(comments) < PAGE:
+            address = f"{where.entries}?{where.filter}per_page={PAGE}&page={page}"
+            answer = self._get(address)
+            found = answer.json() if answer is not None else []
+            if not isinstance(found, list):
+                raise ForgeError(f"{where.forge} answers with something else than a list")
+            # GitHub lists pull requests as issues too.
+            yield from (e for e in found if isinstance(e, Mapping) and "pull_request" not in e)
+            if len(found) < PAGE:
                 return
 
     def _get(self, address: str, *, refused_is_fine: bool = False) -> httpx.Response | None:
@@ -233,11 +291,8 @@ class Comments:
         try:
             answer = self._client.request(verb, address, json=body)
         except httpx.TransportError as error:
-            problem = (
-                "does not answer in time"
-                if isinstance(error, httpx.TimeoutException)
-                else "cannot be reached"
-            )
+            late = isinstance(error, httpx.TimeoutException)
+            problem = "does not answer in time" if late else "cannot be reached"
             raise AgainError(f"{self._where.forge} {problem} ({verb} {path})") from error
         if answer.is_success:
             try:
@@ -316,110 +371,3 @@ def _retry_after(answer: httpx.Response) -> float | None:
 def _of(comment: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = comment.get(key)
     return value if isinstance(value, Mapping) else {}
-
-
-def issue_target(forge: Forge, env: Mapping[str, str]) -> Target:
-    """The project of the pipeline around this command.
-
-    Raises:
-        ForgeError: something is missing; the message has all of it.
-    """
-    # Issues belong to the project; the number is that of a pull request, of which there is none.
-    return target(forge, env, 1)
-
-
-class Issues(Comments):
-    """The open issues of one project that this account has made."""
-
-    def __enter__(self) -> Issues:
-        """Keeps its connections until the end of the block."""
-        return self
-
-    def keep(self, title: str, body: str, marker: str) -> str:
-        """Open the issue, or bring the open one that carries the marker up to date; gives its address.
-
-        Raises:
-            TooLongError: the forge takes no text of this length.
-            ForgeError: it refuses, or does not answer.
-        """
-        text = "body" if self._github else "description"
-        for attempt in range(TRIES):
-            known = self._open(marker)
-            try:
-                if known is None:
-                    answer = self._once("POST", self._list, {"title": title, text: body})
-                elif str(known.get(text)).strip() == body.strip():
-                    return _address(known, self._list)
-                else:
-                    answer = self._once(self._verb, self._one(known), {"title": title, text: body})
-            except AgainError as again:
-                # It may have been made all the same: it is looked for before it is made once more.
-                self._wait(again, attempt)
-            else:
-                return _address(answer.json(), self._list)
-        raise AssertionError("unreachable")
-
-    def close(self, marker: str) -> str | None:
-        """Close the issue that carries the marker; its address, or None if none is open.
-
-        Raises:
-            ForgeError: the forge refuses, or does not answer.
-        """
-        change = {"state": "closed"} if self._github else {"state_event": "close"}
-        for attempt in range(TRIES):
-            known = self._open(marker)
-            if known is None:
-                return None
-            try:
-                answer = self._once(self._verb, self._one(known), change)
-            except AgainError as again:
-                self._wait(again, attempt)
-            else:
-                return _address(answer.json(), self._list)
-        raise AssertionError("unreachable")
-
-    @property
-    def _github(self) -> bool:
-        return self._where.forge is Forge.GITHUB
-
-    @property
-    def _verb(self) -> str:
-        return "PATCH" if self._github else "PUT"
-
-    @property
-    def _list(self) -> str:
-        if self._github:
-            return f"{self._where.api}/repos/{self._where.project}/issues"
-        return f"{self._where.api}/projects/{self._where.project}/issues"
-
-    def _one(self, issue: Mapping[str, Any]) -> str:
-        return f"{self._list}/{int(issue['number' if self._github else 'iid'])}"
-
-    def _open(self, marker: str) -> Mapping[str, Any] | None:
-        ours = self._author()
-        for issue in self._issues():
-            text = str(issue.get("body" if self._github else "description"))
-            # Of our own account only: what others write with our marker in it stays theirs.
-            if text.rstrip().endswith(marker) and ours(issue):
-                return issue
-        return None
-
-    def _issues(self) -> Iterator[Mapping[str, Any]]:
-        state = "open" if self._github else "opened"
-        for page in range(1, MOST_PAGES + 1):
-            answer = self._get(f"{self._list}?state={state}&per_page={PAGE}&page={page}")
-            found = answer.json() if answer is not None else []
-            if not isinstance(found, list):
-                raise ForgeError(f"{self._where.forge} answers with something else than issues")
-            # GitHub lists pull requests as issues too.
-            yield from (
-                one for one in found if isinstance(one, Mapping) and "pull_request" not in one
-            )
-            if len(found) < PAGE:
-                return
-
-
-def _address(issue: Any, fallback: str) -> str:
-    if isinstance(issue, Mapping):
-        return str(issue.get("html_url") or issue.get("web_url") or fallback)
-    return fallback

@@ -16,7 +16,7 @@ import typer
 
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.files import write
-from gpuclusters.cli.forge import Comments, Forge, ForgeError, Target, TooLongError, target
+from gpuclusters.cli.forge import Entries, Forge, ForgeError, Target, TooLongError, comments_of
 from gpuclusters.cli.project import Project, open_session
 from gpuclusters.cli.stack import ensure_stack
 from gpuclusters.core.errors import with_code
@@ -209,7 +209,6 @@ def run(
     options: Options,
     *,
     env: Mapping[str, str] = os.environ,
-    comments: type[Comments] = Comments,
 ) -> int:
     """Review plans from files, or of stacks that are previewed here; gives the exit code."""
     if files and names and len(files) != len(names):
@@ -242,7 +241,7 @@ def run(
         ]
     _write(outcomes, options)
     if where is not None:
-        with comments(where) as reached:
+        with Entries(where) as reached:
             _comment(outcomes, options, reached)
     return _code(outcomes, closing)
 
@@ -335,12 +334,12 @@ def _target(options: Options, env: Mapping[str, str]) -> Target | None:
     if options.comment is None:
         return None
     try:
-        return target(options.comment, env, options.pull_request)
+        return comments_of(options.comment, env, options.pull_request)
     except ForgeError as error:
         raise UsageError(str(error)) from error
 
 
-def _comment(outcomes: Sequence[Outcome], options: Options, comments: Comments) -> None:
+def _comment(outcomes: Sequence[Outcome], options: Options, comments: Entries) -> None:
     most = limits.GITHUB if options.comment is Forge.GITHUB else limits.GITLAB
     for share in (1, 2, 4):
         body = markdown(outcomes, key=options.key, most=most // share, artifact=options.artifact)

@@ -13,7 +13,7 @@ import typer
 
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project, read_valid
-from gpuclusters.cli.verify_hosts import reach
+from gpuclusters.cli.reach import reach
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.errors import AdapterError

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpuclusters.cli import files, verify_caas, verify_rke2, verify_usernetes
+from gpuclusters.cli import files, verify_caas, verify_gpus
 from gpuclusters.cli.errors import RunError, wrong_option
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.report import steps
@@ -69,13 +69,11 @@ def check(path: Path, *, as_json: bool = False) -> int:
         answer = {"file": str(path), "valid": not faults, "faults": faults}
         console.print_json(json.dumps(answer))
         return 1 if faults else 0
-    for fault in faults:
-        console.print(f"[red]fail[/red] {escape(f'{path} {fault}')}", soft_wrap=True)
+    lines = [f"[red]fail[/red] {escape(f'{path} {fault}')}" for fault in faults]
     if not faults:
-        console.print(
-            f"[green]ok  [/green] {escape(f'{path} shows {evidence.headline(document)}')}",
-            soft_wrap=True,
-        )
+        lines = [f"[green]ok  [/green] {escape(f'{path} shows {evidence.headline(document)}')}"]
+    for line in lines:
+        console.print(line, soft_wrap=True)
     return 1 if faults else 0
 
 
@@ -123,9 +121,11 @@ def run(
         with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
             say(f"running the checks of {section.name}")
             if isinstance(section, Rke2Config):
-                found = verify_rke2.run(project, section, about, kubeconfig=kubeconfig, level=level)
+                found = verify_gpus.rke2(
+                    project, section, about, kubeconfig=kubeconfig, level=level
+                )
             elif isinstance(section, UsernetesConfig):
-                found = verify_usernetes.run(
+                found = verify_gpus.usernetes(
                     project, stack, section, about, kubeconfig=kubeconfig, level=level
                 )
             else:
@@ -134,30 +134,26 @@ def run(
                 )
     except AdapterError as error:
         raise RunError(str(error)) from error
-    _tell(found, folder, as_json=as_json)
-    return 0 if found.holds else 1
-
-
-def _tell(found: Evidence, folder: Path, *, as_json: bool) -> None:
     console = Console(highlight=False)
     path = keep(found, folder)
     if as_json:
         console.print_json(json.dumps(found.document()))
-        return
-    show(found, console)
-    beside = ", ".join(path.with_suffix(suffix).name for suffix in (".md", ".sha256"))
-    console.print(f"evidence: {path}, {beside}", soft_wrap=True)
-    colour = "green" if found.holds else "red"
-    console.print(f"[bold {colour}]{found.verdict}[/]", soft_wrap=True)
+    else:
+        show(found, console)
+        beside = ", ".join(path.with_suffix(suffix).name for suffix in (".md", _SUMS))
+        console.print(f"evidence: {path}, {beside}", soft_wrap=True)
+        colour = "green" if found.holds else "red"
+        console.print(f"[bold {colour}]{found.verdict}[/]", soft_wrap=True)
+    return 0 if found.holds else 1
 
 
 def _refuse_foreign(
     section: object, *, api: str | None, tokens: Sequence[str], level: str | None
 ) -> None:
     """An option of another cluster type would be ignored; that is said instead."""
-    if isinstance(section, Rke2Config | UsernetesConfig):
-        if api is not None or tokens:
-            kind = "an rke2" if isinstance(section, Rke2Config) else "a usernetes"
-            raise wrong_option(f"--api and --token are of caas clusters; this stack is {kind} one")
-    elif level is not None:
+    kinds = {"Rke2Config": "an rke2", "UsernetesConfig": "a usernetes"}
+    kind = kinds.get(type(section).__name__)
+    if kind and (api is not None or tokens):
+        raise wrong_option(f"--api and --token are of caas clusters; this stack is {kind} one")
+    if not kind and level is not None:
         raise wrong_option("--level is of rke2 and usernetes clusters; this stack is a caas one")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from gpuclusters.cli import files
+from gpuclusters.cli import files, reach
 from gpuclusters.cli.access import container_api
 from gpuclusters.cli.errors import RunError, wrong_option
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.verify_hosts import admin_kubeconfig, lab_inventory
+from gpuclusters.cli.verify_gpus import Head
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.kube.objects import KubernetesObjects
-from gpuclusters.proof.evidence import About, IsolationEvidence
+from gpuclusters.proof.evidence import IsolationEvidence
 from gpuclusters.tenancy.intrusion import Target, attack
 
 _TOKEN_SECONDS = 600
@@ -28,28 +28,31 @@ _SIMULATED = (
 def run(
     project: Project,
     config: CaasConfig,
-    about: Callable[[str, Sequence[str]], About],
+    about: Head,
     *,
     kubeconfig: Path | None,
     api: str | None,
     tokens: Sequence[str],
 ) -> IsolationEvidence:
     """Attack the cluster."""
-    in_lab = uses_lab(config)
-    target = (
-        _lab_target(project, config, api)
-        if in_lab
-        else _target(
-            config,
-            admin_kubeconfig(kubeconfig),
-            ContainerApi(api) if api else None,
-            dict(map(_token, tokens)),
-        )
+    stated = ContainerApi(api) if api else None
+    if uses_lab(config):
+        lab = lab_of(project)
+        known = {tenant.name: lab.token(tenant.name, _TOKEN_SECONDS) for tenant in config.tenants}
+        stated = stated or container_api(project, config)
+    else:
+        known = dict(map(_token, tokens))
+    objects = KubernetesObjects(reach.kubeconfig(project, config, kubeconfig))
+    target = Target(
+        objects=objects,
+        accounts=config.programs.accounts,
+        node=config.nodes[0].name,
+        api=stated,
+        tokens=known,
+        tenant_claim=config.api.tenant_claim,
     )
-    found = IsolationEvidence(
-        about=about(target.objects.version(), remarks(project, config)),
-        attempts=tuple(attack(target)),
-    )
+    head = about(objects.version(), remarks(project, config))
+    found = IsolationEvidence(about=head, attempts=tuple(attack(target)))
     if not found.attempts:
         raise RunError(f"the cluster {config.name} has no tenants; there is nobody to try as")
     return found
@@ -62,28 +65,6 @@ def remarks(project: Project, config: CaasConfig) -> Sequence[str]:
     lab = lab_of(project)
     kind = lab.kind()
     return (_SIMULATED, f"{lab.kata(kind)}.") if kind else (_SIMULATED,)
-
-
-def _lab_target(project: Project, config: CaasConfig, api: str | None) -> Target:
-    inventory = lab_inventory(project)
-    lab = lab_of(project)
-    tokens = {tenant.name: lab.token(tenant.name, _TOKEN_SECONDS) for tenant in config.tenants}
-    text = inventory.kubeconfig.read_text(encoding="utf-8")
-    found = ContainerApi(api) if api else container_api(project, config)
-    return _target(config, text, found, tokens)
-
-
-def _target(
-    config: CaasConfig, kubeconfig: str, api: ContainerApi | None, tokens: dict[str, str]
-) -> Target:
-    return Target(
-        objects=KubernetesObjects(kubeconfig),
-        accounts=config.programs.accounts,
-        node=config.nodes[0].name,
-        api=api,
-        tokens=tokens,
-        tenant_claim=config.api.tenant_claim,
-    )
 
 
 def _token(option: str) -> tuple[str, str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.facts import Facts
-from gpuclusters.drift.engine import View
 from gpuclusters.drift.finding import Finding
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.script import read_facts, run_script
@@ -18,7 +18,7 @@ _UNREACHED = {
     "remote.host-key-mismatch": "host.key-changed",
     "remote.denied": "host.refuses",
 }
-_CONNECTION = ("host", "address", "port", "user", "host_key")
+_CONNECTION = ("host", "address", "user", "host_key")
 
 
 class HostFacts(Facts):
@@ -37,16 +37,14 @@ def look(host: SshHost) -> HostFacts:
     return read_facts(HostFacts, host, done.stdout.decode(errors="replace"), tried=_TRIED)
 
 
-def connections(view: View) -> Mapping[str, HostConnection]:
-    """How each machine of the stack is reached, by name, as its resources have it."""
+def connections(inputs: Iterable[Mapping[str, Any]]) -> Mapping[str, HostConnection]:
+    """How each machine of a stack is reached, by name, as the inputs of its resources have it."""
     found: dict[str, HostConnection] = {}
-    for resource in view.states.values():
-        if not resource.type.startswith("gpu-clusters:gpu:"):
-            continue
-        stated = resource.at("connection")
+    for one in inputs:
+        stated = one.get("connection")
         if isinstance(stated, Mapping) and all(stated.get(key) for key in _CONNECTION):
-            values = {key: stated[key] for key in _CONNECTION}
-            values["port"] = int(float(values["port"]))
+            values = {key: stated[key] for key in HostConnection.model_fields if key in stated}
+            values["port"] = int(float(values.get("port", 22)))
             found.setdefault(str(stated["host"]), HostConnection.model_validate(values))
     return dict(sorted(found.items()))
 

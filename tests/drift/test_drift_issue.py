@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from gpuclusters.cli.forge import Forge, ForgeError, Issues, issue_target
+from gpuclusters.cli.forge import Entries, Forge, ForgeError, issues_of
 from gpuclusters.drift.rendering import marker
 from tests.drift.issues_standin import TOKEN, Standin, forge
 
@@ -30,8 +30,8 @@ def env(standin: Standin, which: Forge) -> Mapping[str, str]:
     return {"GITLAB_TOKEN": TOKEN, "CI_PROJECT_ID": "42", "CI_API_V4_URL": standin.url}
 
 
-def issues(standin: Standin, which: Forge = Forge.GITHUB) -> Issues:
-    return Issues(issue_target(which, env(standin, which)), sleep=lambda _: None)
+def issues(standin: Standin, which: Forge = Forge.GITHUB) -> Entries:
+    return Entries(issues_of(which, env(standin, which)), sleep=lambda _: None)
 
 
 @pytest.mark.parametrize(("which", "verb"), [(Forge.GITHUB, "PATCH"), (Forge.GITLAB, "PUT")])
@@ -40,12 +40,12 @@ def test_an_issue_is_opened_once_edited_and_closed(
 ) -> None:
     with issues(standin, which) as ours:
         assert ours.close(MARK) is None
-        first = ours.keep("Drift: stack prod", f"a\n\n{MARK}", MARK)
-        assert ours.keep("Drift: stack prod", f"a\n\n{MARK}", MARK) == first
-        assert ours.keep("Drift: stack prod", f"b\n\n{MARK}", MARK) == first
+        first = ours.put(f"a\n\n{MARK}", MARK, "Drift: stack prod")
+        assert ours.put(f"a\n\n{MARK}", MARK, "Drift: stack prod") == first
+        assert ours.put(f"b\n\n{MARK}", MARK, "Drift: stack prod") == first
         assert ours.close(MARK) == first
         assert ours.close(MARK) is None
-        assert ours.keep("Drift: stack prod", f"c\n\n{MARK}", MARK) != first
+        assert ours.put(f"c\n\n{MARK}", MARK, "Drift: stack prod") != first
     assert [call.split()[0] for call in standin.changes] == ["POST", verb, verb, "POST"]
     assert [issue["state"] for issue in standin.issues] == ["closed", "open"]
 
@@ -55,7 +55,7 @@ def test_issues_of_others_and_of_other_stacks_stay_theirs(standin: Standin) -> N
     standin.add("another stack", f"x\n{marker('staging')}")
     standin.add("quotes it", f"{MARK}\nand goes on")
     with issues(standin) as ours:
-        ours.keep("Drift: stack prod", f"a\n{MARK}", MARK)
+        ours.put(f"a\n{MARK}", MARK, "Drift: stack prod")
         ours.close(MARK)
     assert [issue["state"] for issue in standin.issues] == ["open", "open", "open", "closed"]
     assert standin.issues[0]["body"] == f"x {MARK}"
@@ -64,15 +64,15 @@ def test_issues_of_others_and_of_other_stacks_stay_theirs(standin: Standin) -> N
 def test_a_forge_that_is_busy_is_asked_again_and_one_that_refuses_is_told(standin: Standin) -> None:
     standin.failing = [("POST", 502), ("GET", 503)]
     with issues(standin) as ours:
-        ours.keep("t", f"a\n{MARK}", MARK)
+        ours.put(f"a\n{MARK}", MARK, "t")
         assert len(standin.issues) == 1
         standin.failing = [("PATCH", 403)]
         with pytest.raises(ForgeError) as caught:
-            ours.keep("t", f"b\n{MARK}", MARK)
+            ours.put(f"b\n{MARK}", MARK, "t")
     assert "403" in str(caught.value)
     assert TOKEN not in str(caught.value)
 
 
 def test_what_is_missing_is_said_at_once() -> None:
     with pytest.raises(ForgeError, match="GITHUB_TOKEN, GITHUB_REPOSITORY"):
-        issue_target(Forge.GITHUB, {})
+        issues_of(Forge.GITHUB, {})

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuclusters.cli.forge import Comments, Forge, ForgeError, TooLongError, target
+from gpuclusters.cli.forge import Entries, Forge, ForgeError, TooLongError, comments_of
 from tests.review.forge_standin import LONGEST, TOKEN, Standin, forge
 
 MARKER = "<!-- gpu-clusters review test -->"
@@ -46,7 +46,9 @@ def put(
     waited: list[float] | None = None,
 ) -> str:
     waits = waited if waited is not None else []
-    with Comments(target(kind, environment(standin, kind, token)), sleep=waits.append) as comments:
+    with Entries(
+        comments_of(kind, environment(standin, kind, token)), sleep=waits.append
+    ) as comments:
         return comments.put(f"{body}\n{MARKER}\n", MARKER)
 
 
@@ -141,7 +143,7 @@ def test_a_refusal_says_what_to_do_and_never_the_token(
     with pytest.raises(ForgeError, match=says) as caught:
         put(standin, "text")
     assert TOKEN not in str(caught.value)
-    assert TOKEN not in repr(target(Forge.GITHUB, environment(standin, Forge.GITHUB)))
+    assert TOKEN not in repr(comments_of(Forge.GITHUB, environment(standin, Forge.GITHUB)))
 
 
 def test_a_wrong_token_is_refused(standin: Standin) -> None:
@@ -161,8 +163,8 @@ def test_a_forge_that_does_not_answer_is_named(error: type[httpx.TransportError]
 
     env = environment(Standin(url="https://forge.example"), Forge.GITHUB)
     waits: list[float] = []
-    comments = Comments(
-        target(Forge.GITHUB, env), transport=httpx.MockTransport(silent), sleep=waits.append
+    comments = Entries(
+        comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(silent), sleep=waits.append
     )
     with (
         comments,
@@ -180,7 +182,7 @@ def test_a_redirect_gets_no_token() -> None:
         return httpx.Response(302, headers={"Location": "https://evil.example/"})
 
     env = environment(Standin(url="https://forge.example"), Forge.GITHUB)
-    comments = Comments(target(Forge.GITHUB, env), transport=httpx.MockTransport(elsewhere))
+    comments = Entries(comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(elsewhere))
     with comments, pytest.raises(ForgeError, match="302"):
         comments.put("x", MARKER)
     assert set(asked) == {"forge.example"}
@@ -191,22 +193,22 @@ def test_a_web_page_instead_of_the_api_is_told() -> None:
         return httpx.Response(200, text="<html>sign in</html>")
 
     env = environment(Standin(url="https://forge.example"), Forge.GITHUB)
-    comments = Comments(target(Forge.GITHUB, env), transport=httpx.MockTransport(portal))
+    comments = Entries(comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(portal))
     with comments, pytest.raises(ForgeError, match="no JSON"):
         comments.put("x", MARKER)
 
 
 def test_everything_that_is_missing_is_said_at_once() -> None:
     with pytest.raises(ForgeError, match="GITHUB_TOKEN, GITHUB_REPOSITORY, the number"):
-        target(Forge.GITHUB, {})
+        comments_of(Forge.GITHUB, {})
     with pytest.raises(ForgeError, match="GITLAB_TOKEN, CI_PROJECT_ID, the number"):
-        target(Forge.GITLAB, {})
+        comments_of(Forge.GITLAB, {})
     with pytest.raises(ForgeError, match="owner/name"):
-        target(Forge.GITHUB, {"GITHUB_TOKEN": "t", "GITHUB_REPOSITORY": "../x"}, 7)
+        comments_of(Forge.GITHUB, {"GITHUB_TOKEN": "t", "GITHUB_REPOSITORY": "../x"}, 7)
 
 
 def test_the_number_is_read_from_the_event_too(tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12}}))
     env = {"GITHUB_TOKEN": "t", "GITHUB_REPOSITORY": "a/b", "GITHUB_EVENT_PATH": str(event)}
-    assert target(Forge.GITHUB, env).number == 12
+    assert comments_of(Forge.GITHUB, env).number == 12

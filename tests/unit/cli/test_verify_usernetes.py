@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.cli import verify_hosts, verify_usernetes
+from gpuclusters.cli import reach, verify_gpus
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.errors import UnreachableError
+from gpuclusters.drift.hosts import connections
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import hosts
@@ -62,7 +63,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     names = usernetes_plan.machine_names(config())
     said: dict[str, Any] = {name: host() for name in names}
 
-    def connections(*_: Any) -> Any:
+    def reached(*_: Any) -> Any:
         there = {
             name: HostConnection(host=name, address="203.0.113.1", user="ubuntu", host_key=KEY)
             for name in names
@@ -77,16 +78,15 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return hosts.parse(text)
 
     cluster = Cluster(names)
-    monkeypatch.setattr(verify_hosts, "reach", connections)
-    monkeypatch.setattr(verify_usernetes.hosts, "ask", ask)
-    monkeypatch.setattr(verify_usernetes, "ClusterJobs", lambda _: cluster)
-    monkeypatch.setattr(verify_usernetes, "admin_kubeconfig", lambda _: "kubeconfig")
-    monkeypatch.setattr(verify_usernetes, "uses_lab", lambda _: False)
+    monkeypatch.setattr(reach, "reach", reached)
+    monkeypatch.setattr(verify_gpus.hosts, "ask", ask)
+    monkeypatch.setattr(verify_gpus, "ClusterJobs", lambda _: cluster)
+    monkeypatch.setattr(reach, "kubeconfig", lambda *_: "kubeconfig")
     return {"said": said, "cluster": cluster, "names": names}
 
 
 def verified(level: str | None = None, **keys: Any) -> LadderEvidence:
-    return verify_usernetes.run(
+    return verify_gpus.usernetes(
         Project.find(), "s", config(**keys), about, kubeconfig=None, level=level
     )
 
@@ -140,18 +140,18 @@ def test_the_hosts_rungs_alone_need_nothing_of_the_cluster(world: dict[str, Any]
 )
 def test_a_rung_that_is_none_or_not_described_is_refused(level: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        verify_usernetes.rung(config(proof={"rung": 8}), level)
+        verify_gpus.rung(config(proof={"rung": 8}), level)
 
 
 @pytest.mark.parametrize(("level", "rung"), [(None, 8), ("7", 7), ("r3", 3)])
 def test_the_highest_rung_is_stated_or_the_configurations(level: str | None, rung: int) -> None:
-    assert verify_usernetes.rung(config(proof={"rung": 8}), level) == rung
+    assert verify_gpus.rung(config(proof={"rung": 8}), level) == rung
 
 
 def test_a_configuration_that_cannot_be_proven_says_why() -> None:
     alone = config(workers=[], **{"schedule-on-control-plane": False})
     with pytest.raises(RunError, match="none takes pods"):
-        verify_usernetes.inputs(alone, "kubeconfig", CheckLevel.NETWORK)
+        verify_gpus.usernetes_inputs(alone, "kubeconfig", CheckLevel.NETWORK)
 
 
 def test_machines_that_the_stack_makes_are_reached_as_its_state_says() -> None:
@@ -167,6 +167,6 @@ def test_machines_that_the_stack_makes_are_reached_as_its_state_says() -> None:
         {"type": "y", "inputs": {"connection": "unknown"}},
         {"type": "z"},
     ]
-    found = verify_hosts.of_resources(resources)
+    found = connections(one.get("inputs") or {} for one in resources)
     assert list(found) == ["a"]
     assert (found["a"].address, found["a"].port) == ("203.0.113.9", 22)
