@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from rich.console import Console
 from rich.markup import escape
 
-from gpuclusters.core import finding
+from gpuclusters.core import codes, finding
 from gpuclusters.core.errors import AdapterError, with_code
 from gpuclusters.core.finding import Finding
+from gpuclusters.review.text import plural
 
 
 class Level(StrEnum):
@@ -51,29 +52,29 @@ def well(area: str, text: str) -> Diagnosis:
     return Diagnosis(area, Level.OK, text)
 
 
-def warning(area: str, text: str, fix: str, code: str) -> Diagnosis:
-    """Works, but will hurt."""
-    return Diagnosis(area, Level.WARNING, text, fix, code)
+def warning(area: str, text: str, code: str, fix: str = "") -> Diagnosis:
+    """Works, but will hurt. The fix is that of the code, unless more is known."""
+    return Diagnosis(area, Level.WARNING, text, fix or codes.listed()[code].do, code)
 
 
-def failure(area: str, text: str, fix: str, code: str) -> Diagnosis:
-    """`up` would stop here."""
-    return Diagnosis(area, Level.FAILURE, text, fix, code)
+def failure(area: str, text: str, code: str, fix: str = "") -> Diagnosis:
+    """`up` would stop here. The fix is that of the code, unless more is known."""
+    return replace(warning(area, text, code, fix), level=Level.FAILURE)
 
 
 def unreachable(area: str, error: AdapterError) -> Diagnosis:
     """What could not be asked."""
-    return failure(area, f"{error.where}: {error.problem}", error.remedy, error.error_id)
+    return failure(area, f"{error.where}: {error.problem}", error.error_id, error.remedy)
 
 
 def of_findings(area: str, found: Iterable[Finding]) -> Iterator[Diagnosis]:
     """What `up` would refuse is a failure, all else a warning."""
     for one in found:
         if one.level is finding.Level.BLOCK:
-            yield failure(area, one.problem, one.remedy, one.code)
+            yield failure(area, one.problem, one.code, one.remedy)
         else:
             puts_back = "`gpu-clusters up --refresh` puts it back"
-            yield warning(area, one.problem, puts_back if one.step else one.remedy, one.code)
+            yield warning(area, one.problem, one.code, puts_back if one.step else one.remedy)
 
 
 def worst(found: Iterable[Diagnosis]) -> Level:
@@ -104,25 +105,27 @@ def show(console: Console, found: Sequence[Diagnosis], seconds: float) -> None:
                 console.print(
                     f"{'':{width + 6}}[dim]do:[/dim] {escape(diagnosis.fix)}", soft_wrap=True
                 )
-    failures = sum(d.level is Level.FAILURE for d in found)
-    warnings = sum(d.level is Level.WARNING for d in found)
-    said = "all is well" if not failures + warnings else _counted(failures, warnings)
+    counts = (
+        plural(sum(d.level is level for d in found), level)
+        for level in (Level.FAILURE, Level.WARNING)
+    )
+    said = ", ".join(count for count in counts if not count.startswith("0 ")) or "all is well"
     console.print(f"\n{said} [dim]({seconds:.1f} s; nothing was changed)[/dim]")
 
 
 def _gathered(found: Sequence[Diagnosis]) -> list[Diagnosis]:
     """With one line for many machines of which the same is to be said."""
-    same: dict[tuple[Level, str, str, str], list[str]] = {}
-    for d in found:
-        same.setdefault((d.level, d.text, d.fix, d.id), []).append(d.area)
+    same: dict[Diagnosis, list[str]] = {}
+    for one in found:
+        same.setdefault(replace(one, area=""), []).append(one.area)
     gathered: list[Diagnosis] = []
-    for d in found:
-        areas = same[d.level, d.text, d.fix, d.id]
+    for one in found:
+        areas = same[replace(one, area="")]
         if len(areas) < _MANY:
-            gathered.append(d)
-        elif d.area == areas[0]:
-            text = f"{shortened(areas)}: {d.text}"
-            gathered.append(Diagnosis(f"{len(areas)} machines", d.level, text, d.fix, d.id))
+            gathered.append(one)
+        elif one.area == areas[0]:
+            text = f"{shortened(areas)}: {one.text}"
+            gathered.append(replace(one, area=f"{len(areas)} machines", text=text))
     return gathered
 
 
@@ -135,15 +138,6 @@ def shortened(names: Sequence[str]) -> str:
 
 def _line(console: Console, level: Level, area: str, width: int, text: str) -> None:
     console.print(f"{_MARKS[level]} [bold]{area:<{width}}[/bold] {escape(text)}", soft_wrap=True)
-
-
-def _counted(failures: int, warnings: int) -> str:
-    parts = []
-    if failures:
-        parts.append(f"[red]{failures} failure{'s' * (failures > 1)}[/red]")
-    if warnings:
-        parts.append(f"[yellow]{warnings} warning{'s' * (warnings > 1)}[/yellow]")
-    return ", ".join(parts)
 
 
 def as_json(stack: str, found: Sequence[Diagnosis]) -> str:

@@ -77,10 +77,8 @@ def _outside(context: Stack, config: StackConfig) -> list[Diagnosis]:
     try:
         inventory = read_inventory(context.project.lab_folder) if uses_lab(config.section) else None
     except InventoryError as error:
-        return [
-            *found,
-            failure(workstation.LAB, str(error), "`gpu-clusters lab start`", error.error_id),
-        ]
+        fix = "`gpu-clusters lab start`"
+        return [*found, failure(workstation.LAB, str(error), error.error_id, fix)]
     section = config.section
     found += doctor_stack.missing(context, section, secrets)
     with ThreadPoolExecutor(2) as pool:
@@ -102,4 +100,5 @@ def _cluster(
     else:
         kubeconfig = secrets.values.get("kubeconfig")
     if kubeconfig is not None:
-        yield from doctor_cluster.cluster(config, kubeconfig)
+        others = frozenset(inventory.hosts if inventory else ())
+        yield from doctor_cluster.cluster(config, kubeconfig, others)

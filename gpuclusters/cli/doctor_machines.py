@@ -77,7 +77,7 @@ def of_stack(
     try:
         resolved = resolve_machines(list(looks), hosts, inventory)
     except InventoryError as error:
-        yield failure(workstation.LAB, str(error), "`gpu-clusters lab start`", error.error_id)
+        yield failure(workstation.LAB, str(error), error.error_id, "`gpu-clusters lab start`")
         return
     found = [(connection(host), looks[name]) for name, host in resolved.items() if host is not None]
     yield from examine(found, key, source)
@@ -115,20 +115,19 @@ def examine(
         for (reached, _), seen in zip(machines, pool.map(ask, machines), strict=True):
             name = reached.host
             if isinstance(seen, AdapterError):
-                yield failure(name, seen.problem, seen.remedy, seen.error_id)
+                yield failure(name, seen.problem, seen.error_id, seen.remedy)
                 continue
             if seen.summary:
                 yield well(name, seen.summary)
             yield from of_findings(name, seen.findings)
             other = ids.setdefault(seen.machine_id, name) if seen.machine_id else name
             if other != name:
-                yield failure(
-                    name,
-                    f"is the same machine as {other} (machine-id {seen.machine_id})",
+                text = f"is the same machine as {other} (machine-id {seen.machine_id})"
+                fix = (
                     "correct the address of one; if both were cloned from one image, "
-                    "`rm /etc/machine-id; systemd-machine-id-setup` on one",
-                    "doctor.same-machine",
+                    "`rm /etc/machine-id; systemd-machine-id-setup` on one"
                 )
+                yield failure(name, text, "doctor.same-machine", fix)
 
 
 def caas_host(wanted: Expects, fabric_manager: str | None) -> Look:

@@ -37,15 +37,15 @@ def configuration(project: Project, stack: str) -> tuple[StackConfig | None, lis
         checked = check_stack_file(project.stack_file(stack))
     except UsageError as error:
         fix = "`pulumi stack init`, or name another with --stack"
-        return None, [failure(CONFIGURATION, str(error), fix, error.error_id)]
+        return None, [failure(CONFIGURATION, str(error), error.error_id, fix)]
     if isinstance(checked, list):
         return None, [
-            failure(CONFIGURATION, f"{render_path(one.path)}: {one.problem}", one.remedy, one.code)
+            failure(CONFIGURATION, f"{render_path(one.path)}: {one.problem}", one.code, one.remedy)
             for one in checked
         ]
     found = [well(CONFIGURATION, f"Pulumi.{stack}.yaml ({checked.cluster_type})")]
     found += [
-        warning(CONFIGURATION, f"{render_path(one.path)}: {one.problem}", one.remedy, one.code)
+        warning(CONFIGURATION, f"{render_path(one.path)}: {one.problem}", one.code, one.remedy)
         for one in checked.warnings
     ]
     return checked, found
@@ -59,12 +59,7 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
         return
     known, said = stack.ask("stack", "ls", "--json", seconds=_SECONDS)
     if known is None:
-        yield failure(
-            BACKEND,
-            f"the state cannot be had: {said}",
-            f"`pulumi login`, or set {state_locks.BACKEND_VARIABLE}",
-            "doctor.state-unreachable",
-        )
+        yield failure(BACKEND, f"the state cannot be had: {said}", "doctor.state-unreachable")
         return
     if not any(entry["name"].split("/")[-1] == stack.stack for entry in known):
         yield well(BACKEND, f"reachable; there is no stack {stack.stack} yet")
@@ -73,41 +68,26 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
         state_locks.locks(folder, stack.project.name, stack.stack) if folder is not None else ()
     ):
         dead = fate is Fate.DEAD
-        yield warning(
-            BACKEND,
-            f"locked by {lock.holder}" + (", which runs no more" if dead else ""),
-            "`gpu-clusters up` lets go of it"
-            if dead
-            else f"wait for it; if it is dead: `pulumi cancel --stack {stack.stack}`",
-            "doctor.state-locked",
-        )
+        wait = f"wait for it; if it is dead: `pulumi cancel --stack {stack.stack}`"
+        fix = "`gpu-clusters up` lets go of it" if dead else wait
+        text = f"locked by {lock.holder}" + (", which runs no more" if dead else "")
+        yield warning(BACKEND, text, "doctor.state-locked", fix)
     yield from _state(stack)
 
 
 def _state(stack: Stack) -> Iterator[Diagnosis]:
     state, said = stack.ask("stack", "export", "--stack", stack.stack, seconds=_SECONDS)
     if state is None:
-        yield failure(
-            BACKEND,
-            f"the state cannot be read: {said}",
-            "`pulumi state repair`",
-            "doctor.state-unreadable",
-        )
+        yield failure(BACKEND, f"the state cannot be read: {said}", "doctor.state-unreadable")
         return
     deployment = state.get("deployment") or {}
     resources = len(deployment.get("resources") or ())
     yield well(BACKEND, f"{resources} resources in the state")
     pending = deployment.get("pending_operations") or []
     if pending:
-        names = ", ".join(
-            f"{op['type']} {op['resource']['urn'].split('::')[-1]}" for op in pending[:3]
-        )
-        yield warning(
-            BACKEND,
-            f"{len(pending)} operations of an interrupted run are pending ({names})",
-            "`gpu-clusters up` finds out what became of them",
-            "doctor.operations-pending",
-        )
+        first = (f"{op['type']} {op['resource']['urn'].split('::')[-1]}" for op in pending[:3])
+        text = f"{len(pending)} operations of an interrupted run are pending ({', '.join(first)})"
+        yield warning(BACKEND, text, "doctor.operations-pending")
 
 
 def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
@@ -130,7 +110,7 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
         service = "log in to the service that holds the key"
         fix = f"set {' or '.join(_PASSPHRASE)}" if salt else service
         said = f"the stack's secrets cannot be opened: {said}"
-        found = failure(SECRETS, said, fix, "doctor.secrets-sealed")
+        found = failure(SECRETS, said, "doctor.secrets-sealed", fix)
         return StackSecrets(readable=False), [found]
     values = {
         key.removeprefix(f"{NAMESPACE}:"): str(entry["value"])
@@ -145,9 +125,5 @@ def missing(stack: Stack, section: ClusterConfig, secrets: StackSecrets) -> Iter
     """Secrets without which `up` is refused."""
     for key, why in needed_secrets(section).items() if secrets.readable else ():
         if key not in secrets.values:
-            yield failure(
-                SECRETS,
-                f"{key} is not set, {why}",
-                f"`pulumi config set --secret {key} --stack {stack.stack} < FILE`",
-                "doctor.secret-missing",
-            )
+            fix = f"`pulumi config set --secret {key} --stack {stack.stack} < FILE`"
+            yield failure(SECRETS, f"{key} is not set, {why}", "doctor.secret-missing", fix)

@@ -35,28 +35,19 @@ def workstation(
     """Python, project, engine, Helm. `in_lab`: None if the configuration does not say."""
     python = sys.version.split()[0]
     if sys.version_info < _OLDEST_PYTHON:
-        yield failure(
-            AREA,
-            f"Python {python}",
-            "install Python 3.11 or newer; `make clean up`",
-            "doctor.python-old",
-        )
+        yield failure(AREA, f"Python {python}", "doctor.python-old")
     else:
         yield well(AREA, f"Python {python}")
     yield from _packages()
     if isinstance(engine, UsageError):
-        yield failure(AREA, "there is no engine", str(engine), engine.error_id)
+        yield failure(AREA, "there is no engine", engine.error_id, str(engine))
     elif engine.kind is engines.Kind.PULUMI:
         yield from _pulumi(engine)
     else:
         yield well(AREA, "embedded engine, with stand-ins for provider plugins")
         if in_lab is False:
-            yield warning(
-                AREA,
-                f"machines that matter, and no Pulumi ({engine.reason})",
-                "install Pulumi: https://www.pulumi.com/docs/install",
-                "doctor.no-pulumi",
-            )
+            text = f"machines that matter, and no Pulumi ({engine.reason})"
+            yield warning(AREA, text, "doctor.no-pulumi")
         yield from _helm()
     yield well(AREA, f"project {project.folder}")
 
@@ -71,23 +62,14 @@ def _packages() -> Iterator[Diagnosis]:
     if found:
         yield well(AREA, ", ".join(found))
     if missing:
-        yield failure(
-            AREA,
-            f"not installed: {', '.join(missing)}",
-            "run `make clean up`",
-            "doctor.packages-missing",
-        )
+        yield failure(AREA, f"not installed: {', '.join(missing)}", "doctor.packages-missing")
 
 
 def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
     said, problem = _run(engine, "version")
     if problem:
-        yield failure(
-            AREA,
-            f"`{engine.command[0]} version`: {problem}",
-            "install Pulumi again",
-            "doctor.pulumi-broken",
-        )
+        text = f"`{engine.command[0]} version`: {problem}"
+        yield failure(AREA, text, "doctor.pulumi-broken")
         return
     yield well(AREA, f"Pulumi {said.strip()} ({engine.reason})")
     said, problem = _run(engine, "plugin", "ls", "--json")
@@ -96,27 +78,18 @@ def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
     except (ValueError, KeyError, TypeError):
         problem, plugins = "its answer is no list of plugins", {}
     if problem:
-        yield warning(
-            AREA,
-            f"`pulumi plugin ls`: {problem}",
-            "`pulumi plugin install` by hand",
-            "doctor.plugins-unknown",
-        )
+        yield warning(AREA, f"`pulumi plugin ls`: {problem}", "doctor.plugins-unknown")
         return
     missing = [name for name in _PLUGINS if name not in plugins]
     if missing:
-        yield well(
-            AREA, f"plugins to come: {', '.join(missing)} (Pulumi installs them when needed)"
-        )
+        names = ", ".join(missing)
+        yield well(AREA, f"plugins to come: {names} (Pulumi installs them when needed)")
     for name in _PLUGINS:
         wanted = version(f"pulumi-{name}")
         if name in plugins and plugins[name].removeprefix("v") != wanted:
-            yield warning(
-                AREA,
-                f"plugin {name} {plugins[name]}, and the program is written for {wanted}",
-                f"`pulumi plugin install resource {name} v{wanted}`",
-                "doctor.plugin-version",
-            )
+            text = f"plugin {name} {plugins[name]}, and the program is written for {wanted}"
+            fix = f"`pulumi plugin install resource {name} v{wanted}`"
+            yield warning(AREA, text, "doctor.plugin-version", fix)
 
 
 def _run(engine: engines.Engine, *args: str) -> tuple[str, str]:
@@ -140,12 +113,8 @@ def _helm() -> Iterator[Diagnosis]:
     if shutil.which("helm") or entry_points(group="gpu_clusters_engine.programs"):
         yield well(AREA, "helm")
     else:
-        yield warning(
-            AREA,
-            "no helm, which the embedded engine calls for charts",
-            "install Helm 3",
-            "doctor.no-helm",
-        )
+        text = "no helm, which the embedded engine calls for charts"
+        yield warning(AREA, text, "doctor.no-helm")
 
 
 def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterator[Diagnosis]:
@@ -153,40 +122,26 @@ def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterat
     folder = project.lab_folder
     free = shutil.disk_usage(folder if folder.exists() else project.folder).free
     if free < NEEDED_BYTES:
-        yield failure(
-            LAB,
-            f"{free // GIB} GiB free in {folder}",
-            f"make room: {NEEDED_BYTES // GIB} GiB",
-            "doctor.disk-space",
-        )
+        fix = f"make room: {NEEDED_BYTES // GIB} GiB"
+        yield failure(LAB, f"{free // GIB} GiB free in {folder}", "doctor.disk-space", fix)
     the_lab = lab_of(project)
     missing = the_lab.missing_tools(env.get("PATH"))
     if missing:
-        yield warning(
-            LAB,
-            f"not there yet: {', '.join(missing)}",
-            "`gpu-clusters lab start` fetches or builds them, which takes minutes once",
-            "doctor.lab-tools",
-        )
+        yield warning(LAB, f"not there yet: {', '.join(missing)}", "doctor.lab-tools")
     else:
         yield well(LAB, "all tools are there")
     yield from _nodes(the_lab, config)
     try:
         found = the_lab.status()
     except the_lab.error as error:
-        yield failure(LAB, str(error), "`make down`, then `make up`", code_of(error))
+        yield failure(LAB, str(error), code_of(error), "`make down`, then `make up`")
         return
     if not found:
-        yield warning(LAB, "it was not made yet", "run `make up`", "doctor.lab-not-made")
+        yield warning(LAB, "it was not made yet", "doctor.lab-not-made")
         return
     down = [part["name"] for part in found if not part["running"]]
     if down:
-        yield failure(
-            LAB,
-            f"does not run: {', '.join(down)}",
-            "run `gpu-clusters lab start`",
-            "doctor.lab-down",
-        )
+        yield failure(LAB, f"does not run: {', '.join(down)}", "doctor.lab-down")
     else:
         yield well(LAB, f"{len(found)} parts run in {folder}, {free // GIB} GiB free")
 
@@ -195,7 +150,7 @@ def _nodes(the_lab: Lab, config: StackConfig) -> Iterator[Diagnosis]:
     choice = the_lab.choice(config.lab.nodes.value)
     if choice.refused:
         text = f"nodes are to be {config.lab.nodes.value}, and {choice.why}"
-        yield failure(LAB, text, "what it says, or write `nodes: auto`", "lab.nodes")
+        yield failure(LAB, text, "lab.nodes", "what it says, or write `nodes: auto`")
         return
     # Why it is so is history once the lab is there.
     there = the_lab.kind() is not None

@@ -149,7 +149,7 @@ def test_a_wrong_stack_file_is_told_with_an_id_for_each_fault(
 
 
 def test_findings_of_doctor_end_with_their_code() -> None:
-    found = diagnosis.failure("lab", "is full", "wait", "doctor.disk-space")
+    found = diagnosis.failure("lab", "is full", "doctor.disk-space", "wait")
     out = io.StringIO()
     diagnosis.show(Console(file=out, width=200), [found], 0)
     assert ids(out.getvalue()) == [found.id]

@@ -36,8 +36,8 @@ def printed(found: list[Diagnosis]) -> str:
     [
         ([], 0),
         ([well("a", "x")], 0),
-        ([well("a", "x"), warning("a", "y", "z", "x.y")], 1),
-        ([warning("a", "y", "z", "x.y"), failure("b", "y", "z", "x.y")], 2),
+        ([well("a", "x"), warning("a", "y", "x.y", "z")], 1),
+        ([warning("a", "y", "x.y", "z"), failure("b", "y", "x.y", "z")], 2),
     ],
 )
 def test_the_exit_code_says_how_bad_it_is(found: list[Diagnosis], code: int) -> None:
@@ -49,7 +49,7 @@ def test_what_is_well_is_one_line_and_what_is_not_has_its_fix_beneath() -> None:
         [
             well("workstation", "Python 3.11"),
             well("workstation", "helm"),
-            failure("hgx-01", "revision ff [b]", "switch it off and on", "preflight.off-the-bus"),
+            failure("hgx-01", "revision ff [b]", "preflight.off-the-bus", "switch it off and on"),
         ]
     )
     assert text.splitlines() == [
@@ -63,13 +63,13 @@ def test_what_is_well_is_one_line_and_what_is_not_has_its_fix_beneath() -> None:
 
 def test_a_hundred_machines_that_are_well_are_one_line() -> None:
     hosts = [well(f"hgx-{n:03}", "prepared: 8 GPUs") for n in range(1, 101)]
-    lines = printed([*hosts[:50], failure("hgx-x", "off", "on", "x.y"), *hosts[50:]]).splitlines()
+    lines = printed([*hosts[:50], failure("hgx-x", "off", "x.y", "on"), *hosts[50:]]).splitlines()
     assert lines[0] == "ok   100 machines hgx-001, hgx-002, hgx-003, … hgx-100: prepared: 8 GPUs"
     assert len(lines) == 5
 
 
 def test_json_says_the_same_to_programs() -> None:
-    document = json.loads(diagnosis.as_json("dev", [warning("lab", "é", "do", "x.y")]))
+    document = json.loads(diagnosis.as_json("dev", [warning("lab", "é", "x.y", "do")]))
     assert document == {
         "stack": "dev",
         "verdict": "warning",
@@ -236,5 +236,5 @@ def test_a_lab_that_was_not_made_is_a_warning_and_stays_unmade(
     document = json.loads(capsys.readouterr().out)
     assert {f["area"] for f in document["findings"]} >= {"workstation", "configuration", "lab"}
     (lab,) = (f for f in document["findings"] if f["level"] == "warning" and f["area"] == "lab")
-    assert lab["fix"] == "run `make up`"
+    assert lab["fix"] == "`make up`."
     assert not project.lab_folder.exists()

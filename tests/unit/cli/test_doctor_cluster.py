@@ -45,7 +45,9 @@ class Cluster:
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[Mapping[str, Any]]:
         assert bool(namespace) == kind.namespaced
-        known = {"Node": self.nodes, "Event": self.events, "Pod": self.pods}[kind.kind]
+        known = {"Node": self.nodes, "Event": self.events, "Pod": self.pods, "GPULease": ()}[
+            kind.kind
+        ]
         return [one for one in known if namespace in ("", one["metadata"].get("namespace"))]
 
 
@@ -78,19 +80,25 @@ def test_a_cluster_that_is_right_has_nothing_to_complain_of(
 ) -> None:
     found = said(Cluster([node("hgx-01"), node("hgx-02")]), monkeypatch)
     assert {d.level for d in found} == {Level.OK}
-    assert found[-1].text == "2 of 2 nodes ready with all GPUs"
+    assert found[-1].text == "2 of 2 nodes are as declared, with all GPUs"
 
 
 @pytest.mark.parametrize(
     ("nodes", "text"),
     [
-        ([node("hgx-01")], "hgx-02: not joined"),
-        ([node("hgx-01"), node("hgx-02", ready="False")], "hgx-02: not Ready"),
+        ([node("hgx-01")], "hgx-02: a node is not in the cluster (no such node;"),
+        (
+            [node("hgx-01"), node("hgx-02", ready="False")],
+            "hgx-02: a node is not Ready (False: nothing is said;",
+        ),
         (
             [node("hgx-01", gpus=7), node("hgx-02", gpus=7)],
-            "hgx-01, hgx-02: offers 7 nvidia.com/pgpu instead of 8",
+            "hgx-01, hgx-02: a node offers fewer GPUs than it has (7 nvidia.com/pgpu; declared: 8",
         ),
-        ([node("hgx-01"), node("hgx-02", labels=False)], "hgx-02: lacks the label"),
+        (
+            [node("hgx-01"), node("hgx-02", labels=False)],
+            "hgx-02: a node's label is gone (no such label; declared:",
+        ),
     ],
 )
 def test_what_is_wrong_with_nodes_is_told_once_for_all_of_them(
