@@ -40,6 +40,9 @@ class Code:
 _REFRESH = "refresh and try again"
 _LOG = "read the fabric manager's log in the service VM"
 _WAIT = "wait until the fabric manager has initialised"
+_START = "start the service VM, and let FM_CMD_BIND_INTERFACE be reachable"
+_RESET = "quarantine the GPUs of this partition and reset them"
+_UNSUPPORTED = "list unsupported partitions with `fmpm --list-unsupported-partitions`"
 
 SOURCES = (
     Source(
@@ -64,19 +67,9 @@ CODES: Mapping[int, Code] = {
     -6: Code("version mismatch", "install the fmpm that belongs to the fabric manager's version"),
     -7: Code("partition in use", "stop the VM that holds one of its GPUs", Action.LOOK),
     -8: Code("not configured", f"{_WAIT}; else read its log", Action.RETRY),
-    -9: Code(
-        "no connection",
-        "start the service VM, and let FM_CMD_BIND_INTERFACE be reachable",
-        Action.RETRY,
-    ),
-    -10: Code(
-        "NVLink error",
-        "quarantine the GPUs of this partition and reset them",
-        Action.QUARANTINE,
-    ),
-    -11: Code(
-        "bad resource", "list unsupported partitions with `fmpm --list-unsupported-partitions`"
-    ),
+    -9: Code("no connection", _START, Action.RETRY),
+    -10: Code("NVLink error", _RESET, Action.QUARANTINE),
+    -11: Code("bad resource", _UNSUPPORTED),
     -12: Code("resource in use", "stop the VM that holds one of its GPUs"),
     -13: Code("resource not in use", _REFRESH, Action.LOOK),
     -14: Code("resource exhausted", "wait for other partition changes to finish", Action.RETRY),

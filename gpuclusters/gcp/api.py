@@ -55,39 +55,30 @@ class GoogleCredentials:
             errors = importlib.import_module("google.auth.exceptions")
             transport = importlib.import_module("google.auth.transport.urllib3")
         except ModuleNotFoundError as error:
-            raise NoCredentialsError(
-                _WHERE,
-                _TRIED,
-                f"the package google-auth is not installed ({error.name} is missing)",
+            problem = f"the package google-auth is not installed ({error.name} is missing)"
+            remedy = (
                 f"run `pip install -r requirements.lock`, or set {TOKEN_VARIABLE} to what"
-                " `gcloud auth print-access-token` prints",
-            ) from error
+                " `gcloud auth print-access-token` prints"
+            )
+            raise NoCredentialsError(_WHERE, _TRIED, problem, remedy) from error
         request = transport.Request(urllib3.PoolManager())
         try:
             if self._found is None:
                 self._found, _ = auth.default(scopes=[SCOPE], request=request)
-                self._found = self._acting_as(self._found)
+                if self._impersonate:
+                    self._found = importlib.import_module(
+                        "google.auth.impersonated_credentials"
+                    ).Credentials(self._found, self._impersonate, [SCOPE])
             if not self._found.valid:
                 self._found.refresh(request)
         except errors.GoogleAuthError as error:
-            raise NoCredentialsError(
-                _WHERE,
-                _TRIED,
-                str(error).splitlines()[0] if str(error) else type(error).__name__,
-                "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
-                f" or {TOKEN_VARIABLE}",
-            ) from error
+            problem = (str(error) or type(error).__name__).splitlines()[0]
+            remedy = (
+                "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS or "
+                f"{TOKEN_VARIABLE}"
+            )
+            raise NoCredentialsError(_WHERE, _TRIED, problem, remedy) from error
         return str(self._found.token)
-
-    def _acting_as(self, found: Any) -> Any:
-        if not self._impersonate:
-            return found
-        impersonated = importlib.import_module("google.auth.impersonated_credentials")
-        return impersonated.Credentials(
-            source_credentials=found,
-            target_principal=self._impersonate,
-            target_scopes=[SCOPE],
-        )
 
 
 ENDPOINT = "https://compute.googleapis.com/compute/v1/"
@@ -121,9 +112,7 @@ class ApiError(Exception):
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(status, code, message)
-        self.status = status
-        self.code = code
-        self.message = message
+        self.status, self.code, self.message = status, code, message
 
 
 class GoogleRest:
@@ -201,24 +190,19 @@ class GoogleRest:
                 method, f"{self._endpoint}{path}", headers=headers, json=body
             )
         except urllib3.exceptions.HTTPError as error:
-            raise UnreachableError(
-                where,
-                tried,
-                f"no answer ({type(error).__name__})",
-                "check the network and proxies, then run again: what was begun is found and continued",
-            ) from error
-        return self._read(where, tried, answer.status, answer.data)
-
-    def _read(self, where: str, tried: str, status: int, data: bytes) -> dict[str, Any]:
+            problem = f"no answer ({type(error).__name__})"
+            remedy = "check the network and proxies, then run again: what was begun is found and continued"
+            raise UnreachableError(where, tried, problem, remedy) from error
+        status, data = answer.status, answer.data
         try:
             parsed = json.loads(data or b"{}")
         except ValueError:
             parsed = None
         if not isinstance(parsed, dict):
-            shown = data[:_LONGEST_BODY].decode(errors="replace")
-            raise InvalidAnswerError(
-                where, tried, f"status {status} and no JSON: {shown!r}", "check proxies in between"
+            problem = (
+                f"status {status} and no JSON: {data[:_LONGEST_BODY].decode(errors='replace')!r}"
             )
+            raise InvalidAnswerError(where, tried, problem, "check proxies in between")
         if status < _ERRORS_FROM:
             return parsed
         raise self._refused(where, tried, status, parsed.get("error") or {})
@@ -230,13 +214,11 @@ class GoogleRest:
         first: Mapping[str, Any] = next(iter(error.get("errors") or [{}]), {})
         code = str(first.get("reason") or error.get("status") or status)
         if status in _DENIED and "quota" not in code.lower() and code not in _LIMITED:
-            return DeniedError(
-                where,
-                tried,
-                message,
-                "give the account the role Compute Admin and Service Account User, and enable the"
-                " Compute Engine API in the project",
+            remedy = (
+                "give the account the role Compute Admin and Service Account User, and enable the Compute "
+                "Engine API in the project"
             )
+            return DeniedError(where, tried, message, remedy)
         return ApiError(status, code, message)
 
 

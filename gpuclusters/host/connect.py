@@ -36,6 +36,7 @@ CONNECT_PAUSE_SECONDS = 0.5
 # A dead peer is noticed after 45 s at most.
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE_MISSES = 3
+_READ_KEY = "read the SSH private key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,9 @@ class SshCredentials:
         try:
             return [asyncssh.import_private_key(self.private_key)]
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
-            raise NoCredentialsError(
-                self.source,
-                "read the SSH private key",
-                "it is not an unencrypted OpenSSH or PEM private key",
-                "give the key without passphrase, or load it into an SSH agent",
-            ) from error
+            problem = "it is not an unencrypted OpenSSH or PEM private key"
+            remedy = "give the key without passphrase, or load it into an SSH agent"
+            raise NoCredentialsError(self.source, _READ_KEY, problem, remedy) from error
 
 
 def find_credentials(
@@ -69,16 +67,14 @@ def find_credentials(
         return SshCredentials(f"stack secret {CONFIG_KEY}", private_key=configured_key)
     path = environment.get(KEY_FILE_VARIABLE)
     if path:
+        source = f"{KEY_FILE_VARIABLE}={path}"
         try:
             text = Path(path).expanduser().read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise NoCredentialsError(
-                f"{KEY_FILE_VARIABLE}={path}",
-                "read the SSH private key",
-                getattr(error, "strerror", None) or "it is not text",
-                "correct the path or its permissions",
-            ) from error
-        return SshCredentials(f"{KEY_FILE_VARIABLE}={path}", private_key=text)
+            problem = getattr(error, "strerror", None) or "it is not text"
+            remedy = "correct the path or its permissions"
+            raise NoCredentialsError(source, _READ_KEY, problem, remedy) from error
+        return SshCredentials(source, private_key=text)
     socket = environment.get(AGENT_VARIABLE)
     if socket:
         return SshCredentials(f"SSH agent at {socket}", agent_path=socket)
@@ -178,18 +174,13 @@ def _tunnel(connection: HostConnection, tried: str) -> tuple[str, ...] | None:
         return None
     gcloud = shutil.which("gcloud")
     if gcloud is None:
-        raise UnreachableError(
-            connection.target,
-            tried,
-            "it is reached through Identity-Aware Proxy, and there is no gcloud here to open a tunnel",
-            "install the Google Cloud CLI, or let SSH come from ranges of your own",
-        )
+        problem = "it is reached through Identity-Aware Proxy, and there is no gcloud here to open a tunnel"
+        remedy = "install the Google Cloud CLI, or let SSH come from ranges of your own"
+        raise UnreachableError(connection.target, tried, problem, remedy)
     iap = connection.iap
-    return (
-        *(gcloud, "compute", "start-iap-tunnel", iap.instance, str(connection.port)),
-        *("--listen-on-stdin", f"--project={iap.project}", f"--zone={iap.zone}"),
-        *("--verbosity=error", "--quiet"),
-    )
+    way = (gcloud, "compute", "start-iap-tunnel", iap.instance, str(connection.port))
+    ends = ("--listen-on-stdin", f"--project={iap.project}", f"--zone={iap.zone}")
+    return (*way, *ends, "--verbosity=error", "--quiet")
 
 
 def _algorithms(host_key: str) -> str:
@@ -208,9 +199,6 @@ def _remedy(connection: HostConnection) -> str:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno and error.errno > 0:
-        # asyncio puts the address into its text; the target already has it.
-        return os.strerror(error.errno)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
+    # asyncio puts the address into its text; the target already has it.
+    number, text = getattr(error, "errno", 0) or 0, getattr(error, "strerror", "")
+    return os.strerror(number) if number > 0 else text or str(error) or type(error).__name__

@@ -99,9 +99,8 @@ class MachineLock:
     async def _take(
         self, link: asyncssh.SSHClientConnection, tried: str
     ) -> asyncssh.SSHClientProcess[str]:
-        script = shlex.join(["sh", "-c", _text(), "sh", _me(), str(PATIENCE_SECONDS)])
+        script = command = shlex.join(["sh", "-c", _text(), "sh", _me(), str(PATIENCE_SECONDS)])
         # Exit status 1 is sudo's: the account may not, and changes only what is its own.
-        command = script
         if link.get_extra_info("username") != "root":
             command = f"sudo -n {script}; [ $? != 1 ] || exec {script}"
         try:
@@ -119,26 +118,21 @@ class MachineLock:
             words = " ".join((await holding.stderr.read()).split())
             await holding.wait_closed()
         except TimeoutError as error:
-            raise CommandTimeoutError(
-                self._target,
-                tried,
-                f"the command that takes the machine's lock did not end within {self._timeout:g} s",
-                "look on the host for what it waits for; the step can simply be run again",
-            ) from error
+            problem = (
+                f"the command that takes the machine's lock did not end within {self._timeout:g} s"
+            )
+            remedy = "look on the host for what it waits for; the step can simply be run again"
+            raise CommandTimeoutError(self._target, tried, problem, remedy) from error
         except (OSError, asyncssh.Error) as error:
-            raise UnreachableError(
-                self._target,
-                tried,
-                f"the connection broke off ({str(error) or type(error).__name__})",
-                "check the host and its network, then run again",
-            ) from error
+            problem = f"the connection broke off ({str(error) or type(error).__name__})"
+            remedy = "check the host and its network, then run again"
+            raise UnreachableError(self._target, tried, problem, remedy) from error
         raise error_of(self._target, tried, holding.exit_status, words)
 
     def _busy(self, word: str, who: str, tried: str) -> MachineBusyError:
-        if word == "held":
-            problem = f"the machine is being changed by {who}"
-            remedy = "wait for that run, or end it, then run again"
-        else:
+        problem = f"the machine is being changed by {who}"
+        remedy = "wait for that run, or end it, then run again"
+        if word == "busy":
             problem = f"a command that another run has left there is still at work ({who})"
             remedy = (
                 "wait for it, or end it: `fuser -v /run/gpu-clusters/work` names it; then run again"

@@ -140,20 +140,18 @@ class SshHost:
             async with asyncio.timeout(timeout):
                 return await self._communicate(link, command, tried, stdin)
         except TimeoutError as error:
-            raise CommandTimeoutError(
-                self.target,
-                tried,
-                f"the command did not end within {timeout:g} s ({command[:200]})",
+            problem = f"the command did not end within {timeout:g} s ({command[:200]})"
+            remedy = (
                 "look on the host for what it waits for; the step can simply be run again "
-                f"(a slow host: set {COMMAND_TIMEOUT_VARIABLE})",
-            ) from error
+                f"(a slow host: set {COMMAND_TIMEOUT_VARIABLE})"
+            )
+            raise CommandTimeoutError(self.target, tried, problem, remedy) from error
         except (OSError, asyncssh.Error) as error:
-            raise BrokenOffError(
-                self.target,
-                tried,
-                f"the connection broke off ({str(error) or type(error).__name__})",
-                "check the host and its network, then run again: the step compares before it acts",
-            ) from error
+            problem = f"the connection broke off ({str(error) or type(error).__name__})"
+            remedy = (
+                "check the host and its network, then run again: the step compares before it acts"
+            )
+            raise BrokenOffError(self.target, tried, problem, remedy) from error
 
     async def _communicate(
         self, link: asyncssh.SSHClientConnection, command: str, tried: str, stdin: bytes
@@ -171,12 +169,9 @@ class SshHost:
             # Only matters when we give up early: ends the channel, the connection stays.
             process.close()
         if len(stdout) > MAX_OUTPUT_BYTES:
-            raise InvalidAnswerError(
-                self.target,
-                tried,
-                f"the command printed more than {MAX_OUTPUT_BYTES} bytes",
-                "check that the path names the file you mean",
-            )
+            problem = f"the command printed more than {MAX_OUTPUT_BYTES} bytes"
+            remedy = "check that the path names the file you mean"
+            raise InvalidAnswerError(self.target, tried, problem, remedy)
         if process.exit_status is None and process.exit_signal is None:
             raise asyncssh.ConnectionLost("no exit status came")
         status = process.exit_status
@@ -190,12 +185,8 @@ def _command_timeout() -> float:
     except ValueError:
         seconds = 0
     if not 0 < seconds < float("inf"):
-        raise AdapterError(
-            f"{COMMAND_TIMEOUT_VARIABLE}={text}",
-            "set the time limit of commands",
-            "it is no positive number",
-            "write seconds, like 120",
-        )
+        where, tried = f"{COMMAND_TIMEOUT_VARIABLE}={text}", "set the time limit of commands"
+        raise AdapterError(where, tried, "it is no positive number", "write seconds, like 120")
     return seconds
 
 

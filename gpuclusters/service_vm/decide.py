@@ -245,11 +245,8 @@ def findings(want: WantedVm, live: LiveVm, *, known: bool) -> Iterator[Finding]:
     yield from found
     if live.holders and any(one.code in LOSES_LINKS and not one.missing for one in found):
         why = "; ".join(one.problem for one in found if one.code in LOSES_LINKS)
-        yield Finding(
-            "service-vm.in-use",
-            f"the VM would have to restart ({why}) while GPUs are in use: {live.holders}",
-            "wait until those leases end or take the host out of service, then run again",
-        )
+        problem = f"the VM would have to restart ({why}) while GPUs are in use: {live.holders}"
+        yield blocked("service-vm.in-use", problem)
 
 
 LOSES_LINKS = frozenset({"service-vm.restart", "service-vm.disk"})
@@ -270,16 +267,13 @@ def _differences(want: WantedVm, live: LiveVm) -> Iterator[Finding]:
     if live.seed != want.seed.digest:
         yield _repair("seed", "the seed is missing or another", SEED)
     network = _compare(want.network, live.network, "the network is not defined")
-    torn = list(network)
     if live.network is not None and not live.network_active:
         network.append("it is not active")
-        torn.append("it is not active")
+    torn = list(network)
     if live.network is not None and not live.network_autostart:
         network.append("it is not started with libvirt")
-    disk = ""
-    if live.backing is None:
-        disk = "the VM's disk is missing"
-    elif live.backing != vm.image.file:
+    disk = "" if live.backing is not None else "the VM's disk is missing"
+    if live.backing not in {None, vm.image.file}:
         disk = f"the VM's disk is laid over {live.backing or 'nothing'}, not {vm.image.file}"
     if live.running:
         why = _compare(want.domain, live.running_domain, "what it runs is not known")
@@ -317,13 +311,11 @@ def serving(vm: ServiceVmInputs, live: LiveVm) -> Iterator[Finding]:
         yield Finding("service-vm.not-serving", problem, level=Level.WARN)
     wanted, version = vm.fabric_manager.version, live.guest.version
     if version and version != wanted:
-        yield Finding(
-            "service-vm.version",
+        problem = (
             f"the fabric manager that is installed in the VM is {version}, not {wanted}: somebody has "
-            "changed it since the VM was made",
-            f"install {wanted} in the VM, or set the versions of fabric manager and guest driver to "
-            f"{version}",
+            "changed it since the VM was made"
         )
+        yield blocked("service-vm.version", problem)
 
 
 def _repair(

@@ -22,6 +22,7 @@ PREF64_RESERVE = 512 * 1024**3
 """Window of 64-bit prefetchable memory that each root port opens; QEMU's own is too small for boards
 whose functions have large BARs."""
 _FIRST_PORT_NUMBER = 0x10
+_PCI_PARTS = ("domain", "bus", "slot", "function")
 _UUIDS = UUID("6f0d2c53-0f0e-5d0c-9b7a-3f5b5ce0a2d4")
 
 ET.register_namespace("qemu", QEMU)
@@ -174,22 +175,14 @@ def parse(document: str) -> ET.Element | None:
 
 def pci_attributes(address: str) -> dict[str, str]:
     """`0000:05:00.0` as libvirt writes it."""
-    number, bus, rest = address.split(":")
-    slot, _, function = rest.partition(".")
-    return {
-        "domain": f"0x{number}",
-        "bus": f"0x{bus}",
-        "slot": f"0x{slot}",
-        "function": f"0x{function}",
-    }
+    parts = address.replace(".", ":").split(":")
+    return {name: f"0x{part}" for name, part in zip(_PCI_PARTS, parts, strict=True)}
 
 
 def pci_address(attributes: Mapping[str, str]) -> str | None:
     """The address of libvirt's attributes, or None if they are none."""
     try:
-        number, bus, slot, function = (
-            int(attributes.get(key, "0"), 16) for key in ("domain", "bus", "slot", "function")
-        )
+        number, bus, slot, function = (int(attributes.get(key, "0"), 16) for key in _PCI_PARTS)
     except ValueError:
         return None
     return f"{number:04x}:{bus:02x}:{slot:02x}.{function:x}"
@@ -218,16 +211,12 @@ _UNITS: Final[Mapping[str, int]] = {
 
 
 def _attribute(child: str, name: str) -> Callable[[ET.Element], str]:
-    def read(element: ET.Element) -> str:
-        found = element.find(child)
-        return "" if found is None else found.get(name, "").lower()
-
-    return read
+    return lambda e: next((one.get(name, "").lower() for one in e.iterfind(child)), "")
 
 
 def _hostdev_key(element: ET.Element) -> str:
-    source = element.find("source/address")
-    return (pci_address(source.attrib) if source is not None else None) or "of another kind"
+    sources = (pci_address(source.attrib) for source in element.iterfind("source/address"))
+    return next(sources, None) or "of another kind"
 
 
 _CLOSED: Final[Mapping[str, tuple[str, Callable[[ET.Element], str]]]] = {

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.core import scripts
+from gpuclusters.core import codes, scripts
 from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Finding, Refused, refused
@@ -38,6 +38,10 @@ from gpuclusters.service_vm.model import ACCOUNT, STATE_FOLDER, ServiceVmInputs
 DOWNLOAD_SECONDS = 40
 SHUTDOWN_SECONDS = 30
 _UNFINISHED, _OTHER_CHECKSUM, _NO_FILE, _NO_CURL, _DOWNLOAD_FAILED = 10, 11, 12, 13, 14
+_CHECKSUM_REMEDY = (
+    "use the image that was meant, or write its checksum as image.sha256 after you have checked where it "
+    "comes from"
+)
 _STILL_RUNNING = 10
 _NO_ISO_TOOL = 20
 _NO_KEYS, _NOT_LET_IN = 20, 21
@@ -101,20 +105,10 @@ class SshServiceVm:
         if done.status == _UNFINISHED:
             return f"{words} bytes so far"
         problem, remedy = {
-            _OTHER_CHECKSUM: (
-                f"its sha256 is {words}, not {image.sha256}",
-                "use the image that was meant, or write its checksum as image.sha256 after you have "
-                "checked where it comes from",
-            ),
-            _NO_FILE: (
-                f"there is no file {image.path}",
-                "copy the image there, or write a url instead of a path",
-            ),
+            _OTHER_CHECKSUM: (f"its sha256 is {words}, not {image.sha256}", _CHECKSUM_REMEDY),
+            _NO_FILE: (f"there is no file {image.path}", "copy it there, or write a url instead"),
             _NO_CURL: ("curl is not installed", "install the package curl on the host"),
-            _DOWNLOAD_FAILED: (
-                last_lines(done.stderr),
-                "check the address and the host's way to it; the download goes on where it ended",
-            ),
+            _DOWNLOAD_FAILED: (last_lines(done.stderr), codes.remedy("service-vm.download")),
         }[done.status]
         if "No space left" in problem or "Failed writing body" in problem:
             raise command_error(self._host, tried, done)
@@ -206,13 +200,12 @@ class ServiceVmCapability:
         pci: PciDevices,
         clock: Clock,
         reporter: Reporter,
-        scripts: Mapping[str, str],
         *,
         known: bool,
     ) -> None:
         self._vm, self._host, self._fabric, self._pci = vm, host, fabric, pci
         self._clock, self._reporter, self._known = clock, reporter, known
-        self._want = want = decide.wanted(vm, scripts)
+        self._want = want = decide.wanted(vm, scripts.texts("service_vm"))
         self.target = f"{host.target}: service VM {vm.name}"
         self.steps = {
             decide.IMAGE: Step(self._fetch, look=False),
@@ -267,30 +260,22 @@ class ServiceVmCapability:
         if wrong:
             raise Refused(self.target, wrong)
         if not live.guest.answered:
-            self._reporter.note(
-                f"{self.target}: does not let its host in over SSH ({live.guest.problem}); the version of "
-                "the fabric manager is what its console says"
-            )
+            why = f"does not let its host in over SSH ({live.guest.problem})"
+            known = "the version of the fabric manager is what its console says"
+            self._reporter.note(f"{self.target}: {why}; {known}")
         return live
 
     def remove(self) -> None:
         """Shut the VM down and remove it with its disk, seed, keys, network and units; absent is fine."""
         live = self.observe()
         if live.domain is not None and not is_ours(live):
-            raise refused(
-                self.target,
-                "service-vm.foreign",
-                "the domain was replaced by one that is not ours, so it is not removed",
-                "remove it by hand if nothing needs it, then destroy again",
-            )
-        holders = self._holders()
-        if holders:
-            raise refused(
-                self.target,
-                "service-vm.in-use",
-                f"cannot be removed while GPUs are in use: {holders}",
-                "end the leases (or stop the VMs) that hold them, then destroy again",
-            )
+            problem = "the domain was replaced by one that is not ours, so it is not removed"
+            remedy = "remove it by hand if nothing needs it, then destroy again"
+            raise refused(self.target, "service-vm.foreign", problem, remedy)
+        if holders := self._holders():
+            problem = f"cannot be removed while GPUs are in use: {holders}"
+            remedy = "end the leases (or stop the VMs) that hold them, then destroy again"
+            raise refused(self.target, "service-vm.in-use", problem, remedy)
         active = self._active() if live.running else ()
         if active:
             raise refused(
@@ -301,9 +286,8 @@ class ServiceVmCapability:
             )
         self._end(live)
         network = domain_xml.parse(live.network or "")
-        bridge = None if network is None else network.find("bridge")
-        ours = bridge is not None and bridge.get("name") == self._vm.network.bridge
-        self._host.remove(network=ours)
+        ours = f"bridge[@name='{self._vm.network.bridge}']"
+        self._host.remove(network=network is not None and network.find(ours) is not None)
 
     def _wait(self) -> Health:
         vm, begin, pause = self._vm, self._clock.now(), decide.FIRST_PAUSE_SECONDS

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pulumi
 
-from gpuclusters.core import scripts
 from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
 from gpuclusters.providers.reconciling import Live, Properties
 from gpuclusters.providers.reconciling import host as host_of
@@ -42,7 +41,6 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
             SshPciDevices(host, with_users=True),
             SystemClock(),
             StderrReporter(),
-            scripts.texts("service_vm"),
             known=bool(before),
         )
 

@@ -405,14 +405,7 @@ class World:
         self.host.vm = vm or self.vm
         host: Any = self.host
         return ServiceVmCapability(
-            self.host.vm,
-            host,
-            self.fabric,
-            self.pci,
-            self.clock,
-            self,
-            scripts.texts("service_vm"),
-            known=known,
+            self.host.vm, host, self.fabric, self.pci, self.clock, self, known=known
         )
 
     def ensure(self, vm: ServiceVmInputs | None = None, *, known: bool = False) -> LiveVm:
