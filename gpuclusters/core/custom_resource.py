@@ -78,6 +78,23 @@ def definition(
     # A map by type, of which several managers may each have a part, costs the server a third more
     # for every write of the status, because it keeps for each entry whose it is.
     properties["conditions"] = properties["conditions"] | {"x-kubernetes-list-type": "atomic"}
+    schema = {
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {"spec": dict(spec), "status": {**status, "properties": properties}},
+        "x-kubernetes-validations": [dict(rule) for rule in rules],
+    }
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            dict(zip(("name", "type", "jsonPath"), column, strict=True)) for column in columns
+        ],
+        "schema": {"openAPIV3Schema": schema},
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -92,30 +109,7 @@ def definition(
                 "singular": kind.kind.lower(),
                 "shortNames": list(short_names),
             },
-            "versions": [
-                {
-                    "name": kind.version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {"name": name, "type": type_, "jsonPath": path}
-                        for name, type_, path in columns
-                    ],
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "description": description,
-                            "required": ["spec"],
-                            "properties": {
-                                "spec": dict(spec),
-                                "status": {**status, "properties": properties},
-                            },
-                            "x-kubernetes-validations": [dict(rule) for rule in rules],
-                        }
-                    },
-                }
-            ],
+            "versions": [version],
         },
     }
 

@@ -16,19 +16,12 @@ _SUFFIXES = {
 
 def parse_quantity(text: str) -> Decimal:
     """The number that a quantity stands for; ValueError if it is none."""
-    for suffix, factor in _SUFFIXES.items():
-        if text.endswith(suffix):
-            number, scale = text[: -len(suffix)], factor
-            break
-    else:
-        number, scale = text, Decimal(1)
+    suffix = next((one for one in _SUFFIXES if text.endswith(one)), "")
     try:
-        value = Decimal(number)
+        return Decimal(text.removesuffix(suffix)) * _SUFFIXES.get(suffix, Decimal(1))
     except InvalidOperation as error:
-        raise ValueError(
-            f"{text!r} is no Kubernetes quantity; write it like '4' or '10Gi'"
-        ) from error
-    return value * scale
+        problem = f"{text!r} is no Kubernetes quantity; write it like '4' or '10Gi'"
+        raise ValueError(problem) from error
 
 
 def same_quantities(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

@@ -22,7 +22,6 @@ from gpuclusters.fabric.model import (
     FabricInputs,
     FabricManager,
     FabricStep,
-    LeaseMarks,
     LiveTable,
     ModuleMap,
 )
@@ -151,14 +150,9 @@ class FabricBoard:
         """The board and the marks of leases at one moment."""
         seen = self.manager.change(())
         live = seen.live or live
-        left = self._left_to_leases(seen.marks, set(wanted) - set(active_ids(live)))
-        warnings = decide.quarantine_warnings(
-            self.spec.partition_table, self.spec.gpus, seen.marks, left
-        )
+        left = decide.left_to_leases(self.spec, seen.marks, set(wanted) - set(active_ids(live)))
+        warnings = decide.quarantine_warnings(self.spec, seen.marks, left)
         return BoardState(live, tuple(wanted), tuple(warnings), left)
-
-    def _left_to_leases(self, marks: LeaseMarks, ids: Collection[int]) -> tuple[int, ...]:
-        return decide.left_to_leases(self.spec.partition_table, self.spec.gpus, marks, ids)
 
     def _made(self, live: LiveTable, wanted: tuple[int, ...]) -> BoardState:
         """What is active now is what is wanted, but for what leases keep down."""
@@ -241,7 +235,7 @@ class FabricBoard:
         coming = set(wanted) - set(active_ids(live))
         if list(decide.without_links(live, coming)):
             # A GPU that is being reset has none.
-            coming -= set(self._left_to_leases(self.manager.change(()).marks, coming))
+            coming -= set(decide.left_to_leases(spec, self.manager.change(()).marks, coming))
         cut_off = list(decide.without_links(live, coming))
         if cut_off:
             problem = f"{'; '.join(cut_off)}, so its GPUs could not talk to each other"
@@ -364,7 +358,7 @@ class FabricBoard:
             return applied
         # Its own table may be silent by now; which GPUs they are is known without it.
         table = self.spec.partition_table
-        down = self._left_to_leases(self.manager.change(()).marks, applied)
+        down = decide.left_to_leases(self.spec, self.manager.change(()).marks, applied)
         free = [i for i in down if not self._held(table.partition(i).modules)]
         return [i for i in applied if i not in free]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpuclusters.core.finding import refused
-from gpuclusters.fabric.model import LeaseMarks, LiveTable, ModuleReading
+from gpuclusters.fabric.model import FabricInputs, LeaseMarks, LiveTable, ModuleReading
 from gpuclusters.fabric.table import PartitionTable, listed
 
 TOOL = "nvidia_gpu_tools.py"
@@ -130,28 +130,23 @@ def health_warnings(
             yield f"GPU {module} has {up} of {most} NVLinks: its partitions are slower"
 
 
-def left_to_leases(
-    table: PartitionTable, gpus: Mapping[str, str], marks: LeaseMarks, ids: Collection[int]
-) -> tuple[int, ...]:
-    """Those of the partitions that have a GPU with a mark, in order.
-
-    The leases took them down and bring them up again: no drift, and nothing to repair.
-    """
+def left_to_leases(spec: FabricInputs, marks: LeaseMarks, ids: Collection[int]) -> tuple[int, ...]:
+    """Those of the partitions with a GPU that has a mark: leases took them down and bring them up again."""
+    modules_of = {i: spec.partition_table.partition(i).modules for i in sorted(ids)}
     return tuple(
-        i
-        for i in sorted(ids)
-        if any(gpus.get(str(m)) in marks.withheld for m in table.partition(i).modules)
+        i for i, m in modules_of.items() if not marks.withheld.isdisjoint(spec.addresses(m))
     )
 
 
 def quarantine_warnings(
-    table: PartitionTable, gpus: Mapping[str, str], marks: LeaseMarks, left: Collection[int]
+    spec: FabricInputs, marks: LeaseMarks, left: Collection[int]
 ) -> Iterator[str]:
     """For each GPU in quarantine, the partitions that stay down because of it.
 
     Nothing is said about GPUs that are just being recycled: that passes, and would show as a change.
     """
-    for module, address in sorted(gpus.items()):
+    table = spec.partition_table
+    for module, address in sorted(spec.gpus.items()):
         ids = [i for i in sorted(left) if int(module) in table.partition(i).modules]
         if address in marks.quarantined and ids:
             yield (

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from ipaddress import IPv4Address
-from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gpuclusters.core.model import Strict, matches
+from gpuclusters.host.model import check_path
 
 _RAIL_NAMES = 595
 """First branch whose PARTITION_RAIL_POLICY is a name; 0 and 1 before (Fabric Manager User Guide 595)."""
@@ -22,45 +22,17 @@ PARTITIONS_PATH = "/usr/share/nvidia/nvswitch/gpu-clusters-partitions.json"
 STATE_FILE = "/var/lib/nvidia-fabricmanager/state"
 API_PORT = 6666
 INTERNAL_PORT = 16000
-STATE_FILE_LENGTH = 256
-LOST_AT_REBOOT = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108 - refused
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 FailureMode = Literal[0, 1]
 
 
-def check_bind_address(text: str) -> str:
-    """The address, if a VM can listen on it and only its host can reach it there."""
+def check_address(text: str) -> str:
+    """An IPv4 address; which one a VM may have, the rules of the configuration say."""
     try:
-        address = IPv4Address(text)
+        return str(IPv4Address(text))
     except ValueError as error:
-        raise ValueError("write an IPv4 address, like '192.168.250.2'") from error
-    if address.is_unspecified:
-        raise ValueError(
-            "the API has neither authentication nor TLS and must not listen on every network; "
-            "write the service VM's address on the network that it shares with its host alone"
-        )
-    if address.is_loopback or address.is_multicast or address.is_link_local or address.is_reserved:
-        raise ValueError(
-            "the host cannot reach it there; write the service VM's address on the network that it "
-            "shares with its host alone"
-        )
-    return text
-
-
-def check_state_file(path: str) -> str:
-    """The path, if it lies on a disk and the fabric manager reads all of it."""
-    file = PurePosixPath(path)
-    if not file.is_absolute() or ".." in file.parts or path.endswith("/"):
-        raise ValueError(f"write the absolute path of a file, like {STATE_FILE}")
-    if any(file.is_relative_to(lost) for lost in LOST_AT_REBOOT):
-        raise ValueError(
-            "it is lost when the service VM reboots, and with it which partitions are in use; "
-            f"write a path on a disk, like {STATE_FILE}"
-        )
-    if len(path) > STATE_FILE_LENGTH:
-        raise ValueError(f"the fabric manager reads {STATE_FILE_LENGTH} characters at most")
-    return path
+        raise ValueError("write an IPv4 address, like '192.168.250.1'") from error
 
 
 class FabricManagerSettings(Strict):
@@ -71,7 +43,7 @@ class FabricManagerSettings(Strict):
         matches(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}", "write the exact version, like '595.58.03'"),
     ]
     """Exactly the driver version of the guests (row 2)."""
-    bind_address: Annotated[str, AfterValidator(check_bind_address)] = "192.168.250.2"
+    bind_address: Annotated[str, AfterValidator(check_address)] = "192.168.250.2"
     """FM_CMD_BIND_INTERFACE."""
     port: Port = API_PORT
     """FM_CMD_PORT_NUMBER."""
@@ -82,7 +54,7 @@ class FabricManagerSettings(Strict):
     restart: bool = True
     """FABRIC_MODE_RESTART: start again without resetting the switches; the client then tells which
     partitions are active."""
-    state_file: Annotated[str, AfterValidator(check_state_file)] | None = STATE_FILE
+    state_file: Annotated[str, AfterValidator(check_path)] | None = STATE_FILE
     """STATE_FILE_NAME."""
     stay_resident_on_failures: bool = False
     """FM_STAY_RESIDENT_ON_FAILURES: the process lives on after a failed start, and serves nothing."""
@@ -101,22 +73,13 @@ class FabricManagerSettings(Strict):
     log_level: Annotated[int, Field(ge=0, le=4)] = 4
 
     @model_validator(mode="after")
-    def _fits_together(self) -> FabricManagerSettings:
-        if self.restart and self.state_file is None:
-            raise ValueError(
-                "state_file: is missing while restart is set: a fabric manager that restarts without "
-                f"resetting the switches reads from it what they do; write {STATE_FILE}"
-            )
-        if (
-            self.partition_rail_policy is not None
-            and int(self.version.partition(".")[0]) < _RAIL_NAMES
-        ):
+    def _rail_policy_has_a_name(self) -> FabricManagerSettings:
+        branch = int(self.version.partition(".")[0])
+        if self.partition_rail_policy is not None and branch < _RAIL_NAMES:
             raise ValueError(
                 f"partition_rail_policy: is a number before fabric manager {_RAIL_NAMES}, and {self.version} "
                 "would not read a name; leave it out, or take a newer fabric manager"
             )
-        if self.port == self.internal_port:
-            raise ValueError("internal_port: is also the port of the API; write another")
         return self
 
 

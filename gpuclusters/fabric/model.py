@@ -69,18 +69,20 @@ class FabricInputs(Strict):
 
     @model_validator(mode="after")
     def _partitions_fit(self) -> FabricInputs:
-        try:
-            known = self.partition_table
-        except LayoutError as error:
-            raise ValueError(f"table: {error}") from error
         if (self.partitions is None) == (self.layout is None):
             raise ValueError("partitions: give either partitions or layout")
-        if self.layout is not None:
-            try:
+        where = "table"
+        try:
+            known = self.partition_table
+            where = "partitions" if self.layout is None else "layout"
+            if self.layout is not None:
                 plan_layout(known, self.layout)
-            except LayoutError as error:
-                raise ValueError(f"layout: {error}") from error
-        check_active_set(known, self.partitions or ())
+            modules = [m for i in self.partitions or () for m in known.partition(i).modules]
+        except LayoutError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if twice := repeated(modules):
+            what = f"GPUs {listed(twice)} are in two of them"
+            raise ValueError(f"partitions: {what}; a GPU is in one active partition at most")
         return self
 
     @model_validator(mode="after")
@@ -116,25 +118,6 @@ class FabricInputs(Strict):
     def addresses(self, modules: Collection[int]) -> tuple[str, ...]:
         """PCI addresses of these modules, as far as they are known."""
         return tuple(self.gpus[str(m)] for m in modules if str(m) in self.gpus)
-
-
-def check_active_set(table: PartitionTable, ids: Collection[int]) -> None:
-    """Check that these partitions exist and can be active together."""
-    holder: dict[int, int] = {}
-    for partition_id in ids:
-        try:
-            partition = table.partition(partition_id)
-        except LayoutError as error:
-            raise ValueError(f"partitions: {error}; take ids from that table") from error
-        for module in partition.modules:
-            if module in holder:
-                what = (
-                    f"partition {partition_id} is given twice"
-                    if holder[module] == partition_id
-                    else f"partitions {holder[module]} and {partition_id} both have GPU {module}"
-                )
-                raise ValueError(f"partitions: {what}; a GPU is in one active partition at most")
-            holder[module] = partition_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import TypeVar
 
+T = TypeVar("T", int, str)
 # Limits of the fabric manager's API (nv_fm_types.h).
 MOST_PARTITIONS = 64
 MOST_MODULES = 16
 
 
-def repeated(addresses: Sequence[str]) -> tuple[str, ...]:
-    """Addresses that occur more than once, in order."""
-    return tuple(address for address, n in Counter(addresses).items() if n > 1)
+def repeated(values: Iterable[T]) -> tuple[T, ...]:
+    """What occurs more than once, in order."""
+    return tuple(value for value, n in Counter(values).items() if n > 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,15 +87,13 @@ class CheckContext:
 
     def configured(self) -> list[PciFact]:
         """The functions of the configuration that are on the machine."""
-        return self._there(self.expects.functions)
+        found = self.facts.functions
+        return [found[address] for address in self.expects.functions if address in found]
 
     def gpus(self) -> list[PciFact]:
         """The GPUs of the configuration that are on the machine."""
-        return self._there(self.expects.gpus.values())
-
-    def _there(self, addresses: Iterable[str]) -> list[PciFact]:
-        found = self.facts.functions
-        return [found[address] for address in addresses if address in found]
+        gpus = {*self.expects.gpus.values()}
+        return [function for function in self.configured() if function.address in gpus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,19 +430,20 @@ def to_look_at(inputs: FleetInputs, before: Mapping[str, Any]) -> tuple[FleetMac
 def outputs(facts: HostFacts, expects: Expects, verdict: Verdict) -> Mapping[str, Any]:
     """What the resource says of the machine: only what does not change by itself."""
     gpus = {a: facts.functions[a] for a in sorted(expects.gpus.values()) if a in facts.functions}
+    told = {
+        address: {
+            "iommu_group": gpu.iommu_group or "",
+            "driver": gpu.driver or "",
+            "numa_node": -1 if gpu.numa_node is None else gpu.numa_node,
+        }
+        for address, gpu in gpus.items()
+    }
     return {
         "kernel": facts.kernel,
         "qemu": facts.qemu or "",
         "libvirt": facts.libvirt or "",
         "memory_gib": facts.memory_kib // _GIB_IN_KIB,
-        "gpus": {
-            address: {
-                "iommu_group": function.iommu_group or "",
-                "driver": function.driver or "",
-                "numa_node": -1 if function.numa_node is None else function.numa_node,
-            }
-            for address, function in gpus.items()
-        },
+        "gpus": told,
         "warnings": [finding.to_output() for finding in verdict.warnings],
         "findings": [finding.to_output() for finding in verdict.failures],
     }

@@ -87,14 +87,10 @@ class Expects(Strict):
 
     def name(self, address: str) -> str:
         """A function as an operator knows it."""
-        for module, gpu in self.gpus.items():
-            if gpu == address:
-                return f"GPU {module} ({address})"
-        if address in self.switches:
-            return f"NVSwitch {address}"
-        if address in self.extra_functions:
-            return f"extra function {address}"
-        return address
+        names = {gpu: f"GPU {module} ({gpu})" for module, gpu in self.gpus.items()}
+        names |= {switch: f"NVSwitch {switch}" for switch in self.switches}
+        names |= {extra: f"extra function {extra}" for extra in self.extra_functions}
+        return names.get(address, address)
 
     def wanted_id(self, address: str) -> str | None:
         """The PCI id that the function at an address must have, if it is known."""

@@ -119,10 +119,8 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
             inputs = self._parsed(props)
             with self._alone(inputs):
                 if getattr(inputs, ADOPT, False):
-                    kind = type(self).__name__.removesuffix("Provider")
-                    adoption.require_no_diff(
-                        f"{kind} {inputs.natural_id}", self.differences(inputs)
-                    )
+                    what = f"{self._name} {inputs.natural_id}"
+                    adoption.require_no_diff(what, self.differences(inputs))
                 outputs = self.ensure(inputs, {})
             return CreateResult(inputs.natural_id, {**props, **outputs})
 
@@ -198,23 +196,24 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
         ):
             yield
 
+    @property
+    def _name(self) -> str:
+        return type(self).__name__.removesuffix("Provider")
+
     def _parsed(self, props: Properties) -> Any:
+        given = properties.inputs_of(self.model, props)
         try:
-            return self.model.model_validate(properties.inputs_of(self.model, props), by_name=True)
+            return self.model.model_validate(given, by_name=True)
         except ValidationError as error:
-            faults = properties.failures(
-                self.model, properties.inputs_of(self.model, props), self.sensitive
-            )
-            raise InvalidStateError(
-                f"{type(self).__name__}: " + "; ".join(f"{f.property}: {f.reason}" for f in faults)
-            ) from error
+            faults = properties.failures(self.model, given, self.sensitive)
+            said = "; ".join(f"{fault.property}: {fault.reason}" for fault in faults)
+            raise InvalidStateError(f"{type(self).__name__}: {said}") from error
 
     def _explained(self, step: str, *bags: Properties) -> AbstractContextManager[None]:
         secrets = [str(bag[k]) for bag in bags for k in self.sensitive if bag.get(k)]
         if isinstance(self.ssh_key, str):
             secrets.append(self.ssh_key)
-        name = type(self).__name__.removesuffix("Provider")
-        return explained(f"{step} {name}", secrets)
+        return explained(f"{step} {self._name}", secrets)
 
 
 class ClusterProvider(ReconcilingProvider[I]):
@@ -243,13 +242,8 @@ class GeneratedSecret(ResourceProvider):
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> DiffResult:
         """Another owner has others."""
-        other = olds.get(self.owner) != news.get(self.owner)
-        return DiffResult(
-            changes=other,
-            replaces=[self.owner] if other else [],
-            stables=[],
-            delete_before_replace=False,
-        )
+        other = [self.owner] if olds.get(self.owner) != news.get(self.owner) else []
+        return DiffResult(bool(other), other, [], delete_before_replace=False)
 
     def update(self, _id: str, olds: dict[str, Any], _news: dict[str, Any]) -> UpdateResult:
         """Nothing changes in place."""

@@ -7,13 +7,13 @@ over a verified image; its seed tells cloud-init the rest; its network reaches t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gpuclusters.core.model import Strict, matches
-from gpuclusters.fabric.manager_config import FabricManagerSettings
+from gpuclusters.fabric.manager_config import FabricManagerSettings, check_address
+from gpuclusters.fabric.table import repeated
 from gpuclusters.host.model import HostConnection, PciAddress, check_path
 
 NAME = "fabric-manager"
@@ -50,13 +50,6 @@ _BRIDGE_RULE = matches(
 )
 
 
-def _address(text: str) -> str:
-    try:
-        return str(IPv4Address(text))
-    except ValueError as error:
-        raise ValueError("write an IPv4 address, like '192.168.250.1'") from error
-
-
 class VmImage(Strict):
     """What the VM's disk is laid over. Verified by checksum before use."""
 
@@ -90,13 +83,8 @@ class VmNetwork(Strict):
 
     name: Annotated[str, _NAME_RULE] = NETWORK
     bridge: Annotated[str, _BRIDGE_RULE] = BRIDGE
-    host_address: Annotated[str, AfterValidator(_address)] = HOST_ADDRESS
+    host_address: Annotated[str, AfterValidator(check_address)] = HOST_ADDRESS
     prefix_length: Annotated[int, Field(ge=16, le=30)] = PREFIX_LENGTH
-
-    @property
-    def range(self) -> IPv4Network:
-        """Its addresses."""
-        return IPv4Network(f"{self.host_address}/{self.prefix_length}", strict=False)
 
 
 class Packages(Strict):
@@ -153,26 +141,12 @@ class ServiceVmInputs(Strict):
     def _fits_together(self) -> ServiceVmInputs:
         if not self.functions:
             raise ValueError("switches: the VM needs every NVSwitch of the board, or its bridges")
-        twice = sorted({a for a in self.functions if self.functions.count(a) > 1})
-        if twice:
+        if twice := repeated(self.functions):
             raise ValueError(f"switches: {', '.join(twice)} is listed twice; list it once")
-        shared = sorted(set(self.functions) & set(self.gpus.values()))
-        if shared:
+        if shared := sorted({*self.functions} & {*self.gpus.values()}):
             raise ValueError(
                 f"switches: {', '.join(shared)} is a GPU of a tenant; the service VM and a tenant "
                 "cannot have the same function"
-            )
-        address = IPv4Address(self.fabric_manager.bind_address)
-        inside = self.network.range
-        if address not in inside or address in (inside.network_address, inside.broadcast_address):
-            raise ValueError(
-                f"fabric_manager: bind_address {address} is not an address of the VM's network "
-                f"{inside}; write one that is"
-            )
-        if str(address) == self.network.host_address:
-            raise ValueError(
-                f"fabric_manager: bind_address {address} is the host's own on {inside}; "
-                "write the VM's"
             )
         return self
 

@@ -321,7 +321,8 @@ def test_check_refuses_a_gpu_in_two_partitions_and_ids_of_another_board(
 
     assert faults_of(SINGLES, connection=UNKNOWN) == {}
     assert faults_of([UNKNOWN, 3]) == {}
-    assert "both have GPU 1" in faults_of([3, 7])["partitions"]
+    assert "GPUs 1 are in two of them" in faults_of([3, 7])["partitions"]
+    assert "GPUs 1 are in two of them" in faults_of([7, 7])["partitions"]
     assert "has no partition 15" in faults_of([15])["partitions"]
     assert faults_of([15], baseboard="hgx-b200") == {}
     assert "baseboard" in faults_of([0], baseboard="hgx-v100")

@@ -242,14 +242,5 @@ def test_the_exit_status_is_the_lowest_byte_of_the_code(status: int, code: int) 
     assert code_of_exit(status) == code
 
 
-@pytest.mark.parametrize(
-    ("ids", "said"),
-    [([3, 7], "both have GPU 1"), ([7, 7], "given twice"), ([0, 14], "both have"), ([15], "no")],
-)
-def test_sets_that_cannot_be_active_together_are_refused(ids: list[int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        check_active_set(H100, ids)
-
-
 def test_equal_tables_have_no_differences() -> None:
     assert list(table_differences(H100, Board().partitions())) == []
