@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, NonNegativeInt
 
 from gpuclusters.boot import command_line
-from gpuclusters.core.model import Strict
-from gpuclusters.host.model import HostConnection, check_content, check_path, sha256_of
+from gpuclusters.core.model import Strict, matches
+from gpuclusters.host.model import HostConnection, sha256_of
 from gpuclusters.vfio.model import VfioFunction
 
 MARK = "# Written by gpu-clusters; changes are put back."
@@ -149,30 +149,7 @@ def initramfs_digest(files: Mapping[str, str]) -> str:
     return sha256_of("\0".join(parts).encode())
 
 
-_FOLDERS = (
-    "/etc/modprobe.d/",
-    "/etc/modules-load.d/",
-    "/etc/sysctl.d/",
-    "/etc/security/limits.d/",
-    "/etc/systemd/system/",
-)
-
-
-def _check_files(files: Mapping[str, str]) -> Mapping[str, str]:
-    for path, content in files.items():
-        check_path(path)
-        check_content(content)
-        if not path.startswith(_FOLDERS):
-            raise ValueError(f"{path} is in none of the folders {', '.join(_FOLDERS)}")
-        if not content.startswith(MARK):
-            raise ValueError(f"{path} does not begin with the mark {MARK!r}")
-    return files
-
-
-def _check_pages(pages: Mapping[str, int]) -> Mapping[str, int]:
-    if any(not node.isdecimal() or count < 0 for node, count in pages.items()):
-        raise ValueError("write the number of a NUMA node and how many pages, like {'0': 512}")
-    return pages
+_NODE = matches("[0-9]+", "write the number of a NUMA node")
 
 
 class HostBootInputs(Strict):
@@ -180,10 +157,9 @@ class HostBootInputs(Strict):
 
     connection: HostConnection
     kernel_arguments: tuple[Annotated[str, AfterValidator(command_line.check)], ...]
-    files: Annotated[Mapping[str, str], AfterValidator(_check_files)] = Field(default_factory=dict)
-    huge_pages_1g: Annotated[Mapping[str, int], AfterValidator(_check_pages)] = Field(
-        default_factory=dict
-    )
+    files: Mapping[str, str] = Field(default_factory=dict)
+    """Content by path; each begins with `MARK`."""
+    huge_pages_1g: Mapping[Annotated[str, _NODE], NonNegativeInt] = Field(default_factory=dict)
     """Pages that have to be there after a boot, by NUMA node."""
     reboot: RebootPolicy = RebootPolicy.REFUSE
     reboot_timeout_seconds: Annotated[int, Field(ge=1, le=7200)] = 1200

@@ -24,7 +24,8 @@ from gpuclusters.config.base import (
     matches,
     refusal,
 )
-from gpuclusters.fabric.manager_config import API_PORT, INTERNAL_PORT, STATE_FILE
+from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
+from gpuclusters.fabric.manager_config import INTERNAL_PORT, STATE_FILE
 from gpuclusters.service_vm.model import (
     BRIDGE,
     DISK_GIB,
@@ -179,7 +180,7 @@ class ServiceVm(Section):
     bind_address: Address = IPv4Address(VM_ADDRESS)
     """FM_CMD_BIND_INTERFACE: the service VM's address on the network it shares with its machine alone. The
     API knows neither authentication nor TLS."""
-    port: Port = API_PORT
+    port: Port = FABRIC_MANAGER_PORT
     """FM_CMD_PORT_NUMBER: the API's port."""
     internal_port: Port = INTERNAL_PORT
     """STARTING_TCP_PORT: the fabric manager's own traffic."""

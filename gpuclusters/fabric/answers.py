@@ -90,6 +90,8 @@ CODES: Mapping[int, Code] = {
     -29: Code("route programming error", "reset the NVSwitches while no partition is active"),
 }
 
+FABRIC_MANAGER_PORT = 6666
+"""Where its API listens; fmpm has no option for another one."""
 ALREADY_ACTIVE = -17
 ALREADY_INACTIVE = -18
 NOT_CONFIGURED = -8

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gpuclusters.core.model import Strict, matches
+from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
 from gpuclusters.host.model import check_path
 
 _RAIL_NAMES = 595
@@ -20,7 +21,6 @@ _RAIL_NAMES = 595
 CONFIG_PATH = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
 PARTITIONS_PATH = "/usr/share/nvidia/nvswitch/gpu-clusters-partitions.json"
 STATE_FILE = "/var/lib/nvidia-fabricmanager/state"
-API_PORT = 6666
 INTERNAL_PORT = 16000
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -45,7 +45,7 @@ class FabricManagerSettings(Strict):
     """Exactly the driver version of the guests (row 2)."""
     bind_address: Annotated[str, AfterValidator(check_address)] = "192.168.250.2"
     """FM_CMD_BIND_INTERFACE."""
-    port: Port = API_PORT
+    port: Port = FABRIC_MANAGER_PORT
     """FM_CMD_PORT_NUMBER."""
     internal_port: Port = INTERNAL_PORT
     """STARTING_TCP_PORT."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuclusters.rke2.releases import API_PORT, SUPERVISOR_PORT
 from gpuclusters.usernetes.addresses import Ports
 
 
@@ -42,7 +43,7 @@ def usernetes(ports: Ports) -> tuple[Allowed, ...]:
 USERNETES: tuple[Allowed, ...] = usernetes(Ports())
 """With the ports that Usernetes has by default."""
 
-_RKE2_TCP = ("6443", "9345", "2379-2381", "10250", "30000-32767")
+_RKE2_TCP = (str(API_PORT), str(SUPERVISOR_PORT), "2379-2381", "10250", "30000-32767")
 _METRICS_TCP = ("9100", "10249", "10257", "10259")
 _CNI: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "canal": (("9099",), ("8472", "51820-51821")),

@@ -75,8 +75,7 @@ class Expects(Strict):
 
     @model_validator(mode="after")
     def _each_function_once(self) -> Expects:
-        twice = repeated(self.functions)
-        if twice:
+        if twice := repeated(self.functions):
             raise ValueError(f"gpus: {', '.join(twice)} stands more than once; name it once")
         return self
 
@@ -130,8 +129,7 @@ class FleetInputs(Strict):
 
     @model_validator(mode="after")
     def _each_machine_once(self) -> FleetInputs:
-        twice = repeated([machine.connection.host for machine in self.machines])
-        if twice:
+        if twice := repeated(machine.connection.host for machine in self.machines):
             raise ValueError(f"machines: {', '.join(twice)} stands more than once; name it once")
         return self
 

@@ -21,6 +21,7 @@ from ipaddress import (
 from typing import Any
 
 from gpuclusters.core.custom_resource import Part
+from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
 from gpuclusters.tenancy.model import Egress
 
 TENANT_LABEL = "gpu-clusters.dev/tenant"
@@ -47,7 +48,6 @@ DNS_SERVERS = {
     "matchLabels": {"k8s:io.kubernetes.pod.namespace": "kube-system", "k8s:k8s-app": "kube-dns"}
 }
 """The pods of the cluster's DNS, by the labels that every distribution gives them."""
-FABRIC_MANAGER_PORT = 6666
 CLOSED_PORTS = (FABRIC_MANAGER_PORT, 10250, 10255)
 """Everywhere: the fabric manager's, and those of kubelets."""
 BASELINE = "gpu-clusters-tenants"

@@ -25,6 +25,7 @@ from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.driver.model import FABRIC_MANAGER, fabric_manager
+from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
 from gpuclusters.fabric.table import (
     TABLES,
     Board,
@@ -33,7 +34,7 @@ from gpuclusters.fabric.table import (
     plan_layout,
     repeated,
 )
-from gpuclusters.tenancy.isolation import FABRIC_MANAGER_PORT, overlapping
+from gpuclusters.tenancy.isolation import overlapping
 
 _SSH_PORT = 22
 _UBUNTUS = "ubuntu"

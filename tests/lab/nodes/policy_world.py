@@ -12,6 +12,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
+from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
 from gpuclusters.tenancy import isolation, programs
 from gpuclusters.tenancy.isolation import TENANT_LABEL, Network
 from gpuclusters.tenancy.model import Egress
@@ -27,7 +28,7 @@ from tests.lab.nodes import beside_nodes
 from tests.lab.nodes.real_lab import TAINT, RealLab, is_ready
 
 WEB = 8000
-FABRIC_MANAGER = isolation.FABRIC_MANAGER_PORT
+FABRIC_MANAGER = FABRIC_MANAGER_PORT
 KUBELET = 10250
 METADATA = "169.254.169.254"
 _PODS_SECONDS = 300.0

@@ -12,7 +12,6 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.fabric.answers import FabricError, code_of_exit
 from gpuclusters.fabric.board import DEADLINE_SECONDS, NO_CONNECTION_SECONDS
 from gpuclusters.fabric.decide import active_ids, table_differences
-from gpuclusters.fabric.model import check_active_set
 from tests.unit.machines.fabric_board import GPUS, H100, PAIRS, SINGLES, Board, inputs
 
 
