@@ -1,8 +1,8 @@
 """Objects of the Kubernetes cluster as plain dictionaries, for programs that do many things at once.
 
-The client library reads the configuration, renews tokens and checks certificates; its models, its watch and
-its own limits are not used: an object that passes through a model loses what the model does not know, and the
-library's watch neither tells what was missed while the server was away nor notices a dead connection.
+The client library reads the configuration, renews tokens and checks certificates. Its models are not used (an
+object loses what a model does not know), nor its watch, which neither tells what was missed while the server
+was away nor notices a dead connection.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ _log = logging.getLogger(__name__)
 class ClusterError(Exception):
     """The API server did not do what it was asked; the text is one sentence with the reason.
 
-    `status` is the HTTP status, 0 when there was no answer; `reason` is Kubernetes' own word for it
-    (`NotFound`, `AlreadyExists`, `Forbidden`, ...), `Unreachable` when there was no answer.
+    `status` is the HTTP status, 0 without an answer; `reason` is Kubernetes' word for it, or `Unreachable`.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
@@ -92,10 +91,8 @@ class Event(NamedTuple):
 class Cluster:
     """The cluster, as one identity, over one pool of connections; used within `async with`.
 
-    Every call raises `ClusterError` when the server is not reached or refuses, `ConflictError` for
-    409. Requests time out after 30 s; overload is waited out as the server says; what may be done
-    twice is repeated when the connection breaks. The number of requests per second is not limited
-    here: the server's own fairness is the limit.
+    Every call raises `ClusterError` when the server is not reached or refuses. Requests time out after 30 s;
+    overload is waited out as the server says; what may be done twice is repeated when the connection breaks.
     """
 
     def __init__(self, kubeconfig: Path | None = None) -> None:
@@ -148,10 +145,7 @@ class Cluster:
     async def list(
         self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Objects:
-        """All objects that the selectors choose, in every namespace if none is named.
-
-        None if the kind does not exist.
-        """
+        """What the selectors choose, in every namespace if none is named; nothing of an unknown kind."""
         with suppress(NotFoundError):
             items, _ = await self._listed(kind, namespace, _selectors(labels, fields))
             return items
@@ -160,10 +154,7 @@ class Cluster:
     async def create(
         self, kind: ObjectKind, body: Body, *, manager: str = "", dry_run: bool = False
     ) -> Object:
-        """Create it; `ConflictError` with reason `AlreadyExists` when it is there already.
-
-        `dry_run` asks every admission step and stores nothing.
-        """
+        """Create it; `ConflictError` (`AlreadyExists`) when it is there. `dry_run` stores nothing."""
         query = [("dryRun", "All")] if dry_run else []
         if manager:
             query.append(("fieldManager", manager))
@@ -203,10 +194,7 @@ class Cluster:
         uid: str | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Begin the deletion, without waiting for its end; absent is done.
-
-        With `uid` only that very object goes: another of the same name is a `ConflictError`.
-        """
+        """Begin the deletion; absent is done. Another object than that of `uid` is a `ConflictError`."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
@@ -237,12 +225,11 @@ class Cluster:
     async def watch(
         self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
     ) -> AsyncIterator[Event]:
-        """What there is (`ADDED`, then one `SYNC`), then every change, without end.
+        """What there is (`ADDED`, then one `SYNC`), then every change, until closed or cancelled.
 
-        Survives restarts of the server: what happened meanwhile comes as `ADDED`, `MODIFIED` and
-        `DELETED` before another `SYNC`. A kind that does not exist (yet) has no objects and is asked for
-        again and again, like one that may not be read, which however never comes to a `SYNC`.
-        Close it (`aclosing`) or cancel the task to stop.
+        Survives restarts of the server: what happened meanwhile comes before another `SYNC`. A kind that does
+        not exist (yet) has no objects and is asked for again, like one that may not be read, which however
+        never comes to a `SYNC`.
         """
         query, path = _selectors(labels, fields), object_path(kind, namespace)
         known: dict[str, Object] = {}
@@ -345,11 +332,7 @@ class Cluster:
         content_type: str = _JSON,
         repeatable: bool = True,
     ) -> Object:
-        """The decoded answer.
-
-        A refusal for overload is repeated as the server says. Where the outcome is unknown, the
-        request is repeated only if `repeatable`, which means that doing it twice is doing it once.
-        """
+        """The decoded answer; asked again on overload, and if `repeatable` where the outcome is unknown."""
         attempt = 0
         while True:
             attempt += 1

@@ -1,7 +1,4 @@
-"""Which files of ours the programs import: what their image holds.
-
-`python caas/contents.py FOLDER` copies them there.
-"""
+"""Which files of ours the programs import: `python caas/contents.py FOLDER` copies them to their image."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Who of several copies of a program acts: the holder of a coordination.k8s.io Lease.
 
-Nobody's wall clock is trusted. Whoever wants to lead watches the record with a clock of its own, and
-takes over only after it has not changed for its whole duration. Whoever leads counts from *before* it
-asked for the last renewal that succeeded, and stops acting well before others may begin; its clock goes on
-while the machine sleeps. `check()` stands before every write and effect.
+Nobody's wall clock is trusted. Whoever wants to lead takes over only after the record has not changed for its
+whole duration by a clock of its own. Whoever leads counts from *before* it asked for the last renewal that
+succeeded, and stops well before others may begin. `check()` stands before every write and effect.
 """
 
 from __future__ import annotations

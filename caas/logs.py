@@ -1,14 +1,8 @@
 """One form of log for every program in the cluster: a JSON object per line on standard error.
 
-    logs.configure()
-    LOG = logging.getLogger(__name__)
-    LOG.info("lease granted", extra={"fields": {"host": "hgx-01", "gpus": [1, 3]}})
-
-gives `{"time": …, "level": "info", "logger": …, "message": "lease granted", "fields": {…}}`.
-
-Secrets do not get through: a field whose name says that it holds one is blotted out whatever it
-holds, and so is text that looks like one (bearer tokens, JWTs, private keys, `password=…`) or that a
-program has named with `hide`. This is the last line of defence; not logging secrets is the first.
+`log.info("lease granted", extra={"fields": {"host": "hgx-01"}})` gives time, level, logger, message, fields.
+Secrets do not get through: a field whose name says that it holds one is blotted out, and so is text that
+looks like one or that a program has named with `hide`. Not logging them is the first line of defence.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Every metric of the programs in the cluster, in one place: what it counts, in which unit.
+"""Every metric of the programs in the cluster, in one place; each program exposes a registry of its own.
 
-Each program exposes its own registry (`exposition(CONTROLLERS)`), so that no program answers for what
-another one does. `docs/observability.md` explains them to whoever is paged; the dashboard and the
-alert rules in `components/dashboards/` are tested against this module.
-
-Counters and histograms begin at zero when a program starts. Gauges of the controllers describe what
-the leading one sees; one that stops leading ends.
+`docs/observability.md` explains them; the dashboard and the alert rules are tested against this module.
+Gauges of the controllers describe what the leading one sees; one that stops leading ends.
 """
 
 from __future__ import annotations
@@ -52,14 +48,10 @@ _TENANCY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 _REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 LEASES: Final = _gauge(
-    "gpu_clusters_leases",
-    "GPUs by phase of their lease and by host.",
-    ("phase", "host"),
+    "gpu_clusters_leases", "GPUs by phase of their lease and by host.", ("phase", "host")
 )
 LEASE_TRANSITIONS: Final = _counter(
-    "gpu_clusters_lease_transitions_total",
-    "Changes of a lease's phase.",
-    ("from", "to", "host"),
+    "gpu_clusters_lease_transitions_total", "Changes of a lease's phase.", ("from", "to", "host")
 )
 LEASE_PHASE_SECONDS: Final = _histogram(
     "gpu_clusters_lease_phase_seconds",
@@ -82,11 +74,7 @@ QUARANTINED: Final = _counter(
     "GPUs that were quarantined, by reason (a word of a fixed set, never a message).",
     ("reason",),
 )
-QUEUE_PODS: Final = _gauge(
-    "gpu_clusters_queue_pods",
-    "Requests that wait for GPUs.",
-    ("tenant",),
-)
+QUEUE_PODS: Final = _gauge("gpu_clusters_queue_pods", "Requests that wait for GPUs.", ("tenant",))
 QUEUE_WAIT_SECONDS: Final = _gauge(
     "gpu_clusters_queue_wait_seconds",
     "How long the oldest request in the queue has waited; 0 when nothing waits.",

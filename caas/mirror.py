@@ -19,14 +19,10 @@ def namespace_of(body: Mapping[str, Any]) -> str:
 
 
 class Mirror:
-    """The objects of one kind that a selector chooses.
+    """The objects of one kind that a selector by labels or fields chooses.
 
-    Args:
-        kind: of the objects.
-        labels: selector by labels.
-        fields: selector by fields.
-        changed: told of each object that was made, changed or deleted, but not of what `wrote` took in.
-        group: by what `within` finds objects; by default their namespace. None: by nothing.
+    `changed` is told of each object that was made, changed or deleted, but not of what `wrote` took in;
+    `group` says by what `within` finds objects (None: by nothing).
     """
 
     def __init__(
@@ -95,10 +91,7 @@ class Mirror:
         self._changed(body)
 
     def wrote(self, body: Object) -> None:
-        """Take in what this program has written itself, so that it reads what it wrote.
-
-        The watch may have been faster: then this is old, and may even be gone again.
-        """
+        """Take in what this program has written itself, unless the watch was faster."""
         if _version(body) > self._latest:
             if _key(body) in self._objects:
                 self._remove(_key(body))

@@ -1,7 +1,6 @@
 """What the programs inside a cluster are told: one YAML file, written by the stack, read at start.
 
-The file holds no secret. Keys and passwords are files in the folder that `GPU_CLUSTERS_SECRETS` names:
-`ssh-private-key` (reaches the hosts), `bmc-password` (reads their firmware inventory).
+It holds no secret: `ssh-private-key` and `bmc-password` are files in the folder `GPU_CLUSTERS_SECRETS`.
 """
 
 from __future__ import annotations
@@ -118,8 +117,7 @@ class Settings(Part):
     recycle_policy: RecyclePolicy = RecyclePolicy.FULL
     phases: Limits = Limits()
     start_deadline_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1380
-    """How long a pod that has its GPUs may take until its container runs; afterwards it is ended. By
-    default what follows from Kata's own timeouts."""
+    """How long a pod with GPUs may take until its container runs; by default from Kata's own timeouts."""
     hosts: tuple[Host, ...]
     golden_firmware: Golden = Golden()
     network: Network = Network()
@@ -132,11 +130,7 @@ class Settings(Part):
 
 
 def load(path: Path | None = None) -> Settings:
-    """Read the file that the environment names.
-
-    Raises:
-        SettingsError: it is not there, is no YAML, or says what cannot be.
-    """
+    """Read the file that the environment names; `SettingsError` with every fault."""
     if path is None:
         named = os.environ.get(SETTINGS_VARIABLE)
         if not named:
@@ -157,11 +151,7 @@ def load(path: Path | None = None) -> Settings:
 
 
 def secret(name: str) -> str:
-    """A secret's content, which from now on is blotted out of the log.
-
-    Raises:
-        SettingsError: the file is not there.
-    """
+    """A secret's content, which from now on is blotted out of the log; `SettingsError` if it is not there."""
     folder = os.environ.get(SECRETS_VARIABLE)
     if not folder:
         raise SettingsError(f"{SECRETS_VARIABLE} must name the folder of the secrets")

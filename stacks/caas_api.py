@@ -30,10 +30,7 @@ _EVERYBODY = ("0.0.0.0/0", "::/0")
 
 
 def certificate(
-    config: CaasConfig,
-    secrets: Secrets,
-    namespace: pulumi.Input[str],
-    opts: pulumi.ResourceOptions,
+    config: CaasConfig, secrets: Secrets, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> ApiCertificate | None:
     """The certificate that tenants see; None if somebody else shows one, or nobody."""
     exposure = config.api.exposure

@@ -1,8 +1,4 @@
-"""The HGX machines of a `caas` cluster, and its Kubernetes where it is made with RKE2.
-
-All machines are looked at first, then each is prepared on its own. RKE2 has servers of its own, and machines
-as agents.
-"""
+"""The HGX machines of a `caas` cluster, all looked at before one is prepared, and RKE2 where it is made."""
 
 from __future__ import annotations
 
@@ -53,9 +49,7 @@ def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines
     )
     made = {
         node.name: GpuHost(
-            node.name,
-            _host(config, cluster, node, connections[node.name], secrets),
-            after(fit),
+            node.name, _host(config, cluster, node, connections[node.name], secrets), after(fit)
         )
         for node in cluster.nodes
     }
@@ -63,11 +57,7 @@ def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines
 
 
 def _host(
-    config: CaasConfig,
-    cluster: CaasPlan,
-    node: NodePlan,
-    reached: HostConnection,
-    secrets: Secrets,
+    config: CaasConfig, cluster: CaasPlan, node: NodePlan, reached: HostConnection, secrets: Secrets
 ) -> GpuHostArgs:
     own = config.own_table
     return GpuHostArgs(

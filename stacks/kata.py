@@ -11,11 +11,7 @@ from components.caas import storage
 from components.caas.kata import KataDeploy, KataDeployArgs, KataRuntimeArgs
 from components.caas.storage import TenantStorage, TenantStorageArgs
 from components.host_connection import HostConnection
-from gpuclusters.boot.guest_profile import (
-    GUEST_BASE_MIB,
-    install_at_once,
-    install_timeout_seconds,
-)
+from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, install_at_once, install_timeout_seconds
 from gpuclusters.compat.versions import KATA_RELEASES
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import NoChart
@@ -45,10 +41,7 @@ def runtime(config: CaasConfig) -> KataRuntimeArgs:
 
 
 def node_labels(config: CaasConfig) -> Mapping[str, str]:
-    """What every node is labelled with, by this program or when it registers.
-
-    A GPU Operator that is there labels nodes with the mode of their GPUs itself.
-    """
+    """What every node is labelled with, unless a GPU Operator labels it with the mode of its GPUs."""
     mode = {} if config.gpu_operator else config.kata.shim.node_selector
     return {**mode, WORKLOAD_LABEL: PASSTHROUGH}
 
@@ -62,10 +55,7 @@ def deploy(
     requires: Mapping[str, Sequence[pulumi.Resource]],
     opts: pulumi.ResourceOptions,
 ) -> KataDeploy | None:
-    """Kata on all machines; None if somebody else installs it.
-
-    `requires`: what must be there first, by machine.
-    """
+    """Kata on all machines, after what each `requires`; None if somebody else installs it."""
     kata = config.kata
     if isinstance(kata.chart, NoChart):
         return None

@@ -1,8 +1,6 @@
 """The API by which tenants run containers: HTTP in front, pods behind, nothing kept in between.
 
-The cluster is the only state. What is read often is kept up to date by watches; what is written goes
-straight to the API server, whose quota and whose names decide. So any number of copies may run.
-
-From outside to inside: `server` (connections, deadlines), `gate` (who, how often, how much), `routes`
-(HTTP), `containers` (what happens), `store` (what the cluster holds).
+The cluster is the only state: watches keep what is read often up to date, the API server's quota and names
+decide what is written. So any number of copies may run. From outside to inside: `server` (connections),
+`gate` (who, how much), `routes` (HTTP), `containers` (what happens), `store` (what the cluster holds).
 """

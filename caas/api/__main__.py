@@ -10,18 +10,16 @@ GPU_CLUSTERS_API_HEALTH_LISTEN  the same for /healthz, /readyz and /metrics; by 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
-import sys
 from pathlib import Path
 
-from caas import logs, metrics
+from caas import metrics
 from caas.api.app import create_app
 from caas.api.server import Certificate, Door, Server, allow_connections
-from caas.cluster import Cluster, ClusterError
-from caas.health import Health
+from caas.cluster import Cluster
+from caas.program import Health, ended, pod_address, run
 from caas.settings import Settings, SettingsError, load
 
 LISTEN = "GPU_CLUSTERS_API_LISTEN"
@@ -33,7 +31,7 @@ _log = logging.getLogger("caas.api")
 
 
 def _address(variable: str, port: int) -> tuple[str, int]:
-    stated = os.environ.get(variable) or f"{os.environ.get('POD_IP') or '127.0.0.1'}:{port}"
+    stated = os.environ.get(variable) or f"{pod_address()}:{port}"
     host, _, number = stated.rpartition(":")
     if not number.isdecimal():
         raise SettingsError(f"{variable} must be address:port (got {stated})")
@@ -75,27 +73,19 @@ async def _serve(settings: Settings, listener: Door, certificate: Certificate | 
             server = Server(program.gate, proxies=proxies, certificate=certificate)
             await server.serve(sockets=[listener])
             if following:
-                following.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await following
+                await ended(following)
     _log.info("stopped")
 
 
-def main() -> int:
-    """Serve; returns the exit code."""
-    logs.configure()
-    try:
-        settings = load()
-        allow_connections()
-        folder = os.environ.get(TLS)
-        certificate = Certificate(Path(folder)) if folder else None
-        with _listen(settings, over_tls=certificate is not None) as listener:
-            asyncio.run(_serve(settings, listener, certificate))
-    except (SettingsError, ClusterError, OSError) as error:
-        _log.error("%s", error)
-        return 1
+async def _run() -> int:
+    settings = load()
+    allow_connections()
+    folder = os.environ.get(TLS)
+    certificate = Certificate(Path(folder)) if folder else None
+    with _listen(settings, over_tls=certificate is not None) as listener:
+        await _serve(settings, listener, certificate)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(_run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fastapi import FastAPI
@@ -20,6 +20,7 @@ from caas.api.streams import LogStreams
 from caas.api.tenancies import Tenancies
 from caas.api.tokens import AGAIN_SECONDS, Callers, IssuerKeys
 from caas.cluster import Cluster, ClusterError
+from caas.program import ended
 from caas.settings import Settings
 from gpuclusters.tenancy.objects import NAMESPACE
 
@@ -63,9 +64,7 @@ def create_app(
                 yield
             finally:
                 streams.end()
-                asking.cancel()
-                with suppress(asyncio.CancelledError):
-                    await asking
+                await ended(asking)
 
     app = FastAPI(
         title="gpu-clusters",

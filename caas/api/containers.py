@@ -13,14 +13,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from caas.api.answers import EventAnswer
-from caas.api.problems import (
-    Problem,
-    ProblemError,
-    cluster_away,
-    is_away,
-    not_found,
-    refused,
-)
+from caas.api.problems import Problem, ProblemError, cluster_away, is_away, not_found, refused
 from caas.api.store import Store
 from caas.api.tenancies import Tenancies, Tenancy
 from caas.cluster import Cluster, ClusterError
@@ -62,10 +55,7 @@ class Made:
 
 @dataclass(eq=False)
 class Containers:
-    """Containers of all tenants; every method takes the one that it acts for.
-
-    All raise `ProblemError`: the tenant has no tenancy or no such container, or the cluster does not answer.
-    """
+    """Containers of all tenants; every method takes the one that it acts for, and raises `ProblemError`."""
 
     settings: Settings
     cluster: Cluster
@@ -238,10 +228,7 @@ def _same(before: dict[str, Any], request: ContainerRequest) -> dict[str, Any]:
 
 
 def history(events: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[EventAnswer]:
-    """The events of one pod, oldest first, without what they say about machines.
-
-    A name of a host that slipped in becomes `a host`; of most events only the reason is the tenant's.
-    """
+    """The events of one pod, oldest first, without what they say about machines."""
     names = sorted(hosts, key=len, reverse=True)
     told = [
         EventAnswer(

@@ -40,10 +40,7 @@ _log = logging.getLogger("caas.api")
 
 
 def client(address: str) -> str:
-    """By what a client is counted: its IPv4 address, or the /64 of its IPv6 address.
-
-    What a proxy calls its client need not be an address; then it is counted by that name.
-    """
+    """By what a client is counted: IPv4 address, /64 of the IPv6 address, or a proxy's name for it."""
     try:
         known = ip_address(address.partition("%")[0])
     except ValueError:
@@ -85,10 +82,7 @@ class RateLimit:
 
 
 class StrangerLimit:
-    """Bounds what is asked without a valid token: by address, and by all together.
-
-    Somebody with a valid token is never held up by strangers, also where they share an address.
-    """
+    """Bounds what is asked without a valid token, by address and in all; it never holds up who has one."""
 
     def __init__(
         self,
@@ -104,10 +98,7 @@ class StrangerLimit:
         self._all = RateLimit(per_second_of_all, burst_of_all, clock, of=what)
 
     def spend(self, address: str) -> None:
-        """Take one token of the address, and one of all.
-
-        Where there is none, the connection ends with that answer: the next costs a handshake.
-        """
+        """Take one token of the address and one of all; where there is none, the connection ends too."""
         try:
             self._each.spend(address)
             self._all.spend("")

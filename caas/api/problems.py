@@ -80,7 +80,7 @@ class ProblemError(Exception):
     """Ends a request with a problem.
 
     `detail` is one sentence with the values and the way out, never a secret, never another tenant's; `more`
-    are members beside those of the standard, `headers` those of the answer.
+    are members beside those of the standard.
     """
 
     problem: Problem

@@ -129,12 +129,7 @@ async def create(
     return made.container
 
 
-@router.get(
-    "/containers",
-    tags=["containers"],
-    summary="List containers",
-    responses=problems(422),
-)
+@router.get("/containers", tags=["containers"], summary="List containers", responses=problems(422))
 async def listing(
     query: Annotated[ListQuery, Query()], caller: By, using: Using
 ) -> answers.ContainersAnswer:
@@ -145,8 +140,7 @@ async def listing(
         found = [one for one in found if _place(one) > (created, container)]
     page = found[: query.limit]
     return answers.ContainersAnswer(
-        items=page,
-        next="~".join(_place(page[-1])) if len(found) > len(page) else None,
+        items=page, next="~".join(_place(page[-1])) if len(found) > len(page) else None
     )
 
 

@@ -1,7 +1,4 @@
-"""Connections: how many, how long one may stall, how long a request may take to arrive, TLS, the end.
-
-Counted where connections are accepted, before a byte is read or a TLS handshake begins.
-"""
+"""Connections, counted before a byte is read or a TLS handshake begins: how many, how long, TLS, the end."""
 
 from __future__ import annotations
 
@@ -30,8 +27,7 @@ from caas.settings import SettingsError
 MOST_CONNECTIONS = 4096
 STALL_SECONDS = 30.0
 SEND_BUFFER_BYTES = 131_072
-"""What the kernel holds of an answer that is not read. Linux reserves twice as much, for its own bookkeeping.
-Left to itself it grows to several MB for each connection."""
+"""What the kernel holds of an answer that is not read; left to itself it grows to several MB each."""
 HEADER_SECONDS = 10.0
 MOST_HEADER_BYTES = 16_384
 STOP_SECONDS = 3
@@ -52,20 +48,12 @@ def allow_connections() -> None:
 
 
 class Door(socket.socket):
-    """A TCP listener that turns away connections beyond its bounds.
+    """A TCP listener that turns away connections beyond its bounds, in all and per address (IPv6: /64).
 
     A connection whose peer takes nothing of what was sent to it for `stall_seconds` is ended by the kernel
-    (TCP_USER_TIMEOUT, tcp(7): data that stays unacknowledged, or unsent because the peer's window is closed).
-    That holds for what is still to be sent after a close, too. Where the kernel has no such option (not
-    Linux), nothing ends it.
-
-    Args:
-        family: AF_INET or AF_INET6.
-        most_per_address: connections of one address; of IPv6, of one /64, which is one customer's.
-        proxies: networks whose connections carry those of many clients: they count in all, not by address.
-        most: connections in all.
-        stall_seconds: how long a peer may take nothing.
-        tells: whether one that is turned away is told why, in plain HTTP.
+    (TCP_USER_TIMEOUT, tcp(7)), also what is still to be sent after a close; where the kernel has no such
+    option (not Linux), nothing ends it. Connections of `proxies` carry those of many clients and count in all
+    only. `tells`: whether one that is turned away is told why, in plain HTTP.
     """
 
     def __init__(
@@ -92,11 +80,7 @@ class Door(socket.socket):
             self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection.
-
-        Raises:
-            ConnectionAbortedError: it was turned away; asyncio goes on with what else there is to do.
-        """
+        """The next connection; `ConnectionAbortedError`, which asyncio passes over, of one turned away."""
         accepted, address = super().accept()
         who = client(address[0])
         if refusal := self._refusal(who):
@@ -202,11 +186,7 @@ class Protocol(H11Protocol):
 
 
 class Certificate:
-    """`tls.crt` (the chain, the server's own first) and `tls.key` in a folder, as kubernetes.io/tls has them.
-
-    Raises:
-        SettingsError: they cannot be read, or do not belong together.
-    """
+    """`tls.crt` (the server's own first) and `tls.key` in a folder; `SettingsError` if unusable."""
 
     def __init__(self, folder: Path) -> None:
         self._chain, self._key = folder / "tls.crt", folder / "tls.key"

@@ -1,7 +1,4 @@
-"""Who calls: the tenant that a bearer token speaks for, by the keys of the issuer.
-
-Keys are fetched when needed, kept, renewed, and given up when they are too old.
-"""
+"""Who calls: the tenant that a bearer token speaks for, by the issuer's keys, fetched, kept and renewed."""
 
 from __future__ import annotations
 
@@ -76,10 +73,9 @@ class IssuerKeys:
         return self.clock() - self._fetched < STALE_SECONDS
 
     async def key(self, kid: str | None) -> jwt.PyJWK | None:
-        """The key of this id, None if the issuer has none such.
+        """The key of this id; None if the issuer has none such. Without an id: its only key, if it has one.
 
-        Without an id the issuer's only key is meant, if it has exactly one. `KeysUnavailableError` if the
-        issuer has not answered for too long.
+        `KeysUnavailableError` if the issuer has not answered for too long.
         """
         old = self.clock() - self._fetched >= RENEW_SECONDS
         if old or (kid is not None and kid not in self._keys):

@@ -1,7 +1,6 @@
-"""The controllers of tenancies and leases: `python -m caas.controllers`.
+"""The controllers of tenancies and leases: `python -m caas.controllers`; of several copies one leads.
 
-Several copies may run; one leads and acts, the others stand by. One that has led and does not any more
-ends at once, whatever it was doing: what it began is safe to begin again.
+One that has led and does not any more ends at once: what it began is safe to begin again.
 """
 
 from __future__ import annotations
@@ -10,17 +9,15 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
-import sys
 
-from caas import logs, metrics
-from caas.cluster import Cluster, ClusterError
+from caas import metrics
+from caas.cluster import Cluster
 from caas.controllers import leases
 from caas.controllers.controller import control
 from caas.controllers.tenancy import TenancyController
-from caas.health import Health
 from caas.leader import Leader
-from caas.settings import Settings, SettingsError, load, secret
+from caas.program import Health, ended, pod_address, run, told_to_stop
+from caas.settings import Settings, load, secret
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.programs import Program
@@ -32,39 +29,23 @@ STOP_SECONDS = 2.5
 _LOG = logging.getLogger("caas.controllers")
 
 
-def main() -> None:
-    """Run until told to end; exit code 1 when leadership was lost or something is wrong."""
-    logs.configure()
-    try:
-        code = asyncio.run(_run(load(), secret("ssh-private-key")))
-    except (SettingsError, ClusterError, OSError) as error:
-        _LOG.error("%s", error)
-        code = 1
-    sys.exit(code)
-
-
-async def _run(settings: Settings, private_key: str) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def _run() -> int:
+    """Run until told to end; exit code 1 when leadership was lost."""
+    settings, private_key = load(), secret("ssh-private-key")
+    stopping = told_to_stop()
     identity = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}"
-    address = os.environ.get("POD_IP", "127.0.0.1")
     async with (
         Cluster() as cluster,
         # It leads or stands by from now on.
-        Health(address, PORT, metrics.CONTROLLERS),
+        Health(pod_address(), PORT, metrics.CONTROLLERS),
     ):
         home = settings.accounts.namespace(Program.CONTROLLERS)
         leader = Leader(cluster, home, ELECTION, identity)
         metrics.LEADER.labels(identity).set(0)
-        stopping = asyncio.create_task(stop.wait())
         acquiring = asyncio.create_task(leader.acquire())
         await asyncio.wait({stopping, acquiring}, return_when=asyncio.FIRST_COMPLETED)
         if not acquiring.done():
-            acquiring.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await acquiring
+            await ended(acquiring)
             return 0
         acquiring.result()
         metrics.LEADER.labels(identity).set(1)
@@ -110,4 +91,4 @@ async def _lead(
 
 
 if __name__ == "__main__":
-    main()
+    run(_run)

@@ -90,8 +90,7 @@ class Failed(Exception):  # noqa: N818
 class WorkQueue:
     """A name that is added again while it is being looked at is looked at once more afterwards.
 
-    Of many new names only some are begun at once, so that the first are settled while others have not
-    been begun, instead of all at the end.
+    Of many new names only some are begun at once, so that the first are settled before the last are begun.
     """
 
     step: Step
@@ -108,10 +107,9 @@ class WorkQueue:
     _failures: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str, *, new: bool = False) -> None:
-        """Look at it as soon as a worker is free.
+        """Look at it as soon as a worker is free: what was begun before what is `new`.
 
-        What was begun comes before what is `new`, so that of many the first are done early; but
-        nothing waits for more than `PRECEDENCE` others that came later.
+        Nothing waits for more than `PRECEDENCE` others that came later.
         """
         if timer := self._timers.pop(name, None):
             timer.cancel()

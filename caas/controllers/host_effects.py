@@ -30,12 +30,7 @@ import asyncssh
 
 from caas.controllers.redfish import Redfish, RedfishError
 from caas.settings import Host
-from gpuclusters.fabric.answers import (
-    ALREADY_ACTIVE,
-    ALREADY_INACTIVE,
-    FabricError,
-    code_of_exit,
-)
+from gpuclusters.fabric.answers import ALREADY_ACTIVE, ALREADY_INACTIVE, FabricError, code_of_exit
 from gpuclusters.lease.board import (
     ActivatePartition,
     BoardSeen,
@@ -278,10 +273,7 @@ class HostEffects:
         return frozenset(table), frozenset(number for number, on in table.items() if on)
 
     async def _users(self) -> frozenset[int]:
-        """Modules whose VFIO group a process holds open: asked anew each time, groups may change.
-
-        All at once, since most often nobody holds any; one by one where somebody does.
-        """
+        """Modules whose VFIO group a process holds open; asked one by one only where somebody holds any."""
         groups = await self._groups()
         if not await self._held(groups.values(), "its GPUs"):
             return frozenset()
@@ -335,11 +327,7 @@ class HostEffects:
         await self._must("rm", "-rf", *(withheld(self._pci[m]) for m in sorted(modules)))
 
     async def _withheld(self) -> frozenset[int]:
-        """Modules with such a mark.
-
-        A folder that is not there, or cannot be read, has none: at worst a mark stays, and with it a
-        partition down, until the next look.
-        """
+        """Modules with such a mark; of a folder that cannot be read none: at worst a partition stays down."""
         done = await self._ssh.run(["ls", WITHHELD], seconds=READ_SECONDS)
         there = set(done.stdout.split()) if done.code == 0 else set()
         return frozenset(m for m, pci in self._pci.items() if pci in there)
@@ -386,9 +374,8 @@ _KNOBS: Mapping[str, tuple[str, re.Pattern[str]]] = {
 def judged(effect: Effect, done: Done) -> Outcome:
     """How an effect of `nvidia_gpu_tools.py` ended; of `ReadKnobs` the knobs that it states.
 
-    The tool exits 0 when a GPU could not be reset because the bridge above it is out of reach, and when
-    clearing its memory is not supported: it only writes a line of level ERROR. That is its own word, which
-    asking again would not change; without it and with another exit code the tool may not have run.
+    The tool exits 0 when a GPU could not be reset or clearing is not supported, and only writes a line of
+    level ERROR: a verdict. Without it and with another exit code the tool may not have run.
     """
     text = done.stdout + "\n" + done.stderr
     if said := _FAULT.findall(text):

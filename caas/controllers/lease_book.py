@@ -1,8 +1,7 @@
 """GPULease objects of one host: read into leases, written back as compare-and-swap, and what is told of them.
 
-Deadlines are stored by the wall clock and obeyed by a clock that never jumps. A phase that this process
-finds begun by another gets what is left of its time, but at least a quarter: a controller that was away,
-or a clock that was set, must not by itself close every GPU.
+Deadlines are stored by the wall clock and obeyed by one that never jumps. A phase that another process began
+gets what is left of its time, but at least a quarter: no absence or set clock may by itself close every GPU.
 """
 
 from __future__ import annotations

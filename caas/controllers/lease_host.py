@@ -1,7 +1,4 @@
-"""One host's leases, driven: what the pure machine decides is stored and done, and told to it again.
-
-Killed at any moment nothing is lost but memory: the next one reads the leases and asks everything anew.
-"""
+"""One host's leases, driven: what is decided is stored and done; killed at any moment only memory is lost."""
 
 from __future__ import annotations
 
@@ -39,13 +36,7 @@ from gpuclusters.lease.board import (
 )
 from gpuclusters.lease.decide import decide
 from gpuclusters.lease.holding import reserve
-from gpuclusters.lease.model import (
-    GPU_LEASE,
-    GPULeaseSpec,
-    Holder,
-    lease_name,
-    lease_object,
-)
+from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, Holder, lease_name, lease_object
 from gpuclusters.lease.placement import BoardView
 from gpuclusters.lease.plan import Change
 

@@ -144,10 +144,9 @@ class PodEffects:
 
 
 class BootTimes:
-    """Measures how long containers take to start from the moment at which their GPUs were leased to them.
+    """How long containers take to start after their GPUs were leased, for pods seen at the gate.
 
-    Only for pods seen at the gate: after a restart of the controllers nobody knows when one that is under
-    way got its GPUs.
+    Of others nobody knows when they got their GPUs.
     """
 
     def __init__(self, gpu_resource: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -183,9 +182,8 @@ class BootTimes:
 class LateStarts:
     """Ends pods that have their GPUs and do not start, so that the GPUs go to somebody who can use them.
 
-    The deadline is the cluster's own: longer than the kubelet tries once, so that its error is seen first. It
-    begins with the pod's place on a node, by the clock of the cluster, and is obeyed by one that never jumps.
-    How long the kubelet may take to allocate the GPUs is the leases' own matter.
+    The deadline, longer than the kubelet tries once, begins with the pod's place on a node, by the clock of
+    the cluster. How long the kubelet may take to allocate the GPUs is the leases' own matter.
     """
 
     def __init__(

@@ -40,20 +40,14 @@ LOOK_AGAIN_SECONDS = 5.0
 """How soon the queue is looked at again when nothing happens: patience runs out by time alone."""
 LONGEST_REST_SECONDS = 1.0
 REST = 3.0
-"""How long to rest after a look, in times of what it took: what happens meanwhile is one look's work.
-
-A look goes over all GPUs, and each GPU changes about ten times for each tenant.
-"""
+"""How long to rest after a look, in times of what it took: a look goes over all GPUs."""
 _LOG = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
 
 
 class LeaseQueue:
-    """Pods behind the gate of the leases.
-
-    `tenancy` gives a tenant's Tenancy as last seen; `serves` says whether pods may be placed on a node.
-    """
+    """Pods behind the gate of the leases, by their Tenancy as last seen, on nodes that serve."""
 
     def __init__(
         self,
@@ -374,10 +368,7 @@ def specs_of(host: Host) -> list[GPULeaseSpec]:
 
 
 def effects_over_ssh(private_key: str, bmc_password: Callable[[], str]) -> MakeEffects:
-    """Effects on real machines, reached with a key in OpenSSH's form.
-
-    `bmc_password` is asked only if a host has a management controller.
-    """
+    """Effects on real machines over SSH; the BMC's password is asked only if a host has one."""
 
     def make(host: Host, orders: Orders) -> Effects:
         redfish = None

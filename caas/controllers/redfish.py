@@ -22,10 +22,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class RedfishError(Exception):
-    """The controller did not answer as it should: one sentence, and what to do about it.
-
-    `reason` is why a GPU is quarantined for it; None if the controller is silent or refuses.
-    """
+    """The controller did not answer as it should; with a `reason` its GPU is quarantined for it."""
 
     def __init__(self, message: str, reason: Reason | None = None) -> None:
         super().__init__(message)
@@ -35,8 +32,7 @@ class RedfishError(Exception):
 class Redfish:
     """One management controller, its certificate pinned where one is given.
 
-    Its answers are not trusted: the login goes to the configured place alone, and what is late, too large,
-    broken or inconsistent is an error.
+    It is not trusted: the login goes to the configured place alone; late, too large or broken is an error.
     """
 
     def __init__(self, url: str, user: str, password: str, certificate: str | None) -> None:
@@ -94,11 +90,7 @@ class Redfish:
         await self._client.aclose()
 
     async def _get(self, url: str) -> dict[str, Any]:
-        """What is there, read after this was asked.
-
-        Eight GPUs that are verified at once ask for much the same: a request that has not begun yet
-        answers all who wait for it.
-        """
+        """What is there, read after this was asked; a request not yet begun answers all who wait for it."""
         task = self._queued.get(url)
         if task is None:
             task = asyncio.create_task(self._fetch(url), name=f"GET {url}")
@@ -120,10 +112,7 @@ class Redfish:
         """The body of the answer, whole."""
         began = False
         try:
-            async with (
-                asyncio.timeout(REQUEST_SECONDS),
-                self._client.stream("GET", url) as answer,
-            ):
+            async with asyncio.timeout(REQUEST_SECONDS), self._client.stream("GET", url) as answer:
                 began = True
                 self._look_at_head(url, answer)
                 body = bytearray()

@@ -1,7 +1,4 @@
-"""Brings the objects that isolate each tenant to what its Tenancy says, and says what is enforced.
-
-It is told of the Tenancies; everything else it watches itself (`TenancyView`).
-"""
+"""Brings the objects that isolate each tenant to what its Tenancy says, and says what is enforced."""
 
 from __future__ import annotations
 
@@ -75,11 +72,7 @@ class Progress:
             self._asked = 0, 0.0
 
     def waited(self) -> float:
-        """Seconds since it was first looked at as it is asked for now, not since it was asked for.
-
-        Of a thousand that are asked for at once the last is begun late; that something is missing then is
-        no reason for a status that is wrong a moment later.
-        """
+        """Seconds since it was first looked at as it is asked for now; of a thousand some are begun late."""
         metadata = self.body["metadata"]
         asked = metadata["uid"], metadata["generation"]
         if self._begun[0] != asked:

@@ -85,10 +85,7 @@ class TenancyView:
                 group.create_task(mirror.follow(cluster))
 
     async def synced(self) -> None:
-        """Wait until everything has been seen once, but no longer than `SYNC_SECONDS`.
-
-        Namespaces and what is in them are waited for however long it takes.
-        """
+        """Wait until everything has been seen once; beyond `SYNC_SECONDS` only for what is `NEEDED`."""
         for kind in NEEDED:
             await self.mirrors[kind].synced.wait()
         with suppress(TimeoutError):
@@ -122,10 +119,9 @@ class TenancyView:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of the last trial of a tenant's pods.
+    """The last trial of a tenant's pods: what proved the isolation, else how often in a row it did not.
 
-    `key` changes whenever a pod might be judged otherwise; `trials` are those that proved the isolation;
-    `failures` is how often in a row they did not.
+    `key` changes whenever a pod might be judged otherwise.
     """
 
     key: object = None
@@ -192,11 +188,7 @@ class Children:
     """By object: what was applied last, and what the server made of it."""
 
     async def ensure(self, spec: TenancySpec, uid: str | None) -> Finding | None:
-        """Everything as it must be, or why nothing can be done.
-
-        `uid` is of the namespace that this tenancy made earlier, if it did. `ClusterError` if an object
-        could not be applied.
-        """
+        """Everything as it must be, or why not; `uid` is of the namespace that was made earlier, if any."""
         if fault := await self._home(spec, uid):
             return fault
         wanted = tenancy_objects.inside(spec, self.network)
@@ -206,10 +198,7 @@ class Children:
         return None
 
     async def remove(self, spec: TenancySpec, tenancy: Object) -> Waiting | None:
-        """One step further; None when the Tenancy is let go.
-
-        In this order: no new pod, no pod, no GPU that was not scrubbed, no namespace, no Tenancy.
-        """
+        """One step further: no new pod, no pod, no unscrubbed GPU, no namespace; None at the end."""
         finalizers = tenancy["metadata"].get("finalizers") or ()
         if FINALIZER not in finalizers:
             return None

@@ -1,7 +1,6 @@
 """The plugin's answers to the kubelet, its socket, and its registration.
 
-A kubelet that restarts removes all plugins' sockets, makes its own anew, and knows no plugin: nothing
-tells the plugin but the files.
+A kubelet that restarts removes all sockets and knows no plugin: nothing tells the plugin but the files.
 """
 
 from __future__ import annotations

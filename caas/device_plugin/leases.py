@@ -30,10 +30,7 @@ class MarkError(Exception):
 
 
 class Leases:
-    """What is known of the leases; `changed` is called whenever that is something else.
-
-    A read takes `read` seconds at most. Not thread-safe: all is called from the program's event loop.
-    """
+    """What is known of the leases, `changed` told of news; a read takes `read` seconds at most."""
 
     def __init__(
         self, cluster: Cluster, host: Host, read: float, clock: Clock, changed: Callable[[], None]
@@ -95,9 +92,8 @@ class Leases:
     async def mark(self, board: Board, asked: Sequence[str]) -> Grant | Refusal:
         """Give these devices to the pod that has their leases: mark all of a group as allocated, or none.
 
-        `board` says what else is known of the host; the leases are read afresh (`ClusterError`). Whoever else
-        writes to a lease meanwhile, the answer is a grant only if every mark was made by this call; if one
-        could not be made (`MarkError`), those that were made are taken back.
+        Leases are read afresh (`ClusterError`). Whoever else writes meanwhile, a grant means that this call
+        made every mark; if one could not be made (`MarkError`), those that were made are taken back.
         """
         objects = await self.read()
         answer = decide(self._with(board, objects), asked)
@@ -137,10 +133,7 @@ class Leases:
         raise MarkError(f"the lease of GPU {device.device} changes too often to be marked")
 
     async def _undo(self, made: Sequence[Mapping[str, Any]]) -> None:
-        """Take back marks that were certainly ours.
-
-        One that cannot be taken back stays until the pod has ended and the kubelet does not list the GPU.
-        """
+        """Take back marks that were certainly ours; one that stays goes when the pod has ended."""
         for body in made:
             try:
                 await self.write(with_allocated(body, allocated=False))

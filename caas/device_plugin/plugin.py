@@ -133,10 +133,7 @@ class Reconciler:
         return self._pace.release if ends else self._pace.reconcile
 
     def _unseen(self, devices: Sequence[DeviceView], listed: Listed) -> frozenset[str]:
-        """Devices that the kubelet may have been given without listing them yet.
-
-        Also right after a start: what was allocated just before has not been seen by this process.
-        """
+        """Devices that the kubelet may have been given without listing them yet, also right after a start."""
         now = self._clock()
         allocated: dict[str, _Allocated] = {}
         for device in devices:

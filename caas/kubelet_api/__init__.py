@@ -1,7 +1,4 @@
-"""Two APIs of the kubelet over gRPC: device plugins, and which containers have which devices.
-
-`*_pb2.py` is what protoc makes of the `.proto` files here: `make protos`.
-"""
+"""Two APIs of the kubelet over gRPC; `make protos` makes `*_pb2.py` of the `.proto` files here."""
 
 import os
 

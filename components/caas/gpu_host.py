@@ -1,8 +1,6 @@
 """One HGX machine of a `caas` cluster, from a Linux with SSH to one that hands GPUs to virtual machines.
 
-Owns: packages, what the machine boots with, functions on vfio-pci, its service VM, the CDI spec of its GPUs,
-the active NVSwitch partitions of its board, the drop-ins of kubelet and containerd. Deliberately does not
-own: the operating system, Kubernetes itself.
+Deliberately does not own: the operating system, Kubernetes itself.
 """
 
 from __future__ import annotations
@@ -109,11 +107,9 @@ class GpuHostArgs:
     table: Mapping[str, Sequence[int]] | None
     """The board's own table of partitions, where it is not the baseboard's."""
     partitions: Sequence[int] | None
-    """Numbers of the partitions that are active while nobody has them, in the board's own table; None if
-    there is a `layout`, or leases alone decide."""
+    """Partitions that stay active; None if there is a `layout`, or leases alone decide."""
     layout: Sequence[int] | None = None
-    """Sizes instead of numbers: cut where it takes the fewest switches on the board as it is, and around
-    partitions that a VM runs on."""
+    """Sizes instead of numbers: cut with the fewest switches, around partitions that a VM runs on."""
     fabric_manager_host: str
     """Address of the fabric manager's API as seen from the machine."""
     guest_driver: str
@@ -135,8 +131,7 @@ class GpuHost(pulumi.ComponentResource):
     """Numbers of the declared partitions that the fabric manager says are active."""
 
     cut: pulumi.Output[Sequence[int]]
-    """Numbers of the partitions into which the board was cut, whoever has them now; empty if leases alone
-    decide."""
+    """Partitions into which the board was cut, whoever has them now; empty if leases alone decide."""
 
     cdi_devices: pulumi.Output[Sequence[str]]
     """Qualified CDI names, for example `nvidia.com/pgpu=1`."""

@@ -1,7 +1,4 @@
-"""Kata Containers: the runtime class by which a pod becomes a VM with GPUs, and Kata on the machines.
-
-The runtime class is not the chart's: it must be known at preview and outlive the chart.
-"""
+"""Kata on the machines, and the runtime class, which must be known at preview and outlive the chart."""
 
 from __future__ import annotations
 
@@ -71,24 +68,18 @@ class KataDeployArgs:
     """The machines that get Kata, by name of their node."""
     private_key: pulumi.Input[str] | None
     node_labels: Mapping[str, str]
-    """Labels that this program sets on each node, among them those that `values` select by; none if the
-    nodes register with them."""
+    """Labels that this program sets on each node; none if the nodes register with them."""
     verification: Sequence[str]
     """Arguments of scripts/kata/verify-kata.sh: what is looked for on every machine afterwards."""
     timeout_seconds: int
     """How long Helm waits until Kata is on all nodes; of the boot profile."""
     namespace: str = kata_chart.NAMESPACE
     requires: Mapping[str, Sequence[pulumi.Resource]] = field(default_factory=dict)
-    """What must be there first, by machine: its containerd drop-ins, its node. Kata waits for all of it, the
-    labels of a node for its own part only: a hundred machines times a hundred would be a large graph."""
+    """What must be there first, by machine; labels of a node wait for its own part only."""
 
 
 class KataDeploy(pulumi.ComponentResource):
-    """Kata is on all nodes, as declared.
-
-    Owns: the namespace, the labels by which machines are chosen, the Helm release, the look at every machine
-    afterwards.
-    """
+    """Kata is on all nodes: namespace, labels of machines, the Helm release, a look at every machine."""
 
     def __init__(
         self, name: str, args: KataDeployArgs, opts: pulumi.ResourceOptions | None = None

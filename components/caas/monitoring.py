@@ -14,10 +14,7 @@ from gpuclusters.tenancy.programs import Program
 
 
 class Monitoring(pulumi.ComponentResource):
-    """Owns a ServiceMonitor over all programs, the alert rules, and the dashboard for Grafana's sidecar.
-
-    The kinds are the Prometheus Operator's; it must be installed before.
-    """
+    """ServiceMonitor, alert rules and dashboard; the Prometheus Operator must be installed before."""
 
     def __init__(
         self, name: str, system: System, opts: pulumi.ResourceOptions | None = None

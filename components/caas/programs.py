@@ -1,7 +1,4 @@
-"""What runs inside a `caas` cluster: the controllers, the API for tenants, a device plugin on each host.
-
-Each is a pod with a network policy of its own.
-"""
+"""What runs inside a `caas` cluster: controllers, the API, a device plugin on each host, each closed in."""
 
 from __future__ import annotations
 

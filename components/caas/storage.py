@@ -1,8 +1,6 @@
 """A tenant's folders on file servers, as volumes that no other tenant can claim, and who mounts them.
 
-Deliberately does not own: the tenant's namespace, which its Tenancy makes, the files, which stay when the
-volume goes, nor a storage class: a tenant gets the folders that it was given and no others.
-
+Owns no files, which stay when the volume goes, and no storage class: a tenant gets what it was given.
 Source: kubernetes-csi/csi-driver-nfs, `charts/v4.13.5/csi-driver-nfs/values.yaml`.
 """
 

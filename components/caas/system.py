@@ -90,7 +90,7 @@ TENANT: Mapping[Program, Any] = {
 
 OWN_NAMESPACE: Mapping[Program, Any] = {
     Program.CONTROLLERS: [
-        _rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "patch"]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "patch"])
     ],
     # Its own namespace is what it asks for to see whether the cluster answers.
     Program.API: [_rule("", ["namespaces"], _GET)],
@@ -203,10 +203,7 @@ class System(pulumi.ComponentResource):
         account: Any = {"kind": "ServiceAccount", "name": program.value, "namespace": namespace}
         full_name = f"gpu-clusters-{program}"
         role = ClusterRole(
-            f"{name}-role",
-            metadata={"name": full_name},
-            rules=CLUSTER[program],
-            opts=child,
+            f"{name}-role", metadata={"name": full_name}, rules=CLUSTER[program], opts=child
         )
         ClusterRoleBinding(
             f"{name}-binding",

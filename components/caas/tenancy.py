@@ -1,7 +1,4 @@
-"""The Tenancy API with the rules for every tenant, and each tenant: what it may hold and reach.
-
-What must be there before the first tenant, and goes after the last: definitions, rules, the closed network.
-"""
+"""The Tenancy API with the rules for every tenant, which outlive them, and each tenant."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ def bound(
 ) -> ValidatingAdmissionPolicyBinding:
     """A policy and its binding, which is what must be there for the policy to hold."""
     declared = ValidatingAdmissionPolicy(
-        name,
-        metadata={"name": policy},
-        spec=spec,
-        opts=pulumi.ResourceOptions(parent=parent),
+        name, metadata={"name": policy}, spec=spec, opts=pulumi.ResourceOptions(parent=parent)
     )
     return ValidatingAdmissionPolicyBinding(
         f"{name}-binding",
@@ -113,10 +107,7 @@ class TenantArgs:
 
 
 class Tenant(pulumi.ComponentResource):
-    """A Tenancy, from which the controller in the cluster makes the namespace and all that is in it.
-
-    A tenant is ready when every part of its isolation is enforced, not merely created.
-    """
+    """A Tenancy; ready when every part of the tenant's isolation is enforced, not merely created."""
 
     ready: pulumi.Output[bool]
 

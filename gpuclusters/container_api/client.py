@@ -63,11 +63,7 @@ class ContainerApi:
         *,
         second_token: str | None = None,
     ) -> Answer:
-        """Send one request; with a second token it has two headers `Authorization`.
-
-        Raises:
-            UnreachableError: nobody answered.
-        """
+        """Send one request; a second token is a second header. `UnreachableError` if nobody answers."""
         headers = urllib3.HTTPHeaderDict({"Accept": "application/json"})
         for one in (token, second_token):
             if one is not None:

@@ -1,8 +1,7 @@
 """A tenant's container: how it stands in the cluster as a pod, and what its tenant is told about it.
 
-A container is one pod in the tenant's namespace. It is made with a scheduling gate: the pod itself is the
-request for GPUs and waits in the queue until the lease controller lets it go. Hosts, partitions and other
-tenants never appear in what the tenant sees.
+The pod is made with a scheduling gate and is itself the request for GPUs. Hosts, partitions and other tenants
+never appear in what the tenant sees.
 """
 
 from __future__ import annotations
@@ -35,24 +34,15 @@ _MESSAGES = {
     SHUT_DOWN: "its machine was shut down; ask for a new container",
     NOT_ACCEPTED: "its machine did not take it in; ask for a new container",
 }
-_BEFORE_THE_PLUGIN = (
-    "cannot allocate unregistered device",
-    "cannot allocate unhealthy devices",
-)
-"""Of the kubelet that finds a pod of before the restart when no device plugin has come back yet.
-
-Before a first start it says neither: nothing is scheduled to a node that announces no GPUs.
-"""
+_BEFORE_THE_PLUGIN = ("cannot allocate unregistered device", "cannot allocate unhealthy devices")
+"""Of the kubelet that finds a pod of before the restart when no device plugin has come back yet."""
 _SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown"
 
 
 def end_by_machine(
     status: Mapping[str, Any], terminated: Mapping[str, Any]
 ) -> tuple[str, str] | None:
-    """Reason and message for the tenant; None if the container ended by itself.
-
-    `status` is of the pod, which has ended; `terminated` of its container, empty if the kubelet says nothing.
-    """
+    """Reason and message of a pod that a machine ended; None if the container ended by itself."""
     reason, said = status.get("reason"), str(status.get("message") or "")
     if reason == "UnexpectedAdmissionError":
         lost = any(words in said for words in _BEFORE_THE_PLUGIN)
@@ -152,11 +142,7 @@ def pod(
     huge_pages: bool = False,
     mounts: Sequence[MountAnswer] = (),
 ) -> dict[str, Any]:
-    """The pod of a request. It fits Pod Security's level `restricted` and the tenants' pod policy.
-
-    `gpu_resource` is the name under which Kubernetes counts GPUs; `mounts` are the volumes of the request, as
-    the tenant has them.
-    """
+    """The pod of a request, with its volumes as the tenant has them; it fits the tenants' pod policy."""
     labels = {
         CONTAINER_LABEL: container,
         TENANT_LABEL: tenant,
@@ -171,10 +157,7 @@ def pod(
         # CUDA's and NCCL's last words stay behind with the pod; `doctor` knows what they mean.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": request.resources(gpu_resource, huge_pages=huge_pages),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     volumes, inside = pod_volumes(mounts)
     if inside:

@@ -1,10 +1,8 @@
 """Which image a tenant may have pulled.
 
-A machine's containerd pulls from the machine's own network, past every policy of the tenant: whoever chooses
-the registry chooses which address the machine contacts. So a tenant pulls from the registries and paths that
-`images.allowed` lists, or, without a list, from any registry with a name of the public DNS; an address or a
-local name only where the list has it. A public name may still lead to an address of yours: only a list
-closes that.
+A machine's containerd pulls from the machine's own network, past every policy of the tenant. So a tenant
+pulls from the registries and paths that `images.allowed` lists, or, without a list, from any registry with a
+name of the public DNS. Such a name may still lead to an address of yours: only a list closes that.
 
 Source: github.com/distribution/reference (reference.go, normalize.go): the part before the first `/` is a
 registry if it has a dot, a colon or an upper-case letter or is `localhost`; all else is at docker.io, and a

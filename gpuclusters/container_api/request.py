@@ -1,9 +1,7 @@
 """What a tenant may ask for: one container with GPUs, checked as far as it can be checked alone.
 
-A volume is a claim in the tenant's namespace that the operator declared. Folders that the VM, the NVIDIA
-runtime in it or the kubelet fill are no mount points: a mount there would hide the driver or the machine's
-own files. Sources: Kubernetes' validation of `mountPath` (absolute, without a colon); the CDI specs that
-nvidia-container-toolkit writes in the guest, which put the driver below /usr, /etc and /run.
+Folders that the VM, the NVIDIA runtime in it or the kubelet fill are no mount points. Sources: Kubernetes'
+validation of `mountPath`; the CDI specs of nvidia-container-toolkit in the guest.
 """
 
 from __future__ import annotations
@@ -222,10 +220,9 @@ class ContainerRequest(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def resources(self, gpu_resource: str, *, huge_pages: bool = False) -> dict[str, Any]:
-        """Requests and limits, which are equal: nothing of a tenant's VM is oversold.
+        """Requests and limits, which are equal, but for memory where VMs are of huge pages.
 
-        In a cluster whose VMs are of huge pages those are what is requested. The limit of memory stays,
-        because Kata makes the VM as large as it says.
+        Those are requested then; the limit of memory stays, because Kata makes the VM as large as it says.
         """
         stated = {
             "cpu": None if self.cpu is None else str(self.cpu),

@@ -1,11 +1,9 @@
 """What the device plugin of one host answers the kubelet, given the leases of its GPUs. Pure.
 
-The lease decides; the kubelet only learns of it. A GPU is given away exactly once per lease: to the one
-group that was admitted and not yet allocated, whole, and to nobody else.
+A GPU is given away exactly once per lease: to the one group that was admitted and not yet allocated, whole.
 
-A GPU is announced as healthy from Free to Leased and unhealthy on its way back. It is not withdrawn
-between Free and the admission of its pod: the kubelet learns of health later than the scheduler of an
-open gate, and would then look for GPUs for the pod among the others, none of which it may have.
+It is announced as healthy from Free to Leased and unhealthy on its way back, and not withdrawn before its pod
+is admitted: the kubelet, late to learn of health, would look for GPUs among those that the pod may not have.
 """
 
 from __future__ import annotations
@@ -84,11 +82,7 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The host at a moment.
-
-    `listed` are the pods for which the kubelet lists each device. `stale` says that the leases have not
-    been confirmed for too long to be believed.
-    """
+    """The host at a moment: for which pods the kubelet lists each device; `stale`, no longer believed."""
 
     host: str
     devices: tuple[DeviceView, ...]
@@ -125,10 +119,7 @@ class Grant:
 
 
 def is_healthy(board: Board, device: DeviceView) -> bool:
-    """Whether the kubelet may count on the device.
-
-    An allocated one stays healthy while its lease lasts, also when leases can no longer be read.
-    """
+    """Whether the kubelet may count on the device; an allocated one stays healthy while its lease lasts."""
     if device.status is None or board.conflict(device) is not None:
         return False
     if device.status.phase is Phase.LEASED and device.allocated:
@@ -139,10 +130,7 @@ def is_healthy(board: Board, device: DeviceView) -> bool:
 def preferred(
     board: Board, available: Collection[str], must: Collection[str], size: int
 ) -> tuple[str, ...]:
-    """The devices that the kubelet had best take, `must` among them; none if no choice is good.
-
-    First the group that waits for exactly this; else the partition whose loss hurts least.
-    """
+    """What the kubelet had best take: a waiting group, or the partition whose loss hurts least."""
     open_to_choice = frozenset(available)
     for group in _waiting(board):
         devices = tuple(member.device for member in group)
@@ -217,12 +205,7 @@ class Correction:
 
 
 def reconcile(board: Board, unseen: Collection[str]) -> Iterator[Correction]:
-    """What follows from what the kubelet lists.
-
-    Args:
-        board: `listed` must be what the kubelet said after the leases were read.
-        unseen: devices allocated so lately that the kubelet may not list them yet.
-    """
+    """What follows from what the kubelet lists after the leases were read; `unseen` it may not list yet."""
     for device in board.devices:
         if device.status is None:
             continue

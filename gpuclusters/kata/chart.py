@@ -1,15 +1,10 @@
 """The chart `kata-deploy`: which keys its values have, and the values that this program gives it.
 
-Helm ignores keys that the chart does not read, so that a mistyped one changes nothing. What is not in the
-table of chart 4.1.0 (`data/kata_chart.yaml`) is refused.
-
-The RuntimeClass is not the chart's: its overhead is what quotas count, its node selector what admission lets
-tenants write, and both must be known at preview and outlive an upgrade of the chart.
+Helm ignores keys that the chart does not read; what is not in the table of chart 4.1.0 is refused.
 
 `shims.<shim>.dropIn` becomes `config.d/50-user-overrides.toml` beside the shim's configuration. A drop-in
-replaces whole keys, so `kernel_params` repeats what Kata's build puts there; the two runtimes keep the same
-settings in different tables and units. Source: Kata Containers 4.1.0, `configuration-qemu-nvidia-gpu.toml.in`
-of both runtimes, `KERNELPARAMS_NV` in their Makefiles, kata-deploy's `install.rs`.
+replaces whole keys, so `kernel_params` repeats what Kata's build puts there. Source: Kata Containers 4.1.0,
+`configuration-qemu-nvidia-gpu.toml.in` of both runtimes, `KERNELPARAMS_NV` in their Makefiles, `install.rs`.
 """
 
 from __future__ import annotations
@@ -48,8 +43,7 @@ _CONTAINERDS: Final = "overlayfs"
 _CONFIDENTIAL_SNAPSHOTTER: Final = "nydus"
 
 IMMUTABLE: Final = ("deploymentMode", "env.multiInstallSuffix")
-"""Values that the chart keeps in a ConfigMap and refuses to change, after the old pods are gone: whoever
-declares the release has it removed and installed again when one of them changes."""
+"""Values that the chart refuses to change after the old pods are gone: the release is made anew."""
 
 OWNED: Final[Mapping[str, str]] = {
     "deploymentMode": "write kata.deployment-mode",
@@ -115,17 +109,8 @@ def chart_values(
 ) -> dict[str, Any]:
     """The values of a release: one shim and nothing else (the chart's own default installs all).
 
-    Args:
-        shim: the only one.
-        installation: what the chart refuses to change afterwards.
-        distribution: of Kubernetes; the installer refuses a wrong one on each machine.
-        drop_in: the shim's configuration as TOML.
-        snapshotter: of containerd; None: nydus for confidential shims, whose guests pull their images
-            themselves, and containerd's overlayfs, which needs no installation, for the others.
-        node_selector: labels of the machines that get Kata.
-        at_once: on how many machines an upgrade is at work at the same time.
-        node_feature_discovery: whether the chart brings its own.
-        tolerations: of the installer's pods.
+    Without a snapshotter it is nydus for confidential shims, whose guests pull their images themselves, and
+    containerd's overlayfs for the others. `at_once`: how many machines an upgrade is at work on.
     """
     chosen = snapshotter or (_CONFIDENTIAL_SNAPSHOTTER if shim.confidential else _CONTAINERDS)
     special = "" if chosen == _CONTAINERDS else chosen
@@ -140,10 +125,7 @@ def chart_values(
         "imagePullPolicy": "IfNotPresent",
         "nodeSelector": dict(node_selector),
         "tolerations": [dict(toleration) for toleration in tolerations],
-        "updateStrategy": {
-            "type": "RollingUpdate",
-            "rollingUpdate": {"maxUnavailable": at_once},
-        },
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": at_once}},
         "job": {"parallelism": at_once},
         "snapshotter": setup,
         "shims": {

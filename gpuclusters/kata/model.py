@@ -1,7 +1,4 @@
-"""Kata Containers: the shims that pass GPUs through, and what an installation cannot change in place.
-
-Source: Kata Containers 4.1, chart `kata-deploy` and its RuntimeClasses.
-"""
+"""Kata Containers 4.1: the shims that pass GPUs through, and what an installation cannot change in place."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ class Shim(StrEnum):
 
     @property
     def shares_files(self) -> bool:
-        """Whether what the kubelet mounts stays live in the VM.
-
-        The Rust runtime and all confidential variants copy such files once, when the VM starts.
-        """
+        """Whether what the kubelet mounts stays live in the VM instead of being copied at its start."""
         return self is Shim.GO
 
     @property

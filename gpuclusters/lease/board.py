@@ -147,10 +147,7 @@ class ReadBoard:
 
 @dataclass(frozen=True, slots=True)
 class Withhold:
-    """Say on the machine that nobody else may activate a partition with this GPU, and wait for who does.
-
-    Once it is done, what the fabric manager says of the GPU's partitions stays so, but for the leases.
-    """
+    """Say on the machine that nobody else may activate a partition with this GPU, and wait for who does."""
 
     entry: Entry
 
@@ -171,10 +168,7 @@ class DeactivatePartition:
 
 @dataclass(frozen=True, slots=True)
 class ActivatePartition:
-    """Train the links of a partition; its GPUs are withheld no longer.
-
-    `entries` are empty when nobody asks: the layout wants it.
-    """
+    """Train the links of a partition; its GPUs are withheld no longer. `entries`: who asks, if anybody."""
 
     partition: int
     entries: frozenset[Entry]
@@ -271,10 +265,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nobody knows whether it was done: no answer, a lost connection, a time-out. Asked again.
-
-    `reason` is why the GPU is quarantined if that lasts, where it is more than the time that has passed.
-    """
+    """Nobody knows whether it was done; asked again. `reason`: of the quarantine if that lasts."""
 
     effect: Effect
     message: str
@@ -420,11 +411,7 @@ class Board:
         }
 
     def _outdated(self, effect: Effect, module: int, entry: Entry | None) -> bool:
-        """Whether the effect was about an earlier stay of this GPU.
-
-        Those of the fabric and of marks stay while they are in flight: they still count as the one
-        at a time.
-        """
+        """Whether it was about an earlier stay of the GPU; effects on the fabric count while in flight."""
         match effect:
             case ActivatePartition(partition, entries):
                 idle = not entries and module in self.orders.partitions.get(partition, ())

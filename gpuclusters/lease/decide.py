@@ -1,7 +1,6 @@
 """What follows from what is known about one host's GPUs; from Resetting on, each GPU by itself.
 
-The same board at the same moment always gives the same plan, and doing a plan twice does no harm. What is not
-known is asked; what cannot be known in time closes the GPU.
+Doing a plan twice does no harm. What is not known is asked; what cannot be known in time closes the GPU.
 """
 
 from __future__ import annotations
@@ -114,8 +113,7 @@ def _scrub(draft: Draft, lease: Lease) -> None:
 def _verify(draft: Draft, lease: Lease) -> None:
     """Compare with the golden set, as far as the policy says; both readings are of this stay.
 
-    Knobs are read here and not after the first reset: clearing the memory resets the GPU once more, and
-    a reset is what makes a turned knob take effect.
+    Knobs are read after the last reset, since a reset is what makes a turned knob take effect.
     """
     orders = draft.board.orders
     golden = orders.golden
@@ -184,10 +182,7 @@ def _findings(draft: Draft, lease: Lease, effect: Effect, result: Result) -> tup
 
 
 def _recheck(draft: Draft, lease: Lease) -> None:
-    """Only an operator takes a GPU out of quarantine, and not while the kubelet lists it for somebody.
-
-    Until then nobody activates a partition with it: what is down stays down.
-    """
+    """Only an operator takes a GPU out of quarantine, and not while the kubelet lists it for somebody."""
     draft.withheld(lease)
     if lease.holder is not None:
         if not lease.holder.allocated:
@@ -201,10 +196,7 @@ def _recheck(draft: Draft, lease: Lease) -> None:
 
 
 def _keep_active(draft: Draft, partition: Partition) -> None:
-    """Free partitions of a declared layout are active, as the stack that declares them wants it.
-
-    One that is active and still withheld was activated by a controller that died over it: once more.
-    """
+    """Free partitions of a declared layout are active; one still withheld is activated once more."""
     leases = [draft.board.leases.get(module) for module in partition.modules]
     free = [lease for lease in leases if lease is not None and lease.phase is Phase.FREE]
     if len(free) != partition.size:

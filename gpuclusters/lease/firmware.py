@@ -1,9 +1,7 @@
 """Firmware and knobs of a GPU compared with the golden set, and which inventories of a BMC are believed.
 
-The inventory is read from outside the machine, where no tenant has been. Names of its items vary by BMC
-release (`HGX_FW_GPU_SXM_3`, `HGX_FW_GPU_3`), so the golden set names prefixes. An item whose id has the
-word `GPU` in it belongs to the GPU whose module number ends the id; every other item (BMC, CPLD, switch)
-belongs to the machine, and thereby to each of its GPUs.
+An item whose id has the word `GPU` in it (`HGX_FW_GPU_SXM_3`, `HGX_FW_GPU_3`) belongs to the GPU whose module
+number ends the id; every other item (BMC, CPLD, switch) to the machine, and thereby to each of its GPUs.
 
 A Redfish collection (DMTF DSP0266) has `Members`, `Members@odata.count` (the members of all pages) and, where
 another page follows, `Members@odata.nextLink`. A controller may be broken, or a tenant may have taken it
@@ -98,10 +96,7 @@ class InventoryError(Exception):
 
 
 class Listing:
-    """The inventory's items, page by page, of the controller at a URL. Addresses are URLs of one origin.
-
-    What is not believed raises an `InventoryError`.
-    """
+    """The inventory's items, page by page, of one origin; `InventoryError` if it is not believed."""
 
     def __init__(self, url: str) -> None:
         self.first = urljoin(url, INVENTORY)

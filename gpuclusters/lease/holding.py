@@ -41,10 +41,7 @@ from gpuclusters.lease.plan import STANDS_STILL, Change, Draft
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The leases that one pod holds of one partition; it has no object of its own.
-
-    Its leases change one by one, so they may be in several phases at once.
-    """
+    """The leases that one pod holds of one partition; they change one by one and may be in several phases."""
 
     holder: Holder
     leases: tuple[Lease, ...]

@@ -140,17 +140,13 @@ def partition_states(
 
 
 def _broken(partition: Partition, whole: Sequence[Partition]) -> tuple[int, ...]:
-    """The sizes of the whole partitions that using this one breaks, largest first.
-
-    Compared as they are: an 8 is worse than a 4, and a 4 with a 2 is worse than a 4 alone.
-    """
+    """The sizes of the whole partitions that using this one breaks, largest first: an 8 is worse than a 4."""
     modules = set(partition.modules)
     return tuple(p.size for p in whole if not modules.isdisjoint(p.modules))
 
 
 PATIENCE_SECONDS = 3600.0
-"""How long a request is overtaken before its age counts. A reserved board stands idle while it drains,
-so less patience costs everybody; `docs/placement.md` has the numbers."""
+"""How long a request is overtaken before its age counts; `docs/placement.md` has the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +193,7 @@ def schedule(
     now: float,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Schedule:
-    """All that can be granted now: turns, backfill and reservations together.
-
-    `holding` are GPUs by tenant, `now` is by the clock of `Waiting.since`.
-    """
+    """All that can be granted now, by GPUs that tenants hold and the clock of `Waiting.since`."""
     round_ = _Round(holding, boards)
     share = _equal_share(waiting, holding, boards)
     reserved: Grant | None = None

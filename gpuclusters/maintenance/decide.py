@@ -55,12 +55,7 @@ Duty = dict[str, Any]
 def begin(
     inputs: MaintenanceInputs, cluster: ClusterObjects, clock: Clock, reporter: Reporter
 ) -> Duty:
-    """Cordon the node, end its containers if asked, and wait until no GPU of it is anybody's.
-
-    Raises:
-        Refused: there is no such node, or GPUs are still held when the time is over. The node
-            stays cordoned: what was waited for is not lost.
-    """
+    """Cordon the node, end its containers if asked, and wait until its GPUs are nobody's, else `Refused`."""
     target = f"{cluster.target}: node {inputs.node}"
     if cluster.get(NODE, inputs.node) is None:
         problem = "the cluster has no such node"

@@ -1,10 +1,8 @@
-"""What a tenant's pod may say, as a ValidatingAdmissionPolicy.
+"""What a tenant's pod may say, as a ValidatingAdmissionPolicy: what is not listed is refused.
 
-The rules list what is allowed, and everything else is refused: a field, an annotation, a resource or a type
-of volume that Kubernetes gets tomorrow is closed until somebody opens it here. What is allowed is what the
-API makes (`container.pod`) and what Kubernetes adds to it. Pod Security Admission looks at few of these: it
-knows nothing of runtime classes, annotations, resources, or probes that the kubelet makes from the machine's
-network. Source: Kubernetes' documentation of ValidatingAdmissionPolicy and its API reference of Pod.
+What is allowed is what the API makes (`container.pod`) and what Kubernetes adds to it. Pod Security Admission
+knows nothing of runtime classes, annotations, resources, or probes from the machine's network. Source:
+Kubernetes' documentation of ValidatingAdmissionPolicy and its API reference of Pod.
 """
 
 from __future__ import annotations
@@ -250,12 +248,7 @@ def pod_policy(
 ) -> dict[str, Any]:
     """The policy's spec: pods in tenants' namespaces, on creation and change.
 
-    Args:
-        runtime_classes: those that a pod may name.
-        runtime_selector: the node labels by which the runtime classes choose nodes.
-        gpu_resource: name under which Kubernetes counts GPUs.
-        controllers: user name of the lease controller's service account.
-        huge_pages: whether VMs are of huge pages, which pods then ask for.
+    `runtime_selector`: labels by which runtime classes choose nodes; `controllers`: their user name.
     """
     gates = "variables.spec.schedulingGates"
     # `dyn`: the server's type checker knows the fields, and cannot list them.
@@ -295,10 +288,7 @@ def pod_policy(
 
 
 def service_policy() -> dict[str, Any]:
-    """The policy's spec: services of tenants open no door to the outside.
-
-    The quota counts node ports and load balancers down to none; addresses it cannot count.
-    """
+    """The policy's spec: services of tenants open no door; external addresses no quota can count."""
     return policy(
         [resource_rule("", "v1", ["services"], WRITES)],
         {

@@ -38,10 +38,7 @@ _WHO = (
 
 
 class TenancyInputs(BaseModel):
-    """Inputs of a tenancy policy.
-
-    `spec` is the Tenancy's spec without tenant and namespace, which are inputs of their own.
-    """
+    """Inputs of a tenancy policy; `spec` is the Tenancy's without tenant and namespace."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -103,11 +100,7 @@ class Judgement:
 def ensure_tenancy(
     spec: TenancySpec, cluster: ClusterObjects, clock: Clock, *, timeout_seconds: float
 ) -> Judgement:
-    """Apply the Tenancy, wait until the controller calls it ready, and see for ourselves.
-
-    Raises:
-        Refused: not enforced within the time; says what is missing, why, and who should act.
-    """
+    """Apply the Tenancy, wait for the controller, see for ourselves; `Refused` if not enforced in time."""
     cluster.apply(TENANCY, tenancy_object(spec))
     started, late = clock.now(), False
     while not late:
@@ -178,11 +171,7 @@ def differences(spec: TenancySpec, cluster: ClusterObjects) -> tuple[str, ...]:
 
 
 def remove_tenancy(tenant: str, cluster: ClusterObjects) -> None:
-    """Delete the Tenancy and wait until the controller has cleared up after it; absent is fine.
-
-    Raises:
-        Refused: the tenant still holds GPUs.
-    """
+    """Delete the Tenancy and wait until it is cleared up; `Refused` while the tenant holds GPUs."""
     held = held_by(tenant, cluster.list(GPU_LEASE))
     if held:
         raise refused(

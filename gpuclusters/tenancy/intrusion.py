@@ -1,10 +1,8 @@
 """Carries out what a hostile tenant would try, and says what came of it: each attempt must be refused.
 
-By the rights of the tenant's own account, by pods that the cluster must not accept even from somebody who may
-create pods, by short cuts in a lease, and through the API. Nothing is left behind: what is sent to the API
-server is a dry run or a question, and what is sent to the public API is either refused or removed again.
-The pods follow the benchmark of the Kubernetes multi-tenancy working group and the doors out of a Kata VM:
-annotations, runtime class, choice of node.
+Nothing is left behind: what is sent to the API server is a dry run or a question, and what is sent to the
+public API is either refused or removed again. The pods follow the benchmark of the Kubernetes multi-tenancy
+working group and the doors out of a Kata VM: annotations, runtime class, choice of node.
 """
 
 from __future__ import annotations
@@ -48,6 +46,7 @@ _OPERATION = ("/metrics", "/healthz", "/readyz")
 """What is for monitoring and kubelets."""
 _FLOOD = 600
 """Requests without a token until one must have been limited: 50 at once are taken by each copy of the API."""
+_MISUSE = "misuse the public API"
 _NOBODY = "c-00000000000000000000"
 
 
@@ -119,6 +118,11 @@ def accesses(own: str, other: str, controllers: str) -> tuple[Access, ...]:
 
 def forbidden_pods(sound: Pod, *, node: str, gpu_resource: str) -> Iterator[tuple[str, Pod]]:
     """Every way out of the VM that a pod's specification offers, each as one change to a sound pod."""
+    on_node = {"kubernetes.io/hostname": node}
+    specs = {
+        "a node of its own choice": {"nodeName": node},
+        "a selector of nodes": {"nodeSelector": on_node},
+    }
     for key, name in (
         ("schedulingGates", "a pod with GPUs and without a lease"),
         ("runtimeClassName", "a container without a VM"),
@@ -126,20 +130,22 @@ def forbidden_pods(sound: Pod, *, node: str, gpu_resource: str) -> Iterator[tupl
         pod = copy.deepcopy(sound)
         pod["spec"].pop(key, None)
         yield name, pod
-    for name, change in {**_SPECS, **_of_node(node)}.items():
-        pod = copy.deepcopy(sound)
-        pod["spec"] |= change
-        yield name, pod
     limits = sound["spec"]["containers"][0]["resources"]["limits"]
     three = _amounts(limits | {gpu_resource: "3"})
-    for name, change in {**_CONTAINERS, "three GPUs": three}.items():
-        pod = copy.deepcopy(sound)
-        pod["spec"]["containers"][0] |= change
-        yield name, pod
-    for name, (key, value) in _annotations(node, gpu_resource).items():
-        pod = copy.deepcopy(sound)
-        pod["metadata"].setdefault("annotations", {})[key] = value
-        yield name, pod
+    annotations = {
+        **_ANNOTATIONS,
+        "a pod that names a lease by itself": {LEASE_ANNOTATION: f"{node}/0"},
+        "a device by its CDI name": {"cdi.k8s.io/steal": f"{gpu_resource}=1"},
+    }
+    for section, changes in (
+        (lambda pod: pod["spec"], {**_SPECS, **specs}),
+        (lambda pod: pod["spec"]["containers"][0], {**_CONTAINERS, "three GPUs": three}),
+        (lambda pod: pod["metadata"].setdefault("annotations", {}), annotations),
+    ):
+        for name, change in changes.items():
+            pod = copy.deepcopy(sound)
+            section(pod).update(change)
+            yield name, pod
 
 
 def _amounts(amounts: Mapping[str, str]) -> Object:
@@ -199,31 +205,18 @@ _CONTAINERS: Mapping[str, Object] = {
 }
 
 
-def _of_node(node: str) -> Mapping[str, Object]:
-    return {
-        "a node of its own choice": {"nodeName": node},
-        "a selector of nodes": {"nodeSelector": {"kubernetes.io/hostname": node}},
-    }
-
-
-def _annotations(node: str, gpu_resource: str) -> Mapping[str, tuple[str, str]]:
-    kernel = "io.katacontainers.config.hypervisor.kernel_params"
-    return {
-        "a pod that names a lease by itself": (LEASE_ANNOTATION, f"{node}/0"),
-        "a changed kernel of the VM": (kernel, "init=/bin/sh"),
-        "a device by its CDI name": ("cdi.k8s.io/steal", f"{gpu_resource}=1"),
-        "a second network": ("k8s.v1.cni.cncf.io/networks", "/dev/mem"),
-        "a device by an annotation for NRI": ("devices.nri.io/pod", "/dev/mem"),
-        "a device by an annotation for CRI-O": ("io.kubernetes.cri-o.Devices", "/dev/mem"),
-    }
+_ANNOTATIONS: Mapping[str, Object] = {
+    "a changed kernel of the VM": {
+        "io.katacontainers.config.hypervisor.kernel_params": "init=/bin/sh"
+    },
+    "a second network": {"k8s.v1.cni.cncf.io/networks": "/dev/mem"},
+    "a device by an annotation for NRI": {"devices.nri.io/pod": "/dev/mem"},
+    "a device by an annotation for CRI-O": {"io.kubernetes.cri-o.Devices": "/dev/mem"},
+}
 
 
 def attack(target: Target) -> Iterator[Attempt]:
-    """Every attempt of every tenant of the cluster.
-
-    Raises:
-        AdapterError: the API server is not reached, or the kubeconfig may not ask.
-    """
+    """Every attempt of every tenant of the cluster; `AdapterError` if the API server is not reached."""
     tenancies = {one["spec"]["tenant"]: one for one in target.objects.list(TENANCY)}
     for tenant, tenancy in sorted(tenancies.items()):
         others = {name: one for name, one in tenancies.items() if name != tenant}
@@ -237,9 +230,12 @@ def attack(target: Target) -> Iterator[Attempt]:
 
 
 def _found(about: str, who: str, attempt: str, said: str, *, refused: bool) -> Attempt:
-    return Attempt(
-        about, who, attempt, AttemptOutcome.REFUSED if refused else AttemptOutcome.SUCCEEDED, said
-    )
+    outcome = AttemptOutcome.REFUSED if refused else AttemptOutcome.SUCCEEDED
+    return Attempt(about, who, attempt, outcome, said)
+
+
+def _not_tried(about: str, who: str, attempt: str, why: object) -> Attempt:
+    return Attempt(about, who, attempt, AttemptOutcome.NOT_TRIED, str(why))
 
 
 def _ready(tenant: str, tenancy: Object) -> Attempt:
@@ -247,13 +243,9 @@ def _ready(tenant: str, tenancy: Object) -> Attempt:
     found = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), None)
     current = status.get("observedGeneration") == tenancy["metadata"].get("generation")
     said = found["message"] or found["reason"] if found else "no condition"
-    return _found(
-        "enforcement",
-        tenant,
-        "live with isolation that is written down and not enforced",
-        said if current else f"{said} (of an older specification)",
-        refused=current and ready(tenancy),
-    )
+    said += "" if current else " (of an older specification)"
+    attempt = "live with isolation that is written down and not enforced"
+    return _found("enforcement", tenant, attempt, said, refused=current and ready(tenancy))
 
 
 def _rights(
@@ -289,29 +281,25 @@ def _pods(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
     accepted = target.objects.try_pod(spec["namespace"], sound)
     if accepted is not None and "exceeded quota" not in accepted:
         why = f"a pod that keeps all rules is refused, so that refusals prove nothing: {accepted}"
-        yield Attempt("pods", tenant, "leave the VM by a pod", AttemptOutcome.NOT_TRIED, why)
+        yield _not_tried("pods", tenant, "leave the VM by a pod", why)
         return
     for attempt, pod in forbidden_pods(sound, node=target.node, gpu_resource=resource):
         refused = target.objects.try_pod(spec["namespace"], pod)
         # A quota that is used up refuses everything, which proves nothing about this pod.
         if refused is not None and "exceeded quota" in refused:
-            yield Attempt("pods", tenant, attempt, AttemptOutcome.NOT_TRIED, refused)
+            yield _not_tried("pods", tenant, attempt, refused)
         else:
-            yield _found(
-                "pods", tenant, attempt, refused or "accepted", refused=refused is not None
-            )
+            said = refused or "accepted"
+            yield _found("pods", tenant, attempt, said, refused=refused is not None)
 
 
 def _network(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
     found = target.objects.list(NETWORK_POLICY, tenancy["spec"]["namespace"])
     by_name = {policy["metadata"]["name"]: policy for policy in found}
-    yield _found(
-        "network",
-        tenant,
-        "reach others because no policy closes both directions",
-        f"policies in force: {', '.join(sorted(by_name)) or 'none'}",
-        refused=network_policy(by_name.get(POLICY)) is None,
-    )
+    attempt = "reach others because no policy closes both directions"
+    said = f"policies in force: {', '.join(sorted(by_name)) or 'none'}"
+    closed = network_policy(by_name.get(POLICY)) is None
+    yield _found("network", tenant, attempt, said, refused=closed)
 
 
 def _leases(target: Target) -> Iterator[Attempt]:
@@ -331,7 +319,7 @@ def _api(
     api, token = target.api, target.tokens.get(tenant)
     if api is None or token is None:
         why = "no address of the API was given" if api is None else f"no token of {tenant} is known"
-        yield Attempt("api", tenant, "misuse the public API", AttemptOutcome.NOT_TRIED, why)
+        yield _not_tried("api", tenant, _MISUSE, why)
         return
     try:
         sources = tenancy["spec"].get("images") or ()
@@ -339,7 +327,7 @@ def _api(
         yield from _requests(api, tenant, token, sources, others)
         yield from _of_others(target, api, tenant, others)
     except AdapterError as error:
-        yield Attempt("api", tenant, "misuse the public API", AttemptOutcome.NOT_TRIED, str(error))
+        yield _not_tried("api", tenant, _MISUSE, error)
 
 
 def strangers(target: Target) -> Iterator[Attempt]:
@@ -360,7 +348,7 @@ def strangers(target: Target) -> Iterator[Attempt]:
         said = f"{answer.said}; after {sent} requests"
         yield found("ask without a token as often as it likes", said, refused=limited)
     except AdapterError as error:
-        yield Attempt("api", _ANYONE, "misuse the public API", AttemptOutcome.NOT_TRIED, str(error))
+        yield _not_tried("api", _ANYONE, _MISUSE, error)
 
 
 def _with_tokens(

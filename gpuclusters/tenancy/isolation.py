@@ -1,8 +1,7 @@
-"""What isolates a tenant in a Kubernetes cluster, as plain objects.
+"""What isolates a tenant in a Kubernetes cluster, as plain objects, and which addresses are not for tenants.
 
-Sources: Cilium's policy language (an allow is a union, a deny always wins, a direction is closed as soon as
-one rule selects it); Kubernetes' documentation of quotas, which count extended resources under
-`requests.` only.
+Source: Cilium's policy language (an allow is a union, a deny always wins, a direction is closed as soon as
+one rule selects it).
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ GPU_SIZES_ANNOTATION = "gpu-clusters.dev/gpu-sizes"
 """Annotation of a tenant's namespace: how many GPUs one container may ask for, for example `1,2`."""
 
 IMAGES_ANNOTATION = "gpu-clusters.dev/images"
-"""Annotation of a tenant's namespace: where its images come from, for example `nvcr.io/nvidia,quay.io`; empty
-where it has no list of its own (`image.is_allowed`)."""
+"""Annotation of a tenant's namespace: where its images come from; empty without a list of its own."""
 PULL_SECRET = "registry-credentials"  # noqa: S105 - a name
 """Secret of a tenant's namespace with its credentials of registries."""
 
@@ -63,8 +61,7 @@ class Network(Part):
     """Machines, management controllers, service VMs, pods and services: denied to every tenant. What Cilium
     manages itself, such as a tenant's own pods, has an identity, and no range applies to it."""
     storage_cidrs: tuple[str, ...] = ()
-    """File servers: no part of the internet, but not denied either, because a denial outweighs the
-    allowance of a tenant's own servers."""
+    """File servers: no part of the internet, but not denied, which would outweigh any allowance."""
     cluster_domain: str = "cluster.local"
     """DNS domain of services."""
 
@@ -157,10 +154,7 @@ def baseline(network: Network) -> Spec:
     """
     cidrs = sorted({*map(str, NEVER_FOR_TENANTS), *network.infrastructure_cidrs})
     closed = ports(*(f"{port}/TCP" for port in CLOSED_PORTS))
-    tenants = {
-        "key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}",
-        "operator": "Exists",
-    }
+    tenants = {"key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}", "operator": "Exists"}
     return {
         "endpointSelector": {"matchExpressions": [tenants]},
         # An empty rule allows nothing; that there is one closes the direction.
@@ -233,10 +227,7 @@ def around(address: Address) -> Range:
 
 
 def may_name(pattern: str, zone: str) -> bool:
-    """Whether a name or pattern of a rule by name stands for the zone itself or for a name below it.
-
-    As Cilium reads patterns: `*` is any part of one label, `**.` in front any labels.
-    """
+    """Whether a pattern stands for the zone or a name below it; `*` is within one label, `**.` any labels."""
     labels, wanted = _labels(pattern), _labels(zone)
     return _below(labels, wanted) or (len(labels) == len(wanted) and _same(labels, wanted))
 

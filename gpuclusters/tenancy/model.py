@@ -32,8 +32,7 @@ from gpuclusters.core.ports import ObjectKind
 CPU_PER_GPU = 24
 MEMORY_GIB_PER_GPU = 192
 DISK_GIB_PER_GPU = 128
-"""Shares of a machine with 192 cores, 2 TiB of memory and 1.9 TB of disk that leave room for VMs' overhead,
-the service VM and images."""
+"""Shares of a machine with 192 cores, 2 TiB of memory and 1.9 TB of disk that leave room for overhead."""
 DISK_GIB_PER_CONTAINER = 16
 """What a container gets that states none."""
 HUGE_PAGES = "hugepages-1Gi"
@@ -60,10 +59,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one tenant may hold at once, VMs' overhead included.
-
-    `claims` is how many volume claims it may have; their sum is `storage_gib`.
-    """
+    """What one tenant may hold at once, VMs' overhead and `claims` of volumes included."""
 
     gpus: int
     total: Size
@@ -278,15 +274,9 @@ def crd() -> dict[str, Any]:
 
 
 def docker_config(tenant: str, registries: Sequence[str], credentials: Any) -> str:
-    """The `.dockerconfigjson` that one tenant's pods pull with.
+    """The `.dockerconfigjson` that a tenant's pods pull with, of all tenants' `credentials` as read.
 
-    Args:
-        tenant: its name.
-        registries: those that it has passwords for.
-        credentials: of all tenants, as read: `username` and `password` by tenant and registry.
-
-    Raises:
-        ValueError: it has others than these registries, or is no such mapping; no value is told.
+    `ValueError`, which tells no value, if it has others than these registries, or is no such mapping.
     """
     own = credentials.get(tenant) if isinstance(credentials, Mapping) else None
     if not isinstance(own, Mapping):

@@ -27,10 +27,7 @@ NETWORK_POLICY = ObjectKind(
     *_CILIUM, "ciliumnetworkpolicies", "CiliumNetworkPolicy", namespaced=True
 )
 BASELINE_POLICY = ObjectKind(
-    *_CILIUM,
-    "ciliumclusterwidenetworkpolicies",
-    "CiliumClusterwideNetworkPolicy",
-    namespaced=False,
+    *_CILIUM, "ciliumclusterwidenetworkpolicies", "CiliumClusterwideNetworkPolicy", namespaced=False
 )
 _ADMISSION = ("admissionregistration.k8s.io", "v1")
 ADMISSION_POLICY = ObjectKind(
@@ -160,11 +157,7 @@ _WHOLE = ("spec", "specs")
 
 
 def drifted(wanted: Object, live: Object, answered: Object | None) -> bool:
-    """Whether `live` must be applied again.
-
-    `answered` is what the server made of `wanted` when it was last applied, with its defaults filled in,
-    if that is known.
-    """
+    """Whether `live` must be applied again; `answered` is `wanted` with the server's defaults, if known."""
     for section in ("labels", "annotations"):
         there = live["metadata"].get(section) or {}
         if any(there.get(k) != v for k, v in (wanted["metadata"].get(section) or {}).items()):
@@ -176,8 +169,7 @@ def drifted(wanted: Object, live: Object, answered: Object | None) -> bool:
 def foreign_fields(wanted: Object, answered: Object) -> dict[str, Any]:
     """A merge patch that removes what others wrote beside us, empty if there is nothing.
 
-    Server-side apply leaves the fields of other managers alone; another part of a policy's or a
-    quota's spec could widen it.
+    Server-side apply leaves others' fields alone; in the spec of a policy or quota they could widen it.
     """
     if not _is_whole(wanted):
         return {}

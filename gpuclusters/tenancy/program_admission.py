@@ -1,12 +1,10 @@
 """What the accounts of the cluster's own programs may do, as ValidatingAdmissionPolicies.
 
-Roles say what kinds of objects an account may write. They cannot say in which namespaces, of which shape and
-with which values: whoever takes an account could make a namespace without Pod Security, label kube-system as
-a tenant's, or bind itself a role there. These policies close that. Every rule is about requests of the
-programs' accounts, except that the evidence in a lease is for nobody but the controllers to write.
+Roles cannot say in which namespaces, of which shape and with which values: whoever takes an account could
+make a namespace without Pod Security, label kube-system as a tenant's, or bind itself a role there. Every
+rule is about the programs' accounts, except that only the controllers write the evidence in a lease.
 
-Sources: Kubernetes' documentation of ValidatingAdmissionPolicy; KEP-4193, which adds the name of its node to
-the user info of a pod's token.
+Sources: Kubernetes' documentation of ValidatingAdmissionPolicy; KEP-4193 (a pod's token names its node).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The cluster's own programs: namespace and account of each, and whom it talks to.
 
-Whoever may make pods in a namespace reads every Secret in it and takes every account in it. So each program
-has a namespace of its own: that of the controllers holds the keys of the machines and BMCs, and that of the
-device plugin alone lets pods reach the host. A Cilium network policy closes each namespace but for what its
-program needs; policies add up, so a cluster that needs more (an issuer that is a pod of the same cluster)
-adds a policy of its own. Cilium always lets the kubelet's probes in.
+Whoever may make pods in a namespace reads every Secret in it and takes every account in it; so each program
+has a namespace of its own. A Cilium network policy closes it but for what its program needs; policies add up,
+so a cluster that needs more adds one of its own. Cilium always lets the kubelet's probes in.
 """
 
 from __future__ import annotations
@@ -49,10 +47,9 @@ class Program(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """Where each program lives and as whom it speaks.
+    """Where each program lives and as whom it speaks; `base` is the namespace of the API.
 
-    `base` is the namespace of the API. The others are named after it, without its ending `-system`, and
-    after their program: `gpu-clusters-controllers`, `gpu-clusters-device-plugin`.
+    The others: `base` without `-system`, and the program: `gpu-clusters-controllers`.
     """
 
     base: str = BASE
@@ -125,12 +122,7 @@ def network_policies(
 ) -> Mapping[Program, Spec]:
     """The `spec` of each program's CiliumNetworkPolicy, in the program's namespace.
 
-    Args:
-        reach: whom the programs connect to.
-        listening: what each answers at.
-        monitored: whether somebody collects metrics.
-        callers: networks outside of the cluster from which the API is called, by whatever stands before it
-            or by its tenants.
+    `callers` are networks outside of the cluster from which the API is called.
     """
     machines = (*reach.machines, *reach.management_controllers)
     out = {

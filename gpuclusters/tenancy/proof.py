@@ -1,12 +1,10 @@
 """Whether a tenant's isolation is enforced, not merely written down, and what its status says of it.
 
 The controller in the cluster judges it, and once more, independently, the program that declares the tenant.
-Each proof has a name that stays the same.
 
-Since 1.16 Cilium says nothing per policy and node. Its operator judges each policy (condition `Valid`)
-and says of each node whether the agent is up. Agents take in all policies before they serve a pod. The
-policy of all tenants is older than any tenant and closes both directions, so an agent that does not know
-a tenant's own policies yet lets too little through, never too much.
+Since 1.16 Cilium says nothing per policy and node: its operator judges each policy (condition `Valid`) and
+says of each node whether the agent is up. The policy of all tenants is older than any tenant and closes both
+directions: an agent that does not know a tenant's own policies yet lets too little through, never too much.
 """
 
 from __future__ import annotations
@@ -63,11 +61,7 @@ _MESSAGE_LIMIT = 4096
 def trial_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
     """The pods to try, by name of the trial; none is ever created."""
     inner = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    outer = {
-        "runAsNonRoot": True,
-        "runAsUser": 65534,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    outer = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
     main = {"image": image.example(spec.images), "imagePullPolicy": "Always"}
     pod: dict[str, Any] = {
         "apiVersion": "v1",
@@ -237,10 +231,7 @@ def _agents(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
 def network_agents(
     runtime_classes: Mapping[str, Object | None], nodes: Sequence[Object]
 ) -> Finding | None:
-    """Why no agent enforces policies on some node that may run a pod of these runtime classes.
-
-    A node that takes no new pod (not ready, cordoned, tainted by Cilium itself) needs none.
-    """
+    """Why no agent enforces policies on a node that takes new pods of these runtime classes."""
     if missing := ", ".join(name for name, live in runtime_classes.items() if live is None):
         return Finding("tenancy.no-runtime-class", f"RuntimeClass {missing} does not exist")
     selectors = [

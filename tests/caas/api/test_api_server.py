@@ -20,7 +20,7 @@ from cryptography import x509
 from caas import metrics
 from caas.api.gate import StrangerLimit
 from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol, allow_connections
-from caas.health import Health
+from caas.program import Health
 from tests.caas.api.apikit import (
     IMAGE,
     PATIENCE_SECONDS,
