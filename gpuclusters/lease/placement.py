@@ -175,16 +175,6 @@ class Schedule:
     reserved: Grant | None
 
 
-def order(waiting: Sequence[Waiting], holding: Mapping[str, int]) -> list[Waiting]:
-    """The requests in the order of their turns, if each could be granted."""
-    turns = _Turns(waiting, holding)
-    ordered: list[Waiting] = []
-    while (request := turns.next()) is not None:
-        ordered.append(request)
-        turns.granted(request)
-    return ordered
-
-
 def schedule(
     waiting: Sequence[Waiting],
     holding: Mapping[str, int],

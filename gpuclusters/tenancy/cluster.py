@@ -86,10 +86,10 @@ class Judgement:
         """Whether everything is proven."""
         return all(p.holds for p in self.proofs)
 
-    @property
-    def proven(self) -> list[str]:
-        """Names of the proofs that hold."""
-        return [p.name for p in self.proofs if p.holds]
+    def outputs(self) -> dict[str, Any]:
+        """What the resource says of it."""
+        proven = [p.name for p in self.proofs if p.holds]
+        return {"ready": self.ready, "proofs": proven, "observed_generation": self.generation}
 
     @property
     def missing(self) -> str:

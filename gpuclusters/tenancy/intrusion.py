@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -118,10 +118,10 @@ def accesses(own: str, other: str, controllers: str) -> tuple[Access, ...]:
 
 def forbidden_pods(sound: Pod, *, node: str, gpu_resource: str) -> Iterator[tuple[str, Pod]]:
     """Every way out of the VM that a pod's specification offers, each as one change to a sound pod."""
-    on_node = {"kubernetes.io/hostname": node}
-    specs = {
+    specs: Mapping[str, Object] = {
+        **_SPECS,
         "a node of its own choice": {"nodeName": node},
-        "a selector of nodes": {"nodeSelector": on_node},
+        "a selector of nodes": {"nodeSelector": {"kubernetes.io/hostname": node}},
     }
     for key, name in (
         ("schedulingGates", "a pod with GPUs and without a lease"),
@@ -137,11 +137,12 @@ def forbidden_pods(sound: Pod, *, node: str, gpu_resource: str) -> Iterator[tupl
         "a pod that names a lease by itself": {LEASE_ANNOTATION: f"{node}/0"},
         "a device by its CDI name": {"cdi.k8s.io/steal": f"{gpu_resource}=1"},
     }
-    for section, changes in (
-        (lambda pod: pod["spec"], {**_SPECS, **specs}),
+    tables: Sequence[tuple[Callable[[Pod], Pod], Mapping[str, Object]]] = (
+        (lambda pod: pod["spec"], specs),
         (lambda pod: pod["spec"]["containers"][0], {**_CONTAINERS, "three GPUs": three}),
         (lambda pod: pod["metadata"].setdefault("annotations", {}), annotations),
-    ):
+    )
+    for section, changes in tables:
         for name, change in changes.items():
             pod = copy.deepcopy(sound)
             section(pod).update(change)

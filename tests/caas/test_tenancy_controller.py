@@ -62,8 +62,8 @@ def test_a_tenancy_becomes_ready_when_everything_is_enforced(
         "AccountClosed",
         "RolesBound",
         "NetworkIsolated",
-        "PodSecurityEnforced",
         "AdmissionEnforced",
+        "PodSecurityEnforced",
         "PodsAllowed",
     ]
     for condition in found["status"]["conditions"]:

@@ -194,7 +194,7 @@ def test_a_sound_tenant_is_ready_at_once() -> None:
     assert judgement.ready
     assert judgement.generation == 1
     assert cluster.time == 0
-    assert judgement.proven == [
+    assert judgement.outputs()["proofs"] == [
         "controller",
         "namespace",
         "quota",
