@@ -11,7 +11,7 @@ from gpuclusters.cli import state_locks
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project, Stack
-from gpuclusters.cli.unfinished import Fate
+from gpuclusters.cli.state_locks import Fate
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import render_path
 from gpuclusters.config.loader import needed_secrets

@@ -6,27 +6,33 @@ command ends and says what to type.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+import psutil
 import typer
 from rich.console import Console
 
-from gpuclusters.cli import orphans, state_locks, unfinished
+from gpuclusters.cli import state_locks, unfinished
 from gpuclusters.cli.errors import RunError
+from gpuclusters.cli.state_locks import BACKEND_VARIABLE, Fate
 from gpuclusters.cli.unfinished import (
     ClearCreates,
     Command,
     EndProvider,
-    Fate,
     Fault,
     ForgetRevisions,
     Look,
+    Orphan,
     Remove,
     RemoveLock,
     State,
@@ -38,6 +44,12 @@ if TYPE_CHECKING:
     from gpuclusters.cli.project import Session
 
 OPTION = "--repair"
+_MODULES = ("gpuclusters.providers.", "engine.stand_ins.")
+_PLUGIN = "pulumi-resource-"
+_LOOK_SECONDS = 0.5
+"""Between two looks: an engine that ends in good order ends its providers within that."""
+_END_SECONDS = 180.0
+"""For what a provider does when it is told to end, like having Helm write down that its release failed."""
 
 
 def repair(session: Session, console: Console, *, asked_for: bool) -> None:
@@ -46,7 +58,7 @@ def repair(session: Session, console: Console, *, asked_for: bool) -> None:
     locks = _dead_locks(session)
     if locks:
         # Before the locks: with them a run that is killed here is found again.
-        gone = orphans.orphans(session.project.folder, session.env)
+        gone = orphans(session.project.folder, session.env)
         locks = [*map(unfinished.provider_fault, gone), *locks]
     _mend(session, console, locks, allowed=asked_for)
     state = _state(session)
@@ -65,31 +77,26 @@ def _mend(
     if not faults:
         return
     for fault in faults:
-        console.print(
-            f"found: {fault.found}: {fault.remedy}", soft_wrap=True, markup=False, highlight=False
-        )
+        _print(console, f"found: {fault.found}: {fault.remedy}")
     if not unfinished.can_be_repaired(faults):
-        raise RunError(
-            _by_hand(session, faults, "somebody has to look first"), "command.unfinished-run"
-        )
+        raise _by_hand(session, faults, "somebody has to look first")
     if not (allowed or session.in_lab or _agreed()):
-        raise RunError(
-            _by_hand(session, faults, f"run `up` again with {OPTION} to have that done"),
-            "command.unfinished-run",
-        )
+        raise _by_hand(session, faults, f"run `up` again with {OPTION} to have that done")
     for act in _acts(session, faults, state):
         try:
             act()
         except (AdapterError, OSError) as error:
-            raise RunError(
-                _by_hand(session, faults, f"the repair failed: {error}"), "command.not-repaired"
-            ) from error
+            why = f"the repair failed: {error}"
+            raise _by_hand(session, faults, why, "command.not-repaired") from error
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _agreed() -> bool:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return False
-    return typer.confirm("repair that now?", default=False)
+    watched = sys.stdin.isatty() and sys.stdout.isatty()
+    return watched and typer.confirm("repair that now?", default=False)
 
 
 def _dead_locks(session: Session) -> list[Fault]:
@@ -102,23 +109,18 @@ def _dead_locks(session: Session) -> list[Fault]:
         if fate is Fate.DEAD:
             faults.append(unfinished.lock_fault(lock))
             continue
-        command = command_line(session, Command("pulumi", ("cancel", "--yes")))
-        if fate is Fate.RUNS:
-            raise RunError(
-                f"the stack is locked by {lock.holder}, which runs; wait for it. To end it: Ctrl-C "
-                "where it runs",
-                "command.stack-locked",
+        ends = "wait for it. To end it: Ctrl-C where it runs"
+        said = f"the stack is locked by {lock.holder}, which runs; {ends}"
+        if fate is not Fate.RUNS:
+            nobody = f"a file that does not say by whom ({lock.file})"
+            elsewhere = f"{lock.holder}, on another computer"
+            whose = elsewhere if fate is Fate.ELSEWHERE else nobody
+            command = command_line(session, Command("pulumi", ("cancel", "--yes")))
+            said = (
+                f"the stack is locked by {whose}; nobody here can know whether that still runs. "
+                f"If it does not: `{command}`"
             )
-        whose = (
-            f"{lock.holder}, on another computer"
-            if fate is Fate.ELSEWHERE
-            else f"a file that does not say by whom ({lock.file})"
-        )
-        raise RunError(
-            f"the stack is locked by {whose}; nobody here can know whether that still runs. "
-            f"If it does not: `{command}`",
-            "command.stack-locked",
-        )
+        raise RunError(said, "command.stack-locked")
     return faults
 
 
@@ -131,10 +133,8 @@ def _state(session: Session) -> State | None:
 
 def _faults(state: State, console: Console) -> list[Fault]:
     found = unfinished.create_faults(state)
-    for resource, in_state in (
-        *((one, True) for one in state.releases),
-        *((one, False) for one in state.lost_releases),
-    ):
+    for resource in (*state.releases, *state.lost_releases):
+        in_state = resource in state.releases
         kubeconfig = state.kubeconfigs.get(resource.provider)
         if kubeconfig is None:
             continue
@@ -144,10 +144,8 @@ def _faults(state: State, console: Console) -> list[Fault]:
         except AdapterError as error:
             # Where the cluster is away `up` either brings it back, or says so with more to go on.
             if not in_state:
-                console.print(
-                    f"note: what became of Helm release {namespace}/{name} is not known: {error}",
-                    soft_wrap=True, markup=False, highlight=False,
-                )  # fmt: skip
+                unknown = f"what became of Helm release {namespace}/{name} is not known"
+                _print(console, f"note: {unknown}: {error}")
             continue
         fault = unfinished.release_fault(resource, known, in_state=in_state)
         if fault is not None:
@@ -164,7 +162,7 @@ def _acts(
     for fault in faults:
         match fault.repair:
             case EndProvider(orphan):
-                acts.append(partial(orphans.end, orphan))
+                acts.append(partial(_end, orphan))
             case RemoveLock(file):
                 acts.append(partial(state_locks.remove, file))
             case ForgetRevisions(provider, namespace, secrets):
@@ -193,14 +191,13 @@ def _run(session: Session, verb: str, *flags: str) -> None:
         raise OSError(f"`{verb}` of the engine ended with exit code {done.returncode}; see above")
 
 
-def _by_hand(session: Session, faults: Sequence[Fault], why: str) -> str:
-    commands = dict.fromkeys(
-        command_line(session, command) for fault in faults for command in fault.by_hand
-    )
-    lines = "".join(f"\n  {line}" for line in commands)
-    return (
-        f"a run that was killed left the stack {session.stack!r} unfinished; {why}. By hand:{lines}"
-    )
+def _by_hand(
+    session: Session, faults: Sequence[Fault], why: str, code: str = "command.unfinished-run"
+) -> RunError:
+    commands = (command_line(session, one) for fault in faults for one in fault.by_hand)
+    lines = "".join(f"\n  {line}" for line in dict.fromkeys(commands))
+    left = f"a run that was killed left the stack {session.stack!r} unfinished"
+    return RunError(f"{left}; {why}. By hand:{lines}", code)
 
 
 def command_line(session: Session, command: Command) -> str:
@@ -210,7 +207,7 @@ def command_line(session: Session, command: Command) -> str:
     variables = {}
     if session.in_lab:
         # Without it Pulumi would look for the stack where its user is logged in.
-        for name in (state_locks.BACKEND_VARIABLE, "PULUMI_CONFIG_PASSPHRASE"):
+        for name in (BACKEND_VARIABLE, "PULUMI_CONFIG_PASSPHRASE"):
             if name in session.env:
                 variables[name] = session.env[name]
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
@@ -223,3 +220,64 @@ def _program(session: Session) -> str:
     program, *rest = session.engine.command
     found = shutil.which("pulumi", path=session.env.get("PATH"))
     return "pulumi" if program == found else shlex.join([program, *rest])
+
+
+def orphans(project: Path, env: Mapping[str, str]) -> list[Orphan]:
+    """Providers of this project and its backend whose engine is gone; those of others are left alone.
+
+    An engine gives each provider its address as the last argument, at which nobody answers any more. Ours end
+    with it; plugins of Pulumi ask for it every five minutes (`sdk/go/pulumi/provider/main.go`).
+    """
+    found = {one.pid: one for one in _look(project, env)}
+    if found:
+        time.sleep(_LOOK_SECONDS)
+    return [one for one in _look(project, env) if found.get(one.pid) == one]
+
+
+def _end(orphan: Orphan) -> None:
+    """Tell it to end, and wait until it has; one that does not is killed."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(orphan.pid)
+        if process.create_time() != orphan.began:
+            return
+        process.terminate()
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(_END_SECONDS)
+            return
+        process.kill()
+
+
+def _look(project: Path, env: Mapping[str, str]) -> Iterator[Orphan]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            words = process.cmdline()
+            name = _provider(words)
+            if (
+                name
+                and Path(process.cwd()) == project.resolve()
+                and process.environ().get(BACKEND_VARIABLE) == env.get(BACKEND_VARIABLE)
+                and _nobody_answers(words[-1])
+            ):
+                yield Orphan(process.pid, process.create_time(), name)
+
+
+def _provider(words: Sequence[str]) -> str:
+    """What a command line calls the provider that it is; empty if it is none."""
+    for word in words[:-1]:
+        name = PurePath(word).name
+        if name.startswith(_PLUGIN) or word.startswith(_MODULES):
+            return name
+    return ""
+
+
+def _nobody_answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return False
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -54,13 +54,16 @@ def _line(console: Console, line: str) -> None:
     console.print(line, soft_wrap=True, markup=False)
 
 
+Hint = tuple[str, str]
+"""A command to try, and what it shows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """What is there after an `up`, by type of cluster."""
 
     table: Table
-    hints: Sequence[tuple[str, str]]
-    """Commands to try, and what each shows."""
+    hints: Sequence[Hint]
 
 
 def show(console: Console, summary: Summary, *, unchanged: bool) -> None:
@@ -76,94 +79,75 @@ def show(console: Console, summary: Summary, *, unchanged: bool) -> None:
 
 def of_caas(project: Project, stack: str, outputs: Mapping[str, Any], access: Access) -> Summary:
     """Hosts, capacity and tenants, and where each has its token."""
-    kubeconfig = _relative(project, "kubeconfig")
-    command = _called_as(project)
-    hints = (
-        *_curls(project, access),
-        (f"kubectl --kubeconfig {kubeconfig} get tenancies,gpuleases", "tenants, and every GPU"),
-        (f"{command} verify", "what a hostile tenant would try, and evidence of what came of it"),
-        (
-            f"{command} lab exec hgx-01 sudo virsh list",
-            "the VM that holds the switches of a machine",
-        ),
-        (
-            f"{command} lab exec hgx-01 fmpm --hostname {VM_ADDRESS} -l",
-            "what the fabric manager in it says is active",
-        ),
-        (
-            f"edit partition-layout in Pulumi.{stack}.yaml, then: {command} preview --diff",
-            "a true diff before anything happens",
-        ),
-    )
-    return Summary(_caas_table(project, stack, outputs, access), hints)
+    table = _empty_table(project, stack)
+    for host, facts in sorted((outputs.get("hosts") or {}).items()):
+        active = ", ".join(str(int(number)) for number in facts["active_partitions"])
+        cut = f"partitions {active}" if active else "partitions by lease"
+        table.add_row(f"host {host}", f"{len(facts['cdi_devices'])} GPUs, {cut}")
+    sizes = sorted((outputs.get("capacity_by_partition_size") or {}).items())
+    capacity = ", ".join(f"{int(count)} × {size} GPU" for size, count in sizes)
+    table.add_row("capacity", capacity or "none")
+    for tenant, facts in sorted((outputs.get("tenants") or {}).items()):
+        state = "isolation enforced" if facts["ready"] else "NOT READY"
+        said = f"namespace {facts['namespace']}, {int(facts['gpus'])} GPUs, {state}"
+        table.add_row(f"tenant {tenant}", said)
+    for tenant in access.tokens:
+        # The token itself would stay in scrollback and logs of CI.
+        said = f"{_relative(project, f'tokens/{tenant}')}, good for a day"
+        table.add_row(f"token {tenant}", said)
+    hints = {
+        "get tenancies,gpuleases": "tenants, and every GPU",
+        "verify": "what a hostile tenant would try, and evidence of what came of it",
+        "lab exec hgx-01 sudo virsh list": "the VM that holds the switches of a machine",
+        f"lab exec hgx-01 fmpm --hostname {VM_ADDRESS} -l": "what the fabric manager in it says is active",
+        "edit partition-layout": "a true diff before anything happens",
+    }
+    return Summary(table, (*_curls(project, access), *_typed(project, stack, hints)))
 
 
 def of_rke2(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary:
     """Nodes with their GPUs, and what was shown about them."""
-    kubeconfig = _relative(project, "kubeconfig")
-    command = _called_as(project)
     nodes: Mapping[str, Mapping[str, Any]] = outputs.get("nodes") or {}
-    gpu_host = next((name for name, facts in sorted(nodes.items()) if facts.get("driver")), None)
-    hints = [
-        (f"kubectl --kubeconfig {kubeconfig} get nodes -L gpu-clusters.dev/pool", "nodes by pool"),
-        (
-            f"kubectl --kubeconfig {kubeconfig} get clusterpolicies,pods -n gpu-operator",
-            "the GPU Operator and what it runs",
-        ),
-        (f"{command} verify", "the proof that GPUs work once more, with evidence"),
-    ]
-    if gpu_host:
-        hints.append((f"{command} lab exec {gpu_host} nvidia-smi", "the driver on a machine"))
-    hints.append(
-        (
-            f"edit pools in Pulumi.{stack}.yaml, then: {command} preview --diff",
-            "a true diff before anything happens",
-        )
-    )
-    return Summary(_node_table(project, stack, outputs), hints)
+    with_driver = [name for name, facts in sorted(nodes.items()) if facts.get("driver")]
+    hints = {
+        "get nodes -L gpu-clusters.dev/pool": "nodes by pool",
+        "get clusterpolicies,pods -n gpu-operator": "the GPU Operator and what it runs",
+        "verify": "the proof that GPUs work once more, with evidence",
+        **{f"lab exec {name} nvidia-smi": "the driver on a machine" for name in with_driver[:1]},
+        "edit pools": "a true diff before anything happens",
+    }
+    return Summary(_node_table(project, stack, outputs), _typed(project, stack, hints))
 
 
 def of_usernetes(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary:
     """Nodes with their GPUs, and how far up the ladder the proof came."""
-    kubeconfig = _relative(project, "kubeconfig")
-    command = _called_as(project)
-    nodes: Mapping[str, Mapping[str, Any]] = outputs.get("nodes") or {}
-    hints = [
-        (f"kubectl --kubeconfig {kubeconfig} get nodes -o wide", "nodes, each a container"),
-        (f"{command} verify", "every rung of the proof once more, with evidence"),
-    ]
-    if host := next(iter(sorted(nodes)), None):
-        hints.append(
-            (
-                f"{command} lab exec {host} sudo -n -H -u ubuntu docker info",
-                "the Docker of an account without privileges, in which the node runs",
-            )
-        )
-    hints.append(
-        (
-            f"add a worker in Pulumi.{stack}.yaml, then: {command} preview --diff",
-            "only its resources are made",
-        )
-    )
-    return Summary(_node_table(project, stack, outputs), hints)
+    docker = "the Docker of an account without privileges, in which the node runs"
+    some = sorted(outputs.get("nodes") or {})[:1]
+    hints = {
+        "get nodes -o wide": "nodes, each a container",
+        "verify": "every rung of the proof once more, with evidence",
+        **{f"lab exec {host} sudo -n -H -u ubuntu docker info": docker for host in some},
+        "add a worker": "only its resources are made",
+    }
+    return Summary(_node_table(project, stack, outputs), _typed(project, stack, hints))
 
 
-def _node_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
-    table = _empty_table(project, stack)
-    for name, facts in sorted((outputs.get("nodes") or {}).items()):
-        offered = ", ".join(
-            f"{int(count)} {resource}"
-            for resource, count in sorted((facts.get("allocatable") or {}).items())
-        )
-        driver = f", driver {facts['driver']}" if facts.get("driver") else ""
-        table.add_row(f"{facts['role']} {name}", f"{offered or 'no GPUs'}{driver}")
-    if proof := outputs.get("proof"):
-        reached = proof["level"] if "level" in proof else f"rung {int(proof['rung'])}"
-        table.add_row("proof", f"{reached}: {proof['verdict']}")
-    return table
+def _typed(project: Project, stack: str, hints: Mapping[str, str]) -> list[Hint]:
+    """Commands as they are typed in the project's folder: kubectl's, this one's, or a change of the file."""
+    program = Path(sys.argv[0]).absolute()
+    here = program.name == "gpu-clusters" and program.is_relative_to(project.folder)
+    command = str(program.relative_to(project.folder)) if here else "gpu-clusters"
+    kubectl = f"kubectl --kubeconfig {_relative(project, 'kubeconfig')}"
+    typed = []
+    for hint, why in hints.items():
+        line = f"{kubectl} {hint}" if hint.startswith("get ") else f"{command} {hint}"
+        if hint.startswith(("edit ", "add ")):
+            line = f"{hint} in Pulumi.{stack}.yaml, then: {command} preview --diff"
+        typed.append((line, why))
+    return typed
 
 
-def _curls(project: Project, access: Access) -> Iterator[tuple[str, str]]:
+def _curls(project: Project, access: Access) -> Iterator[Hint]:
     if access.api is None or not access.tokens:
         return
     token = _relative(project, f"tokens/{next(iter(access.tokens))}")
@@ -175,10 +159,21 @@ def _curls(project: Project, access: Access) -> Iterator[tuple[str, str]]:
     call = f"curl -s {' '.join(options)} {access.api.url}/v1"
     ask = """'{"image": "registry.example.com/train:1", "gpus": 2}'"""
     yield f"{call}/capacity", "what a tenant may have, and what is free"
-    yield (
-        f"{call}/containers --json {ask}",
-        "run a container with two GPUs (on real machines: in a VM)",
-    )
+    why = "run a container with two GPUs (on real machines: in a VM)"
+    yield f"{call}/containers --json {ask}", why
+
+
+def _node_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
+    table = _empty_table(project, stack)
+    for name, facts in sorted((outputs.get("nodes") or {}).items()):
+        allocatable = sorted((facts.get("allocatable") or {}).items())
+        offered = ", ".join(f"{int(count)} {resource}" for resource, count in allocatable)
+        driver = f", driver {facts['driver']}" if facts.get("driver") else ""
+        table.add_row(f"{facts['role']} {name}", f"{offered or 'no GPUs'}{driver}")
+    if proof := outputs.get("proof"):
+        reached = proof["level"] if "level" in proof else f"rung {int(proof['rung'])}"
+        table.add_row("proof", f"{reached}: {proof['verdict']}")
+    return table
 
 
 def _empty_table(project: Project, stack: str) -> Table:
@@ -187,39 +182,6 @@ def _empty_table(project: Project, stack: str) -> Table:
     table.add_column(overflow="fold")
     table.add_row("kubeconfig", _relative(project, "kubeconfig"))
     return table
-
-
-def _caas_table(project: Project, stack: str, outputs: Mapping[str, Any], access: Access) -> Table:
-    table = _empty_table(project, stack)
-    for host, facts in sorted((outputs.get("hosts") or {}).items()):
-        active = ", ".join(str(int(number)) for number in facts["active_partitions"])
-        cut = f"partitions {active}" if active else "partitions by lease"
-        table.add_row(f"host {host}", f"{len(facts['cdi_devices'])} GPUs, {cut}")
-    sizes = outputs.get("capacity_by_partition_size") or {}
-    table.add_row(
-        "capacity",
-        ", ".join(f"{int(count)} × {size} GPU" for size, count in sorted(sizes.items())) or "none",
-    )
-    for tenant, facts in sorted((outputs.get("tenants") or {}).items()):
-        state = "isolation enforced" if facts["ready"] else "NOT READY"
-        table.add_row(
-            f"tenant {tenant}",
-            f"namespace {facts['namespace']}, {int(facts['gpus'])} GPUs, {state}",
-        )
-    for tenant in access.tokens:
-        # The token itself would stay in scrollback and logs of CI.
-        table.add_row(
-            f"token {tenant}", f"{_relative(project, f'tokens/{tenant}')}, good for a day"
-        )
-    return table
-
-
-def _called_as(project: Project) -> str:
-    """This command as it can be typed in the project's folder."""
-    program = Path(sys.argv[0]).absolute()
-    if program.name != "gpu-clusters" or not program.is_relative_to(project.folder):
-        return "gpu-clusters"
-    return str(program.relative_to(project.folder))
 
 
 def _relative(project: Project, name: str) -> str:

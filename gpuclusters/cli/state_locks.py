@@ -1,22 +1,84 @@
-"""Locks of Pulumi's file backend, and whether the runs that took them are alive."""
+"""Locks of Pulumi's file backend (`pkg/backend/diy/lock.go`), and whether their runs are alive."""
 
 from __future__ import annotations
 
 import json
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote
 
 import psutil
 import yaml
 
-from gpuclusters.cli.unfinished import Fate, Lock, Process, fate, read_lock
-
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 _FILES = "file://"
 _ENGINES = ("pulumi", "-m engine")
+CLOCK_SECONDS = 5.0
+"""A process that began this long after its lock was written is another one with the same number."""
+
+
+class Fate(StrEnum):
+    """What became of the run that took a lock."""
+
+    DEAD = "dead"
+    RUNS = "runs"
+    ELSEWHERE = "elsewhere"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock of a file backend, as its file says; `pid` is 0 where the file says nothing."""
+
+    file: str
+    pid: int = 0
+    user: str = ""
+    host: str = ""
+    since: datetime | None = None
+
+    @property
+    def holder(self) -> str:
+        """Who took it, for a sentence."""
+        when = "" if self.since is None else f" since {self.since:%Y-%m-%d %H:%M:%S %z}"
+        return f"process {self.pid} of {self.user}@{self.host}{when}"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of this computer."""
+
+    began: datetime
+    is_engine: bool
+    """Whether its command line could be that of an engine."""
+
+
+def read_lock(file: str, text: str) -> Lock:
+    """A lock from its file; one that says nothing is somebody's all the same."""
+    try:
+        content = json.loads(text)
+        user, host = str(content["username"]), str(content["hostname"])
+        since = datetime.fromisoformat(str(content["timestamp"]))
+        since = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
+        return Lock(file, int(content["pid"]), user, host, since)
+    except (ValueError, KeyError, TypeError):
+        return Lock(file)
+
+
+def fate(lock: Lock, here: str, process: Process | None) -> Fate:
+    """What became of the run that took it; `process` is what has its number on this computer now."""
+    if lock.pid <= 0 or lock.since is None:
+        return Fate.UNREADABLE
+    if lock.host != here:
+        return Fate.ELSEWHERE
+    if process is None:
+        return Fate.DEAD
+    # The clock may have been set since, so that an engine is never taken for dead by its time.
+    later = (process.began - lock.since).total_seconds() > CLOCK_SECONDS
+    return Fate.DEAD if later and not process.is_engine else Fate.RUNS
 
 
 def backend_url(project: Path, env: Mapping[str, str]) -> str:

@@ -23,10 +23,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
+from gpuclusters.cli.state_locks import Lock
 from gpuclusters.gpu_operator.helm_release import Revision
 
 CREATING = "creating"
@@ -36,78 +35,6 @@ SECRET_MARK = "4dabf18193072939515e22adb298388d"  # noqa: S105  (of Pulumi: says
 
 FOUND_AGAIN = ("gpu-clusters:gpu:", "kubernetes:", "command:")
 """Types whose create finds what an earlier one has made, or can be run again."""
-
-CLOCK_SECONDS = 5.0
-"""A process that began this long after its lock was written is another one with the same number."""
-
-
-class Fate(StrEnum):
-    """What became of the run that took a lock."""
-
-    DEAD = "dead"
-    RUNS = "runs"
-    ELSEWHERE = "elsewhere"
-    UNREADABLE = "unreadable"
-
-
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """A lock of a file backend, as its file says; `pid` is 0 where the file says nothing."""
-
-    file: str
-    pid: int = 0
-    user: str = ""
-    host: str = ""
-    since: datetime | None = None
-
-    @property
-    def holder(self) -> str:
-        """Who took it, for a sentence."""
-        when = "" if self.since is None else f" since {self.since:%Y-%m-%d %H:%M:%S %z}"
-        return f"process {self.pid} of {self.user}@{self.host}{when}"
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process of this computer."""
-
-    began: datetime
-    is_engine: bool
-    """Whether its command line could be that of an engine."""
-
-
-def read_lock(file: str, text: str) -> Lock:
-    """A lock from its file; one that says nothing is somebody's all the same."""
-    try:
-        content = json.loads(text)
-        return Lock(
-            file,
-            int(content["pid"]),
-            str(content["username"]),
-            str(content["hostname"]),
-            _moment(str(content["timestamp"])),
-        )
-    except (ValueError, KeyError, TypeError):
-        return Lock(file)
-
-
-def fate(lock: Lock, here: str, process: Process | None) -> Fate:
-    """What became of the run that took it.
-
-    Args:
-        lock: as its file says.
-        here: name of this computer, as the engine writes it into locks.
-        process: what has the lock's process number now; None if nothing has.
-    """
-    if lock.pid <= 0 or lock.since is None:
-        return Fate.UNREADABLE
-    if lock.host != here:
-        return Fate.ELSEWHERE
-    if process is None:
-        return Fate.DEAD
-    # The clock may have been set since, so that an engine is never taken for dead by its time.
-    later = (process.began - lock.since).total_seconds() > CLOCK_SECONDS
-    return Fate.DEAD if later and not process.is_engine else Fate.RUNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,33 +90,28 @@ class State:
     def lost_releases(self) -> tuple[Resource, ...]:
         """Those whose create was cut off, and that the state has not."""
         known = {one.release for one in self.releases}
-        return tuple(
-            one for one in self.creating if one.type == RELEASE and one.release not in known
-        )
+        lost = (one for one in self.creating if one.type == RELEASE)
+        return tuple(one for one in lost if one.release not in known)
 
 
 def read_state(exported: Mapping[str, Any]) -> State:
     """The state from what `pulumi stack export --show-secrets` prints."""
     deployment = exported.get("deployment") or {}
     resources = deployment.get("resources") or ()
-    known = {str(one["urn"]) for one in resources if not one.get("delete")}
-    creating = [
-        _resource(operation["resource"])
-        for operation in deployment.get("pending_operations") or ()
-        if operation.get("type") == CREATING
-    ]
+    known = [one for one in resources if not one.get("delete")]
+    pending = deployment.get("pending_operations") or ()
+    kubeconfigs = {
+        f"{one['urn']}::{one.get('id')}": opened((one.get("inputs") or {}).get("kubeconfig"))
+        for one in resources
+        if one["type"] == "pulumi:providers:kubernetes"
+    }
     return State(
-        creating=tuple(creating),
-        releases=tuple(
-            _resource(one) for one in resources if one["type"] == RELEASE and not one.get("delete")
+        creating=tuple(
+            _resource(one["resource"]) for one in pending if one.get("type") == CREATING
         ),
-        kubeconfigs={
-            f"{one['urn']}::{one.get('id')}": str(kubeconfig)
-            for one in resources
-            if one["type"] == "pulumi:providers:kubernetes"
-            and (kubeconfig := opened((one.get("inputs") or {}).get("kubeconfig")))
-        },
-        root=next((urn for urn in known if f"::{ROOT}::" in urn), ""),
+        releases=tuple(_resource(one) for one in known if one["type"] == RELEASE),
+        kubeconfigs={key: str(value) for key, value in kubeconfigs.items() if value},
+        root=next((str(one["urn"]) for one in known if f"::{ROOT}::" in str(one["urn"])), ""),
     )
 
 
@@ -264,42 +186,29 @@ class Fault:
 
 def lock_fault(lock: Lock) -> Fault:
     """A lock whose run is dead."""
-    return Fault(
-        f"the stack is locked by {lock.holder}, which runs no more",
-        "the lock is removed",
-        RemoveLock(lock.file),
-        (_pulumi("cancel", "--yes"),),
-    )
+    found = f"the stack is locked by {lock.holder}, which runs no more"
+    by_hand = _pulumi("cancel", "--yes")
+    return Fault(found, "the lock is removed", RemoveLock(lock.file), (by_hand,))
 
 
 def provider_fault(orphan: Orphan) -> Fault:
     """A provider that goes on without its engine."""
-    return Fault(
-        f"the provider {orphan.name} of the killed run is still at work (process {orphan.pid})",
-        "it is told to end, and waited for",
-        EndProvider(orphan),
-        (Command("kill", (str(orphan.pid),)),),
-    )
+    found = f"the provider {orphan.name} of the killed run is still at work (process {orphan.pid})"
+    by_hand = Command("kill", (str(orphan.pid),))
+    return Fault(found, "it is told to end, and waited for", EndProvider(orphan), (by_hand,))
 
 
 def create_faults(state: State) -> list[Fault]:
     """Creates that were cut off, one fault each; releases have faults of their own beside it."""
     # There is a flag for all of them only: where one has to be looked at, all wait for it.
     by_hand = (_pulumi("refresh", "--yes", "--clear-pending-creates"),)
+    clears = "its note is cleared, and the next create finds what is there"
+    look = "look whether it is there: if so remove it there or adopt it with `import`, then clear the note"
+    twice = "was cut off, and another create would make a second one"
     return [
-        Fault(
-            f"the create of {one.title} was cut off",
-            "its note is cleared, and the next create finds what is there",
-            ClearCreates(),
-            by_hand,
-        )
+        Fault(f"the create of {one.title} was cut off", clears, ClearCreates(), by_hand)
         if one.type.startswith(FOUND_AGAIN)
-        else Fault(
-            f"the create of {one.title} ({one.type}) was cut off, and another create would make a second one",
-            "look whether it is there: if so remove it there or adopt it with `import`, then clear the note",
-            Look(),
-            by_hand,
-        )
+        else Fault(f"the create of {one.title} ({one.type}) {twice}", look, Look(), by_hand)
         for one in state.creating
     ]
 
@@ -318,43 +227,29 @@ def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bo
     called = f"Helm release {namespace}/{name}"
     last = known[-1]
     if not in_state:
-        found = (
-            f"{called} is deployed, and its create was cut off before the state had it"
-            if last.status == "deployed"
-            else f"{called} was left {last.status} by a create that was cut off"
-        )
-        return _forgotten(
-            resource,
-            found,
-            "the next installation takes over what it made",
-            [r.secret for r in known],
-        )
+        left = f"{called} was left {last.status} by a create that was cut off"
+        if last.status == "deployed":
+            left = f"{called} is deployed, and its create was cut off before the state had it"
+        then = "the next installation takes over what it made"
+        return _forgotten(resource, left, then, [r.secret for r in known])
     if last.is_pending:
-        return _forgotten(
-            resource,
-            f"{called} was left {last.status} at revision {last.number}, and Helm refuses any other change",
-            "the next upgrade goes on from there",
-            [last.secret],
-        )
+        refuses = f"at revision {last.number}, and Helm refuses any other change"
+        left = f"{called} was left {last.status} {refuses}"
+        return _forgotten(resource, left, "the next upgrade goes on from there", [last.secret])
     if last.status == "uninstalling":
-        return Fault(
-            f"{called} was left {last.status}",
-            "its removal is carried to its end; if the program wants it, it is installed anew",
-            Remove(resource.urn),
-            (_pulumi("destroy", "--yes", "--target", resource.urn),),
-        )
+        then = "its removal is carried to its end; if the program wants it, it is installed anew"
+        by_hand = _pulumi("destroy", "--yes", "--target", resource.urn)
+        return Fault(f"{called} was left {last.status}", then, Remove(resource.urn), (by_hand,))
     return None
 
 
 def _forgotten(resource: Resource, found: str, then: str, secrets: Sequence[str]) -> Fault:
     namespace, _ = resource.release
     record = "record is" if len(secrets) == 1 else "records are"
-    return Fault(
-        found,
-        f"Helm's {record} removed, nothing else; {then}",
-        ForgetRevisions(resource.provider, namespace, tuple(secrets)),
-        (Command("kubectl", ("--namespace", namespace, "delete", "secret", *secrets)),),
-    )
+    remedy = f"Helm's {record} removed, nothing else; {then}"
+    repair = ForgetRevisions(resource.provider, namespace, tuple(secrets))
+    by_hand = Command("kubectl", ("--namespace", namespace, "delete", "secret", *secrets))
+    return Fault(found, remedy, repair, (by_hand,))
 
 
 def can_be_repaired(faults: Iterable[Fault]) -> bool:
@@ -373,8 +268,3 @@ def _resource(document: Mapping[str, Any]) -> Resource:
         str(document.get("provider") or ""),
         {key: opened(value) for key, value in (document.get("inputs") or {}).items()},
     )
-
-
-def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
