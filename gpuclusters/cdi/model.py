@@ -9,8 +9,9 @@ import re
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from gpuclusters.core.model import Strict
 from gpuclusters.fabric.table import MapSource
 from gpuclusters.host.model import HostConnection, PciAddress, check_path
 
@@ -75,19 +76,15 @@ def spec_path(kind: str, backend: VfioBackend) -> str:
     return f"{folder}{kind.replace('/', '-')}.json"
 
 
-class CdiDevice(BaseModel):
+class CdiDevice(Strict):
     """One device of the spec: its CDI name and the PCI function it stands for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, AfterValidator(check_device_name)]
     pci_address: PciAddress
 
 
-class CdiSpecInputs(BaseModel):
+class CdiSpecInputs(Strict):
     """Inputs of a CDI spec on one host."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     path: Annotated[str, AfterValidator(check_spec_path)]

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.core.model import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.host.model import HostConnection
 
 STATE = "/var/lib/gpu-clusters/driver"
@@ -64,10 +64,8 @@ class PackageSource(StrEnum):
     """NVIDIA's repository for the operating system: every branch, modules built on the host by DKMS."""
 
 
-class GpuDriverInputs(BaseModel):
+class GpuDriverInputs(Strict):
     """Inputs of the driver on one host."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     source: DriverSource = DriverSource.HOST

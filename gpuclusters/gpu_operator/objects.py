@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gpuclusters.core.custom_resource import Name
+from gpuclusters.core.model import Strict
 from gpuclusters.core.ports import ClusterObjects, ObjectKind
 
 RELEASE: Final = "gpu-operator"
@@ -62,10 +63,8 @@ MAJORS: Final = ("24.6", "24.9", "25.3", "25.10", "26.3", "26.7")
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
-class ClusterInputs(BaseModel):
+class ClusterInputs(Strict):
     """What every resource in a cluster is told."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     called: ClassVar[str]
     """The second part of its id."""

@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.config.base import Integer, Percent, PinnedImage, Seconds, Section
 from gpuclusters.core.custom_resource import Name
+from gpuclusters.core.model import Strict
 from gpuclusters.gpu_operator.objects import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.proof import training_times
@@ -73,13 +74,7 @@ LadderImage = Annotated[str, AfterValidator(_image)]
 DataPath = Annotated[str, AfterValidator(_path)]
 
 
-class Part(BaseModel):
-    """Frozen, and without unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProofNode(Part):
+class ProofNode(Strict):
     """One node, as configured."""
 
     name: Name
@@ -169,7 +164,7 @@ class Collective(Section):
 AnyTest = Matmul | Diagnostics | Load | Burn | Collective
 
 
-class PrometheusService(Part):
+class PrometheusService(Strict):
     """Where Prometheus answers, asked through the API server."""
 
     namespace: Name
@@ -319,7 +314,7 @@ def cuda_of_driver(driver: str) -> int | None:
     return rke2_matrix.newest_cuda(int(branch))
 
 
-class LadderNode(Part):
+class LadderNode(Strict):
     """One node."""
 
     name: Name
@@ -328,7 +323,7 @@ class LadderNode(Part):
     """False for a control plane that keeps its taint: rungs 6, 8 and 9 leave it out."""
 
 
-class Smoke(Part):
+class Smoke(Strict):
     """Rung 6: pods of all nodes talk to each other. The image needs Python 3 and nothing else."""
 
     image: LadderImage = SMOKE_IMAGE
@@ -336,14 +331,14 @@ class Smoke(Part):
     """The pull of the image included, as in all rungs."""
 
 
-class VectorAdd(Part):
+class VectorAdd(Strict):
     """Rung 8."""
 
     image: LadderImage = VECTOR_ADD_IMAGE
     timeout_seconds: _Seconds = 900
 
 
-class Training(Part):
+class Training(Strict):
     """Rung 9: PyTorch's DistributedDataParallel over NCCL on FashionMNIST."""
 
     image: LadderImage

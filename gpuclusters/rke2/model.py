@@ -11,15 +11,13 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     model_validator,
 )
 
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.core.model import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.host.model import HostConnection, check_path
 from gpuclusters.host.node import ClusterNode
 from gpuclusters.rke2 import host_config, releases
@@ -51,10 +49,8 @@ def _token(text: str) -> str:
     return text
 
 
-class Artifacts(BaseModel):
+class Artifacts(Strict):
     """The files of a release, by one digest: that of the release's own list of digests."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Source = Source.DOWNLOAD
     location: str
@@ -66,10 +62,8 @@ class Artifacts(BaseModel):
     """Archives of images that are brought along; none where nodes pull from a registry."""
 
 
-class Rke2NodeInputs(BaseModel):
+class Rke2NodeInputs(Strict):
     """Inputs of one host. `config` and `files` hold no secret; tokens come apart."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     cluster: Annotated[str, Field(min_length=1, max_length=63)]
@@ -84,8 +78,8 @@ class Rke2NodeInputs(BaseModel):
     version: Annotated[str, AfterValidator(_version)]
     artifacts: Artifacts
     config: dict[str, Any]
-    files: dict[Annotated[str, AfterValidator(check_path)], str] = {}
-    labels: dict[str, str] = {}
+    files: Mapping[Annotated[str, AfterValidator(check_path)], str] = {}
+    labels: Mapping[str, str] = {}
     cis: bool = False
     selinux: bool = False
     token: Annotated[str, AfterValidator(_token)]

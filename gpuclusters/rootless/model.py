@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from gpuclusters.compat.usernetes_versions import table
 from gpuclusters.compat.versions import release
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.core.model import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.host.model import HostConnection
 
 DEFAULT_PROBE_IMAGE = "docker.io/library/ubuntu:24.04"
@@ -26,10 +26,8 @@ DEFAULT_PROBE_IMAGE = "docker.io/library/ubuntu:24.04"
 _VERSION = r"[0-9]+\.[0-9]+\.[0-9]+"
 
 
-class RootlessHostInputs(BaseModel):
+class RootlessHostInputs(Strict):
     """Inputs of one host."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     account: Annotated[

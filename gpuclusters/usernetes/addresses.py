@@ -14,7 +14,9 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import combinations
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gpuclusters.core.model import Strict
 
 NODE_SUBNETS = IPv4Network("10.100.0.0/16")
 """Of which every node takes a /24."""
@@ -33,10 +35,8 @@ LONGEST_NODE_NAME = 63
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-class Ports(BaseModel):
+class Ports(Strict):
     """Ports of a cluster on its hosts, equal on all of them; by default those of Usernetes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     etcd: Port = 2379
     kube_apiserver: Port = 6443
@@ -51,35 +51,21 @@ class Ports(BaseModel):
     @property
     def tcp(self) -> Mapping[str, int]:
         """Those of TCP, by name."""
-        return {
-            "etcd": self.etcd,
-            "kube_apiserver": self.kube_apiserver,
-            "kubelet": self.kubelet,
-            "calico_typha": self.calico_typha,
-        }
+        return self.model_dump(exclude={"flannel", "calico"})
 
     @property
     def udp(self) -> Mapping[str, int]:
         """Those of UDP, by name."""
-        return {"flannel": self.flannel, "calico": self.calico}
+        return self.model_dump(include={"flannel", "calico"})
 
     @property
     def variables(self) -> Mapping[str, str]:
         """As variables of Usernetes' Makefile; generation 2 does not know the last two."""
-        return {
-            "PORT_ETCD": str(self.etcd),
-            "PORT_KUBE_APISERVER": str(self.kube_apiserver),
-            "PORT_KUBELET": str(self.kubelet),
-            "PORT_FLANNEL": str(self.flannel),
-            "PORT_CALICO": str(self.calico),
-            "PORT_CALICO_TYPHA": str(self.calico_typha),
-        }
+        return {f"PORT_{name.upper()}": str(port) for name, port in self}
 
 
-class NetworkPlan(BaseModel):
+class NetworkPlan(Strict):
     """The networks of one cluster. Plain data: inputs of a resource can hold it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pod_subnet: IPv4Network = POD_SUBNET
     service_subnet: IPv4Network = SERVICE_SUBNET
@@ -99,10 +85,8 @@ class NetworkPlan(BaseModel):
         return node_ip(number, self.node_subnets)
 
 
-class ApiAccess(BaseModel):
+class ApiAccess(Strict):
     """How the API is reached from outside of the control plane's host. Plain data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     through: Literal["address", "tunnel", "loopback"]
     """`address`: one that leads to the control plane's host. `tunnel`: SSH to the control plane's host,

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.core.model import matches
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.host.model import HostConnection
 from gpuclusters.usernetes.addresses import (
     FIRST_NUMBER,
@@ -61,10 +61,8 @@ Address = Annotated[
 ]
 
 
-class SourceArchive(BaseModel):
+class SourceArchive(Strict):
     """Usernetes itself, by the digest of one archive."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tag: Annotated[
         str, matches(r"gen[23]-v[0-9][0-9.]*", "write a tag of Usernetes, like gen3-v20260902.0")
@@ -88,10 +86,8 @@ class SourceArchive(BaseModel):
         return "install-cni" if self.generation >= 3 else "install-flannel"
 
 
-class ControlPlane(BaseModel):
+class ControlPlane(Strict):
     """The host that is asked about the cluster, and what a worker has to know of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     account: Account
@@ -100,10 +96,8 @@ class ControlPlane(BaseModel):
     """At which the other hosts reach it."""
 
 
-class UsernetesNodeInputs(BaseModel):
+class UsernetesNodeInputs(Strict):
     """Inputs of one host; no secret among them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     connection: HostConnection
     account: Account
