@@ -15,19 +15,14 @@ from gpuclusters.compat import known_errors, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.core.finding import Finding, Level, blocked, repair
+from gpuclusters.driver import model
 from gpuclusters.driver.model import (
-    NOUVEAU,
     NOUVEAU_FILE,
-    OPEN_LICENCE,
-    UPGRADES,
-    UPGRADES_FILE,
     DriverSource,
     GpuDriverInputs,
     LiveDriver,
     Modules,
     Packages,
-    kernels,
-    others,
     packages,
 )
 from gpuclusters.host.model import sha256_of
@@ -88,23 +83,22 @@ def serving(
 
     `version` and `licence` are of the module on the disk, `smi` and `said` of `nvidia-smi`.
     """
-    branch = version.partition(".")[0]
+    branch, unfit = version.partition(".")[0], list[Finding]()
     if branch.isdecimal():
-        modules = ModulesPolicy.OPEN if licence == OPEN_LICENCE else ModulesPolicy.PROPRIETARY
-        install = "let driver.source: host install one that knows them"
-        unfit = [
-            *generations(pci_ids, int(branch), modules, version=f"driver {version}", remedy=install)
-        ]
-        if unfit:
-            yield from unfit
-            return
-    if smi != 0:
+        modules = ModulesPolicy.OPEN if licence == model.OPEN_LICENCE else ModulesPolicy.PROPRIETARY
+        how = {
+            "version": f"driver {version}",
+            "remedy": "let driver.source: host install one that fits",
+        }
+        unfit = [*generations(pci_ids, int(branch), modules, **how)]
+        yield from unfit
+    if not unfit and smi != 0:
         yield Finding(
             "driver.not-serving",
             f"its driver serves no GPU: nvidia-smi ended with {smi}{f' ({said})' if said else ''}",
             f"install a driver (driver.source: host does), or {_KERNEL_LOG}",
         )
-    else:
+    elif not unfit:
         yield from gpu_count(shown, gpus)
 
 
@@ -125,13 +119,13 @@ def running(live: LiveDriver, *, own: bool) -> Iterator[Finding]:
 
 def contents(live: LiveDriver) -> dict[str, str]:
     """Our files on the host, by path."""
-    upgrades = {UPGRADES_FILE: UPGRADES} if live.family == "debian" else {}
-    return {NOUVEAU_FILE: NOUVEAU, **upgrades}
+    upgrades = {model.UPGRADES_FILE: model.UPGRADES} if live.family == "debian" else {}
+    return {NOUVEAU_FILE: model.NOUVEAU, **upgrades}
 
 
 def initramfs_digest() -> str:
     """Of what has to be in the initramfs."""
-    return sha256_of(NOUVEAU.encode())
+    return sha256_of(model.NOUVEAU.encode())
 
 
 def installable(inputs: GpuDriverInputs, live: LiveDriver) -> Packages | None:
@@ -144,7 +138,7 @@ def installable(inputs: GpuDriverInputs, live: LiveDriver) -> Packages | None:
 
 def loose(live: LiveDriver, wanted: Packages | None) -> list[str]:
     """Packages that would be upgraded by themselves: the kernel, and the driver where the host has one."""
-    pinned = {*kernels(live)}
+    pinned = {*model.kernels(live)}
     if wanted is not None:
         pinned |= set(wanted.held) & {*live.package, *wanted.names}
     return sorted(pinned - live.held)
@@ -204,11 +198,9 @@ def _repairs(
         yield repair("driver.initramfs", problem, "initramfs", missing=True)
     if live.nouveau:
         yield _nouveau()
-    names = loose(live, wanted)
-    if names:
-        yield repair(
-            "driver.not-held", f"packages are not held: {', '.join(names)}", "hold", missing=True
-        )
+    if names := loose(live, wanted):
+        problem = f"packages are not held: {', '.join(names)}"
+        yield repair("driver.not-held", problem, "hold", missing=True)
     if wanted is not None:
         yield from _packages(inputs, live, wanted)
 
@@ -224,14 +216,14 @@ def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> It
         text = f"the package {name} is {has or 'not there'}"
         yield repair("driver.packages", text, "install", stays, name, missing=has is None)
     kind = "open" if live.loaded_open else "proprietary"
-    if live.loaded and live.loaded != inputs.version:
-        text = f"the kernel runs driver {live.loaded} and not {inputs.version}"
-        yield repair("driver.loaded-other", text, "restart", _KERNEL_LOG)
-    elif live.loaded and live.loaded_open is not (inputs.modules is Modules.OPEN):
-        text = f"the kernel runs {kind} modules and not {inputs.modules} ones"
-        yield repair("driver.loaded-other", text, "restart", _KERNEL_LOG)
-    elif not live.loaded:
+    is_open = inputs.modules is Modules.OPEN
+    if not live.loaded:
         yield repair("driver.not-loaded", "the kernel runs no driver", "load", _KERNEL_LOG)
+    elif live.loaded != inputs.version or live.loaded_open is not is_open:
+        text = f"the kernel runs {kind} modules and not {inputs.modules} ones"
+        if live.loaded != inputs.version:
+            text = f"the kernel runs driver {live.loaded} and not {inputs.version}"
+        yield repair("driver.loaded-other", text, "restart", _KERNEL_LOG)
     if live.module and live.module != (live.loaded or inputs.version) and missing:
         text = f"module {live.module} is on the disk and {live.loaded or 'none'} in the kernel"
         yield repair("driver.module-other", text, "install", stays)
@@ -240,9 +232,8 @@ def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> It
         state = live.fabric_manager or "not there"
         text = f"the fabric manager is {state}{'' if live.fabric_enabled else ' and not enabled'}"
         stays = "read `journalctl -u nvidia-fabricmanager` on the host"
-        yield repair(
-            "driver.fabric-manager", text, "fabric", stays, missing=not live.fabric_manager
-        )
+        is_missing = not live.fabric_manager
+        yield repair("driver.fabric-manager", text, "fabric", stays, missing=is_missing)
 
 
 def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
@@ -272,7 +263,7 @@ def _host_driver(
     inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages | None
 ) -> Iterator[Finding]:
     if inputs.source is not DriverSource.HOST:
-        there = live.module or ", ".join(others(live))
+        there = live.module or ", ".join(model.others(live))
         if there:
             yield blocked(
                 "driver.installed",
@@ -295,7 +286,7 @@ def _host_driver(
             "Secure Boot is on, and these modules are built on the host, so that nobody has signed them "
             '("Key was rejected by service")',
         )
-    foreign = others(live, inputs.version or "")
+    foreign = model.others(live, inputs.version or "")
     if foreign and not live.file:
         yield blocked("driver.foreign", f"another driver is installed there: {', '.join(foreign)}")
 

@@ -67,8 +67,8 @@ def differences(
 
     `documents` are its configuration files by path, `server_token` is what a server keeps.
     """
-    for problem in _differences(inputs, live, documents, server_token):
-        yield Finding("rke2.foreign", problem)
+    found = _differences(inputs, live, documents, server_token)
+    yield from (Finding("rke2.foreign", problem) for problem in found)
 
 
 def _differences(
@@ -101,17 +101,11 @@ def _differences(
 def _config(inputs: Rke2NodeInputs, found: Mapping[str, Any]) -> Iterator[str]:
     passed_over = _SECRET | _ONLY_AT_REGISTRATION
     for key in sorted((found.keys() | inputs.config.keys()) - passed_over):
-        default = _default(inputs, key)
+        default = inputs.node_name if key == "node-name" else _DEFAULTS.get(key)
         there, here = found.get(key, default), inputs.config.get(key, default)
         if isinstance(there, list | tuple) or isinstance(here, list | tuple):
             there, here = sorted(map(str, _list(there))), sorted(map(str, _list(here)))
         yield from tree(key, there, here)
-
-
-def _default(inputs: Rke2NodeInputs, key: str) -> Any:
-    if key == "node-name":
-        return inputs.node_name
-    return _DEFAULTS.get(key)
 
 
 def _tokens(inputs: Rke2NodeInputs, found: Mapping[str, Any], server_token: str) -> Iterator[str]:
@@ -124,13 +118,13 @@ def _tokens(inputs: Rke2NodeInputs, found: Mapping[str, Any], server_token: str)
             f"it has another token; set the secret gpu-clusters:{kind}-token to the cluster's own "
             f"({SERVER_TOKEN} on a server)"
         )
-    if inputs.role is Role.SERVER and inputs.agent_token is not None:
-        agents = str(found.get("agent-token") or stated)
-        if stated and _password(agents) != _password(inputs.agent_token):
-            yield (
-                "agents join it with another token; set the secret gpu-clusters:agent-token to the "
-                "cluster's own (that of the servers, where it has none for agents)"
-            )
+    agents = str(found.get("agent-token") or stated)
+    wanted = inputs.agent_token if inputs.role is Role.SERVER else None
+    if wanted is not None and stated and _password(agents) != _password(wanted):
+        yield (
+            "agents join it with another token; set the secret gpu-clusters:agent-token to the "
+            "cluster's own (that of the servers, where it has none for agents)"
+        )
 
 
 def _password(token: str) -> str:

@@ -7,6 +7,7 @@ nm-cloud-setup) and hardening guide; Kubernetes' version skew policy; etcd's har
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -35,7 +36,7 @@ LEAST_FREE_MIB = 15 * 1024
 LEAST_INOTIFY_INSTANCES = 8192
 """What `rke2_config.INOTIFY` sets."""
 KUBELET_PORT = 10250
-_ETCD_PORTS = (2379, 2380)
+_SERVER_PORTS = (API_PORT, SUPERVISOR_PORT, 2379, 2380)
 _join = partial(repair, step="join")
 _settle = partial(
     repair,
@@ -86,29 +87,23 @@ def machine(live: LiveHost, *, selinux: bool) -> Iterator[Finding]:
             f"{', '.join(live.stub)} takes the place of all that RKE2 writes for containerd, which then "
             "does not start"
         )
-        remedy = (
-            'remove it, or begin it with {{ template "base" . }}; a container toolkit left it there'
-        )
+        remedy = 'remove it, or begin it with {{ template "base" . }}; a toolkit left it there'
         yield Finding("rke2.containerd-template", problem, remedy, live.stub)
 
 
 def bare_machine(role: Role, live: LiveHost) -> Iterator[Finding]:
     """What keeps RKE2 from a host on which there is none yet."""
-    others = [unit for unit in live.runs if unit in _OTHER_CLUSTERS]
-    if others:
+    if others := [unit for unit in live.runs if unit in _OTHER_CLUSTERS]:
         problem = f"{', '.join(others)} runs there: the host is a node of another cluster"
         yield blocked("rke2.other-cluster", problem)
-    wanted = [KUBELET_PORT]
-    if role is Role.SERVER:
-        wanted += [API_PORT, SUPERVISOR_PORT, *_ETCD_PORTS]
-    taken = sorted(live.ports & set(wanted))
+    taken = live.ports & {KUBELET_PORT, *(_SERVER_PORTS if role is Role.SERVER else ())}
     if taken and not others:
-        ports = ", ".join(map(str, taken))
+        ports = ", ".join(map(str, sorted(taken)))
         problem = f"something listens on port {ports} already, which RKE2 needs"
         yield blocked("rke2.port-in-use", problem)
     if "docker.service" in live.runs:
         problem = (
-            "docker runs there, and its FORWARD policy is DROP: no packet of a pod gets through"
+            "docker runs there, and its FORWARD policy is DROP: no packet of pods gets through"
         )
         yield blocked("rke2.docker", problem)
     if live.cgroup == "v1":
@@ -130,12 +125,13 @@ def release(live: LiveHost, wanted: Version) -> Iterator[Finding]:
     if live.version == str(wanted):
         return
     installed = live.release()
-    problem = releases.step_problem(installed, wanted) if installed is not None else None
-    if problem is not None:
-        yield blocked("rke2.upgrade-path", problem)
-    else:
-        is_ = f"RKE2 is {live.version}" if live.version else "RKE2 is not installed"
-        yield _join("rke2.version", f"{is_} instead of {wanted}")
+    problem = releases.step_problem(installed, wanted) if installed else None
+    is_ = f"RKE2 is {live.version}" if live.version else "RKE2 is not installed"
+    yield (
+        blocked("rke2.upgrade-path", problem)
+        if problem
+        else _join("rke2.version", f"{is_} instead of {wanted}")
+    )
 
 
 def certificate(role: Role, live: LiveHost) -> Iterator[Finding]:
@@ -145,9 +141,8 @@ def certificate(role: Role, live: LiveHost) -> Iterator[Finding]:
     ends = datetime.fromisoformat(live.expires)
     days = (ends - datetime.fromtimestamp(live.clock, UTC)).days
     if days < CERTIFICATE_DAYS:
-        state = (
-            f"end on {ends:%Y-%m-%d}, in {days} days" if days >= 0 else f"ended on {ends:%Y-%m-%d}"
-        )
+        left = f", in {days} days" if days >= 0 else ""
+        state = f"{'end' if left else 'ended'} on {ends:%Y-%m-%d}{left}"
         problem = f"its certificates {state}; RKE2 renews them when it starts"
         remedy = f"`sudo systemctl restart {role.unit}`, one host after the other"
         yield Finding("rke2.certificate-expires", problem, remedy, level=Level.WARN)
@@ -188,15 +183,16 @@ def waiting(
     remedy = f"read `journalctl -u {inputs.role.unit}` on the host"
     if progress.active == "active":
         yield from _node(inputs, node)
-    elif reason is not None:
-        final = reason.final or progress.active == "failed"
-        level = Level.BLOCK if final else Level.REPAIR
-        yield Finding("rke2.join-failed", reason.cause, reason.remedy, level=level)
-    elif progress.active == "failed":
-        yield Finding("rke2.join-failed", f"{inputs.role.unit} failed", remedy)
-    else:
+        return
+    failed = progress.active == "failed"
+    problem = f"{inputs.role.unit} failed"
+    if reason is not None:
+        problem, remedy = reason.cause, reason.remedy
+    elif not failed:
         problem = f"{inputs.role.unit} is still {progress.active or 'not there'}"
-        yield Finding("rke2.join-failed", problem, remedy, level=Level.REPAIR)
+    final = failed or (reason is not None and reason.final)
+    level = Level.BLOCK if final else Level.REPAIR
+    yield Finding("rke2.join-failed", problem, remedy, level=level)
 
 
 def not_joined(inputs: Rke2NodeInputs, progress: Progress, found: Finding) -> Finding:
@@ -241,23 +237,18 @@ def _cluster(inputs: Rke2NodeInputs, live: LiveHost, cluster: LiveCluster) -> It
     if cluster.unreachable:
         yield blocked("rke2.unreachable", f"it does not reach the servers ({cluster.unreachable})")
     if cluster.rival:
-        problem = (
-            f"the cluster lives on {cluster.rival}, and this host would make a second one with the same "
-            "token"
-        )
+        problem = f"the cluster lives on {cluster.rival}; this host would make another with the same token"
         yield blocked("rke2.second-cluster", problem)
     if node is not None and not live.owner and not inputs.adopt:
         yield nodes.name_taken("rke2.node-exists", inputs.cluster, inputs.node_name, node)
     if cluster.clock is not None:
         yield from nodes.clocks("rke2", live.clock, cluster.clock)
     for name, server in sorted(cluster.servers.items()):
-        try:
-            problem_ = releases.skew_problem(parse_version(server.version), inputs.wanted)
-        except ValueError:
-            continue
-        if problem_ is not None:
-            remedy = "upgrade the servers first; `gpu-clusters up` does so in this order"
-            yield Finding("rke2.version-skew", f"{name}: {problem_}", remedy)
+        with suppress(ValueError):  # a release that is none of RKE2's
+            skew = releases.skew_problem(parse_version(server.version), inputs.wanted)
+            if skew is not None:
+                remedy = "upgrade the servers first; `gpu-clusters up` does so in this order"
+                yield Finding("rke2.version-skew", f"{name}: {skew}", remedy)
 
 
 def _host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
@@ -274,12 +265,11 @@ def _host_repairs(inputs: Rke2NodeInputs, live: LiveHost) -> Iterator[Finding]:
             "write another version (docs/caas-kubernetes.md says which import them), and take templates of "
             "your own away: " + ", ".join(releases.CONTAINERD_TEMPLATES)
         )
-        what = (releases.CONTAINERD_DROP_IN,)
-        yield Finding("rke2.drop-in-ignored", problem, remedy, what, Level.REPAIR, "join")
+        path = releases.CONTAINERD_DROP_IN
+        yield _join("rke2.drop-in-ignored", problem, remedy=remedy, path=path)
     if 0 < live.inotify < LEAST_INOTIFY_INSTANCES:
-        problem = (
-            f"fs.inotify.max_user_instances is {live.inotify} and not {LEAST_INOTIFY_INSTANCES}"
-        )
+        is_ = f"fs.inotify.max_user_instances is {live.inotify}"
+        problem = f"{is_} and not {LEAST_INOTIFY_INSTANCES}"
         remedy = f"find what lowers it after {releases.INOTIFY} (`sysctl --system`)"
         yield Finding("rke2.inotify", problem, remedy, level=Level.WARN)
     if live.applied != inputs.digest:
@@ -323,13 +313,11 @@ def _node(inputs: Rke2NodeInputs, node: ClusterNode | None) -> Iterator[Finding]
         problem, remedy = "no node has come up", "look at the kubelet's log on the host"
     elif not node.ready:
         problem = f"node {inputs.node_name} is not Ready"
-        remedy = (
-            f"`kubectl describe node {inputs.node_name}`: most often its Cilium pod cannot start"
-        )
+        cause = "most often its Cilium pod cannot start"
+        remedy = f"`kubectl describe node {inputs.node_name}`: {cause}"
     elif node.version != inputs.version:
         problem = f"node {inputs.node_name} still runs {node.version}"
         remedy = "look whether another installation of RKE2 is on the host's PATH"
     else:
         return
-    path = (inputs.node_name,)
-    yield Finding("rke2.node-not-ready", problem, remedy, path, Level.REPAIR, "join")
+    yield _join("rke2.node-not-ready", problem, remedy=remedy, path=inputs.node_name)
