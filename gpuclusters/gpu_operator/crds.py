@@ -13,6 +13,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -46,17 +47,12 @@ def definitions(documents: Iterable[Mapping[str, Any]], *, with_nfd: bool) -> li
         if document and document.get("kind") == CRD.kind
     }
     if "clusterpolicies.nvidia.com" not in found:
-        raise refused(
-            "the GPU Operator's chart",
-            "crds.not-the-operator",
-            f"its crds/ have no clusterpolicies.nvidia.com (found {', '.join(found) or 'nothing'})",
-            "check that the chart is gpu-operator, as NVIDIA releases it",
-        )
-    return [
-        body
-        for name, body in sorted(found.items())
-        if with_nfd or not name.endswith(".nfd.k8s-sigs.io")
-    ]
+        there = ", ".join(found) or "nothing"
+        problem = f"its crds/ have no clusterpolicies.nvidia.com (found {there})"
+        remedy = "check that the chart is gpu-operator, as NVIDIA releases it"
+        raise refused("the GPU Operator's chart", "crds.not-the-operator", problem, remedy)
+    nfd = "" if with_nfd else ".nfd.k8s-sigs.io"
+    return [body for name, body in sorted(found.items()) if not (nfd and name.endswith(nfd))]
 
 
 def apply(
@@ -67,17 +63,12 @@ def apply(
     for body in wanted:
         cluster.take(CRD, _marked(body), manager=MANAGER)
 
+    remedy = "look at its conditions with `kubectl get crd NAME -o yaml`, then run again"
+
     def look() -> Sequence[Finding]:
-        return [
-            Finding(
-                "crds.not-served",
-                f"{name} is not served",
-                "look at its conditions with `kubectl get crd NAME -o yaml`, then run again",
-                level=Level.REPAIR,
-            )
-            for name in marks
-            if not _is_served(cluster.get(CRD, name))
-        ]
+        late = (name for name in marks if not _is_served(cluster.get(CRD, name)))
+        code, level = "crds.not-served", Level.REPAIR
+        return [Finding(code, f"{name} is not served", remedy, level=level) for name in late]
 
     late = poll(
         look,
@@ -103,15 +94,12 @@ def observe(before: Mapping[str, Any], cluster: TakingCluster) -> dict[str, Any]
 
 
 def _marked(body: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = body["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), _MARK: _digest(body)}
-    kept = {key: metadata[key] for key in ("name", "labels") if metadata.get(key)}
-    return {
-        "apiVersion": CRD.api_version,
-        "kind": CRD.kind,
-        "metadata": {**kept, "annotations": annotations},
-        "spec": body["spec"],
+    metadata = {
+        key: body["metadata"][key] for key in ("name", "labels") if body["metadata"].get(key)
     }
+    metadata["annotations"] = {**(body["metadata"].get("annotations") or {}), _MARK: _digest(body)}
+    kind = {"apiVersion": CRD.api_version, "kind": CRD.kind}
+    return {**kind, "metadata": metadata, "spec": body["spec"]}
 
 
 def _digest(body: Mapping[str, Any]) -> str:
@@ -139,20 +127,15 @@ def crd_documents(
     elif repository.startswith(("https://", "http://")):
         data, sha256 = _download(reference, version, repository, sha256)
     else:
-        raise CommandFailedError(
-            f"chart {reference}",
-            "read its crds/",
-            "it is neither a file or folder here nor in a repository over HTTPS",
-            "give the path of the archive, or `repository`; of an OCI registry use "
-            "`helm pull` first",
+        problem = "it is neither a file or folder here nor in a repository over HTTPS"
+        remedy = (
+            "give the archive's path, or `repository`; of an OCI registry use `helm pull` first"
         )
+        raise CommandFailedError(f"chart {reference}", "read its crds/", problem, remedy)
     if sha256 and (found := hashlib.sha256(data).hexdigest()) != sha256:
-        raise InvalidAnswerError(
-            f"chart {reference} {version}".strip(),
-            "check its digest",
-            f"sha256 is {found}, expected {sha256}",
-            "do not use it; find out who changed it",
-        )
+        where, problem = f"chart {reference} {version}", f"sha256 is {found}, expected {sha256}"
+        remedy = "do not use it; find out who changed it"
+        raise InvalidAnswerError(where.strip(), "check its digest", problem, remedy)
     return list(_documents(_of_archive(data, reference)))
 
 
@@ -173,12 +156,11 @@ def _of_archive(data: bytes, reference: str) -> Iterator[tuple[str, bytes]]:
                 if file is not None:
                     yield name, file.read()
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise InvalidAnswerError(
-            f"chart {reference}",
-            "unpack it",
+        problem, remedy = (
             f"it is no archive of a chart ({error})",
             "give the .tgz as `helm pull` stores it",
-        ) from error
+        )
+        raise InvalidAnswerError(f"chart {reference}", "unpack it", problem, remedy) from error
 
 
 def _matters(name: str) -> bool:
@@ -195,54 +177,45 @@ def _documents(files: Iterator[tuple[str, bytes]]) -> Iterator[Mapping[str, Any]
         try:
             yield from (body for body in yaml.safe_load_all(data) if isinstance(body, Mapping))
         except yaml.YAMLError as error:
-            raise InvalidAnswerError(
-                f"chart file {name}", "read it", f"it is not YAML ({error})", "get the chart anew"
-            ) from error
+            where, problem = f"chart file {name}", f"it is not YAML ({error})"
+            raise InvalidAnswerError(where, "read it", problem, "get the chart anew") from error
 
 
 def _download(chart: str, version: str, repository: str, sha256: str) -> tuple[bytes, str]:
     with urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES) as pool:
         base = repository.rstrip("/") + "/"
-        index = _index(_get(pool, urljoin(base, "index.yaml")), base)
+        index = _index(_get(pool, urljoin(base, "index.yaml")))
+        if index is None:
+            problem = "the answer is no index of charts"
+            raise InvalidAnswerError(base, "read index.yaml", problem, "check `repository`")
         releases = (index.get("entries") or {}).get(chart) or []
         entry = next((r for r in releases if str(r.get("version")) == version), None)
         if entry is None or not entry.get("urls"):
             known = ", ".join(str(r.get("version")) for r in releases[:8]) or "none"
-            raise CommandFailedError(
-                repository,
-                f"find chart {chart} {version}",
-                f"the index has no such release (it has {known})",
-                "write a version as the index has it, with its leading v",
-            )
+            problem = f"the index has no such release (it has {known})"
+            remedy = "write a version as the index has it, with its leading v"
+            raise CommandFailedError(repository, f"find chart {chart} {version}", problem, remedy)
         address = urljoin(base, str(entry["urls"][0]))
         return _get(pool, address), sha256 or str(entry.get("digest") or "")
 
 
-def _index(data: bytes, base: str) -> Mapping[str, Any]:
-    try:
+def _index(data: bytes) -> Mapping[str, Any] | None:
+    with suppress(yaml.YAMLError):
         found = yaml.safe_load(data)
-    except yaml.YAMLError:
-        found = None
-    if not isinstance(found, Mapping):
-        raise InvalidAnswerError(
-            base, "read index.yaml", "the answer is no index of charts", "check `repository`"
-        )
-    return found
+        return found if isinstance(found, Mapping) else None
+    return None
 
 
 def _get(pool: urllib3.PoolManager, address: str) -> bytes:
-    host = urlsplit(address).netloc
+    host, tried = urlsplit(address).netloc, f"download {address}"
     try:
         answer = pool.request("GET", address, preload_content=False)
         data = answer.read(_LARGEST_BYTES + 1)
         answer.release_conn()
     except urllib3.exceptions.HTTPError as error:
-        raise UnreachableError(
-            host, f"download {address}", str(error), f"open the way to it, {_OFFLINE}"
-        ) from error
+        remedy = f"open the way to it, {_OFFLINE}"
+        raise UnreachableError(host, tried, str(error), remedy) from error
     if answer.status != 200 or len(data) > _LARGEST_BYTES:
         problem = f"status {answer.status}" if answer.status != 200 else "more than 64 MiB"
-        raise CommandFailedError(
-            host, f"download {address}", problem, f"check chart and version, {_OFFLINE}"
-        )
+        raise CommandFailedError(host, tried, problem, f"check chart and version, {_OFFLINE}")
     return data

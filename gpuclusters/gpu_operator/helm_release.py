@@ -37,17 +37,10 @@ def revisions(secrets: Iterable[Mapping[str, Any]], release: str) -> list[Revisi
     """The revisions of a release among the Secrets of its namespace, oldest first."""
     found = []
     for secret in secrets:
-        metadata = secret["metadata"]
-        labels = metadata.get("labels") or {}
-        if labels.get("owner") == "helm" and labels.get("name") == release:
-            found.append(
-                Revision(
-                    str(metadata["name"]),
-                    int(labels.get("version", 0)),
-                    str(labels.get("status", "")),
-                    _chart_version(secret),
-                )
-            )
+        name, labels = secret["metadata"]["name"], secret["metadata"].get("labels") or {}
+        if (labels.get("owner"), labels.get("name")) == ("helm", release):
+            number, status = int(labels.get("version", 0)), str(labels.get("status", ""))
+            found.append(Revision(str(name), number, status, _chart_version(secret)))
     return sorted(found, key=lambda revision: revision.number)
 
 

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 from gpuclusters.compat.dated_table import Row, Table, document
@@ -93,20 +93,17 @@ def _walk(below: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Key]]:
 def _majors(text: str) -> tuple[str, ...]:
     """`>=26.3`, `<=25.3`, `25.10..26.3`, or nothing for all."""
     known = table().majors
+    first, _, last = text.partition("..")
     if text.startswith(">="):
-        return known[known.index(text[2:]) :]
-    if text.startswith("<="):
-        return known[: known.index(text[2:]) + 1]
-    if text:
-        first, last = text.split("..")
-        return known[known.index(first) : known.index(last) + 1]
-    return known
+        first, last = text[2:], known[-1]
+    elif text.startswith("<="):
+        first, last = known[0], text[2:]
+    return known[known.index(first) : known.index(last) + 1] if text else known
 
 
 def tree_of(major: str) -> Mapping[Path, Kind]:
     """The keys that a major release reads; those of the newest one if nobody has read about it."""
-    known = table().majors
-    wanted = major if major in known else known[-1]
+    wanted = major if major in table().majors else table().majors[-1]
     return {path: key.kind for path, key in keys().items() if wanted in key.majors}
 
 
@@ -149,11 +146,11 @@ class _Chart:
             when = f"since {read_in[0]}" if newest else f"until {read_in[-1]}"
             wrong = f"is not read by the chart of {self.major}; it is {when}"
             return Problem(path, wrong, "remove it, or choose another operator.version")
-        beside = {one[-1] for one in (*self.tree, *self.sections) if one[:-1] == path[:-1]}
-        near = difflib.get_close_matches(path[-1], sorted(beside), n=1, cutoff=0.6)
+        beside = sorted({o[-1] for o in (*self.tree, *self.sections) if o[:-1] == path[:-1]})
+        near = difflib.get_close_matches(path[-1], beside, n=1, cutoff=0.6)
         likely = [".".join((*path[:-1], one)) for one in near]
         likely = likely or sorted(".".join(one) for one in self.tree if one[-1] == path[-1])
-        instead = f"remove it; the keys here are {', '.join(sorted(beside)[:12])}"
+        instead = f"remove it; the keys here are {', '.join(beside[:12])}"
         if 0 < len(likely) <= _MOST:
             instead = f"did you mean {' or '.join(likely)}?"
         return Problem(path, "is not a key of the chart", instead)
@@ -230,9 +227,8 @@ def environment(values: Mapping[str, Any], operand: str) -> Mapping[str, str]:
 
 def at(values: Mapping[str, Any], dotted: str) -> Any:
     """What the values hold under a dotted key; None if nothing."""
-    current: Any = values
-    for part in dotted.split("."):
-        if not isinstance(current, Mapping):
-            return None
-        current = current.get(part)
-    return current
+
+    def below(part: Any, name: str) -> Any:
+        return part.get(name) if isinstance(part, Mapping) else None
+
+    return reduce(below, dotted.split("."), values)

@@ -97,17 +97,11 @@ def named(product: str, layout: str) -> Slices | None:
     if layout in (DISABLED, ENABLED):
         return {}
     found = family(product)
-    if found is None:
-        return None
-    if layout == BALANCED:
-        return _balanced(found)
-    for profile, (_, _, most) in found.profiles.items():
-        if layout == _layout_name(profile):
-            return {profile: most}
-    for profile in found.single:
-        if layout == _layout_name(profile):
-            return {profile: 1}
-    return None
+    if found is None or layout == BALANCED:
+        return _balanced(found) if found else None
+    most = {profile: count for profile, (_, _, count) in found.profiles.items()}
+    most |= dict.fromkeys(found.single, 1)
+    return next(({p: count} for p, count in most.items() if layout == _layout_name(p)), None)
 
 
 def names(product: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
 from pydantic import Field
@@ -24,23 +25,16 @@ REPOSITORY: Final = "https://helm.ngc.nvidia.com/nvidia"
 POLICY: Final = "cluster-policy"
 """Name of the one ClusterPolicy that the chart makes."""
 
-CLUSTER_POLICY: Final = ObjectKind(
-    "nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False
+_cluster_scoped, _namespaced = (partial(ObjectKind, namespaced=scope) for scope in (False, True))
+CLUSTER_POLICY = _cluster_scoped("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy")
+GPU_CLUSTER = _cluster_scoped("nvidia.com", "v1alpha1", "gpuclusters", "GPUCluster")
+CRD = _cluster_scoped(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"
 )
-GPU_CLUSTER: Final = ObjectKind(
-    "nvidia.com", "v1alpha1", "gpuclusters", "GPUCluster", namespaced=False
-)
-CRD: Final = ObjectKind(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-)
-DAEMON_SET: Final = ObjectKind("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
-EVENT: Final = ObjectKind("", "v1", "events", "Event", namespaced=True)
-SECRET: Final = ObjectKind("", "v1", "secrets", "Secret", namespaced=True)
-HELM_CHART: Final = ObjectKind("helm.cattle.io", "v1", "helmcharts", "HelmChart", namespaced=True)
+DAEMON_SET = _namespaced("apps", "v1", "daemonsets", "DaemonSet")
+EVENT = _namespaced("", "v1", "events", "Event")
+SECRET = _namespaced("", "v1", "secrets", "Secret")
+HELM_CHART = _namespaced("helm.cattle.io", "v1", "helmcharts", "HelmChart")
 
 PRESENT_LABEL: Final = "nvidia.com/gpu.present"
 DEPLOY_LABEL: Final = "nvidia.com/gpu.deploy.operands"
@@ -93,10 +87,7 @@ def config_map_name(config: str, data: Mapping[str, str]) -> str:
 def with_configs(
     values: Mapping[str, Any], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
-    """The chart's values with the names of these ConfigMaps.
-
-    ValueError where no operand reads one.
-    """
+    """The chart's values with the names of these ConfigMaps; ValueError where no operand reads one."""
     result = dict(values)
     for config, data in sorted(configs.items()):
         if config not in CONFIGS:
@@ -106,10 +97,7 @@ def with_configs(
         part = dict(result.get(operand) or {})
         entry = dict(part.get(key) or {})
         wanted = {"create": False, "name": config_map_name(config, data)}
-        said = {
-            name: entry[name] for name in wanted if name in entry and entry[name] != wanted[name]
-        }
-        if said:
+        if said := {n: entry[n] for n in wanted if n in entry and entry[n] != wanted[n]}:
             raise ValueError(
                 f"values.{operand}.{key} says {said} although this program makes that ConfigMap; "
                 f"leave {' and '.join(sorted(said))} out"
@@ -120,14 +108,12 @@ def with_configs(
 
 def nulls(values: Mapping[str, Any], at: str = "values") -> list[str]:
     """Paths whose value is null: the release keeps them, and the chart's templates fail on some."""
-    found = []
-    for key, value in values.items():
-        path = f"{at}.{key}"
-        if value is None:
-            found.append(path)
-        elif isinstance(value, Mapping):
-            found += nulls(value, path)
-    return found
+    below = (
+        nulls(value, f"{at}.{key}") if isinstance(value, Mapping) else [f"{at}.{key}"]
+        for key, value in values.items()
+        if value is None or isinstance(value, Mapping)
+    )
+    return [path for paths in below for path in paths]
 
 
 def major(version: str) -> str:
@@ -142,19 +128,15 @@ def upgrade_fault(installed: str, wanted: str) -> str:
     Rule: "upgrade to the same or the next major version" (NVIDIA GPU Operator, life cycle policy).
     """
     before, after = major(installed), major(wanted)
-    if not before or not after or before == after:
+    if not before or not after:
         return ""
     old, new = _order(before), _order(after)
     if new < old:
-        return (
-            f"{wanted} is older than what is installed, {installed}; the operator has no way back"
-        )
-    between = [m for m in MAJORS if old < _order(m) < new]
-    if between:
-        return (
-            f"{installed} → {wanted} skips {', '.join(between)}; only the same or the next major "
-            "release is supported"
-        )
+        back = "the operator has no way back"
+        return f"{wanted} is older than what is installed, {installed}; {back}"
+    if between := [m for m in MAJORS if old < _order(m) < new]:
+        only = "only the same or the next major release is supported"
+        return f"{installed} → {wanted} skips {', '.join(between)}; {only}"
     return ""
 
 

@@ -11,13 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuclusters.compat.rke2_matrix import (
-    ModulesPolicy,
-    OperatingSystem,
-    matrix,
-    operator_major,
-    operators,
-)
+from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem, operator_major, operators
 from gpuclusters.compat.versions import release
 from gpuclusters.gpu_operator.keys import tree_of
 from gpuclusters.kata.chart import merged
@@ -105,9 +100,10 @@ def values(spec: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict
         "operator": {"upgradeCRD": False, "cleanupCRD": False},
         "dcgm": {"enabled": spec.host_engine},
     }
-    toolkit = _toolkit(spec)
-    if toolkit:
-        chosen["toolkit"] = {"env": _env(toolkit)}
+    # NRI changes nothing about containerd, and so has to know nothing about it.
+    if not spec.nri_plugin:
+        socket = {"CONTAINERD_SOCKET": CONTAINERD_SOCKET}
+        chosen["toolkit"] = {"env": _env(socket if _has_cdi(spec.version) else _ISOLATION)}
     if not _has_cdi(spec.version):
         chosen["devicePlugin"] = {"env": _env({"DEVICE_LIST_STRATEGY": "volume-mounts"})}
     if spec.mig_reboot:
@@ -127,13 +123,6 @@ def values(spec: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict
 def _has_cdi(version: str) -> bool:
     known = operators().majors.get(operator_major(version))
     return True if known is None else known.cdi_default
-
-
-def _toolkit(spec: OperatorSpec) -> Mapping[str, str]:
-    if spec.nri_plugin:
-        # It changes nothing about containerd, and so has to know nothing about it.
-        return {}
-    return {"CONTAINERD_SOCKET": CONTAINERD_SOCKET} if _has_cdi(spec.version) else _ISOLATION
 
 
 def _driver(spec: OperatorSpec) -> dict[str, Any]:
@@ -183,10 +172,9 @@ def toleration(taint: Taint) -> dict[str, Any]:
     """What tolerates exactly this taint."""
     if taint["key"] == GPU_TOLERATION["key"] and taint["effect"] == GPU_TOLERATION["effect"]:
         return dict(GPU_TOLERATION)
-    how = (
-        {"operator": "Equal", "value": taint["value"]} if taint["value"] else {"operator": "Exists"}
-    )
-    return {"key": taint["key"], **how, "effect": taint["effect"]}
+    value = {"value": taint["value"]} if taint["value"] else {}
+    operator = "Equal" if value else "Exists"
+    return {"key": taint["key"], "operator": operator, **value, "effect": taint["effect"]}
 
 
 def _env(variables: Mapping[str, str]) -> list[dict[str, str]]:
@@ -212,7 +200,7 @@ def _known(chosen: Mapping[str, Any], version: str) -> dict[str, Any]:
 
 def understands_auto(driver: str) -> bool:
     """Whether the container of a driver chooses the kernel modules by itself."""
-    return release(driver) >= release(matrix().kernel_modules.auto_from)
+    return release(driver) >= release(rke2_matrix.matrix().kernel_modules.auto_from)
 
 
 KERNEL = "<kernel>"
@@ -260,13 +248,10 @@ Object = Mapping[str, Any]
 
 def hard(node: Object) -> list[Object]:
     """The taints of a node that keep pods of DaemonSets away."""
+    effects = ("NoSchedule", "NoExecute")
     found = (node.get("spec") or {}).get("taints") or ()
-    return [
-        taint
-        for taint in found
-        if taint.get("effect") in ("NoSchedule", "NoExecute")
-        and not str(taint["key"]).startswith(_DAEMON_SETS)
-    ]
+    found = [taint for taint in found if taint.get("effect") in effects]
+    return [taint for taint in found if not str(taint["key"]).startswith(_DAEMON_SETS)]
 
 
 def tolerates(tolerations: Sequence[Object], taint: Object) -> bool:

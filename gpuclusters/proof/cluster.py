@@ -43,6 +43,11 @@ class JobCluster(ClusterObjects, Protocol):
         """A JSON answer of a service inside the cluster, through the API server."""
 
 
+def running(problem: str, *path: str) -> Finding:
+    """What is waited for."""
+    return Finding("proof.running", problem, path=path, level=Level.REPAIR)
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where a proof runs, and what it waits by."""
@@ -118,8 +123,7 @@ class Site:
                     continue
                 why = _why(job, mine, events)
                 held[node] = why or held.get(node, "")
-                problem = f"proof on {node}: {why}" if why else f"proof on {node}"
-                yield Finding("proof.running", problem, path=(node,), level=Level.REPAIR)
+                yield running(f"proof on {node}: {why}" if why else f"proof on {node}", node)
 
         self.poll(lambda: list(look()), timeout_seconds + GRACE_SECONDS)
         for node in jobs.keys() - ended.keys():
@@ -176,12 +180,10 @@ def temporary_namespace(
 ) -> Iterator[str]:
     """A namespace with the programs, cleared of what a killed run left; gives their ConfigMap's name."""
     there = cluster.get(NAMESPACE, space)
-    if there is None:
-        there = cluster.create(NAMESPACE, manifests.namespace(space))
-    else:
-        for kind in kinds:
-            for body in filter(_is_ours, cluster.list(kind, space)):
-                cluster.remove(kind, str(body["metadata"]["name"]), space)
+    for kind in kinds if there else ():
+        for body in filter(_is_ours, cluster.list(kind, space)):
+            cluster.remove(kind, str(body["metadata"]["name"]), space)
+    there = there or cluster.create(NAMESPACE, manifests.namespace(space))
     config_map = manifests.programs(space, texts)
     name = str(config_map["metadata"]["name"])
     try:
@@ -201,12 +203,11 @@ def _verdict(job: Object | None) -> str | None:
     """`Complete` or `Failed: reason`; None while it runs."""
     if job is None:
         return "Failed: somebody deleted the job"
-    for one in (job.get("status") or {}).get("conditions") or ():
-        if one.get("status") == "True" and one["type"] == "Complete":
-            return "Complete"
-        if one.get("status") == "True" and one["type"] == "Failed":
-            return f"Failed: {one.get('reason', '')} {one.get('message', '')}".strip()
-    return None
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    holds = {one["type"]: one for one in conditions if one.get("status") == "True"}
+    if why := holds.get("Failed"):
+        return f"Failed: {why.get('reason', '')} {why.get('message', '')}".strip()
+    return "Complete" if "Complete" in holds else None
 
 
 def _why(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -> str:
@@ -247,7 +248,6 @@ def _index(pod: Object) -> int:
 
 def _terminated(pod: Object) -> Object:
     """How its container ended; empty if it did not."""
-    for one in (pod.get("status") or {}).get("containerStatuses") or ():
-        if one.get("name") == CONTAINER:
-            return (one.get("state") or {}).get("terminated") or {}
-    return {}
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    states = (one.get("state") or {} for one in statuses if one.get("name") == CONTAINER)
+    return next(states, {}).get("terminated") or {}

@@ -8,22 +8,14 @@ from typing import Any
 
 from gpuclusters.compat import known_errors
 from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.finding import Finding
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.proof import logs, manifests, nodes, training_times
 from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, above, failed, proven
-from gpuclusters.proof.cluster import JobCluster, Site, temporary_namespace
-from gpuclusters.proof.manifests import (
-    CONFIG_MAP,
-    CONTAINER,
-    JOB,
-    LABEL,
-    REACH,
-    SERVICE,
-    STATEFUL_SET,
-)
+from gpuclusters.proof.cluster import JobCluster, Site, running, temporary_namespace
+from gpuclusters.proof.manifests import CONTAINER, JOB, REACH, SERVICE, STATEFUL_SET
 from gpuclusters.proof.model import WHOLE, LadderInputs, smoke
 from gpuclusters.tenancy.objects import NODE, POD
 
@@ -55,7 +47,7 @@ def run(
     observed = observe(inputs, cluster)
     rung = CheckLevel.NODES
     if inputs.highest > rung and proven(checks):
-        kinds = (JOB, STATEFUL_SET, SERVICE, CONFIG_MAP)
+        kinds = (JOB, STATEFUL_SET, SERVICE, manifests.CONFIG_MAP)
         with temporary_namespace(cluster, inputs.namespace, texts, kinds) as programs:
             for rung, look in _RUNGS.items():
                 if rung > inputs.highest or not proven(checks):
@@ -117,7 +109,7 @@ def _network(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]
         pods = [
             pod
             for pod in site.cluster.list(POD, inputs.namespace)
-            if (pod["metadata"].get("labels") or {}).get(LABEL) == REACH
+            if (pod["metadata"].get("labels") or {}).get(manifests.LABEL) == REACH
         ]
         for pod in pods:
             name = str(pod["metadata"]["name"])
@@ -133,8 +125,7 @@ def _network(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]
         if silent:
             now = blocked(silent[0], site.cluster.list(EVENT, inputs.namespace))
         why = now or why
-        problem = f"rung 6: {now}" if now else "rung 6: pods that look for each other"
-        return [Finding("proof.running", problem, level=Level.REPAIR)]
+        return [running(f"rung 6: {now or 'pods that look for each other'}")]
 
     service = (SERVICE, manifests.headless(inputs, REACH))
     with site.objects(service, (STATEFUL_SET, manifests.reach_set(inputs, programs))):

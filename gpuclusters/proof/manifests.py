@@ -14,22 +14,9 @@ from typing import Any
 from gpuclusters.core import scripts
 from gpuclusters.core.custom_resource import GROUP
 from gpuclusters.core.ports import ObjectKind
+from gpuclusters.proof import model
 from gpuclusters.proof.checks import ProofTest
-from gpuclusters.proof.model import (
-    WHOLE,
-    AnyTest,
-    Burn,
-    Collective,
-    Diagnostics,
-    LadderInputs,
-    LadderNode,
-    Load,
-    Matmul,
-    ProofInputs,
-    ProofNode,
-    Training,
-    smoke,
-)
+from gpuclusters.proof.model import WHOLE, LadderInputs, LadderNode, ProofInputs, ProofNode
 
 JOB = ObjectKind("batch", "v1", "jobs", "Job", namespaced=True)
 CONFIG_MAP = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
@@ -88,11 +75,8 @@ def namespace(name: str) -> dict[str, Any]:
     """The namespace, marked as ours."""
     modes = ("enforce", "audit", "warn")
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in modes}
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": name, "labels": {**labels, LABEL: "namespace"}},
-    }
+    metadata = {"name": name, "labels": {**labels, LABEL: "namespace"}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def programs(space: str, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -136,18 +120,18 @@ def job(
     return _job(made, pod, part.timeout_seconds)
 
 
-def _command(part: AnyTest, node: ProofNode, engine: str) -> Sequence[str]:
+def _command(part: model.AnyTest, node: ProofNode, engine: str) -> Sequence[str]:
     match part:
-        case Matmul():
+        case model.Matmul():
             return ["python3", _mounted(PROGRAMS[ProofTest.MATMUL]), *_MATMUL]
-        case Diagnostics(run_level=level):
+        case model.Diagnostics(run_level=level):
             return ["sh", _mounted(PROGRAMS[ProofTest.DIAGNOSTICS]), engine, str(level)]
-        case Load(cuda_major=cuda, seconds=seconds):
+        case model.Load(cuda_major=cuda, seconds=seconds):
             return ["sh", _mounted(PROGRAMS[ProofTest.LOAD]), str(cuda), str(seconds)]
-        case Burn(seconds=seconds):
+        case model.Burn(seconds=seconds):
             # Relative to the image's folder, as its own Dockerfile has it.
             return ["./gpu_burn", "-tc", str(seconds)]
-        case Collective():
+        case model.Collective():
             sizes = ["-b", "8", "-e", "8G", "-f", "2", "-g", str(node.whole_gpus)]
             return ["/usr/local/bin/all_reduce_perf_mpi", *sizes]
 
@@ -161,7 +145,7 @@ def vector_add(inputs: LadderInputs, node: LadderNode, config_map: str) -> dict[
     return _job(made, pod, part.timeout_seconds)
 
 
-def training(inputs: LadderInputs, part: Training, config_map: str) -> dict[str, Any]:
+def training(inputs: LadderInputs, part: model.Training, config_map: str) -> dict[str, Any]:
     """An indexed Job with one pod per node and all its GPUs; a pod's rank is its completion index.
 
     What a PyTorchJob of Kubeflow would do, without its operator: version 1 of that is at its end, version
@@ -202,17 +186,13 @@ def training(inputs: LadderInputs, part: Training, config_map: str) -> dict[str,
 
 def headless(inputs: LadderInputs, name: str) -> dict[str, Any]:
     """A service that gives every pod of its name a name in the cluster's DNS, ready or not."""
-    spec = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": {LABEL: name},
-    }
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {LABEL: name}}
     return _object(SERVICE, name, inputs.namespace, name) | {"spec": spec}
 
 
 def reach_set(inputs: LadderInputs, config_map: str) -> dict[str, Any]:
     """One pod on every node; each looks up others by name and talks to them."""
-    count, part = len(inputs.hosts_of_pods), smoke(inputs)
+    count, part = len(inputs.hosts_of_pods), model.smoke(inputs)
     labels = {LABEL: REACH}
     command = ["python3", _mounted("reach.py"), "--count", str(count), "--service", REACH]
     command += ["--port", str(_REACH_PORT)]

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from gpuclusters.compat import gpu_products, rke2_matrix
-from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.config.base import Integer, Percent, PinnedImage, Seconds, Section
 from gpuclusters.core.custom_resource import Name
-from gpuclusters.core.model import Strict
+from gpuclusters.core.model import Strict, matches
 from gpuclusters.gpu_operator.objects import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.proof import training_times
@@ -49,29 +47,20 @@ DATA_PATH = "/opt/pytorch-mnist/data"
 """Where the image that ran on V100s has them."""
 _RAW = "FashionMNIST/raw"
 """As torchvision keeps them below its folder."""
-_IMAGE = re.compile(
-    r"[a-z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64}|:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127})"
-)
-_PATH = re.compile(r"/[A-Za-z0-9._/-]+")
 
 
-def _image(value: str) -> str:
-    if not _IMAGE.fullmatch(value) or value.endswith(":latest"):
-        raise ValueError(
-            "must name an image by digest or by a tag that stays, registry/name:1.2.3 or "
-            "registry/name@sha256:…; latest is another image tomorrow"
-        )
-    return value
-
-
-def _path(value: str) -> str:
-    if not _PATH.fullmatch(value) or ".." in value.split("/"):
-        raise ValueError("must be an absolute path inside the container")
-    return value
-
-
-LadderImage = Annotated[str, AfterValidator(_image)]
-DataPath = Annotated[str, AfterValidator(_path)]
+LadderImage = Annotated[
+    str,
+    matches(
+        r"(?!.*:latest$)[a-z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64}|:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})",
+        "must name an image by digest or by a tag that stays, registry/name:1.2.3 or "
+        "registry/name@sha256:…; latest is another image tomorrow",
+    ),
+]
+DataPath = Annotated[
+    str,
+    matches(r"(?!.*/\.\.(/|$))/[A-Za-z0-9._/-]+", "must be an absolute path inside the container"),
+]
 
 
 class ProofNode(Strict):
@@ -95,9 +84,7 @@ class ProofNode(Strict):
     @property
     def requests(self) -> Mapping[str, int]:
         """What a pod of a proof asks for."""
-        return {
-            name: 1 if self.shared else count for name, count in self.resources.items() if count
-        }
+        return {r: 1 if self.shared else n for r, n in self.resources.items() if n}
 
 
 class Matmul(Section):
@@ -236,11 +223,8 @@ class ProofInputs(RunInputs):
     @property
     def tests(self) -> tuple[ProofTest, ...]:
         """What this level runs, in order; a burn-in below its own level only if it is described."""
-        return tuple(
-            test
-            for test, level in LEVEL_OF.items()
-            if level <= self.level and self.test(test) is not None
-        )
+        asked = (test for test, level in LEVEL_OF.items() if level <= self.level)
+        return tuple(test for test in asked if self.test(test) is not None)
 
     def test(self, test: ProofTest) -> AnyTest | None:
         """How one test is to be run; None if it is not described."""
@@ -250,68 +234,45 @@ class ProofInputs(RunInputs):
     def problems(self) -> Iterator[str]:
         """Why it cannot be run."""
         yield from _names(self.nodes)
-        yield from _products(self)
-        yield from _missing(self)
-        yield from _simulated(self)
-        yield from _cuda(self)
-
-
-def _products(inputs: ProofInputs) -> Iterator[str]:
-    known = gpu_products.names()
-    for node in inputs.nodes:
-        if node.product is not None and node.product not in known:
-            yield f"nodes: {node.name} has an unknown product {node.product!r}; leave it out"
-
-
-def _missing(inputs: ProofInputs) -> Iterator[str]:
-    for test, level in LEVEL_OF.items():
-        # A burn-in has no official image: L4 goes without it, and says so.
-        optional = test is ProofTest.BURN and inputs.level is not Level.L3
-        if level <= inputs.level and inputs.test(test) is None and not optional:
-            yield f"{test.value}: level {inputs.level} needs it; give it {SUGGESTED[test]}, by digest"
-
-
-def _simulated(inputs: ProofInputs) -> Iterator[str]:
-    if inputs.simulated and inputs.level > Level.L1:
-        yield (
-            f"level: {inputs.level} cannot be shown by simulated GPUs: DCGM, its load and NCCL need real "
-            "ones; write L0 or L1"
-        )
-
-
-def _cuda(inputs: ProofInputs) -> Iterator[str]:
-    stated = {
-        test: part.cuda_major
-        for test, part in ((ProofTest.MATMUL, inputs.matmul), (ProofTest.LOAD, inputs.load))
-        if part is not None
-    }
-    for test, major in stated.items():
-        most = cuda_of_driver(inputs.driver) if inputs.driver else None
-        if most is not None and major > most:
+        known = gpu_products.names()
+        for node in self.nodes:
+            if node.product is not None and node.product not in known:
+                yield f"nodes: {node.name} has an unknown product {node.product!r}; leave it out"
+        for test, level in LEVEL_OF.items():
+            # A burn-in has no official image: L4 goes without it, and says so.
+            optional = test is ProofTest.BURN and self.level is not Level.L3
+            if level <= self.level and self.test(test) is None and not optional:
+                wanted = f"level {self.level} needs it; give it {SUGGESTED[test]}, by digest"
+                yield f"{test.value}: {wanted}"
+        if self.simulated and self.level > Level.L1:
             yield (
-                f"{test.value}: its image has CUDA {major}, and driver {inputs.driver} runs images up to "
-                f"CUDA {most}; take one with CUDA {most}"
+                f"level: {self.level} cannot be shown by simulated GPUs: DCGM, its load and NCCL need real "
+                "ones; write L0 or L1"
             )
-        for node in inputs.nodes:
-            cuda, found = rke2_matrix.matrix().cuda.get(major), _architecture(node.product)
-            if cuda is not None and found is not None and found.is_before(cuda.oldest):
-                yield (
-                    f"{test.value}: its image has CUDA {major}, which does not know the {node.product} of "
-                    f"{node.name}; take one with CUDA {major - 1}"
-                )
+        for name, part in (("matmul", self.matmul), ("load", self.load)):
+            if part is not None:
+                found = _cuda(part.cuda_major, self.driver, self.nodes)
+                yield from (f"{name}: its image has CUDA {part.cuda_major}, {one}" for one in found)
 
 
-def _architecture(product: str | None) -> Architecture | None:
-    known = product is not None and product in gpu_products.names()
-    return gpu_products.product(product).architecture if product and known else None
+def _cuda(major: int, driver: str | None, nodes: Sequence[ProofNode]) -> Iterator[str]:
+    most = cuda_of_driver(driver) if driver else None
+    if most is not None and major > most:
+        yield f"and driver {driver} runs images up to CUDA {most}; take one with CUDA {most}"
+    cuda, known = rke2_matrix.matrix().cuda.get(major), gpu_products.names()
+    for node in nodes:
+        product = node.product
+        if cuda is None or product is None or product not in known:
+            continue
+        if gpu_products.product(product).architecture.is_before(cuda.oldest):
+            what = f"which does not know the {product} of {node.name}"
+            yield f"{what}; take one with CUDA {major - 1}"
 
 
 def cuda_of_driver(driver: str) -> int | None:
     """Newest major version of CUDA whose images run on a driver; None for what is no version."""
     branch = driver.partition(".")[0]
-    if not branch.isdecimal():
-        return None
-    return rke2_matrix.newest_cuda(int(branch))
+    return rke2_matrix.newest_cuda(int(branch)) if branch.isdecimal() else None
 
 
 class LadderNode(Strict):
@@ -415,21 +376,14 @@ class LadderInputs(RunInputs):
     def problems(self) -> Iterator[str]:
         """Why it cannot be climbed."""
         yield from _names(self.nodes)
-        yield from _climb(self)
-
-
-def _climb(inputs: LadderInputs) -> Iterator[str]:
-    if inputs.highest is CheckLevel.TRAINING and inputs.training is None:
-        yield "training: rung 9 is the training; describe it, or write proof.rung: 8"
-    if inputs.nodes and not inputs.hosts_of_pods and inputs.highest >= CheckLevel.NETWORK:
-        yield "nodes: none takes pods; write schedule-on-control-plane: true, or add a worker"
-    if inputs.training is None or not inputs.hosts_of_pods:
-        return
-    room = sum(node.gpus // inputs.gpus_per_pod for node in inputs.hosts_of_pods)
-    if inputs.pods > room:
-        yield (
-            f"training: {inputs.pods} pods with {inputs.gpus_per_pod} GPUs each do not fit, {room} do"
-        )
+        if self.highest is CheckLevel.TRAINING and self.training is None:
+            yield "training: rung 9 is the training; describe it, or write proof.rung: 8"
+        if self.nodes and not self.hosts_of_pods and self.highest >= CheckLevel.NETWORK:
+            yield "nodes: none takes pods; write schedule-on-control-plane: true, or add a worker"
+        room = sum(node.gpus // self.gpus_per_pod for node in self.hosts_of_pods)
+        if self.training is not None and self.hosts_of_pods and self.pods > room:
+            wanted = f"{self.pods} pods with {self.gpus_per_pod} GPUs each"
+            yield f"training: {wanted} do not fit, {room} do"
 
 
 def smoke(inputs: LadderInputs) -> Smoke:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Finding
-from gpuclusters.core.finding import Level as FindingLevel
 from gpuclusters.gpu_operator import readiness
 from gpuclusters.proof import logs, manifests
-from gpuclusters.proof.checks import (
-    LEVEL_OF,
-    Check,
-    Level,
-    Outcome,
-    ProofResult,
-    ProofTest,
-    proven,
-)
-from gpuclusters.proof.cluster import Ended, JobCluster, Site, temporary_namespace
+from gpuclusters.proof.checks import LEVEL_OF, Check, Level, Outcome, ProofResult, ProofTest, proven
+from gpuclusters.proof.cluster import Ended, JobCluster, Site, running, temporary_namespace
 from gpuclusters.proof.model import (
     Burn,
     Collective,
@@ -89,9 +81,8 @@ def remarks(inputs: ProofInputs) -> Iterator[str]:
     if inputs.level is Level.L4:
         yield "All-reduce ran on each node by itself; the network between nodes was not tried."
     for test in inputs.tests:
-        left = [node.name for node in inputs.nodes if not manifests.concerns(test, node)]
-        if left:
-            more = ", more than one" if test is ProofTest.COLLECTIVE else ""
+        more = ", more than one" if test is ProofTest.COLLECTIVE else ""
+        if left := [node.name for node in inputs.nodes if not manifests.concerns(test, node)]:
             why = f"it needs whole GPUs that are not shared{more}"
             yield f"{test.value} does not apply to {', '.join(left)}: {why}."
 
@@ -100,13 +91,13 @@ def _offered(inputs: ProofInputs, cluster: JobCluster) -> Iterator[Check]:
     """L0: what the gate before this one looked at too, as of now."""
     expected = {node.name: node.resources for node in inputs.nodes}
     waits = readiness.missing(readiness.read(cluster, inputs.operator_namespace), expected)
-    what = "the operator is reconciled and every node offers its GPUs"
-    for wanted in waits:
-        yield Check(Level.L0, "cluster", what, Outcome.FAILED, wanted.problem)
+    check = partial(
+        Check, Level.L0, "cluster", "the operator is reconciled and every node offers its GPUs"
+    )
+    yield from (check(Outcome.FAILED, wanted.problem) for wanted in waits)
     if not waits:
         total = sum(sum(node.resources.values()) for node in inputs.nodes)
-        said = f"{total} devices on {len(inputs.nodes)} nodes"
-        yield Check(Level.L0, "cluster", what, Outcome.PASSED, said)
+        yield check(Outcome.PASSED, f"{total} devices on {len(inputs.nodes)} nodes")
 
 
 def _climb(inputs: ProofInputs, site: Site, programs: str) -> Iterator[Check]:
@@ -158,11 +149,10 @@ def _job(
 
 
 def _engine(inputs: ProofInputs, cluster: JobCluster, node: str) -> Mapping[str, Any]:
-    for pod in cluster.list(POD, inputs.operator_namespace):
-        labels = pod["metadata"].get("labels") or {}
-        if labels.get("app") == DCGM_APP and (pod.get("spec") or {}).get("nodeName") == node:
-            return pod
-    return {}
+    pods = cluster.list(POD, inputs.operator_namespace)
+    here = (pod for pod in pods if (pod.get("spec") or {}).get("nodeName") == node)
+    labels = ((pod, pod["metadata"].get("labels") or {}) for pod in here)
+    return next((pod for pod, known in labels if known.get("app") == DCGM_APP), {})
 
 
 def _pinned(pod: Mapping[str, Any]) -> str | None:
@@ -188,18 +178,13 @@ def _seen(inputs: ProofInputs, site: Site, ended: Mapping[str, Ended]) -> Seen:
 
     def look() -> Sequence[Finding]:
         nonlocal seen
-        answer = site.cluster.ask(
-            target.namespace, target.service, target.port, "api/v1/query", query
+        where = (target.namespace, target.service, target.port)
+        seen = logs.active(site.cluster.ask(*where, "api/v1/query", query), node_of)
+        busy = {n: sum(share >= least for share in gpus.values()) for n, gpus in seen.items()}
+        late = (
+            n.name for n in inputs.nodes if n.name in ended and busy.get(n.name, 0) < n.whole_gpus
         )
-        seen = logs.active(answer, node_of)
-        return [
-            Finding(
-                "proof.running", f"the load of {node.name} in Prometheus", level=FindingLevel.REPAIR
-            )
-            for node in inputs.nodes
-            if node.name in ended
-            and sum(share >= least for share in seen.get(node.name, {}).values()) < node.whole_gpus
-        ]
+        return [running(f"the load of {name} in Prometheus") for name in late]
 
     site.poll(look, SCRAPE_SECONDS)
     return seen
@@ -209,9 +194,9 @@ def _judge(
     inputs: ProofInputs, test: ProofTest, node: ProofNode, ended: Ended, seen: Seen
 ) -> Sequence[Check]:
     """What a Job of a test shows about its node."""
-    level, name, gpus = LEVEL_OF[test], node.name, node.whole_gpus
+    name, gpus, of = node.name, node.whole_gpus, partial(Check, LEVEL_OF[test], node.name)
     if ended.exit_code is None:
-        return [Check(level, name, f"runs {test.value}", Outcome.FAILED, ended.said)]
+        return [of(f"runs {test.value}", Outcome.FAILED, ended.said)]
     code, log = ended.exit_code, ended.log
     match inputs.test(test):
         case Matmul(floor_percent=floor):
@@ -219,11 +204,10 @@ def _judge(
         case Diagnostics():
             return logs.diagnostics(name, log, exit_code=code)
         case Load() if code:
-            said = f"{ended.said}: {log.strip()[-300:]}"
-            return [Check(level, name, "runs load", Outcome.FAILED, said)]
+            return [of("runs load", Outcome.FAILED, f"{ended.said}: {log.strip()[-300:]}")]
         case Load() if inputs.prometheus is None:
             said = "no Prometheus is known that could have seen it"
-            return [Check(level, name, "is seen under load", Outcome.NOT_TRIED, said)]
+            return [of("is seen under load", Outcome.NOT_TRIED, said)]
         case Load(tensor_active_percent=percent):
             return [logs.load(name, gpus, seen.get(name, {}), percent)]
         case Burn():
