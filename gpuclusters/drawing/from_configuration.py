@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.caas import CaasConfig
@@ -50,13 +51,8 @@ def _node(node: NodePlan, model: str) -> Machine:
     note = "partitions by lease" if not node.declared else ""
     if node.maintenance is not None:
         note = f"out of service ({node.maintenance.value})"
-    return Machine(
-        name=node.name,
-        kind=model.removeprefix("NVIDIA "),
-        partitions=parts,
-        note=note,
-        switched=True,
-    )
+    kind = model.removeprefix("NVIDIA ")
+    return Machine(node.name, kind, parts, note=note, switched=True)
 
 
 def _rke2(config: Rke2Config, says: str) -> Picture:
@@ -111,15 +107,8 @@ def with_state(
     """The picture with what the state knows: the partitions that are active, and who holds which GPU."""
     hosts = outputs.get("hosts") or outputs.get("nodes")
     known = hosts if isinstance(hosts, Mapping) else {}
-    return Picture(
-        name=picture.name,
-        type=picture.type,
-        machines=tuple(_live(machine, known, held) for machine in picture.machines),
-        tenants=picture.tenants,
-        control_plane=picture.control_plane,
-        programs=picture.programs,
-        says=picture.says,
-    )
+    machines = tuple(_live(machine, known, held) for machine in picture.machines)
+    return replace(picture, machines=machines)
 
 
 def _live(
@@ -127,20 +116,12 @@ def _live(
 ) -> Machine:
     facts = hosts.get(machine.name)
     if not isinstance(facts, Mapping):
-        return Machine(machine.name, machine.kind, (), machine.role, "not made yet")
+        return replace(machine, partitions=(), note="not made yet", switched=False)
     active = facts.get("active_partitions")
     numbers = {int(number) for number in active} if isinstance(active, list) else set()
     labels = {f"partition {number}" for number in numbers}
     missing = [p.label for p in machine.partitions if p.label and p.label not in labels]
     note = f"not active: {', '.join(missing)}" if missing else machine.note
-    return Machine(
-        machine.name,
-        machine.kind,
-        tuple(
-            Partition(p.label if p.label in labels else "", p.modules) for p in machine.partitions
-        ),
-        machine.role,
-        note,
-        {module: tenant for (name, module), tenant in held.items() if name == machine.name},
-        machine.switched,
-    )
+    parts = (Partition(p.label if p.label in labels else "", p.modules) for p in machine.partitions)
+    holders = {module: tenant for (name, module), tenant in held.items() if name == machine.name}
+    return replace(machine, partitions=tuple(parts), note=note, holders=holders)

@@ -37,11 +37,6 @@ class Machine:
         """How many GPUs it has."""
         return sum(len(partition.modules) for partition in self.partitions)
 
-    @property
-    def likeness(self) -> Machine:
-        """The machine without its name: what is alike can be drawn once."""
-        return replace(self, name="")
-
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
@@ -89,5 +84,5 @@ def cards(machines: Sequence[Machine]) -> list[Card]:
         return [Card(machine, (machine.name,)) for machine in machines]
     alike: dict[str, list[Machine]] = {}
     for machine in machines:
-        alike.setdefault(repr(machine.likeness), []).append(machine)
+        alike.setdefault(repr(replace(machine, name="")), []).append(machine)
     return [Card(same[0], tuple(machine.name for machine in same)) for same in alike.values()]

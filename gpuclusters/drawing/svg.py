@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
+from typing import TypeVar
 
 from gpuclusters.drawing.picture import Card, Machine, Partition, Picture, Tenant, cards
 
+T = TypeVar("T")
 _WIDTH = 980
 _MARGIN = 24
 _GAP = 18
@@ -25,7 +27,7 @@ def svg(picture: Picture) -> str:
     drawn = cards(picture.machines)
     rows = [drawn[i : i + _COLUMNS] for i in range(0, len(drawn), _COLUMNS)]
     heights = [max(map(_height, row)) for row in rows]
-    chips = _chip_rows(picture.tenants)
+    chips = _filled(picture.tenants, _WIDTH - 2 * _MARGIN, _chip_width)
     top = _HEAD + (30 * len(chips) + 30 if chips else 0)
     height = top + sum(heights) + _GAP * len(rows) + _MARGIN
     colours = {tenant.name: index % _COLOURS for index, tenant in enumerate(picture.tenants)}
@@ -90,37 +92,37 @@ def text(said: str, most: int = 200) -> str:
     return escape(shown if len(shown) <= most else shown[: most - 1] + "…", quote=True)
 
 
+def label(kind: str, x: float, y: float, said: str, most: int = 200, *, anchor: str = "") -> str:
+    """A line of text of a class of the style; `anchor` is `middle` or `end`."""
+    at = f' text-anchor="{anchor}"' if anchor else ""
+    return f'<text class="gc-{kind}" x="{x:g}" y="{y:g}"{at}>{text(said, most)}</text>'
+
+
+def box(kind: str, x: float, y: float, width: float, height: float, radius: int) -> str:
+    """A rectangle of a class of the style."""
+    size = f'width="{width:g}" height="{height:g}" rx="{radius}"'
+    return f'<rect class="gc-{kind}" x="{x:g}" y="{y:g}" {size}/>'
+
+
 def _title(picture: Picture) -> Iterator[str]:
-    yield f'<text class="gc-title" x="{_MARGIN}" y="46">{text(picture.name, 40)}</text>'
+    right = _WIDTH - _MARGIN
     facts = [picture.type, f"{len(picture.machines)} machines", f"{picture.gpus} GPUs"]
-    yield (
-        f'<text class="gc-facts" x="{_WIDTH - _MARGIN}" y="44" text-anchor="end">'
-        f"{text(' · '.join(facts))}</text>"
-    )
+    yield label("title", _MARGIN, 46, picture.name, 40)
+    yield label("facts", right, 44, " · ".join(facts), anchor="end")
     if picture.says:
-        yield (
-            f'<text class="gc-small" x="{_WIDTH - _MARGIN}" y="62" text-anchor="end">'
-            f"{text(picture.says)}</text>"
-        )
+        yield label("small", right, 62, picture.says, anchor="end")
 
 
 def _control_plane(picture: Picture) -> Iterator[str]:
-    width = _WIDTH - 2 * _MARGIN
-    yield f'<rect class="gc-plane" x="{_MARGIN}" y="76" width="{width}" height="52" rx="10"/>'
-    yield f'<text class="gc-label" x="{_MARGIN + 16}" y="98">Kubernetes</text>'
-    yield (
-        f'<text class="gc-small" x="{_MARGIN + 16}" y="116">'
-        f"{text(picture.control_plane or 'not declared here', 60)}</text>"
-    )
+    yield box("plane", _MARGIN, 76, _WIDTH - 2 * _MARGIN, 52, 10)
+    yield label("label", _MARGIN + 16, 98, "Kubernetes")
+    yield label("small", _MARGIN + 16, 116, picture.control_plane or "not declared here", 60)
     x = _WIDTH - _MARGIN - 16
     for program in reversed(picture.programs):
         wide = 20 + 7 * len(program)
         x -= wide
-        yield f'<rect class="gc-pill" x="{x}" y="89" width="{wide}" height="26" rx="13"/>'
-        yield (
-            f'<text class="gc-pilltext" x="{x + wide / 2:g}" y="106" text-anchor="middle">'
-            f"{text(program, 30)}</text>"
-        )
+        yield box("pill", x, 89, wide, 26, 13)
+        yield label("pilltext", x + wide / 2, 106, program, 30, anchor="middle")
         x -= 10
 
 
@@ -132,41 +134,33 @@ def _chip_text(tenant: Tenant) -> str:
     return f"{tenant.name} · up to {tenant.gpus} GPU{'' if tenant.gpus == 1 else 's'}"
 
 
-def _chip_rows(tenants: Sequence[Tenant]) -> list[list[Tenant]]:
-    rows: list[list[Tenant]] = []
-    used = _WIDTH
-    for tenant in tenants:
-        wide = _chip_width(tenant)
-        if used + wide > _WIDTH - 2 * _MARGIN:
+def _filled(items: Sequence[T], room: int, size: Callable[[T], int]) -> list[list[T]]:
+    """Rows of as many items as there is room for."""
+    rows: list[list[T]] = []
+    used = room
+    for item in items:
+        if used + size(item) > room:
             rows.append([])
             used = 0
-        rows[-1].append(tenant)
-        used += wide
+        rows[-1].append(item)
+        used += size(item)
     return rows
 
 
 def _tenants(rows: Sequence[Sequence[Tenant]], colours: Mapping[str, int]) -> Iterator[str]:
     if rows:
-        yield f'<text class="gc-small" x="{_MARGIN}" y="{_HEAD + 6}">TENANTS</text>'
+        yield label("small", _MARGIN, _HEAD + 6, "TENANTS")
     for index, row in enumerate(rows):
         x, y = _MARGIN, _HEAD + 18 + 30 * index
         for tenant in row:
             yield f'<circle class="gc-t{colours[tenant.name]}" cx="{x + 8}" cy="{y + 9}" r="7"/>'
-            yield f'<text class="gc-chip" x="{x + 22}" y="{y + 14}">{text(_chip_text(tenant), 44)}</text>'
+            yield label("chip", x + 22, y + 14, _chip_text(tenant), 44)
             x += _chip_width(tenant)
 
 
 def _lines(machine: Machine) -> list[list[Partition]]:
     """Partitions in rows of at most eight GPUs, so that a board is one row."""
-    rows: list[list[Partition]] = []
-    used = 8
-    for partition in machine.partitions:
-        if used + len(partition.modules) > 8:
-            rows.append([])
-            used = 0
-        rows[-1].append(partition)
-        used += len(partition.modules)
-    return rows
+    return _filled(machine.partitions, 8, lambda partition: len(partition.modules))
 
 
 def _height(card: Card) -> int:
@@ -175,65 +169,47 @@ def _height(card: Card) -> int:
 
 
 def _card(card: Card, x: int, y: int, tall: int, colours: Mapping[str, int]) -> Iterator[str]:
-    machine = card.machine
-    if len(card.names) > 1:
-        # A stack of cards: there are more of it.
-        yield f'<rect class="gc-card" x="{x + 6}" y="{y + 6}" width="{_CARD}" height="{tall}" rx="10"/>'
-        yield f'<rect class="gc-card" x="{x + 3}" y="{y + 3}" width="{_CARD}" height="{tall}" rx="10"/>'
-    yield f'<rect class="gc-card" x="{x}" y="{y}" width="{_CARD}" height="{tall}" rx="10"/>'
-    name = machine.name
+    machine, name = card.machine, card.machine.name
+    # A stack of cards: there are more of it.
+    for off in (6, 3, 0) if len(card.names) > 1 else (0,):
+        yield box("card", x + off, y + off, _CARD, tall, 10)
     if len(card.names) > 1:
         name = f"{len(card.names)} like {machine.name}"
         yield f"<title>{text(f'{card.names[0]} … {card.names[-1]}')}</title>"
-    yield f'<text class="gc-label" x="{x + 14}" y="{y + 26}">{text(name, 30)}</text>'
+    yield label("label", x + 14, y + 26, name, 30)
     facts = " · ".join(filter(None, (machine.role, machine.kind)))
-    yield (
-        f'<text class="gc-small" x="{x + _CARD - 14}" y="{y + 25}" text-anchor="end">'
-        f"{text(facts, 34)}</text>"
-    )
+    yield label("small", x + _CARD - 14, y + 25, facts, 34, anchor="end")
     top = y + 44
     for row in _lines(machine) or [[]]:
         yield from _board(row, machine, x + 14, top, colours)
         top += 62
     if machine.switched:
-        yield f'<rect class="gc-switch" x="{x + 14}" y="{top}" width="{_CARD - 28}" height="22" rx="5"/>'
-        yield (
-            f'<text class="gc-switchtext" x="{x + _CARD / 2:g}" y="{top + 15}" text-anchor="middle">'
-            "NVSwitch · fabric manager in a service VM</text>"
-        )
+        said = "NVSwitch · fabric manager in a service VM"
+        yield box("switch", x + 14, top, _CARD - 28, 22, 5)
+        yield label("switchtext", x + _CARD / 2, top + 15, said, anchor="middle")
         top += 30
     if machine.note:
-        yield f'<text class="gc-note" x="{x + 14}" y="{top + 8}">{text(machine.note, 46)}</text>'
+        yield label("note", x + 14, top + 8, machine.note, 46)
 
 
 def _board(
     row: Sequence[Partition], machine: Machine, x: int, y: int, colours: Mapping[str, int]
 ) -> Iterator[str]:
     if not row:
-        yield f'<text class="gc-small" x="{x}" y="{y + 24}">no GPUs</text>'
-        return
+        yield label("small", x, y + 24, "no GPUs")
     for partition in row:
         wide = len(partition.modules) * _STEP - 3
-        style = "gc-partition" if partition.label else "gc-loose"
-        yield f'<rect class="{style}" x="{x}" y="{y}" width="{wide}" height="{_GPU + 4}" rx="6"/>'
+        yield box("partition" if partition.label else "loose", x, y, wide, _GPU + 4, 6)
         for index, module in enumerate(partition.modules):
             left = x + 2 + index * _STEP
             holder = machine.holders.get(module, "")
-            fill = f"gc-t{colours[holder]}" if holder in colours else "gc-gpu"
-            yield f'<rect class="{fill}" x="{left}" y="{y + 2}" width="{_GPU}" height="{_GPU}" rx="4"/>'
-            tone = "gc-ontenant" if holder in colours else "gc-number"
-            yield (
-                f'<text class="{tone}" x="{left + _GPU / 2:g}" y="{y + 19}" text-anchor="middle">'
-                f"{module}</text>"
-            )
+            fill, tone = "gpu", "number"
+            if holder in colours:
+                fill, tone = f"t{colours[holder]}", "ontenant"
+            yield box(fill, left, y + 2, _GPU, _GPU, 4)
+            yield label(tone, left + _GPU / 2, y + 19, str(module), anchor="middle")
         if partition.label:
-            label = (
-                partition.label
-                if len(partition.modules) > 1
-                else partition.label.rsplit(" ", 1)[-1]
-            )
-            yield (
-                f'<text class="gc-small" x="{x + wide / 2:g}" y="{y + _GPU + 20}" text-anchor="middle">'
-                f"{text(label, 24)}</text>"
-            )
+            short = partition.label.rsplit(" ", 1)[-1]
+            name = partition.label if len(partition.modules) > 1 else short
+            yield label("small", x + wide / 2, y + _GPU + 20, name, 24, anchor="middle")
         x += wide + 3

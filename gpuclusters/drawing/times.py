@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuclusters.drawing.svg import style, text
+from gpuclusters.drawing.svg import label, style
 from gpuclusters.proof.training_times import Run, Times, words
 
 _WIDTH, _HEIGHT = 980, 560
@@ -54,7 +54,7 @@ def times_svg(runs: Sequence[Run], known: Times) -> str:
         f'width="{_WIDTH}" height="{_HEIGHT}" aria-label="Training time by number of nodes">',
         f"<style>{style()}{_LINES}</style>",
         f'<rect class="gc-page" width="{_WIDTH}" height="{_HEIGHT}" rx="14"/>',
-        '<text class="gc-title" x="24" y="46">Training time by number of nodes</text>',
+        label("title", 24, 46, "Training time by number of nodes"),
         *_legend(series),
         *_grid(scale, nodes, step),
     ]
@@ -64,7 +64,7 @@ def times_svg(runs: Sequence[Run], known: Times) -> str:
         f"Dashed: measured by others ({known.as_of:%B %Y}), one V100 per node, {known.epochs} epochs, warm. "
         "Dots: evidence of your own runs."
     )
-    parts.append(f'<text class="gc-small" x="24" y="{_HEIGHT - 18}">{text(note)}</text>')
+    parts.append(label("small", 24, _HEIGHT - 18, note))
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -87,10 +87,9 @@ def _of_runs(runs: Sequence[Run]) -> Iterator[_Series]:
 
 def _of_table(known: Times) -> Iterator[_Series]:
     rows = known.measured
-    yield _Series(
-        "Usernetes, measured by others", "0", [(r.nodes, r.usernetes) for r in rows], dashed=True
-    )
-    yield _Series("GKE, measured by others", "2", [(r.nodes, r.gke) for r in rows], dashed=True)
+    usernetes, gke = [(r.nodes, r.usernetes) for r in rows], [(r.nodes, r.gke) for r in rows]
+    yield _Series("Usernetes, measured by others", "0", usernetes, dashed=True)
+    yield _Series("GKE, measured by others", "2", gke, dashed=True)
 
 
 def _legend(series: Sequence[_Series]) -> Iterator[str]:
@@ -100,7 +99,7 @@ def _legend(series: Sequence[_Series]) -> Iterator[str]:
         yield f'<path class="gc-series gc-s{one.tone}{dashed}" d="M{x:g} 84h30"/>'
         if not one.dashed:
             yield f'<circle class="gc-t{one.tone}" cx="{x + 15:g}" cy="84" r="4.5"/>'
-        yield f'<text class="gc-chip" x="{x + 38:g}" y="88">{text(one.name)}</text>'
+        yield label("chip", x + 38, 88, one.name)
         x += 38 + 7.2 * len(one.name) + 24
 
 
@@ -109,15 +108,13 @@ def _grid(scale: _Scale, nodes: Sequence[int], step: int) -> Iterator[str]:
     for seconds in range(0, int(scale.seconds) + 1, step):
         y = scale.y(seconds)
         yield f'<path class="gc-axis" d="M{left} {y:g}H{right}"/>'
-        label = words(seconds) if seconds else "0"
-        yield f'<text class="gc-small" x="{left - 10}" y="{y + 4:g}" text-anchor="end">{label}</text>'
+        yield label("small", left - 10, y + 4, words(seconds) if seconds else "0", anchor="end")
     for count in nodes:
         x = scale.x(count)
         yield f'<path class="gc-axis" d="M{x:g} {bottom}v6"/>'
-        yield f'<text class="gc-small" x="{x:g}" y="{bottom + 22}" text-anchor="middle">{count}</text>'
-    middle = (left + right) / 2
-    yield f'<text class="gc-facts" x="{middle:g}" y="{bottom + 46}" text-anchor="middle">nodes</text>'
-    yield f'<text class="gc-facts" x="{left - 10}" y="{_TOP - 18}" text-anchor="end">time</text>'
+        yield label("small", x, bottom + 22, str(count), anchor="middle")
+    yield label("facts", (left + right) / 2, bottom + 46, "nodes", anchor="middle")
+    yield label("facts", left - 10, _TOP - 18, "time", anchor="end")
 
 
 def _line(one: _Series, scale: _Scale) -> Iterator[str]:
@@ -128,13 +125,8 @@ def _line(one: _Series, scale: _Scale) -> Iterator[str]:
     path = " ".join(f"{scale.x(n):.1f},{scale.y(fastest[n]):.1f}" for n in sorted(fastest))
     dashed = " gc-dashed" if one.dashed else ""
     yield f'<polyline class="gc-series gc-s{one.tone}{dashed}" points="{path}"/>'
-    for nodes, seconds in one.points:
-        if not one.dashed:
-            x, y = scale.x(nodes), scale.y(seconds)
-            yield f'<circle class="gc-t{one.tone}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
-            if seconds != fastest[nodes]:
-                continue
-            yield (
-                f'<text class="gc-small" x="{x:.1f}" y="{y - 11:.1f}" text-anchor="middle">'
-                f"{words(seconds)}</text>"
-            )
+    for nodes, seconds in () if one.dashed else one.points:
+        x, y = scale.x(nodes), scale.y(seconds)
+        yield f'<circle class="gc-t{one.tone}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
+        if seconds == fastest[nodes]:
+            yield label("small", x, y - 11, words(seconds), anchor="middle")

@@ -21,36 +21,32 @@ _FAKED = "pcie_acs_override="
 def host_driver(stack: Stack, _parameters: Parameters) -> Iterator[Violation]:
     """NVIDIA's driver on a machine that passes its GPUs on."""
     passed = {s.host for s in stack.of(f"{DYNAMIC}VfioBinding")} - {""}
-    for subject in stack.there:
-        if subject.type.startswith(DYNAMIC) and "Driver" in subject.type and subject.host in passed:
-            yield Violation(
-                subject,
-                f"an NVIDIA driver is installed on {subject.host}, which passes its GPUs to VMs",
-            )
-        elif subject.type == "command:remote:Command" and passed:
-            found = _DRIVER_PACKAGE.search(str(subject.props.get("create") or ""))
-            if found:
-                yield Violation(
-                    subject,
-                    f"the command installs {found[0]} on a machine of a cluster that passes GPUs to VMs",
-                )
-        elif subject.type == f"{DYNAMIC}HostBoot" and subject.host in passed:
-            loads = [
-                argument
-                for argument in _kernel_arguments(subject)
-                if argument.startswith("module_blacklist=") and "nvidia" not in argument
-            ]
-            if loads:
-                yield Violation(
-                    subject, f"{subject.host} does not keep the NVIDIA driver from loading"
-                )
+    for subject in stack.there if passed else ():
+        says = _loads_driver(subject, on_passed=subject.host in passed)
+        if says:
+            yield Violation(subject, says)
+
+
+def _loads_driver(subject: Subject, *, on_passed: bool) -> str:
+    host, type_ = subject.host, subject.type
+    if type_ == "command:remote:Command":
+        found = _DRIVER_PACKAGE.search(str(subject.props.get("create") or ""))
+        where = "on a machine of a cluster that passes GPUs to VMs"
+        return f"the command installs {found[0]} {where}" if found else ""
+    if on_passed and type_.startswith(DYNAMIC) and "Driver" in type_:
+        return f"an NVIDIA driver is installed on {host}, which passes its GPUs to VMs"
+    if on_passed and type_ == f"{DYNAMIC}HostBoot":
+        lists = (a for a in _kernel_arguments(subject) if a.startswith("module_blacklist="))
+        loads = any("nvidia" not in argument for argument in lists)
+        return f"{host} does not keep the NVIDIA driver from loading" if loads else ""
+    return ""
 
 
 def shared_iommu_group(stack: Stack, _parameters: Parameters) -> Iterator[Violation]:
     """GPUs that the hardware cannot tell apart, in a cluster with more than one tenant."""
     if stack.tenants < 2:
         return
-    groups = _groups(stack)
+    groups, may = _groups(stack), f"{stack.tenants} tenants may get them"
     owners: dict[tuple[str, str], str] = {}
     for subject in stack.there:
         for name, address in _devices(subject):
@@ -59,43 +55,26 @@ def shared_iommu_group(stack: Stack, _parameters: Parameters) -> Iterator[Violat
             other = owners.setdefault(here, label)
             if other != label:
                 told = f"group {here[1]}" if here[1] != address else "the same function"
-                yield Violation(
-                    subject,
-                    f"{other} and {label} of {subject.host} are in one IOMMU group ({told}), and "
-                    f"{stack.tenants} tenants may get them",
-                )
+                one_group = f"of {subject.host} are in one IOMMU group ({told})"
+                yield Violation(subject, f"{other} and {label} {one_group}, and {may}")
         for one, more, group in _same_nodes(subject):
-            yield Violation(
-                subject,
-                f"the CDI devices {one} and {more} of {subject.host or 'one machine'} are one IOMMU group "
-                f"(/dev/vfio/{group}), and {stack.tenants} tenants may get them",
-            )
-        if subject.type == f"{DYNAMIC}HostBoot":
-            faked = [a for a in _kernel_arguments(subject) if a.startswith(_FAKED)]
-            if faked:
-                yield Violation(
-                    subject,
-                    f"{faked[0]} makes IOMMU groups of {subject.host} look apart that the hardware does not "
-                    "separate",
-                )
+            where = f"{subject.host or 'one machine'} are one IOMMU group (/dev/vfio/{group})"
+            yield Violation(subject, f"the CDI devices {one} and {more} of {where}, and {may}")
+        arguments = _kernel_arguments(subject) if subject.type == f"{DYNAMIC}HostBoot" else []
+        if faked := [argument for argument in arguments if argument.startswith(_FAKED)]:
+            apart = f"makes IOMMU groups of {subject.host} look apart that the hardware does not separate"
+            yield Violation(subject, f"{faked[0]} {apart}")
     yield from _with_the_service_vm(stack)
 
 
 def _with_the_service_vm(stack: Stack) -> Iterator[Violation]:
-    gpus = {
-        (subject.host, address): name
-        for subject in stack.there
-        for name, address in _devices(subject)
-    }
+    gpus = {(one.host, at): name for one in stack.there for name, at in _devices(one)}
     for vm in stack.of(f"{DYNAMIC}ServiceVm"):
         held = [*_texts(vm.props.get("switches")), *_texts(vm.props.get("extra_functions"))]
         for address in held:
-            if (vm.host, address) in gpus:
-                yield Violation(
-                    vm,
-                    f"the service VM of {vm.host} holds {address}, which tenants get as "
-                    f"{gpus[vm.host, address]}",
-                )
+            if name := gpus.get((vm.host, address)):
+                says = f"the service VM of {vm.host} holds {address}, which tenants get as {name}"
+                yield Violation(vm, says)
 
 
 def _groups(stack: Stack) -> Mapping[tuple[str, str], str]:
