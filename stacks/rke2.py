@@ -196,8 +196,8 @@ def _metrics(config: Rke2Config) -> MetricsArgs:
     kind, metrics = rke2_plan.monitoring(config), config.metrics
     assert not isinstance(metrics, NoMetrics)  # noqa: S101 (asked before)
     names = NAMES[kind]
-    where = {"repository": names.repository, "version": metrics.version}
-    chart = partial(charts.chart, lab=uses_lab(config), **where)
+    in_lab, where = uses_lab(config), names.repository
+    chart = partial(charts.chart, lab=in_lab, repository=where, version=metrics.version)
     crds = None
     if isinstance(metrics, RancherMonitoring):
         crds = chart(metrics.crd_chart or metrics.chart, name=names.crd_release)
