@@ -103,7 +103,6 @@ class UsernetesHost:
     host_ip: pulumi.Input[str] | None = None
     """At which the other hosts reach it; found on the host, as upstream does, if it is None."""
     after: pulumi.Resource | None = None
-    """What must be done on the host before its node starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +134,6 @@ class UsernetesCluster(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     """Admin kubeconfig, known when the control plane is there. Secret."""
     nodes: Mapping[str, UsernetesNode]
-    """By host."""
 
     def __init__(
         self, name: str, args: UsernetesClusterArgs, opts: pulumi.ResourceOptions | None = None

@@ -55,7 +55,6 @@ class ContainerDriver:
     precompiled: bool = False
     repository: str | None = None
     package_mirror: str | None = None
-    """ConfigMap with the operating system's package sources."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +69,6 @@ class OperatorSpec:
     mig_strategy: str = "single"
     mig_reboot: bool = False
     taints: Sequence[Taint] = ()
-    """Of the nodes with GPUs."""
     untainted: bool = True
     """Whether there is a node that the operator itself can run on."""
     node_feature_discovery: bool = True
@@ -81,7 +79,6 @@ class OperatorSpec:
     mig: bool = False
     """Whether GPUs are cut, so that the MIG manager runs."""
     scrape_interval_seconds: int | None = None
-    """None: nobody scrapes."""
     nodes: int = 1
 
 
