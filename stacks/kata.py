@@ -19,9 +19,14 @@ from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import CaasPlan, TenantPlan, guest_driver
 from gpuclusters.core import quantity
-from gpuclusters.kata import chart as kata_chart
-from gpuclusters.kata.chart import KUBELET_ROOT, KUBELET_ROOTS, ShimConfiguration
-from gpuclusters.kata.model import PASSTHROUGH, WORKLOAD_LABEL
+from gpuclusters.kata import model as kata_model
+from gpuclusters.kata.model import (
+    KUBELET_ROOT,
+    KUBELET_ROOTS,
+    PASSTHROUGH,
+    WORKLOAD_LABEL,
+    ShimConfiguration,
+)
 from gpuclusters.tenancy.model import Mounter, TenantVolume
 from stacks import charts
 
@@ -61,7 +66,7 @@ def deploy(
         return None
     shim = _shim(config, cluster)
     drop_in = shim.toml()
-    values = kata_chart.chart_values(
+    values = kata_model.chart_values(
         shim=kata.shim,
         installation=kata.installation,
         distribution=config.kubernetes.distribution.value,
@@ -77,11 +82,11 @@ def deploy(
             chart=charts.chart(
                 kata.chart,
                 lab=isinstance(config.hosts, LabHosts),
-                repository=kata_chart.REPOSITORY,
-                name=kata_chart.RELEASE,
+                repository=kata_model.REPOSITORY,
+                name=kata_model.RELEASE,
                 version=config.versions.kata,
             ),
-            values=kata_chart.merged(values, kata.values),
+            values=kata_model.merged(values, kata.values),
             hosts=hosts,
             private_key=private_key,
             node_labels=node_labels(config),

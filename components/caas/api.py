@@ -15,7 +15,7 @@ from components.kubernetes_objects import PART_OF, after
 
 NAME, CERTIFICATE = "api", "api-tls"
 _LONGEST_STREAM_SECONDS = 3600
-"""A log is followed for so long (`caas.api.streams`), also while its container says nothing."""
+"""A log is followed for so long (`caas.api.containers`), also while its container says nothing."""
 
 CLASS_ANNOTATIONS: Mapping[str, Mapping[str, str]] = {
     # ingress-nginx, "Annotations": redirects by default where there is TLS; silent streams end after 60 s.

@@ -19,7 +19,7 @@ from components.helm import Chart
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, pod_security
 from gpuclusters.core import scripts
-from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata import model as kata_model
 from gpuclusters.tenancy.model import HUGE_PAGES
 
 WAIT_SECONDS = 600
@@ -63,7 +63,7 @@ class KataDeployArgs:
 
     chart: Chart
     values: Mapping[str, Any]
-    """As `kata_chart.chart_values` gives them."""
+    """As `kata_model.chart_values` gives them."""
     hosts: Mapping[str, HostConnection]
     """The machines that get Kata, by name of their node."""
     private_key: pulumi.Input[str] | None
@@ -73,7 +73,7 @@ class KataDeployArgs:
     """Arguments of scripts/kata/verify-kata.sh: what is looked for on every machine afterwards."""
     timeout_seconds: int
     """How long Helm waits until Kata is on all nodes; of the boot profile."""
-    namespace: str = kata_chart.NAMESPACE
+    namespace: str = kata_model.NAMESPACE
     requires: Mapping[str, Sequence[pulumi.Resource]] = field(default_factory=dict)
     """What must be there first, by machine; labels of a node wait for its own part only."""
 
@@ -101,7 +101,7 @@ class KataDeploy(pulumi.ComponentResource):
             for node in args.hosts
             if args.node_labels
         ]
-        immutable = [f"values.{path}" for path in kata_chart.IMMUTABLE]
+        immutable = [f"values.{path}" for path in kata_model.IMMUTABLE]
         release = helm.install(
             f"{name}-release",
             args.chart,
@@ -110,7 +110,7 @@ class KataDeploy(pulumi.ComponentResource):
                 *chain.from_iterable(args.requires.values()),
                 opts=pulumi.ResourceOptions(parent=self, replace_on_changes=immutable),
             ),
-            release=kata_chart.RELEASE,
+            release=kata_model.RELEASE,
             namespace=namespace.metadata.name,
             values=args.values,
             timeout_seconds=args.timeout_seconds,

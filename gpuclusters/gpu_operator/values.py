@@ -15,7 +15,7 @@ from gpuclusters.compat import rke2_matrix
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem, operator_major, operators
 from gpuclusters.compat.versions import release
 from gpuclusters.gpu_operator.keys import tree_of
-from gpuclusters.kata.chart import merged
+from gpuclusters.kata.model import merged
 from gpuclusters.rke2.releases import CONTAINERD_SOCKET
 
 GPU_TOLERATION: Mapping[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caas.api.streams import PER_TENANT
+from caas.api.containers import PER_TENANT
 from caas.cluster import ClusterError
 from tests.caas.api.apikit import PATIENCE_SECONDS, Api, FakeCluster, listening, play, played
 from tests.caas.api.test_api_containers import kind
