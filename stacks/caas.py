@@ -12,7 +12,6 @@ import yaml
 
 from components import kubernetes_objects
 from components.caas.gpu_host import GpuHost
-from components.caas.kata import runtime_class
 from components.caas.programs import (
     Monitoring,
     ProgramNetwork,
@@ -61,7 +60,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
         mutable_settings=True,
     )
 
-    runtime = runtime_class("kata", kata.runtime(config), in_cluster)
+    runtime = kata.runtime(config, in_cluster)
     installed = kata.deploy(
         config,
         cluster,

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 import pulumi
+from pulumi_kubernetes.node.v1 import RuntimeClass
 
 from components.caas import storage
-from components.caas.kata import KataDeploy, KataDeployArgs, KataRuntimeArgs
+from components.caas.kata import KataDeploy, KataDeployArgs, runtime_class
 from components.caas.storage import TenantStorage, TenantStorageArgs
 from components.host_connection import HostConnection
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, install_at_once, install_timeout_seconds
@@ -27,22 +28,24 @@ from gpuclusters.kata.model import (
     WORKLOAD_LABEL,
     ShimConfiguration,
 )
-from gpuclusters.tenancy.model import Mounter, TenantVolume
+from gpuclusters.tenancy.model import HUGE_PAGES, Mounter, TenantVolume
 from stacks import charts
 
 _CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")
 """Where kata-deploy tells containerd of its handlers, by distribution."""
 
 
-def runtime(config: CaasConfig) -> KataRuntimeArgs:
+def runtime(config: CaasConfig, opts: pulumi.ResourceOptions | None = None) -> RuntimeClass:
     """The RuntimeClass."""
-    return KataRuntimeArgs(
-        runtime_class=config.kata.runtime_class,
-        overhead_cpu=quantity.cpu(config.kata.overhead.cpu_millicores),
-        overhead_memory=quantity.memory(config.kata.overhead.memory_mib),
-        overhead_huge_pages=(quantity.memory(GUEST_BASE_MIB) if config.kata.huge_pages else None),
-        node_selector=config.kata.node_selector,
-    )
+    kata, overhead = config.kata, config.kata.overhead
+    fixed = {
+        "cpu": quantity.cpu(overhead.cpu_millicores),
+        "memory": quantity.memory(overhead.memory_mib),
+    }
+    if kata.huge_pages:
+        fixed[HUGE_PAGES] = quantity.memory(GUEST_BASE_MIB)
+    selector = kata.node_selector
+    return runtime_class("kata", kata.runtime_class, opts, overhead=fixed, node_selector=selector)
 
 
 def node_labels(config: CaasConfig) -> Mapping[str, str]:

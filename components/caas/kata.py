@@ -20,38 +20,29 @@ from components.host_connection import HostConnection
 from components.kubernetes_objects import after, pod_security
 from gpuclusters.core import scripts
 from gpuclusters.kata import model as kata_model
-from gpuclusters.tenancy.model import HUGE_PAGES
 
 WAIT_SECONDS = 600
 """Helm has waited for all nodes; a machine that is installed anew later gets its installer by itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KataRuntimeArgs:
-    """Which runtime, and what a VM costs beside its containers."""
-
-    runtime_class: str
-    """Name of the RuntimeClass and of containerd's handler."""
-    overhead_cpu: str
-    overhead_memory: str
-    """Counted by the scheduler and by quotas for every pod, beside what its containers ask for."""
-    overhead_huge_pages: str | None = None
-    """Huge pages of 1 GiB that a VM has beside those of its containers; None if its memory is of none."""
-    node_selector: Mapping[str, str]
-
-
 def runtime_class(
-    name: str, args: KataRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+    name: str,
+    handler: str,
+    opts: pulumi.ResourceOptions | None = None,
+    *,
+    overhead: Mapping[str, str],
+    node_selector: Mapping[str, str],
 ) -> RuntimeClass:
-    """The RuntimeClass. The handler behind it is installed by `KataDeploy`."""
-    pages = {HUGE_PAGES: args.overhead_huge_pages} if args.overhead_huge_pages else {}
-    fixed = {"cpu": args.overhead_cpu, "memory": args.overhead_memory, **pages}
-    selector = dict(args.node_selector)
+    """The RuntimeClass of containerd's handler, which `KataDeploy` installs.
+
+    `overhead` is what a VM has beside its containers: counted for every pod by the scheduler and by quotas.
+    """
+    selector = dict(node_selector)
     return RuntimeClass(
         f"{name}-runtime-class",
-        metadata=ObjectMetaArgs(name=args.runtime_class),
-        handler=args.runtime_class,
-        overhead=OverheadArgs(pod_fixed=fixed),
+        metadata=ObjectMetaArgs(name=handler),
+        handler=handler,
+        overhead=OverheadArgs(pod_fixed=dict(overhead)),
         scheduling=SchedulingArgs(node_selector=selector) if selector else None,
         opts=opts,
     )
