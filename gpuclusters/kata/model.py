@@ -321,8 +321,3 @@ class ShimConfiguration:
         runtime = "/runtime-rs" if self.shim.rust else ""
         defaults = f"{self.installation.prefix}/share/defaults/kata-containers"
         return f"{defaults}{runtime}/runtimes/{self.shim.value}"
-
-    @property
-    def drop_in_path(self) -> str:
-        """Where the drop-in is on a machine."""
-        return f"{self.folder}/config.d/50-user-overrides.toml"

@@ -56,7 +56,7 @@ def test_a_release_is_ready_when_kata_is_on_its_node_and_gone_when_it_is_not(
     containerd = tomllib.loads((root / Installation().containerd_drop_in.lstrip("/")).read_text())
     runtimes = containerd["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"]
     assert runtimes.keys() == {"kata-qemu-nvidia-gpu"}
-    drop_in = root / CONFIGURATION.drop_in_path.lstrip("/")
+    drop_in = root / CONFIGURATION.folder.lstrip("/") / "config.d/50-user-overrides.toml"
     assert drop_in.read_text() == CONFIGURATION.toml()
     assert kubernetes.up(RELEASE, inputs).op == "same"
 

@@ -161,9 +161,8 @@ def test_everything_of_a_second_installation_has_its_suffix() -> None:
     configuration = ShimConfiguration(shim=Shim.RUST, profile=PROFILE, installation=second)
     assert second.handler(Shim.RUST) == "kata-qemu-nvidia-gpu-runtime-rs-b"
     assert second.containerd_drop_in == "/etc/containerd/conf.d/kata-deploy-b.toml"
-    assert configuration.drop_in_path == (
+    assert configuration.folder == (
         "/opt/kata-b/share/defaults/kata-containers/runtime-rs/runtimes/qemu-nvidia-gpu-runtime-rs"
-        "/config.d/50-user-overrides.toml"
     )
     first = ShimConfiguration(shim=Shim.GO, profile=PROFILE)
     assert first.folder == "/opt/kata/share/defaults/kata-containers/runtimes/qemu-nvidia-gpu"
