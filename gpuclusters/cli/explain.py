@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.cli.help import AsJson
 from gpuclusters.config.stack import SECTIONS
 from gpuclusters.core import codes
 from gpuclusters.core.codes import Code
@@ -113,7 +112,7 @@ def command(
             metavar="[CODE]", help="As printed in brackets. Without one, all are listed."
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what an error means, what to do, and where it is raised.
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import httpx
 
-from gpuclusters.cli.errors import RunError, UsageError
-
 TRIES = 4
 MOST_PAGES = 30
 PAGE = 100
@@ -27,16 +25,16 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/(?!\.{1,2}$)[\w.-]+")
 _PASSING = {429, 500, 502, 503, 504}
 
 
-class ForgeError(RunError):
+class ForgeError(Exception):
     """The comment could not be made. The message says what was tried and what to do; never the token."""
 
-    code = "review.forge"
+    error_id = "review.forge"
 
 
 class TooLongError(ForgeError):
     """The forge takes no comment of this length."""
 
-    code = "review.too-long"
+    error_id = "review.too-long"
 
 
 class Forge(StrEnum):
@@ -113,7 +111,11 @@ class Target:
 
 
 def comments_of(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Target:
-    """The comments of a pull request: by default the one of the pipeline around this command."""
+    """The comments of a pull request: by default of the one that the pipeline around this command is about.
+
+    Raises:
+        ForgeError: something is missing; the message has all of it.
+    """
     if forge is Forge.GITHUB:
         number = number or _github_number(env)
     else:
@@ -124,7 +126,11 @@ def comments_of(forge: Forge, env: Mapping[str, str], number: int | None = None)
 
 
 def issues_of(forge: Forge, env: Mapping[str, str]) -> Target:
-    """The issues of the project of the pipeline around this command."""
+    """The issues of the project of the pipeline around this command.
+
+    Raises:
+        ForgeError: something is missing; the message has all of it.
+    """
     return _target(forge, env, 0, [])
 
 
@@ -137,14 +143,12 @@ def _target(forge: Forge, env: Mapping[str, str], number: int, missing: list[str
         api = env.get("CI_API_V4_URL", "https://gitlab.com/api/v4")
     missing = [name for name in names if not env.get(name)] + missing
     if missing:
-        raise UsageError(
-            f"to write to {forge} there is missing: {', '.join(missing)}", ForgeError.code
-        )
+        raise ForgeError(f"to write to {forge} there is missing: {', '.join(missing)}")
     token, project = (env[name] for name in names)
     if forge is Forge.GITHUB and not _REPOSITORY.fullmatch(project):
-        raise UsageError("GITHUB_REPOSITORY is not owner/name", ForgeError.code)
+        raise ForgeError("GITHUB_REPOSITORY is not owner/name")
     if forge is Forge.GITLAB and not project.isdecimal():
-        raise UsageError("CI_PROJECT_ID is not a number", ForgeError.code)
+        raise ForgeError("CI_PROJECT_ID is not a number")
     return Target(forge, api.rstrip("/"), project, number, token.strip())
 
 

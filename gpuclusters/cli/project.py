@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import yaml
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config.cluster import uses_lab
-from gpuclusters.config.fault import told
+from gpuclusters.config.fault import lines, told
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
+from gpuclusters.config.placeholders import placeholders
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.core.finding import Finding
 
 
 def read_valid(project: Project, stack: str) -> StackConfig:
@@ -27,15 +29,27 @@ def read_valid(project: Project, stack: str) -> StackConfig:
     file = project.stack_file(stack)
     checked = check_stack_file(file)
     if isinstance(checked, list):
-        faults = "\n".join(f"  {told(file.name, found)}" for found in checked)
-        count = "one fault" if len(checked) == 1 else f"{len(checked)} faults"
-        raise UsageError(
-            f"the configuration has {count}; nothing was started\n{faults}",
-            "command.configuration-faults",
-        )
+        raise _refused(file, checked)
     for warning in checked.warnings:
         sys.stderr.write(f"warning: {told(file.name, warning)}\n")
     return checked
+
+
+def refuse_placeholders(project: Project, stack: str, config: StackConfig) -> None:
+    """See that no value of an example is applied."""
+    if found := placeholders(config.section):
+        above = config.cluster_type.value
+        named = [replace(one, path=(above, *one.path)) for one in found]
+        raise _refused(project.stack_file(stack), named)
+
+
+def _refused(file: Path, found: list[Finding]) -> UsageError:
+    count = "one fault" if len(found) == 1 else f"{len(found)} faults"
+    faults = "\n".join(f"  {line}" for line in lines(file.name, found))
+    return UsageError(
+        f"the configuration has {count}; nothing was started\n{faults}",
+        "command.configuration-faults",
+    )
 
 
 _LONGEST = 300

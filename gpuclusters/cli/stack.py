@@ -20,7 +20,7 @@ from gpuclusters.cli import report, state_locks
 from gpuclusters.cli.access import open_access
 from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.lab_entry import lab_of
-from gpuclusters.cli.project import Project, Session, open_session
+from gpuclusters.cli.project import Project, Session, open_session, refuse_placeholders
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import WITHOUT_SECRETS
 from gpuclusters.config.usernetes import UsernetesConfig
@@ -39,6 +39,7 @@ def up(project: Project, stack: str, *, refresh: bool, repair: bool) -> int:
     console = Console(highlight=False)
     console.print(session.engine.line, soft_wrap=True)
     if not session.in_lab:
+        refuse_placeholders(project, stack, session.config)
         repairing.repair(session, console, asked_for=repair)
         return session.call("up", *(["--refresh"] if refresh else []))
     note = lab_command.start_for(project, stack, session.config, console)

@@ -64,6 +64,8 @@ def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Fi
             return finding(path, wrong, show(value, path), instead, "config.refused-value")
     code, wrong, instead = _EXPLAINED.get(kind, _UNEXPLAINED)
     instead = instead.format(**{**context, "expected": expected})
+    if (wrong, instead) == _MAPPING[1:] and isinstance(value, str) and not is_secret(path, value):
+        instead = _as_mapping(path, value, model, document) or instead
     if kind in {"int_type", "float_type"} and isinstance(value, str) and value.isdecimal():
         instead = "write it without quotes"
     if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
@@ -106,6 +108,20 @@ _EXPLAINED: Mapping[str, tuple[str, str, str]] = {
 """By pydantic's own kind: the code, what is wrong, and what to write instead."""
 
 
+def _as_mapping(path: Path, value: str, model: type[BaseModel], document: Any) -> str:
+    """How a text that stands for a whole mapping is written: `{kind: cilium}`, `{name: hgx-01, …}`."""
+    depth = max(at for at, part in enumerate(path) if isinstance(part, str))
+    candidates = _below(path[depth], _models_at(path[:depth], model, document))
+    for one in candidates:
+        if value in _literals(one):
+            return f"write {{{discriminator(one)}: {value}}}"
+    if len(candidates) != 1 or discriminator(candidates[0]):
+        return ""
+    needed = [info.alias for info in candidates[0].model_fields.values() if info.is_required()]
+    rest = ", …" if len(needed) > 1 else ""
+    return f"write {{{needed[0]}: {show(value).strip(chr(34))}{rest}}}" if needed else ""
+
+
 def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Finding:
     key = str(path[-1])
     known = _keys(path[:-1], model, document)
@@ -117,6 +133,8 @@ def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Finding:
         instead = f"did you mean {near}?"
     else:
         instead = f"remove it; the keys here are {', '.join(sorted(known))}"
+    if is_secret((), at(path, document)):
+        instead = f"replace that secret, which everybody can read here; {instead}"
     # The value is left out: under a mistyped key nobody knows whether it is a secret.
     return finding(path, "is not a known key", f"the key {show(key)}", instead, _UNKNOWN_KEY)
 

@@ -13,6 +13,8 @@ HIDDEN = "a value that is not shown"
 NOTHING = "nothing"
 
 _LONGEST = 60
+_ALIKE = 3
+"""So many faults that differ in the item of a list alone are still told one by one."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,60}")
 _SECRET_KEY = re.compile(
     r"pass(word|wd|phrase)|secret|token|private.?key|api.?key|credential|kubeconfig|bearer|auth",
@@ -34,6 +36,24 @@ def finding(path: Path, wrong: str, got: str, instead: str, code: str = "") -> F
 def told(file: str, found: Finding) -> str:
     """As it is printed: with the file, the key and the code."""
     return f"{file}: {render_path(found.path)}: {found}"
+
+
+def lines(file: str, found: Iterable[Finding]) -> list[str]:
+    """One line for each, and one alone for what is the same with every item of a list."""
+    alike: dict[object, list[Finding]] = {}
+    for one in found:
+        pattern = tuple("" if isinstance(part, int) else part for part in one.path)
+        wrong = one.problem.rpartition(" (got ")[0]
+        alike.setdefault((one.code, pattern, wrong, one.remedy), []).append(one)
+    told_lines = []
+    for same in alike.values():
+        if len(same) <= _ALIKE:
+            told_lines += [told(file, one) for one in same]
+            continue
+        others = ", ".join(render_path(one.path) for one in same[1:_ALIKE])
+        more = f"; the same at {others} and {len(same) - _ALIKE} more"
+        told_lines.append(f"{told(file, same[0])}{more}")
+    return told_lines
 
 
 def render_path(path: Path) -> str:

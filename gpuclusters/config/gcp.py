@@ -19,7 +19,7 @@ from gpuclusters.config.base import (
     matches,
     refusal,
 )
-from gpuclusters.config.hosts import HostKey, User
+from gpuclusters.config.hosts import AuthorizedKey, User
 from gpuclusters.gcp import machine_types
 from gpuclusters.gcp.machine_types import Provisioning
 
@@ -282,7 +282,7 @@ class GcpHosts(Section):
     """Account on each machine, with `sudo` without a password. Its private key is the secret
     `gpu-clusters:ssh-private-key`, else the file named by GPU_CLUSTERS_SSH_KEY_FILE, else what the SSH agent
     holds."""
-    authorized_keys: Annotated[tuple[HostKey, ...], Field(min_length=1)]
+    authorized_keys: Annotated[tuple[AuthorizedKey, ...], Field(min_length=1)]
     """Public keys that may log in as this account; the one of that private key is among them."""
     image: Image
     """What the boot disks are made from."""

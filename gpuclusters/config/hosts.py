@@ -8,18 +8,22 @@ from pydantic import AfterValidator, Field
 
 from gpuclusters.config.base import DnsLabel, Port, Section, Text, matches, refusal
 from gpuclusters.core import naming
+from gpuclusters.host.model import KEY_TYPES, parse_host_key
 
-_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
 
+def _public_key(what: str, remedy: str) -> AfterValidator:
+    def whole(value: str) -> str:
+        if "PRIVATE KEY" in value:
+            wrong = "is a private key, which everybody can read here"
+            raise refusal(wrong, f"replace that key everywhere; {remedy}")
+        try:
+            return parse_host_key(value)
+        except ValueError:
+            kind = value.split(" ")[0]
+            wrong = "is cut off or mistyped" if kind in KEY_TYPES else f"is not {what}"
+            raise refusal(wrong, remedy) from None
 
-def _host_key(value: str) -> str:
-    kind, _, data = value.partition(" ")
-    if kind not in (*_KEY_TYPES, "ssh-rsa") or not data.startswith("AAAA"):
-        raise refusal(
-            "is not a public SSH host key",
-            "write type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them: ssh-ed25519 AAAA…",
-        )
-    return f"{kind} {data.split()[0]}"
+    return AfterValidator(whole)
 
 
 def _address(value: str) -> str:
@@ -35,7 +39,20 @@ def _address(value: str) -> str:
 
 
 Address = Annotated[Text, AfterValidator(_address)]
-HostKey = Annotated[Text, AfterValidator(_host_key)]
+HostKey = Annotated[
+    Text,
+    _public_key(
+        "a public SSH host key",
+        "write type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them: ssh-ed25519 AAAA…",
+    ),
+]
+AuthorizedKey = Annotated[
+    Text,
+    _public_key(
+        "a public SSH key",
+        "write the line that `cat ~/.ssh/id_ed25519.pub` prints: ssh-ed25519 AAAA…",
+    ),
+]
 User = Annotated[
     Text,
     matches(

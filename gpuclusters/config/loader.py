@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from gpuclusters.config import caas_secrets, host_secrets
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, FileChart
 from gpuclusters.config.cluster import ClusterConfig, uses_lab
-from gpuclusters.config.fault import finding, show, told
+from gpuclusters.config.fault import finding, lines, show, told
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
+from gpuclusters.config.placeholders import placeholders
 from gpuclusters.config.rke2_cluster import NoMetrics, Rke2Config
 from gpuclusters.config.secrets import ConfigError, lab_fault, plain_secrets
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
@@ -59,17 +60,32 @@ def load(project: Path | None = None) -> Loaded:
     if charts:
         raise ConfigError(file, charts)
     kind = parsed.cluster_type.value
+    refused = _refused_placeholders(file, kind, placeholders(config))
     inventory = _lab(file, kind, folder) if uses_lab(config) else None
     try:
         secrets, needless = _secrets(config, inventory, file)
     except InventoryError as error:
         raise ConfigError(file, [lab_fault(kind, str(error))]) from error
+    except ConfigError as error:
+        raise ConfigError(file, [*refused, *error.findings]) from error
+    if refused:
+        raise ConfigError(file, refused)
     warnings = (*parsed.warnings, *needless)
     for warning in warnings:
         pulumi.log.warn(told(file, warning))
     return Loaded(
         cluster_type=parsed.cluster_type, section=config, secrets=secrets, warnings=warnings
     )
+
+
+def _refused_placeholders(file: str, kind: str, found: Sequence[Finding]) -> list[Finding]:
+    """With their whole paths; none in a preview, which warns of them."""
+    named = [replace(one, path=(kind, *one.path)) for one in found]
+    if not pulumi.runtime.is_dry_run():
+        return named
+    for line in lines(file, named):
+        pulumi.log.warn(line)
+    return []
 
 
 def needed_secrets(config: ClusterConfig) -> Mapping[str, str]:

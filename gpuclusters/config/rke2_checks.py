@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
 from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.versions import older, parse_release
 from gpuclusters.config.fault import NOTHING, finding, render_path, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
@@ -31,6 +32,14 @@ def known_branch(path: Path, branch: int, got: object) -> Iterable[Wrong]:
     if rke2_matrix.branch(branch) is None:
         wrong = f"is of a branch that was not read about here, as of {table.as_of}"
         yield Wrong(path, wrong, f"write one of {', '.join(map(str, table.drivers))}", show(got))
+
+
+def known_version(path: Path, version: str) -> Iterable[Wrong]:
+    """The version of a driver is not newer than the newest of its branch that was read about."""
+    branch = rke2_matrix.branch(rke2_matrix.branch_of(version))
+    if branch is not None and older(branch.newest, parse_release(version) or ()):
+        wrong = f"is newer than any of its branch that was read about, as of {rke2_matrix.matrix().as_of}"
+        yield Wrong(path, wrong, f"see that it exists; {branch.newest} does", show(version))
 
 
 def fixed_branch(path: Path, version: str) -> Iterable[Wrong]:

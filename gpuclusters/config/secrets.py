@@ -14,7 +14,7 @@ from typing import Any
 import pulumi
 from pulumi.runtime import config as runtime_config
 
-from gpuclusters.config.fault import HIDDEN, NOTHING, finding, told
+from gpuclusters.config.fault import HIDDEN, NOTHING, finding, lines, told
 from gpuclusters.config.inventory import Inventory, ResolvedHost
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, WITHOUT_SECRETS, plain_secret
 from gpuclusters.core.finding import Finding
@@ -28,7 +28,7 @@ class ConfigError(pulumi.RunError):
 
     def __init__(self, file: str, findings: Iterable[Finding]) -> None:
         self.findings = tuple(findings)
-        super().__init__("\n".join(told(file, found) for found in self.findings))
+        super().__init__("\n".join(lines(file, self.findings)))
 
 
 _KEY = ("a private key in PEM", ("-----BEGIN ", "PRIVATE KEY-----"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 import yaml
 
 from gpuclusters.config.cluster import ClusterConfig
-from gpuclusters.config.fault import NOTHING, finding
+from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.stack import (
     NAMESPACE,
     SECRET_KEYS,
     SECTIONS,
+    TOP_LEVEL_KEYS,
     ClusterType,
     StackConfig,
     parse,
@@ -109,8 +111,17 @@ def _keys(document: Any) -> dict[str, Any] | list[Finding]:
     keys: dict[str, Any] = {}
     faults: list[Finding] = []
     for full_key, value in config.items():
-        namespace, _, key = str(full_key).partition(":")
+        namespace, colon, key = str(full_key).partition(":")
         if namespace != NAMESPACE:
+            meant = key if colon else namespace
+            near = not colon or difflib.get_close_matches(namespace, [NAMESPACE], cutoff=0.8)
+            if near and meant in TOP_LEVEL_KEYS:
+                instead = f"write {NAMESPACE}:{meant}"
+                got = f"the key {show(full_key)}"
+                wrong = f"is not a key of {NAMESPACE}"
+                faults.append(
+                    finding(("config", str(full_key)), wrong, got, instead, "config.unknown-key")
+                )
             continue
         if key not in SECRET_KEYS:
             keys[key] = value

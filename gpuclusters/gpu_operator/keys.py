@@ -55,6 +55,7 @@ class Key:
 
     kind: Kind
     majors: tuple[str, ...]
+    """Major releases that read it."""
 
 
 @dataclass(frozen=True, slots=True)

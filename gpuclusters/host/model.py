@@ -25,13 +25,14 @@ def is_pci_address(text: str) -> bool:
     return re.fullmatch(_PCI_ADDRESS, text) is not None
 
 
-KEY_TYPES = (
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "ssh-rsa",
-)
+KEY_TYPES: Mapping[str, int] = {
+    "ssh-ed25519": 32,
+    "ecdsa-sha2-nistp256": 65,
+    "ecdsa-sha2-nistp384": 97,
+    "ecdsa-sha2-nistp521": 133,
+    "ssh-rsa": 0,
+}
+"""Length of the key itself in bytes, by type (RFC 8709, RFC 5656); RSA has none that is fixed."""
 
 
 def parse_host_key(text: str) -> str:
@@ -44,13 +45,28 @@ def parse_host_key(text: str) -> str:
     if kind not in KEY_TYPES:
         raise ValueError(f"{kind!r} is no host key type; known are {', '.join(KEY_TYPES)}; {hint}")
     try:
-        raw = base64.b64decode(encoded, validate=True)
-        (length,) = struct.unpack_from(">I", raw)
+        parts = _parts(base64.b64decode(encoded, validate=True))
     except (binascii.Error, struct.error) as error:
-        raise ValueError(f"the host key is not complete base64; {hint}") from error
-    if raw[4 : 4 + length] != kind.encode():
+        raise ValueError(f"the host key is not complete; {hint}") from error
+    if parts[:1] != [kind.encode()]:
         raise ValueError(f"the host key says {kind} but holds another type; {hint}")
+    if KEY_TYPES[kind] not in (0, len(parts[-1])):
+        raise ValueError(f"the host key is not complete; {hint}")
     return f"{kind} {encoded}"
+
+
+def _parts(raw: bytes) -> list[bytes]:
+    """What a public key is made of, each part after its length (RFC 4253, section 6.6).
+
+    Raises:
+        struct.error: it ends within a part.
+    """
+    parts, at = [], 0
+    while at < len(raw):
+        (length,) = struct.unpack_from(">I", raw, at)
+        parts.append(struct.unpack_from(f"{length}s", raw, at + 4)[0])
+        at += 4 + length
+    return parts
 
 
 class IapTunnel(Strict):

@@ -27,7 +27,6 @@ from gpuclusters.lease.board import (
     Board,
     DeactivatePartition,
     DeletePod,
-    FindPod,
     Lease,
     Pod,
     PodState,
@@ -150,9 +149,11 @@ def admit(draft: Draft, present: Sequence[Group]) -> None:
     leased = [g for g in present if g.whole and len(g.within(Phase.LEASED)) == len(g.leases)]
     for group in leased:
         for lease in group.leases:
-            if lease.holder and lease.holder.allocated and lease.deadline is not None:
-                given = replace(lease, deadline=None)
-                draft.keep(lease, given, "the kubelet has allocated the GPU")
+            holder = lease.holder
+            if holder is not None and holder.allocated and lease.deadline is not None:
+                draft.keep(
+                    lease, replace(lease, deadline=None), "the kubelet has allocated the GPU"
+                )
     going = [group for group in leased if group.admitted and not _arrived(group)]
     ready = going or [group for group in leased if group.wanted and not group.admitted]
     for group in ready[:1]:
@@ -200,8 +201,11 @@ def reserve(board: Board, holder: Holder, now: float) -> tuple[Change, ...]:
         lease = board.leases.get(module)
         if lease is None or lease.phase is not Phase.FREE or lease.disputed:
             return ()
-        why = f"for pod {holder.namespace}/{holder.pod}"
-        draft.move(replace(lease, holder=holder), Phase.RESERVED, why)
+        draft.move(
+            replace(lease, holder=holder),
+            Phase.RESERVED,
+            f"for pod {holder.namespace}/{holder.pod}",
+        )
     return draft.plan().changes
 
 
@@ -210,7 +214,7 @@ def decide_groups(draft: Draft) -> None:
     present = list(groups(draft.board))
     for group in present:
         if group.pod is None:
-            draft.want(FindPod(group.holder.pod_uid, group.holder.namespace, group.holder.pod))
+            draft.want_pod(group.holder)
         elif not group.wanted or not group.whole or group.disputed:
             _dissolve(draft, group)
         elif is_given_up(draft, group):
@@ -240,8 +244,9 @@ def _give_up_late(draft: Draft, lease: Lease) -> None:
     if not draft.expired(lease):
         return
     if lease.phase is Phase.RESERVED:
-        why = "the reservation lasted too long; nothing was done to the GPU"
-        draft.move(lease, Phase.FREE, why)
+        draft.move(
+            lease, Phase.FREE, "the reservation lasted too long; nothing was done to the GPU"
+        )
     elif draft.board.away is None:
         why = "its partition could not be activated in time"
         draft.quarantine_late(lease, Reason.ACTIVATION_TIMED_OUT, why)

@@ -37,8 +37,10 @@ class Names:
     crd_release: str
     namespace: str
     dashboards: str
+    """Namespace of dashboards."""
 
     repository: str
+    """Where the project publishes its charts."""
 
 
 NAMES: Mapping[Monitoring, Names] = {

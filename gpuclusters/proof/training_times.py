@@ -49,6 +49,7 @@ class Run:
     epochs: int
     simulated: bool
     source: str = ""
+    """The file."""
 
 
 @cache

@@ -12,6 +12,7 @@ import pulumi
 
 from gpuclusters.config import loader
 from tests.components.recorder import Recorder, record
+from tests.fixtures.made_up import own
 
 PROJECT = Path(__file__).resolve().parents[2]
 MADE_UP = "made up for this test"
@@ -26,7 +27,8 @@ UNUSED = {"rke2": [key for key in SECRETS if key != "gpu-clusters:ssh-private-ke
 
 
 def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
-    """What the program declares for these keys of the stack file."""
+    """What the program declares for these keys of the stack file; for an update they are made one's own."""
+    keys = keys if preview else own(keys)
     config = {
         f"gpu-clusters:{key}": value if isinstance(value, str) else json.dumps(value)
         for key, value in keys.items()

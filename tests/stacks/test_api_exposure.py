@@ -15,7 +15,7 @@ from tests.stacks import declaring
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINjnSvjiVc3NyLhiZ3U1zwicC37SnCP8s6oO7+zrF6YO"
 MANAGED = {"source": "cert-manager", "issuer": "letsencrypt"}
-HOST = "api.example.com"
+HOST = "api.corp.test"
 ROUTES = ("Ingress", "Gateway", "HTTPRoute")
 
 
@@ -35,9 +35,9 @@ def stack(**api: Any) -> Recorder:
         "partition-layout": [8],
         "tenants": [],
         "leases": {"recycle-policy": "reset-only"},
-        "programs": {"image": f"registry.example.com/gpu-clusters@sha256:{'0' * 64}"},
+        "programs": {"image": f"registry.corp.test/gpu-clusters@sha256:{'b' * 64}"},
         "service-vm": {"image": {"path": "/srv/vm.qcow2", "sha256": "a" * 64}},
-        "api": {"issuer": "https://id.example.com", **api},
+        "api": {"issuer": "https://id.corp.test", **api},
     }
     return declaring.declared({"cluster-type": "caas", "caas": section}, preview=False)
 
@@ -105,7 +105,7 @@ def test_an_ingress_ends_tls_and_leads_from_http_to_https(
             "ingress-class": ingress_class,
             "host": HOST,
             "certificate": MANAGED,
-            "annotations": {"external-dns.example.com/ttl": "60"},
+            "annotations": {"external-dns.corp.test/ttl": "60"},
         }
     )
     made = one(seen, "Ingress")
@@ -118,7 +118,7 @@ def test_an_ingress_ends_tls_and_leads_from_http_to_https(
     assert path["backend"]["service"] == {"name": "api", "port": {"number": 80}}
     annotations = made["metadata"]["annotations"]
     assert annotations[redirect[0]] == redirect[1]
-    assert annotations["external-dns.example.com/ttl"] == "60"
+    assert annotations["external-dns.corp.test/ttl"] == "60"
     asked = one(seen, "Certificate", "api-tls")
     assert asked["metadata"]["namespace"] == made["metadata"]["namespace"]
     assert asked["spec"]["dnsNames"] == [HOST]

@@ -26,6 +26,7 @@ from gpuclusters.usernetes.addresses import (
     node_subnet,
     shared_ports,
 )
+from tests.fixtures.made_up import host_key
 
 CASES = Path(__file__).with_name("usernetes_cases")
 BASE: dict[str, Any] = yaml.safe_load((CASES / "base.yaml").read_text(encoding="utf-8"))
@@ -92,7 +93,7 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
             "source": "existing",
             "user": "ubuntu",
             "machines": [
-                {"name": name, "address": f"192.0.2.{number}", "host-key": "ssh-ed25519 AAAAC3"}
+                {"name": name, "address": f"192.0.2.{number}", "host-key": host_key(number)}
                 for number, name in names.items()
             ],
         },

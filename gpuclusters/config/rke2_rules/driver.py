@@ -125,6 +125,15 @@ def the_branch_is_known(config: Rke2Config) -> Iterable[Wrong]:
             yield from rke2_checks.known_branch(place, branch, branch)
 
 
+@rule(34, "rke2.driver-version-unknown", each=["pools"], level=Level.WARN)
+def the_version_is_known(config: Rke2Config) -> Iterable[Wrong]:
+    said: set[str] = set()
+    for number, pool, version in pools_with_drivers(config):
+        if version not in said:
+            said.add(version)
+            yield from rke2_checks.known_version(_place(config, number, pool), version)
+
+
 @rule(34, "rke2.driver-branch-ended", each=["pools"], level=Level.WARN)
 def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Wrong]:
     said: set[int] = set()

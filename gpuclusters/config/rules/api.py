@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 from collections.abc import Iterable
 
 from gpuclusters.config import certificate
@@ -20,9 +21,16 @@ from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.leases import Leases
 from gpuclusters.config.nodes import Node
-from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.rules.rule import Wrong, repeats, rule
+from gpuclusters.core.finding import Level
 from gpuclusters.lease.model import RecyclePolicy
 
+_ITEMS = (
+    *("HGX_FW_GPU_", "HGX_FW_NVSwitch_", "HGX_FW_BMC_", "HGX_FW_CPLD_", "HGX_FW_ERoT_"),
+    *("HGX_FW_FPGA_", "HGX_FW_PCIeSwitch_", "HGX_FW_PCIeRetimer_"),
+    *("HGX_InfoROM_GPU_", "HGX_InfoROM_NVSwitch_", "HGX_Driver_GPU_"),
+)
+"""Beginnings of ids in the firmware inventory of HGX BMCs (NVIDIA HGX Redfish API guide)."""
 _CHAIN = "exposure.certificate.chain"
 _CHARTS = {
     "nginx": ("rke2-ingress-nginx",),
@@ -59,6 +67,32 @@ def firmware_can_be_read(config: CaasConfig, node: Node) -> Iterable[Wrong]:
         yield Wrong(
             "bmc", "is stated although the lab has its own", "remove it", show(node.bmc.url)
         )
+
+
+@rule(22, "caas.bmc-twice", each=["nodes"])
+def each_machine_has_its_own_bmc(config: CaasConfig) -> Iterable[Wrong]:
+    stated = [(at, node.bmc.url) for at, node in enumerate(config.nodes) if node.bmc is not None]
+    for again, first in repeats([url for _, url in stated]):
+        yield Wrong(
+            ("nodes", stated[again][0], "bmc", "url"),
+            f"is also that of nodes[{stated[first][0]}]: its firmware would count for both",
+            "write the BMC of this machine",
+        )
+
+
+@rule(22, "caas.firmware-item-unknown", "leases", level=Level.WARN)
+def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Iterable[Wrong]:
+    for item in leases.golden_firmware.versions:
+        if not any(item.startswith(known) or known.startswith(item) for known in _ITEMS):
+            near = difflib.get_close_matches(item, _ITEMS, n=1)
+            yield Wrong(
+                ("golden-firmware", "versions", item),
+                "is no item that BMCs of HGX boards are known to list; without it every GPU is quarantined",
+                f"did you mean {near[0].rstrip('_')}?"
+                if near
+                else f"they begin with {', '.join(_ITEMS)}",
+                f"the key {show(item)}",
+            )
 
 
 @rule(23, "caas.programs-image-missing")

@@ -129,18 +129,20 @@ def repeats(values: Sequence[object]) -> Iterator[tuple[int, int]]:
 
 
 def listed_twice(hosts: object) -> Iterator[Finding]:
-    """Names and addresses that stand for two machines; of hosts that are not listed there are none."""
+    """Names, addresses and host keys of two machines; hosts that are not listed have none."""
     if not isinstance(hosts, ExistingHosts):
         return
     names = [machine.name for machine in hosts.machines]
     addresses = [f"{machine.address}:{machine.port}" for machine in hosts.machines]
-    for key, values in (("name", names), ("address", addresses)):
+    host_keys = [machine.host_key for machine in hosts.machines]
+    for key, values in (("name", names), ("address", addresses), ("host-key", host_keys)):
         for position, first in repeats(values):
             yield finding(
                 ("hosts", "machines", position, key),
                 f"is also that of machines[{first}]",
                 show(values[position]),
-                "write the one of this machine",
+                "write the one of this machine"
+                + (", or give it one: `ssh-keygen -A` after a clone" if key == "host-key" else ""),
             )
 
 

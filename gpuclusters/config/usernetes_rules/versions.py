@@ -32,6 +32,11 @@ def the_hosts_branch_is_known(config: UsernetesConfig) -> Iterable[Wrong]:
     return rke2_checks.known_branch(_VERSION, branch_of(version), version)
 
 
+@rule(48, "usernetes.driver-version-unknown", level=Level.WARN)
+def the_hosts_driver_exists(config: UsernetesConfig) -> Iterable[Wrong]:
+    return rke2_checks.known_version(_VERSION, driver_version(config))
+
+
 @rule(48, "usernetes.driver-without-gpu")
 def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
     version = driver_version(config)

@@ -5,8 +5,8 @@ gets a process of its own: CUDA shows one MIG instance to a process, and a GPU t
 with it. Rows of the product are compared with a reference in double precision, and the last product
 with the first one, bit by bit.
 
-    python3 matmul.py [--size 8192] [--seconds 5] [--rows 32] python3 matmul.py --cpu --devices 2      #
-    on this machine's processor, for a lab; needs nothing but Python
+    python3 matmul.py [--size 8192] [--seconds 5] [--rows 32]
+    python3 matmul.py --cpu --devices 2    # on this machine's processor, for a lab; needs nothing but Python
 """
 
 import argparse

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from components.caas.kata import runtime_class
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy import TenancyApi, TenancyApiArgs
@@ -232,7 +233,7 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
             accounts=_CONFIG.programs.accounts, settings=configured(inventory), secrets=secrets
         )
         system = System("system", args)
-        kata.runtime(_CONFIG)
+        runtime_class("kata", kata.runtime(_CONFIG))
         TenancyApi(
             "tenancy",
             TenancyApiArgs(

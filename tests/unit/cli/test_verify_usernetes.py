@@ -23,10 +23,11 @@ from gpuclusters.proof import hosts
 from gpuclusters.proof.checks import CheckLevel, Outcome
 from gpuclusters.proof.evidence import About, LadderEvidence, faults
 from gpuclusters.proof.hosts import HostAnswers
+from tests.fixtures.made_up import host_key
 from tests.unit.proof.ladder_world import LadderCluster, host
 
 CASES = Path(__file__).resolve().parents[1] / "usernetes_cases"
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA" + "A" * 41 + "E"
+KEY = host_key(1)
 SECTION = yaml.safe_load((CASES / "base.yaml").read_text())["usernetes"]
 
 

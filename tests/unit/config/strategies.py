@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gpuclusters.compat.platforms import PRESETS, Platform, SwitchAccess
 from gpuclusters.fabric.table import TABLES, PartitionTable, plan_layout
 from gpuclusters.kata.model import Shim
+from tests.fixtures.made_up import host_key
 
 labels = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 _flags = st.booleans()
@@ -122,7 +123,7 @@ def tenants(draw: st.DrawFn, gpus: int) -> list[dict[str, Any]]:
 
 def _existing(names: list[str]) -> dict[str, Any]:
     machines = [
-        {"name": name, "address": f"10.20.0.{n}", "port": 22, "host-key": "ssh-ed25519 AAAAC3Nz"}
+        {"name": name, "address": f"10.20.0.{n}", "port": 22, "host-key": host_key(n)}
         for n, name in enumerate(names, start=1)
     ]
     return {

@@ -9,6 +9,7 @@ import pytest
 
 from gpuclusters.config.plan import plan
 from gpuclusters.tenancy.isolation import Network, baseline
+from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import accepted, caas, faults
 
 MACHINES = {
@@ -16,8 +17,16 @@ MACHINES = {
         "source": "existing",
         "user": "ops",
         "machines": [
-            {"name": "hgx-01", "address": "10.20.0.11", "host-key": "ssh-ed25519 AAAAC3"},
-            {"name": "hgx-02", "address": "2001:db8:20::12", "host-key": "ssh-ed25519 AAAAC3"},
+            {
+                "name": "hgx-01",
+                "address": "10.20.0.11",
+                "host-key": host_key(1),
+            },
+            {
+                "name": "hgx-02",
+                "address": "2001:db8:20::12",
+                "host-key": host_key(2),
+            },
         ],
     },
     "nodes": [
@@ -130,7 +139,13 @@ def test_no_password_comes_in_by_an_address() -> None:
 def test_an_address_is_no_option_of_ssh(address: str) -> None:
     hosts = {
         **MACHINES["hosts"],
-        "machines": [{"name": "hgx-01", "address": address, "host-key": "ssh-ed25519 AAAAC3"}],
+        "machines": [
+            {
+                "name": "hgx-01",
+                "address": address,
+                "host-key": host_key(3),
+            }
+        ],
     }
     assert ("caas", "hosts", "machines", 0, "address") in [
         fault.path for fault in faults(caas(**{**MACHINES, "hosts": hosts}))

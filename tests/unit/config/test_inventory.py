@@ -17,6 +17,7 @@ from gpuclusters.config.inventory import (
     read_inventory,
     resolve_hosts,
 )
+from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import accepted, base, caas
 
 
@@ -38,7 +39,7 @@ def _inventory(folder: Path, **changes: Any) -> Path:
                 "address": "127.0.0.1",
                 "port": port,
                 "user": "operator",
-                "host-key": "ssh-ed25519 AAAA",
+                "host-key": host_key(1),
                 "bmc": {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": "PEM"},
             }
             for name, port in (("hgx-01", 40001), ("hgx-02", 40002))
@@ -59,7 +60,7 @@ def test_hosts_of_a_running_lab_come_in_the_order_of_the_nodes(tmp_path: Path) -
             address="127.0.0.1",
             port=port,
             user="operator",
-            host_key="ssh-ed25519 AAAA",
+            host_key=host_key(1),
             bmc=bmc,
         )
         for name, port in (("hgx-02", 40002), ("hgx-01", 40001))
@@ -100,7 +101,7 @@ def test_existing_hosts_need_no_lab() -> None:
                     "name": "hgx-01",
                     "address": "10.0.0.1",
                     "port": 2222,
-                    "host-key": "ssh-ed25519 AAAAC3 comment",
+                    "host-key": f"{host_key(3)} comment",
                 }
             ],
         },
@@ -113,7 +114,7 @@ def test_existing_hosts_need_no_lab() -> None:
             address="10.0.0.1",
             port=2222,
             user="ops",
-            host_key="ssh-ed25519 AAAAC3",
+            host_key=host_key(3),
         )
     }
 

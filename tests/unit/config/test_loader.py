@@ -16,17 +16,20 @@ from pulumi.runtime import mocks
 from gpuclusters.config.loader import Loaded, load
 from gpuclusters.config.secrets import ConfigError
 from tests.fixtures.authority import Authority
+from tests.fixtures.made_up import host_key, own
 from tests.unit.config.documents import base, caas, patched
 
-EXISTING = caas(
-    nodes=[{"name": "hgx-01"}],
-    hosts={
-        "source": "existing",
-        "user": "ops",
-        "machines": [{"name": "hgx-01", "address": "10.0.0.1", "host-key": "ssh-ed25519 AAAAC3"}],
-    },
-    kubernetes={"source": "existing"},
-    service_vm={"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
+EXISTING = own(
+    caas(
+        nodes=[{"name": "hgx-01"}],
+        hosts={
+            "source": "existing",
+            "user": "ops",
+            "machines": [{"name": "hgx-01", "address": "10.0.0.1", "host-key": host_key(1)}],
+        },
+        kubernetes={"source": "existing"},
+        service_vm={"image": {"path": "/srv/fm.img", "sha256": "1" * 64}},
+    )
 )
 
 KUBECONFIG = "kind: Config\nclusters: []\n"
@@ -208,12 +211,12 @@ def test_a_lab_brings_issuer_golden_firmware_and_bmcs(tmp_path: Path) -> None:
 
 def _with_certificate(chain: str) -> Any:
     given = {"source": "given", "chain": chain}
-    exposure = {"kind": "load-balancer", "host": "api.example.com", "certificate": given}
+    exposure = {"kind": "load-balancer", "host": "api.corp.test", "certificate": given}
     return patched(EXISTING, {"caas": {"api": {"exposure": exposure}}})
 
 
 def test_a_given_certificate_has_its_key(tmp_path: Path) -> None:
-    chain, key = Authority(tmp_path).pair(["api.example.com"])
+    chain, key = Authority(tmp_path).pair(["api.corp.test"])
     secrets = _load(tmp_path, _with_certificate(chain), {**NEEDED, "api-private-key": key}).secrets
     assert secrets.api_certificate == chain
     assert _settled(secrets.api_private_key) == (key, True, True)
@@ -234,9 +237,9 @@ def test_a_given_certificate_has_its_key(tmp_path: Path) -> None:
 def test_a_given_certificate_without_its_key_is_refused(
     tmp_path: Path, key: str | None, wrong: str
 ) -> None:
-    chain, _ = Authority(tmp_path).pair(["api.example.com"])
+    chain, _ = Authority(tmp_path).pair(["api.corp.test"])
     if key == "of another":
-        key = Authority(tmp_path).pair(["api.example.com"])[1]
+        key = Authority(tmp_path).pair(["api.corp.test"])[1]
     secrets = NEEDED if key is None else {**NEEDED, "api-private-key": key}
     with pytest.raises(ConfigError) as refused:
         _load(tmp_path, _with_certificate(chain), secrets)
@@ -246,7 +249,7 @@ def test_a_given_certificate_without_its_key_is_refused(
 
 
 def test_a_key_that_belongs_to_no_certificate_is_warned_of(tmp_path: Path) -> None:
-    _, key = Authority(tmp_path).pair(["api.example.com"])
+    _, key = Authority(tmp_path).pair(["api.corp.test"])
     loaded = _load(tmp_path, EXISTING, {**NEEDED, "api-private-key": key})
     assert loaded.warnings[-1].path == ("api-private-key",)
 
@@ -262,7 +265,7 @@ def test_a_lab_says_where_pods_fetch_the_keys_of_its_issuer_and_only_of_its_own(
         "ca_certificate": "PEM",
     }
     assert _load(folder, base()).secrets.issuer_keys is None
-    elsewhere = caas(api={"jwks-url": "https://id.example.com/keys"})
+    elsewhere = caas(api={"jwks-url": "https://id.corp.test/keys"})
     assert _load(folder, elsewhere).secrets.issuer_keys is None
 
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench.showing import show
+from tests.bench.showing import show
 from tests.review.catalogue import loading
+
+pytestmark = pytest.mark.bench
 
 SECONDS, MEGABYTES = 2.0, 200
 MEASURE = """
