@@ -19,9 +19,9 @@ from components.caas.system import System, SystemArgs
 from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
 from components.kubernetes_objects import after
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
+from gpuclusters.config.secrets import CaasSecrets
 from gpuclusters.lease import model as lease_resource
 from gpuclusters.maintenance.resource import NodeMaintenance
 from gpuclusters.tenancy import isolation
@@ -42,7 +42,7 @@ class Outputs:
     tenants: Mapping[str, Mapping[str, Any]]
 
 
-def build(config: CaasConfig, secrets: Secrets) -> Outputs:
+def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
     """Declare the cluster."""
     cluster = plan(config)
     machines = caas_machines.declare(config, cluster, secrets)
@@ -159,7 +159,7 @@ def build(config: CaasConfig, secrets: Secrets) -> Outputs:
 
 
 def _system(
-    config: CaasConfig, cluster: CaasPlan, secrets: Secrets, hosts: Mapping[str, GpuHost]
+    config: CaasConfig, cluster: CaasPlan, secrets: CaasSecrets, hosts: Mapping[str, GpuHost]
 ) -> SystemArgs:
     known = pulumi.Output.all(
         hosts={
@@ -188,7 +188,7 @@ def _system(
     )
 
 
-def _reach(config: CaasConfig, secrets: Secrets) -> pulumi.Output[Reach]:
+def _reach(config: CaasConfig, secrets: CaasSecrets) -> pulumi.Output[Reach]:
     """Whom the programs connect to; known when the machines and the issuer are."""
     return pulumi.Output.all(
         machines=[[one.address, one.port] for one in secrets.hosts.values()],
@@ -209,7 +209,7 @@ def _reach(config: CaasConfig, secrets: Secrets) -> pulumi.Output[Reach]:
 
 
 def _tenant(
-    config: CaasConfig, secrets: Secrets, tenant: TenantPlan, kubeconfig: pulumi.Output[str]
+    config: CaasConfig, secrets: CaasSecrets, tenant: TenantPlan, kubeconfig: pulumi.Output[str]
 ) -> TenantArgs:
     return TenantArgs(
         cluster=config.name,
@@ -220,7 +220,7 @@ def _tenant(
     )
 
 
-def _registry_credentials(secrets: Secrets, tenant: TenantPlan) -> pulumi.Output[str] | None:
+def _registry_credentials(secrets: CaasSecrets, tenant: TenantPlan) -> pulumi.Output[str] | None:
     """What the tenant's pods pull with."""
     wanted = tenant.stated.images.registry_auth
     if not wanted or secrets.tenant_registry_credentials is None:

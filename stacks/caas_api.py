@@ -24,13 +24,16 @@ from gpuclusters.config.api import (
     ManagedCertificate,
 )
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.caas_secrets import Secrets
+from gpuclusters.config.secrets import CaasSecrets
 
 _EVERYBODY = ("0.0.0.0/0", "::/0")
 
 
 def certificate(
-    config: CaasConfig, secrets: Secrets, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
+    config: CaasConfig,
+    secrets: CaasSecrets,
+    namespace: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
 ) -> ApiCertificate | None:
     """The certificate that tenants see; None if somebody else shows one, or nobody."""
     exposure = config.api.exposure

@@ -13,9 +13,9 @@ from components.kubernetes_objects import after
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
 from gpuclusters.config import rke2_settings
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.caas_secrets import Secrets
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.plan import CaasPlan, NodePlan
+from gpuclusters.config.secrets import CaasSecrets
 from gpuclusters.preflight.resource import FleetPreflight
 from gpuclusters.rke2.host_config import Settings
 from stacks import hosts
@@ -31,7 +31,7 @@ class Machines:
     """By name."""
 
 
-def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines:
+def declare(config: CaasConfig, cluster: CaasPlan, secrets: CaasSecrets) -> Machines:
     """The machines. None is changed before all of them were found fit."""
     connections = {
         node.name: hosts.connection(node.name, secrets.hosts[node.name]) for node in cluster.nodes
@@ -57,7 +57,11 @@ def declare(config: CaasConfig, cluster: CaasPlan, secrets: Secrets) -> Machines
 
 
 def _host(
-    config: CaasConfig, cluster: CaasPlan, node: NodePlan, reached: HostConnection, secrets: Secrets
+    config: CaasConfig,
+    cluster: CaasPlan,
+    node: NodePlan,
+    reached: HostConnection,
+    secrets: CaasSecrets,
 ) -> GpuHostArgs:
     own = config.own_table
     return GpuHostArgs(
@@ -95,7 +99,7 @@ def _drop_ins(config: CaasConfig, cluster: CaasPlan) -> RuntimeDropIns | None:
 
 
 def kubernetes(
-    config: CaasConfig, plan: CaasPlan, secrets: Secrets, machines: Machines
+    config: CaasConfig, plan: CaasPlan, secrets: CaasSecrets, machines: Machines
 ) -> tuple[pulumi.Output[str], Mapping[str, Sequence[pulumi.Resource]]]:
     """The admin kubeconfig, and by machine what must be there before it can be used as a node."""
     if isinstance(config.kubernetes, Rke2Kubernetes):
@@ -114,7 +118,7 @@ def _rke2(
     config: CaasConfig,
     plan: CaasPlan,
     cluster: Rke2Kubernetes,
-    secrets: Secrets,
+    secrets: CaasSecrets,
     machines: Machines,
 ) -> Rke2Cluster:
     servers = [server.name for server in cluster.servers]

@@ -24,10 +24,10 @@ from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config import rke2_machines, rke2_plan, rke2_settings
 from gpuclusters.config.charts import FileChart
 from gpuclusters.config.cluster import uses_lab
-from gpuclusters.config.host_secrets import Secrets
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2_cluster import Mig, NoMetrics, RancherMonitoring, Rke2Config
 from gpuclusters.config.rke2_machines import MachinePlan, machines
+from gpuclusters.config.secrets import Secrets
 from gpuclusters.core import scripts
 from gpuclusters.driver.model import DriverSource
 from gpuclusters.driver.resource import GpuDriver

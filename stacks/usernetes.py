@@ -16,7 +16,7 @@ from components.usernetes.cluster import UsernetesCluster, UsernetesClusterArgs,
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
 from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
 from gpuclusters.config import usernetes_plan
-from gpuclusters.config.host_secrets import Secrets
+from gpuclusters.config.secrets import Secrets
 from gpuclusters.config.usernetes import NoExporter, UsernetesConfig
 from gpuclusters.core import scripts
 from gpuclusters.proof.checks import CLUSTER_RUNGS, CheckLevel

@@ -14,7 +14,7 @@ from gpuclusters.cli.project import Project, Stack
 from gpuclusters.cli.state_locks import Fate
 from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import render_path
-from gpuclusters.config.loader import needed_secrets
+from gpuclusters.config.secret_uses import needed
 from gpuclusters.config.stack import NAMESPACE, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 
@@ -123,7 +123,7 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
 
 def missing(stack: Stack, section: ClusterConfig, secrets: StackSecrets) -> Iterator[Diagnosis]:
     """Secrets without which `up` is refused."""
-    for key, why in needed_secrets(section).items() if secrets.readable else ():
+    for key, why in needed(section).items() if secrets.readable else ():
         if key not in secrets.values:
             fix = f"`pulumi config set --secret {key} --stack {stack.stack} < FILE`"
             yield failure(SECRETS, f"{key} is not set, {why}", "doctor.secret-missing", fix)

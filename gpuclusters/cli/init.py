@@ -159,7 +159,7 @@ def _check(name: str, text: str) -> None:
 def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None:
     """Make the stack in a backend, set its secrets, and say what is left to do."""
     # It brings Pulumi's runtime: whoever answers questions does not wait for that.
-    from gpuclusters.config.loader import needed_secrets
+    from gpuclusters.config.secret_uses import needed
 
     exports = _backend(project, stack)
     env = os.environ | exports
@@ -169,7 +169,7 @@ def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None
     if engine.call(*made, folder=project.folder, env=env):
         raise RunError(f"the stack {stack!r} cannot be made; see above", "command.no-init")
     later = [f"export {variable}={value}" for variable, value in exports.items()]
-    for key, why in needed_secrets(read_valid(project, stack).section).items():
+    for key, why in needed(read_valid(project, stack).section).items():
         text = f"File with the secret {key}, {why} (empty: set it later)"
         path = files.get(key) or _asked(text, "")
         setting = ("config", "set", "--secret", key, "--stack", stack)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import pulumi
 from pulumi.runtime import config as runtime_config
 
-from gpuclusters.config import caas_secrets, host_secrets
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, FileChart
 from gpuclusters.config.cluster import ClusterConfig, uses_lab
@@ -20,12 +19,17 @@ from gpuclusters.config.fault import finding, lines, show, told
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
 from gpuclusters.config.placeholders import placeholders
 from gpuclusters.config.rke2_cluster import NoMetrics, Rke2Config
-from gpuclusters.config.secrets import ConfigError, lab_fault, plain_secrets
+from gpuclusters.config.secrets import (
+    ConfigError,
+    Secrets,
+    lab_fault,
+    plain_secrets,
+    read,
+    unused,
+)
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
 from gpuclusters.core.finding import Finding
 from gpuclusters.core.finding import Path as Key
-
-Secrets = caas_secrets.Secrets | host_secrets.Secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +67,14 @@ def load(project: Path | None = None) -> Loaded:
     refused = _refused_placeholders(file, kind, placeholders(config))
     inventory = _lab(file, kind, folder) if uses_lab(config) else None
     try:
-        secrets, needless = _secrets(config, inventory, file)
+        secrets = read(config, inventory, file)
     except InventoryError as error:
         raise ConfigError(file, [lab_fault(kind, str(error))]) from error
     except ConfigError as error:
         raise ConfigError(file, [*refused, *error.findings]) from error
     if refused:
         raise ConfigError(file, refused)
-    warnings = (*parsed.warnings, *needless)
+    warnings = (*parsed.warnings, *unused(config))
     for warning in warnings:
         pulumi.log.warn(told(file, warning))
     return Loaded(
@@ -86,22 +90,6 @@ def _refused_placeholders(file: str, kind: str, found: Sequence[Finding]) -> lis
     for line in lines(file, named):
         pulumi.log.warn(line)
     return []
-
-
-def needed_secrets(config: ClusterConfig) -> Mapping[str, str]:
-    """Secrets that a stack has to set before `up`, and why."""
-    if isinstance(config, CaasConfig):
-        return caas_secrets.needed(config)
-    return host_secrets.needed(config)
-
-
-def _secrets(
-    config: ClusterConfig, inventory: Inventory | None, file: str
-) -> tuple[Secrets, Iterable[Finding]]:
-    """The secrets of a cluster type, and those that were set and that it does not read."""
-    if isinstance(config, CaasConfig):
-        return caas_secrets.read(config, inventory, file), caas_secrets.warnings(config)
-    return host_secrets.read(config, inventory, file), host_secrets.warnings(config)
 
 
 def _document() -> dict[str, Any]:

@@ -1,21 +1,33 @@
-"""Secrets of a stack, and machines as components take them: from Pulumi, or from the lab that runs.
+"""What a stack needs beside its section: secrets, machines, and what only the lab knows.
 
-What never enters the models. Everything that only a running lab knows is unknown in a preview without one.
+None of it enters the models. What only a running lab knows is unknown in a preview without one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 from pulumi.runtime import config as runtime_config
 
+from gpuclusters.config import certificate, usernetes_plan
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.cluster import ClusterConfig
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, lines, told
-from gpuclusters.config.inventory import Inventory, ResolvedHost
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.inventory import (
+    Inventory,
+    ResolvedHost,
+    resolve_hosts,
+    resolve_machines,
+    resolve_servers,
+)
+from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
+from gpuclusters.config.secret_uses import Need, Use, given_chain, lab_ends_tls, uses
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, WITHOUT_SECRETS, plain_secret
 from gpuclusters.core.finding import Finding
 
@@ -66,61 +78,162 @@ class HostEndpoint:
     """`url`, `user` and `certificate` of its management controller; None if nobody asks it."""
 
 
-def endpoint(host: ResolvedHost | None) -> HostEndpoint:
-    """A machine as an argument; None is one of a lab that does not run."""
-    if host is None:
-        return HostEndpoint(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """Secrets by key, None where the stack does not read one or it is not set; and the machines."""
+
+    ssh_private_key: pulumi.Output[str] | None
+    """Key for the machines, as PEM text; None if file or agent have it."""
+    server_token: pulumi.Output[str] | None
+    """With which servers join, of an RKE2 that is older than the stack; None: one is made."""
+    agent_token: pulumi.Output[str] | None
+    """With which agents join it; None: one is made."""
+    registry_credentials: pulumi.Output[str] | None
+    """YAML, `username` and `password` by registry."""
+    kubeconfig: pulumi.Output[str] | None
+    """Admin kubeconfig of the cluster, as text; None if the stack makes the cluster itself."""
+    controller_ssh_private_key: pulumi.Output[str] | None
+    """Key with which the controllers in the cluster reach the machines, as PEM text."""
+    bmc_password: pulumi.Output[str] | None
+    """Password of the management controllers; None if nobody asks them."""
+    tenant_registry_credentials: pulumi.Output[str] | None
+    """YAML, `username` and `password` by tenant and registry; None if no registry wants one."""
+    api_private_key: pulumi.Output[str] | None
+    """Key of the API's certificate, as PEM text."""
+    hosts: Mapping[str, HostEndpoint]
+    """The machines by name; empty where the stack makes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaasSecrets(Secrets):
+    """Also what a `caas` cluster takes from its lab where nobody states it. None of that is secret."""
+
+    controller_ssh_private_key: pulumi.Output[str]
+    api_certificate: pulumi.Input[str] | None
+    """Chain of the API's certificate, as PEM text; None if it has none, or cert-manager makes it."""
+    issuer: pulumi.Input[str]
+    """OpenID issuer whose tokens the API accepts."""
+    issuer_keys: pulumi.Input[Mapping[str, str]] | None
+    """`url` and `ca_certificate` of the keys of the lab's issuer where pods do not reach it by its name; None
+    where they do, and where the configuration says whose keys count."""
+    golden_firmware: pulumi.Input[Mapping[str, Sequence[str]]]
+    """Accepted versions by prefix of the inventory item."""
+    servers: Mapping[str, HostEndpoint]
+    """The machines of the servers of a cluster that the stack makes, by name."""
+
+
+def read(config: ClusterConfig, inventory: Inventory | None, file: str) -> Secrets:
+    """The secrets of a stack: `CaasSecrets` of a `caas` cluster.
+
+    Args:
+        config: the section of the chosen cluster type.
+        inventory: of the lab; None while it does not run, or if nothing is in it.
+        file: name of the stack file, for messages.
+
+    Raises:
+        InventoryError: the lab runs and lacks a machine.
+        ConfigError: secrets are missing, in clear, or not what they should be.
+    """
+    reader = _Reader(file, inventory, faults=plain_secrets())
+    more: dict[str, Any] = {}
+    if isinstance(config, CaasConfig):
+        machines = resolve_hosts(config, inventory)
+        reader.chain = given_chain(config)
+        more = _of_caas(config, inventory)
+    elif isinstance(config.hosts, GcpHosts):
+        machines = {}
+    else:
+        names = (
+            machine_names(config)
+            if isinstance(config, Rke2Config)
+            else usernetes_plan.machine_names(config)
+        )
+        machines = resolve_machines(names, config.hosts, inventory)
+    read_here: dict[str, Any] = {
+        key.replace("-", "_"): reader.read(key, use) for key, use in uses(config).items()
+    }
+    kind = CaasSecrets if isinstance(config, CaasConfig) else Secrets
+    found = kind(hosts=_endpoints(machines), **read_here, **more)
+    if reader.faults:
+        raise ConfigError(file, reader.faults)
+    return found
+
+
+def _of_caas(config: CaasConfig, inventory: Inventory | None) -> dict[str, Any]:
+    api, firmware = config.api, config.leases.golden_firmware.versions
+    chain: pulumi.Input[str] | None = given_chain(config)
+    if lab_ends_tls(config):
+        chain = inventory.api_certificate.read_text(encoding="utf-8") if inventory else unknown()
+    keys = inventory.issuer_keys if inventory and not (api.issuer or api.jwks_url) else None
+    of_lab = not firmware and isinstance(config.hosts, LabHosts)
+    return {
+        "api_certificate": chain,
+        "issuer": api.issuer or (inventory.issuer if inventory else unknown()),
+        "issuer_keys": keys and keys.model_dump(),
+        "golden_firmware": (inventory.golden_firmware if inventory else unknown())
+        if of_lab
+        else firmware,
+        "servers": _endpoints(resolve_servers(config, inventory)),
+    }
+
+
+def _endpoints(hosts: Mapping[str, ResolvedHost | None]) -> Mapping[str, HostEndpoint]:
+    """Machines as arguments; None is one of a lab that does not run."""
+    return {
+        name: HostEndpoint(**host.model_dump(exclude={"name"}))
+        if host
+        else HostEndpoint(
             address=unknown(), port=unknown(), user=unknown(), host_key=unknown(), bmc=unknown()
         )
-    return HostEndpoint(
-        address=host.address,
-        port=host.port,
-        user=host.user,
-        host_key=host.host_key,
-        bmc=host.bmc.model_dump() if host.bmc else None,
-    )
+        for name, host in hosts.items()
+    }
 
 
 @dataclass(slots=True)
-class SecretReader:
+class _Reader:
     """Reads secrets one by one, and gathers what is wrong with them."""
 
     file: str
-    """Name of the stack file, for messages."""
-    section: str
-    """Key of the chosen section, for messages about the lab."""
     inventory: Inventory | None
-    """None while the lab does not run, or if nothing is in it."""
-    in_lab: Collection[str] = ()
-    """Secrets that the lab has, and that nobody sets."""
-    needed: Mapping[str, str] = field(default_factory=dict)
-    """Why by secret, of those that have to be there; a missing one is a fault."""
+    chain: str | None = None
+    """Of the certificate that `api-private-key` belongs to."""
     faults: list[Finding] = field(default_factory=list)
 
-    def read(self, key: str) -> pulumi.Output[str] | None:
-        """One of `SECRET_KEYS`; None if it is not set."""
-        if key in self.in_lab:
-            return self._of_lab(key)
-        text = runtime_config.get_config(f"{NAMESPACE}:{key}")
-        if text is None:
-            if key not in self.needed:
+    def read(self, key: str, use: Use) -> pulumi.Output[str] | None:
+        match use.need:
+            case Need.NOT:
                 return None
-            missing = _wrong(key, f"is missing, {self.needed[key]}", NOTHING)
+            case Need.LAB:
+                return self._of_lab(key, use.why.partition(".")[0])
+        text = runtime_config.get_config(f"{NAMESPACE}:{key}")
+        if text is not None:
+            if wrong := self._wrong(key, text):
+                self.faults.append(_fault(key, wrong, HIDDEN))
+            return pulumi.Config(NAMESPACE).get_secret(key)
+        if use.need is Need.MUST:
+            missing = _fault(key, f"is missing, {use.why}", NOTHING)
             if pulumi.runtime.is_dry_run() and os.environ.get(WITHOUT_SECRETS):
                 pulumi.log.warn(told(self.file, missing))
                 return unknown(secret=True)
             self.faults.append(missing)
-            return None
+        return None
+
+    def _wrong(self, key: str, text: str) -> str:
+        """What is wrong with the text of a secret."""
         _, what, signs = _KINDS[key]
         if not text.strip() or not all(sign in text for sign in signs):
-            self.wrong(key, f"is not the text of {what}", HIDDEN)
-        return pulumi.Config(NAMESPACE).get_secret(key)
+            return f"is not the text of {what}"
+        if key == "api-private-key" and self.chain:
+            try:
+                if not certificate.fits(certificate.read(self.chain), text):
+                    return (
+                        "is not the key of the certificate in caas.api.exposure.certificate.chain"
+                    )
+            except ValueError:
+                return "is not a private key in PEM without a passphrase"
+        return ""
 
-    def wrong(self, key: str, wrong: str, got: str) -> None:
-        """Add a fault."""
-        self.faults.append(_wrong(key, wrong, got))
-
-    def _of_lab(self, key: str) -> pulumi.Output[str] | None:
+    def _of_lab(self, key: str, section: str) -> pulumi.Output[str] | None:
         if self.inventory is None:
             return unknown(secret=True)
         path = {
@@ -131,12 +244,11 @@ class SecretReader:
         try:
             return pulumi.Output.secret(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            said = f"{path} cannot be read: {error}"
-            self.faults.append(lab_fault(self.section, said))
+            self.faults.append(lab_fault(section, f"{path} cannot be read: {error}"))
             return None
 
 
-def _wrong(key: str, wrong: str, got: str) -> Finding:
+def _fault(key: str, wrong: str, got: str) -> Finding:
     instead = f"run `pulumi config set --secret {key} < {_KINDS[key][0]}`"
     return finding((key,), wrong, got, instead, "config.wrong-secret")
 
@@ -158,23 +270,17 @@ def plain_secrets() -> list[Finding]:
     ]
 
 
-def unused(why: Mapping[str, str]) -> Iterator[Finding]:
-    """Secrets that were set and that nobody reads; `why` by key."""
-    for key, reason in why.items():
-        if runtime_config.get_config(f"{NAMESPACE}:{key}") is not None:
+def unused(config: ClusterConfig) -> Iterator[Finding]:
+    """Secrets that were set and that nobody reads."""
+    for key, use in uses(config).items():
+        set_to = runtime_config.get_config(f"{NAMESPACE}:{key}")
+        if set_to is not None and use.need in {Need.LAB, Need.NOT}:
             instead = f"remove it: `pulumi config rm {key}`"
-            wrong = f"is not used, because {reason}"
+            wrong = f"is not used, because {use.why}"
             yield finding((key,), wrong, HIDDEN, instead, "config.unused-secret")
 
 
 def unknown(*, secret: bool = False) -> pulumi.Output[Any]:
     """A value that an update will know."""
-
-    def settled(*, value: Any) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.Future()
-        future.set_result(value)
-        return future
-
-    return pulumi.Output(
-        set(), settled(value=None), is_known=settled(value=False), is_secret=settled(value=secret)
-    )
+    value: Any = pulumi.UNKNOWN
+    return pulumi.Output.secret(value) if secret else pulumi.Output.from_input(value)
