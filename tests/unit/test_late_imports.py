@@ -64,3 +64,14 @@ def test_two_threads_may_begin_with_different_users_of_the_kubernetes_library(
 
 def test_the_library_has_several_users() -> None:
     assert len(USERS) > 1
+
+
+def test_the_command_starts_without_pulumi() -> None:
+    program = (
+        "import sys, gpuclusters.cli.main\n"
+        "sys.exit(' '.join({'pulumi', 'grpc'} & sys.modules.keys()) or 0)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
