@@ -47,10 +47,9 @@ def open_access(project: Project, config: CaasConfig) -> Access:
     folder.mkdir(mode=0o700, exist_ok=True)
     tokens = {tenant.name: folder / tenant.name for tenant in config.tenants}
     for tenant, path in tokens.items():
-        text = lab.token(tenant, _HOURS * 3600)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+            file.write(lab.token(tenant, _HOURS * 3600))
     return Access(api_address(project, config), tokens)
 
 
@@ -72,12 +71,12 @@ def api_address(project: Project, config: CaasConfig) -> ApiAddress | None:
         return None
     secure = lab_ends_tls(config)
     authority = lab.authority() if secure else None
+    # Each pod has an address of its own, for which no certificate could be.
+    process = lab.pod_address(address)
+    service = (config.programs.namespace, _SERVICE, 443 if secure else 80)
+    port = _PORT if process else lab.entrance(*service)
     scheme = "https" if secure else "http"
-    if process := lab.pod_address(address):
-        # Each pod has an address of its own, for which no certificate could be.
-        return ApiAddress(f"{scheme}://localhost:{_PORT}", authority, process)
-    port = lab.entrance(config.programs.namespace, _SERVICE, 443 if secure else 80)
-    return ApiAddress(f"{scheme}://localhost:{port}", authority)
+    return ApiAddress(f"{scheme}://localhost:{port}", authority, process)
 
 
 def _ready_pod(kubeconfig: str, config: CaasConfig) -> str | None:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -147,27 +148,18 @@ def _known(stated: str) -> str:
 
 def render() -> str:
     """docs/errors.md as it is committed."""
-    lines = [_INTRODUCTION]
-    area = ""
-    for code in catalogue():
-        if _area(code) != area:
-            area = _area(code)
-            lines += [f"## {area}", ""]
-        lines += [*_section(code), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    paragraphs = []
+    for area, found in groupby(catalogue(), _area):
+        paragraphs += [f"## {area}", *(part for code in found for part in _section(code))]
+    return f"{_INTRODUCTION}\n" + "\n\n".join(paragraphs) + "\n"
 
 
 def _section(code: str) -> Iterator[str]:
-    told = _told(code)
+    told = {title: _escaped(text) for title, text in _told(code).items()}
     yield f"### {code}"
-    yield ""
-    yield _escaped(told["means"])
-    yield ""
-    yield f"**Do**: {_escaped(told['do'])}"
-    for title in ("drift", "where", "source"):
-        if title in told:
-            yield ""
-            yield f"{title.capitalize()}: {_escaped(told[title])}"
+    yield told.pop("means")
+    yield f"**Do**: {told.pop('do')}"
+    yield from (f"{title.capitalize()}: {text}" for title, text in told.items())
 
 
 def _escaped(text: str) -> str:

@@ -55,26 +55,11 @@ def _caas(config: CaasConfig) -> Request:
     joins = isinstance(config.kubernetes, Rke2Kubernetes)
     servers = config.kubernetes.servers if isinstance(config.kubernetes, Rke2Kubernetes) else ()
     # Labels are the stack's to give, and the installer's of Kata.
-    return {
-        "name": config.name,
-        "machines": [
-            *(
-                {
-                    "name": node.name,
-                    "platform": config.platform.value,
-                    "bare": joins,
-                    "joins": joins,
-                }
-                for node in config.nodes
-            ),
-            *(
-                {"name": server.name, "platform": "plain-server", "plain": True}
-                for server in servers
-                if server.name not in names
-            ),
-        ],
-        "image": programs.image(config),
-    }
+    like = {"platform": config.platform.value, "bare": joins, "joins": joins}
+    plain: dict[str, str | bool] = {"platform": "plain-server", "plain": True}
+    machines: list[dict[str, str | bool]] = [{"name": node.name, **like} for node in config.nodes]
+    machines += [{"name": one.name, **plain} for one in servers if one.name not in names]
+    return {"name": config.name, "machines": machines, "image": programs.image(config)}
 
 
 def _rke2(config: Rke2Config) -> Request:
@@ -84,34 +69,20 @@ def _rke2(config: Rke2Config) -> Request:
         if pool.gpu is not None
         for node in pool.nodes
     }
-    return {
-        "name": config.name,
-        "machines": [
-            {
-                "name": name,
-                "platform": platforms.get(name, "plain-server"),
-                "plain": True,
-                "gpu_operator": True,
-            }
-            for name in machine_names(config)
-        ],
-        "proofs": [
-            test["image"]
-            for name, test in proof_tests(config).items()
-            if name == ProofTest.MATMUL and test.get("image")
-        ],
-    }
+    like = {"plain": True, "gpu_operator": True}
+    machines = [
+        {"name": name, "platform": platforms.get(name, "plain-server"), **like}
+        for name in machine_names(config)
+    ]
+    image = proof_tests(config).get(ProofTest.MATMUL, {}).get("image")
+    return {"name": config.name, "machines": machines, "proofs": [image] if image else []}
 
 
 def _usernetes(config: UsernetesConfig) -> Request:
     platform = _platform("usernetes.gpus", config.gpus.product, config.gpus.count)
-    return {
-        "name": config.name,
-        "machines": [
-            {"name": name, "platform": platform, "plain": True, "rootless": True}
-            for name in usernetes_plan.machine_names(config)
-        ],
-    }
+    like = {"platform": platform, "plain": True, "rootless": True}
+    names = usernetes_plan.machine_names(config)
+    return {"name": config.name, "machines": [{"name": name, **like} for name in names]}
 
 
 def _platform(who: str, product: str, count: int) -> str:

@@ -11,6 +11,7 @@ from gpuclusters.core import codes
 from gpuclusters.core.codes import Severity
 from gpuclusters.drift.finding import Finding, Group, Unseen, clean, harmless
 from gpuclusters.review.plan import Action
+from gpuclusters.review.text import plural
 
 CLEAN, DRIFTED, BLIND = 0, 1, 2
 """Exit codes."""
@@ -65,18 +66,15 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0: all was looked at and nothing drifted; 1: drift; 2: something was not looked at."""
-        if self.unseen:
-            return BLIND
-        return DRIFTED if self.findings else CLEAN
+        return BLIND if self.unseen else DRIFTED if self.findings else CLEAN
 
     @property
     def verdict(self) -> str:
         """In a few words."""
-        count = len(self.findings)
-        drifted = f"{count} finding{'s' * (count > 1)}" if count else "no drift found"
-        if self.unseen:
-            return f"{drifted}, and not everything was looked at"
-        return drifted if count else "no drift"
+        found = plural(len(self.findings), "finding") if self.findings else "no drift"
+        if not self.unseen:
+            return found
+        return f"{found if self.findings else 'no drift found'}, and not everything was looked at"
 
     @property
     def up_would(self) -> str:

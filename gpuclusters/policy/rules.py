@@ -83,9 +83,8 @@ def _driver(subject: Subject) -> Iterator[str]:
         version = subject.props.get("version") or subject.props.get("driver_version")
         if subject.props.get("source") != "operator" and version in (None, "", "latest"):
             yield "the NVIDIA driver has no exact version: machines get whatever is newest on that day"
-    if subject.type.startswith("kubernetes:helm.sh/") and "gpu-operator" in str(
-        subject.props.get("chart")
-    ):
+    is_chart = subject.type.startswith("kubernetes:helm.sh/")
+    if is_chart and "gpu-operator" in str(subject.props.get("chart")):
         values = subject.props.get("values")
         driver = values.get("driver") if isinstance(values, Mapping) else None
         if isinstance(driver, Mapping) and driver.get("version") == "latest":
@@ -209,9 +208,8 @@ def stateful_delete(stack: Stack, _parameters: Parameters) -> Iterator[Violation
     """What is deleted and cannot be made again."""
     for subject in stack.subjects:
         if subject.deleted and subject.type in STATEFUL:
-            yield Violation(
-                subject, f"{STATEFUL[subject.type]} is deleted, with what only it holds"
-            )
+            what = STATEFUL[subject.type]
+            yield Violation(subject, f"{what} is deleted, with what only it holds")
 
 
 def spot_servers(subject: Subject, _parameters: Parameters) -> Iterator[str]:
@@ -244,9 +242,8 @@ def shared_gpus(stack: Stack, _parameters: Parameters) -> Iterator[Violation]:
         return
     for subject in stack.there:
         for how in sorted(_ways(subject.props)):
-            yield Violation(
-                subject, f"GPUs are shared {how} among {stack.tenants} tenants: {_WHY[how]}"
-            )
+            says = f"GPUs are shared {how} among {stack.tenants} tenants: {_WHY[how]}"
+            yield Violation(subject, says)
 
 
 def _ways(value: Any) -> set[str]:
@@ -288,11 +285,8 @@ def over_budget(stack: Stack, parameters: BudgetParameters) -> Iterator[Violatio
     if spending is None or blamed is None:
         return
     if parameters.monthly and spending.known > parameters.monthly:
-        yield Violation(
-            blamed,
-            f"over budget: {spending.known:,.0f} {spending.currency} a month of "
-            f"{parameters.monthly:,.0f}",
-        )
+        costs = f"{spending.known:,.0f} {spending.currency} a month of {parameters.monthly:,.0f}"
+        yield Violation(blamed, f"over budget: {costs}")
     if parameters.refuse_unknown and spending.unknown:
         more = len(spending.unknown) - 3
         named = ", ".join(spending.unknown[:3]) + (f" and {more} more" if more > 0 else "")

@@ -41,14 +41,11 @@ def price_table(own: Path | Mapping[str, Any] | None = None) -> PriceTable:
     """
     if own is None:
         return PriceTable.model_validate(_shipped())
-    if isinstance(own, Path):
-        name, stated = str(own), _read(own)
-    else:
-        name, stated = "(prices of the budget)", own
+    name = str(own) if isinstance(own, Path) else "(prices of the budget)"
+    stated = _read(own) if isinstance(own, Path) else own
     if stated and "as-of" not in stated:
-        raise PriceError(
-            f"the price table {name} has no as-of: the day on which its prices were right"
-        )
+        why = "has no as-of: the day on which its prices were right"
+        raise PriceError(f"the price table {name} {why}")
     try:
         return PriceTable.model_validate(laid_over(_shipped(), stated))
     except ValidationError as error:
@@ -148,10 +145,8 @@ class Cost:
 
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
         """Per hour and per month: before, after, and the difference where it is known."""
-        for what, factor, digits in (
-            ("per hour", 1.0, 2),
-            ("per month", self.table.hours_per_month, 0),
-        ):
+        month = self.table.hours_per_month
+        for what, factor, digits in (("per hour", 1.0, 2), ("per month", month, 0)):
             cells = [_money(side, factor, digits) for side in (self.before, self.after)]
             change = self.more_per_hour * factor
             told = f"{change:+,.{digits}f}" if abs(change) >= 0.005 else ""
@@ -171,11 +166,9 @@ def by_reason(items: Sequence[Item]) -> Mapping[str, list[str]]:
 def _money(side: Side, factor: float, digits: int) -> str:
     if not side.items:
         return "0"
-    unknown = len(side.unknown)
-    if unknown == len(side.items):
-        return "unknown"
-    known = f"{side.known * factor:,.{digits}f}"
-    return f"{known} + unknown ({unknown:,} of {len(side.items):,})" if unknown else known
+    known, unknown = f"{side.known * factor:,.{digits}f}", len(side.unknown)
+    some = f"{known} + unknown ({unknown:,} of {len(side.items):,})" if unknown else known
+    return "unknown" if unknown == len(side.items) else some
 
 
 def cost(plan: Plan, table: PriceTable) -> Cost:

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuclusters.review.cost import Cost, Side
+from gpuclusters.review.impact_machines import Impact
 from gpuclusters.review.plan import Action
-from gpuclusters.review.review import Failure, Level, Outcome, Review, worst
+from gpuclusters.review.review import Failure, Finding, Level, Outcome, Review, worst
 
 FORM = 1
 """Number of this form; it grows when a field changes its meaning or goes."""
@@ -48,17 +49,7 @@ def _review(review: Review) -> dict[str, Any]:
             **{action.value: plan.count(action) for action in Action if action is not Action.SAME},
             "unchanged": plan.unchanged,
         },
-        "down": [
-            {
-                "urn": impact.step.urn,
-                "weight": impact.weight.name.lower(),
-                "says": impact.says,
-                "machine": impact.machine or None,
-                "gpus": impact.gpus,
-                "tenant": impact.tenant or None,
-            }
-            for impact in review.downtime
-        ],
+        "down": [_impact(impact) for impact in review.downtime],
         "capacity": [
             {
                 "cluster": capacity.cluster,
@@ -68,16 +59,7 @@ def _review(review: Review) -> dict[str, Any]:
             for capacity in review.capacities
         ],
         "cost": _cost(review.cost),
-        "findings": [
-            {
-                "rule": finding.rule.id,
-                "severity": finding.rule.severity.word,
-                "urn": finding.urn,
-                "says": finding.says,
-                "new": finding.new,
-            }
-            for finding in review.findings
-        ],
+        "findings": [_finding(finding) for finding in review.findings],
         "changes": [
             {
                 "urn": step.urn,
@@ -88,6 +70,21 @@ def _review(review: Review) -> dict[str, Any]:
             for step in steps
         ],
     }
+
+
+def _impact(impact: Impact) -> dict[str, Any]:
+    known = {
+        "machine": impact.machine or None,
+        "gpus": impact.gpus,
+        "tenant": impact.tenant or None,
+    }
+    weight = impact.weight.name.lower()
+    return {"urn": impact.step.urn, "weight": weight, "says": impact.says, **known}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    rule = {"rule": finding.rule.id, "severity": finding.rule.severity.word}
+    return {**rule, "urn": finding.urn, "says": finding.says, "new": finding.new}
 
 
 def _cost(cost: Cost) -> dict[str, Any]:

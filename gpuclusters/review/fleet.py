@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -72,11 +74,8 @@ class Cluster:
     @property
     def partitions(self) -> Mapping[int, int]:
         """Number of active partitions by size."""
-        counts: dict[int, int] = {}
-        for machine in self.machines.values():
-            for modules in (machine.partitions or {}).values():
-                counts[len(modules)] = counts.get(len(modules), 0) + 1
-        return dict(sorted(counts.items()))
+        boards = (machine.partitions or {} for machine in self.machines.values())
+        return Counter(len(modules) for board in boards for modules in board.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +214,7 @@ def gpus_of(resource: Resource) -> int:
         cards = resource.at("guestAccelerators")
         return sum(_number(card.get("count")) for card in cards or [] if isinstance(card, Mapping))
     if resource.type == f"{KEPT}CdiSpec":
-        devices = resource.at("devices")
-        return len(devices) if isinstance(devices, list) else 0
+        return len(_list(resource.at("devices")))
     gpus = resource.at("gpus")
     if isinstance(gpus, Mapping | list):
         return len(gpus)
@@ -225,14 +223,15 @@ def gpus_of(resource: Resource) -> int:
 
 def partitions_of(resource: Resource) -> dict[int, tuple[int, ...]]:
     """The partitions that a `FabricPartitions` keeps active: GPU modules by number."""
-    table = _table(resource)
+    table, active = _table(resource), resource.outputs.get("gpus_by_partition")
     numbers = resource.at("partitions")
     if isinstance(numbers, list):
         return {_number(n): table.get(_number(n), ()) for n in numbers}
-    active = resource.outputs.get("gpus_by_partition")
-    if isinstance(active, Mapping) and active:
-        return {_number(n): tuple(map(_number, modules)) for n, modules in active.items()}
-    return _laid_out(resource)
+    return _stated(active) if isinstance(active, Mapping) and active else _laid_out(resource)
+
+
+def _stated(table: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
+    return {_number(n): tuple(map(_number, modules)) for n, modules in table.items()}
 
 
 def _laid_out(resource: Resource) -> dict[int, tuple[int, ...]]:
@@ -251,7 +250,7 @@ def _laid_out(resource: Resource) -> dict[int, tuple[int, ...]]:
 def _table(resource: Resource) -> Mapping[int, tuple[int, ...]]:
     own = resource.at("table")
     if isinstance(own, Mapping):
-        return {_number(n): tuple(map(_number, modules)) for n, modules in own.items()}
+        return _stated(own)
     board = resource.text("baseboard")
     if board is None or board not in set(Baseboard):
         return {}
@@ -261,9 +260,8 @@ def _table(resource: Resource) -> Mapping[int, tuple[int, ...]]:
 
 def _take(cluster: Cluster, plan: Plan, resource: Resource) -> None:
     if resource.type == f"{KEPT}TenancyPolicy":
-        cluster.tenants[resource.text("tenant") or resource.name] = _number(
-            resource.at("spec", "gpus")
-        )
+        name = resource.text("tenant") or resource.name
+        cluster.tenants[name] = _number(resource.at("spec", "gpus"))
         return
     host = host_of(plan, resource)
     if host is None:
@@ -282,42 +280,36 @@ def _take(cluster: Cluster, plan: Plan, resource: Resource) -> None:
 
 def _names(resources: Iterable[Resource]) -> Mapping[str, str]:
     """Cluster names as resources state them, by cluster type."""
-    names: dict[str, str] = {}
-    for resource in resources:
-        stated = resource.text("cluster")
-        if stated and resource.type in _NAMING:
-            names.setdefault(_NAMING[resource.type], stated)
-    return names
+    # The first that states one counts.
+    stated = ((r.type, r.text("cluster")) for r in reversed(list(resources)))
+    return {_NAMING[type_]: name for type_, name in stated if name and type_ in _NAMING}
 
 
 def _configured(plan: Plan) -> Mapping[str, Mapping[str, Any]]:
     """The sections of the stack's configuration, by cluster type."""
     sections = {}
     for key, text in plan.config.items():
-        if not key.startswith(OURS) or not text.startswith("{"):
-            continue
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) and value:
-            sections[key.removeprefix(OURS)] = value
+        if key.startswith(OURS) and text.startswith("{"):
+            with suppress(ValueError, RecursionError):
+                sections[key.removeprefix(OURS)] = json.loads(text)
     return sections
 
 
 def _pools(cluster: Cluster, section: Mapping[str, Any]) -> None:
     """GPUs that only the configuration tells of: those of an rke2 cluster's pools."""
-    pools = section.get("pools")
-    for pool in pools if isinstance(pools, list) else []:
+    for pool in _list(section.get("pools")):
         gpu = pool.get("gpu") if isinstance(pool, Mapping) else None
         if not isinstance(gpu, Mapping):
             continue
-        nodes = pool.get("nodes")
-        for name in nodes if isinstance(nodes, list) else []:
+        for name in _list(pool.get("nodes")):
             machine = cluster.machines.get(str(name))
             if machine is not None and not machine.gpus:
                 machine.gpus = _number(gpu.get("count"))
                 machine.kind = machine.kind or str(gpu.get("product") or "")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _number(value: Any) -> int:

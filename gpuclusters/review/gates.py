@@ -48,15 +48,13 @@ def parse(text: str) -> tuple[Gate, ...]:
         GateError: one of them is none; the message lists those that exist.
     """
     gates = []
+    words = set(Kind) - {Kind.COST}
     for word in filter(None, (part.strip() for part in text.split(","))):
         limited = _COST.fullmatch(word.replace(" ", ""))
-        if limited:
-            gates.append(Gate(Kind.COST, float(limited[1])))
-        elif word in set(Kind) - {Kind.COST}:
-            gates.append(Gate(Kind(word)))
-        else:
-            known = ", ".join(sorted(set(Kind) - {Kind.COST}))
+        if not limited and word not in words:
+            known = ", ".join(sorted(words))
             raise GateError(f"{word!r} is no gate; write some of {known}, or cost>N (a month)")
+        gates.append(Gate(Kind.COST, float(limited[1])) if limited else Gate(Kind(word)))
     return tuple(gates)
 
 

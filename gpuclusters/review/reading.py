@@ -33,9 +33,8 @@ def read(text: str, source: str) -> Plan:
     except RecursionError:
         raise PlanError(f"{source} is nested too deeply to be a preview; {_AGAIN}") from None
     except ValueError as error:
-        raise PlanError(
-            f"{source} is not complete JSON ({error}); was the preview interrupted? {_AGAIN}"
-        ) from None
+        said = f"{source} is not complete JSON ({error})"
+        raise PlanError(f"{said}; was the preview interrupted? {_AGAIN}") from None
     rest = body[end:].lstrip()
     if not isinstance(document, dict):
         raise PlanError(f"{source} is not the JSON of a preview; {_AGAIN}")
@@ -74,7 +73,7 @@ def _from_document(document: Mapping[str, Any], source: str) -> Plan:
         [step for step in made if step is not None],
         config=document.get("config"),
         summary=document.get("changeSummary"),
-        warnings=[d for d in diagnostics if d.get("severity") == "warning"],
+        diagnostics=diagnostics,
         source=source,
     )
 
@@ -90,9 +89,8 @@ def _from_events(body: str, source: str) -> Plan:
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
-            raise PlanError(
-                f"{source} is cut off or damaged at line {number} of its events; {_AGAIN}"
-            ) from None
+            where = f"line {number} of its events"
+            raise PlanError(f"{source} is cut off or damaged at {where}; {_AGAIN}") from None
         config = _mapping(event.get("preludeEvent")).get("config", config)
         if "diagnosticEvent" in event:
             diagnostics.append(_mapping(event["diagnosticEvent"]))
@@ -106,9 +104,8 @@ def _from_events(body: str, source: str) -> Plan:
         summary = _mapping(event.get("summaryEvent")) or summary
     _refuse_failure(diagnostics, source)
     if summary is None:
-        raise PlanError(
-            f"{source} has no summary at its end; was the preview interrupted? {_AGAIN}"
-        )
+        what = "has no summary at its end; was the preview interrupted?"
+        raise PlanError(f"{source} {what} {_AGAIN}")
     if summary.get("result") == "failed":
         raise PlanError(f"{source} is of a preview that failed; put that right first")
     if summary.get("isPreview") is False:
@@ -117,7 +114,7 @@ def _from_events(body: str, source: str) -> Plan:
         list(steps.values()),
         config=config,
         summary=summary.get("resourceChanges"),
-        warnings=[d for d in diagnostics if d.get("severity") == "warning"],
+        diagnostics=diagnostics,
         source=source,
     )
 
@@ -130,10 +127,8 @@ def _refuse_failure(diagnostics: Iterable[Any], source: str) -> None:
     ]
     if errors:
         more = f"\n… and {len(errors) - _MOST_ERRORS} more" if len(errors) > _MOST_ERRORS else ""
-        told = "\n".join(errors[:_MOST_ERRORS])
-        raise PlanError(
-            f"{source} is of a preview that failed, nothing can be reviewed:\n{told}{more}"
-        )
+        told = "\n".join(errors[:_MOST_ERRORS]) + more
+        raise PlanError(f"{source} is of a preview that failed, nothing can be reviewed:\n{told}")
 
 
 def _step(entry: Mapping[str, Any], source: str, old: Any, new: Any) -> Step | None:
@@ -204,25 +199,21 @@ def _plain(value: Any) -> Any:
 
 
 def _plan(
-    steps: list[Step], *, config: Any, summary: Any, warnings: Iterable[Any], source: str
+    steps: list[Step], *, config: Any, summary: Any, diagnostics: Iterable[Any], source: str
 ) -> Plan:
     if not steps:
         raise PlanError(f"{source} lists no steps, not even the stack's; {_AGAIN}")
     root = next((step.urn for step in steps if step.type == STACK_TYPE), steps[0].urn)
     stack, project = root.split(":", 2)[2].split("::")[:2]
-    counts = _mapping(summary)
+    warnings = (d for d in diagnostics if d.get("severity") == "warning")
+    said = (str(w.get("message", "")).strip().removeprefix("warning: ") for w in warnings)
     return Plan(
         stack=stack,
         project=project,
         config={str(k): v for k, v in _mapping(config).items() if isinstance(v, str)},
         steps=tuple(sorted(steps, key=lambda step: step.urn)),
-        summary={str(k): int(v) for k, v in counts.items() if isinstance(v, int | float)},
-        warnings=tuple(
-            dict.fromkeys(
-                masked_text(str(w.get("message", "")).strip().removeprefix("warning: "))
-                for w in warnings
-            )
-        ),
+        summary={k: int(v) for k, v in _mapping(summary).items() if isinstance(v, int | float)},
+        warnings=tuple(dict.fromkeys(map(masked_text, said))),
     )
 
 

@@ -152,7 +152,7 @@ def test_the_markdown_fits_the_forge_and_keeps_its_head_and_marker() -> None:
     ]
     text = markdown(report("prod", many, [Unseen("hgx-02", "away")]), most=limits.GITHUB)
     assert len(text) <= limits.GITHUB
-    assert text.startswith("## 🟡 stack `prod`: 2000 findings")
+    assert text.startswith("## 🟡 stack `prod`: 2,000 findings")
     assert "hgx-02" in text
     assert "left out" in text
     assert text.rstrip().endswith(marker("prod"))
