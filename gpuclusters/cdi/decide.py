@@ -37,7 +37,6 @@ CDI_SUFFIXES = (".json", ".yaml")
 VFIO_DRIVER = "vfio-pci"
 VFIO_CONTROL_NODE = "/dev/vfio/vfio"
 IOMMUFD_NODE = "/dev/iommu"
-_SHARED = {VfioBackend.LEGACY: VFIO_CONTROL_NODE, VfioBackend.IOMMUFD: IOMMUFD_NODE}
 
 # A runtime reads CDI specs as root; nobody else has to write them.
 MODE, OWNED_BY = "0644", "root:root"
@@ -92,37 +91,29 @@ def device_findings(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> It
     groups: dict[str, str] = {}
     for device in spec.devices:
         address = device.pci_address
-        function = found[address]
+        function, remedy = found[address], ""
         if not function.present:
-            problem = f"device {device.name}: there is no PCI function {address}"
+            code, problem = "function-missing", f"there is no PCI function {address}"
             remedy = "compare with `lspci -Dnn -d 10de:` on the host"
-            yield Finding("cdi.function-missing", problem, remedy, (address,))
         elif function.driver != VFIO_DRIVER:
             bound = function.driver or "no driver"
-            problem = f"device {device.name}: {address} is bound to {bound}, not to {VFIO_DRIVER}"
+            code, problem = "not-on-vfio", f"{address} is bound to {bound}, not to {VFIO_DRIVER}"
             remedy = f"bind it with `driverctl set-override ADDRESS {VFIO_DRIVER}`"
-            yield Finding("cdi.not-on-vfio", problem, remedy, (address,))
-        elif function.iommu_group is None:
-            problem = f"device {device.name}: {address} is in no IOMMU group"
+        elif (group := function.iommu_group) is None:
+            code, problem = "no-iommu-group", f"{address} is in no IOMMU group"
             remedy = "switch the IOMMU on (intel_iommu=on or amd_iommu=on, and in the BIOS)"
-            yield Finding("cdi.no-iommu-group", problem, remedy, (address,))
-        elif function.iommu_group in groups:
-            other = groups[function.iommu_group]
-            problem = (
-                f"{address} and {other} are both in IOMMU group {function.iommu_group}, so neither "
-                "can be given to a VM alone"
-            )
+        elif group in groups:
+            both = f"{address} and {groups[group]} are both in IOMMU group {group}"
+            code, problem = "shared-iommu-group", f"{both}, so neither can be given to a VM alone"
             remedy = "switch on ACS for the PCIe switches in the BIOS"
-            yield Finding("cdi.shared-iommu-group", problem, remedy, (address,))
         elif spec.vfio is VfioBackend.IOMMUFD and function.vfio_device is None:
-            problem = (
-                f"device {device.name} ({address}) has no /dev/vfio/devices/vfio<n> with "
-                f"{IOMMUFD_NODE} beside it"
-            )
+            has_no = f"{address} has no /dev/vfio/devices/vfio<n>"
+            code, problem = "no-iommufd", f"{has_no} with {IOMMUFD_NODE} beside it"
             remedy = "boot a kernel with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or write vfio: legacy"
-            yield Finding("cdi.no-iommufd", problem, remedy, (address,))
         else:
-            groups[function.iommu_group] = address
+            groups[group] = address
+        if remedy:
+            yield Finding(f"cdi.{code}", f"device {device.name}: {problem}", remedy, (address,))
 
 
 def render(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> str:
@@ -132,10 +123,9 @@ def render(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> str:
     """
     # Legacy or IOMMUFD for all devices alike: a VM uses one of the two.
     own = [found[d.pci_address] for d in spec.devices]
-    all_have_their_own = all(function.vfio_device is not None for function in own)
-    backend = VfioBackend.LEGACY
-    if spec.vfio is not VfioBackend.LEGACY and all_have_their_own:
-        backend = VfioBackend.IOMMUFD
+    shared, nodes = VFIO_CONTROL_NODE, [f"/dev/vfio/{one.iommu_group}" for one in own]
+    if spec.vfio is not VfioBackend.LEGACY and all(one.vfio_device is not None for one in own):
+        shared, nodes = IOMMUFD_NODE, [f"/dev/vfio/devices/{one.vfio_device}" for one in own]
     document: dict[str, Any] = {
         "cdiVersion": CDI_VERSION,
         "kind": spec.kind,
@@ -144,23 +134,17 @@ def render(spec: CdiSpecInputs, found: Mapping[str, PciFunction]) -> str:
             {
                 "name": device.name,
                 "annotations": {PCI_ANNOTATION: device.pci_address},
-                "containerEdits": {"deviceNodes": [_node(_own_node(backend, function))]},
+                "containerEdits": _gives(node),
             }
-            for device, function in zip(spec.devices, own, strict=True)
+            for device, node in zip(spec.devices, nodes, strict=True)
         ],
-        "containerEdits": {"deviceNodes": [_node(_SHARED[backend])]},
+        "containerEdits": _gives(shared),
     }
     return json.dumps(document, indent=2) + "\n"
 
 
-def _own_node(backend: VfioBackend, function: PciFunction) -> str:
-    if backend is VfioBackend.IOMMUFD:
-        return f"/dev/vfio/devices/{function.vfio_device}"
-    return f"/dev/vfio/{function.iommu_group}"
-
-
-def _node(path: str) -> dict[str, str]:
-    return {"path": path, "type": "c", "permissions": "rw"}
+def _gives(path: str) -> dict[str, Any]:
+    return {"deviceNodes": [{"path": path, "type": "c", "permissions": "rw"}]}
 
 
 def _repair(spec: CdiSpecInputs, code: str, words: str, *, missing: bool = False) -> Finding:
@@ -188,12 +172,12 @@ def is_ours(content: bytes) -> bool:
 def devices_in(content: bytes) -> tuple[str, list[dict[str, str]]]:
     """Kind and devices of a file of ours, in the shape of the inputs; empty where it cannot say."""
     document = parse(content) or {}
-    devices: list[dict[str, str]] = []
-    for device in _mappings(document.get("devices")):
-        annotations = device.get("annotations")
-        address = annotations.get(PCI_ANNOTATION, "") if isinstance(annotations, dict) else ""
-        devices.append({"name": str(device.get("name", "")), "pci_address": str(address)})
-    return str(document.get("kind", "")), devices
+    found = _mappings(document.get("devices"))
+    marks = (m if isinstance(m := one.get("annotations"), dict) else {} for one in found)
+    return str(document.get("kind", "")), [
+        {"name": str(one.get("name", "")), "pci_address": str(mark.get(PCI_ANNOTATION, ""))}
+        for one, mark in zip(found, marks, strict=True)
+    ]
 
 
 def conflicts(spec: CdiSpecInputs, others: Mapping[str, bytes]) -> list[str]:
@@ -204,18 +188,16 @@ def conflicts(spec: CdiSpecInputs, others: Mapping[str, bytes]) -> list[str]:
     """
     found: list[str] = []
     for path, content in sorted(others.items()):
-        if path == spec.path:
-            continue
         kind, devices = devices_in(content)
-        names = {f"{kind}={d['name']}" for d in devices}
+        names = {f"{kind}={d['name']}" for d in devices} if path != spec.path else set()
         found += [f"{name} in {path}" for name in spec.qualified_names if name in names]
     return found
 
 
 def effect_differences(spec: CdiSpecInputs, live: LiveCdi) -> Iterator[Finding]:
     """What a file that is there hands out otherwise, whoever wrote it."""
-    for words in _effects(spec, live):
-        yield Finding("cdi.devices-changed", words, path=(spec.path,))
+    path = (spec.path,)
+    yield from (Finding("cdi.devices-changed", text, path=path) for text in _effects(spec, live))
 
 
 def _effects(spec: CdiSpecInputs, live: LiveCdi) -> Iterator[str]:
@@ -227,9 +209,8 @@ def _effects(spec: CdiSpecInputs, live: LiveCdi) -> Iterator[str]:
         return
     here = json.loads(render(spec, live.functions))
     yield from value("kind", there.get("kind"), here["kind"])
-    yield from value(
-        "containerEdits", _edits(there.get("containerEdits")), _edits(here["containerEdits"])
-    )
+    edits = (_edits(document.get("containerEdits")) for document in (there, here))
+    yield from value("containerEdits", *edits)
     theirs, ours = _devices(there), _devices(here)
     for name in sorted(theirs.keys() | ours.keys(), key=lambda n: (len(n), n)):
         if name not in ours:

@@ -6,6 +6,7 @@ Source of the rules of names: Container Device Interface specification 1.1.0, `p
 from __future__ import annotations
 
 import re
+from collections import Counter
 from enum import StrEnum
 from typing import Annotated
 
@@ -106,12 +107,9 @@ class CdiSpecInputs(Strict):
 
     @model_validator(mode="after")
     def _each_device_once(self) -> CdiSpecInputs:
-        for what, values in (
-            ("name", [d.name for d in self.devices]),
-            ("PCI address", [d.pci_address for d in self.devices]),
-        ):
-            twice = sorted({v for v in values if values.count(v) > 1})
-            if twice:
+        for what, field in (("name", "name"), ("PCI address", "pci_address")):
+            counts = Counter(getattr(device, field) for device in self.devices)
+            if twice := sorted(value for value, count in counts.items() if count > 1):
                 raise ValueError(
                     f"devices: the {what} {', '.join(twice)} is used more than once; "
                     f"give each device a {what} of its own"
