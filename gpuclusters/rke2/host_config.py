@@ -90,11 +90,6 @@ def cilium_values(cilium: Cilium) -> dict[str, Any]:
     return chosen
 
 
-def helm_chart_config(cilium: Cilium) -> str:
-    """The manifest that a server reads beside its own chart."""
-    return chart_config("rke2-cilium", cilium_values(cilium))
-
-
 def chart_config(chart: str, chosen: Mapping[str, Any]) -> str:
     """A HelmChartConfig for one of RKE2's own charts."""
     body = {
@@ -127,11 +122,6 @@ class Cni(StrEnum):
     FLANNEL = "flannel"
 
     @property
-    def enforces_policies(self) -> bool:
-        """Whether network policies close anything."""
-        return self is not Cni.FLANNEL
-
-    @property
     def images(self) -> str:
         """The archive of a release with its images, for networks without a registry."""
         return f"rke2-images-{self}.linux-amd64.tar.zst"
@@ -140,26 +130,13 @@ class Cni(StrEnum):
 def cni_values(cni: Cni, *, mtu: int | None = None, wireguard: bool = False) -> dict[str, Any]:
     """Values of the chart of a CNI other than Cilium; ValueError for what it cannot do."""
     if cni is Cni.CANAL:
-        chosen: dict[str, Any] = {}
-        if wireguard:
-            chosen["flannel"] = {"backend": "wireguard"}
-        if mtu is not None:
-            chosen["calico"] = {"vethuMTU": mtu}
-        return chosen
+        encrypted = {"flannel": {"backend": "wireguard"}} if wireguard else {}
+        return encrypted | ({} if mtu is None else {"calico": {"vethuMTU": mtu}})
     if wireguard:
         raise ValueError(f"{cni} is not told to encrypt by this program")
-    if cni is Cni.CALICO:
-        return {"installation": {"calicoNetwork": {"mtu": mtu}}} if mtu is not None else {}
-    if mtu is not None:
+    if mtu is not None and cni is not Cni.CALICO:
         raise ValueError(f"the MTU of {cni} is not set by this program")
-    return {}
-
-
-def cni_manifest(cni: Cni, chosen: Mapping[str, Any]) -> dict[str, str]:
-    """The file that a server reads beside the chart, by path; none where defaults stand."""
-    if not chosen:
-        return {}
-    return {f"{MANIFESTS}/rke2-{cni}-config.yaml": chart_config(f"rke2-{cni}", chosen)}
+    return {} if mtu is None else {"installation": {"calicoNetwork": {"mtu": mtu}}}
 
 
 HEADER = (
@@ -223,29 +200,21 @@ def config(
 
     Labels and taints in it count at the first registration only; later changes go through the API.
     """
-    chosen: dict[str, Any] = {"node-name": node_name}
-    if node_ip is not None:
-        chosen["node-ip"] = node_ip
-    if not first:
-        chosen["server"] = f"https://{settings.registration_address}:{releases.SUPERVISOR_PORT}"
-    if settings.cis:
-        chosen["profile"] = "cis"
-    if settings.selinux:
-        chosen["selinux"] = True
-    if settings.system_default_registry:
-        chosen["system-default-registry"] = settings.system_default_registry
-    if settings.kubelet_arguments:
-        chosen["kubelet-arg"] = list(settings.kubelet_arguments)
-    if labels:
-        chosen["node-label"] = [f"{key}={value}" for key, value in sorted(labels.items())]
-    all_taints = [*taints]
-    if role is Role.SERVER:
-        chosen |= _server(settings)
-        if settings.dedicated_servers:
-            all_taints.append(CONTROL_PLANE_TAINT)
-    if all_taints:
-        chosen["node-taint"] = sorted(all_taints)
-    return chosen
+    is_server = role is Role.SERVER
+    own = [CONTROL_PLANE_TAINT] if is_server and settings.dedicated_servers else []
+    address = f"https://{settings.registration_address}:{releases.SUPERVISOR_PORT}"
+    stated: dict[str, Any] = {
+        "node-ip": node_ip,
+        "server": "" if first else address,
+        "profile": "cis" if settings.cis else "",
+        "selinux": settings.selinux,
+        "system-default-registry": settings.system_default_registry,
+        "kubelet-arg": list(settings.kubelet_arguments),
+        "node-label": [f"{key}={value}" for key, value in sorted((labels or {}).items())],
+        "node-taint": sorted([*taints, *own]),
+    }
+    chosen = {key: value for key, value in stated.items() if value}
+    return {"node-name": node_name, **chosen, **(_server(settings) if is_server else {})}
 
 
 def _server(settings: Settings) -> dict[str, Any]:
@@ -271,22 +240,21 @@ def _server(settings: Settings) -> dict[str, Any]:
 
 def files(settings: Settings, role: Role) -> dict[str, str]:
     """Everything else that lies on a host, by path."""
-    found = {releases.INOTIFY: INOTIFY, releases.NETWORK_MANAGER: NETWORK_MANAGER, **settings.files}
-    if settings.registries:
-        found[releases.REGISTRIES] = document(settings.registries)
-    if settings.kubelet_drop_in is not None:
-        found[releases.KUBELET_DROP_IN] = settings.kubelet_drop_in
-    if settings.containerd_drop_in is not None:
-        found[releases.CONTAINERD_DROP_IN] = settings.containerd_drop_in
-    if settings.environment:
-        lines = [f"{name}={value}\n" for name, value in sorted(settings.environment.items())]
-        found[f"{releases.ENVIRONMENT}/rke2-{role}"] = HEADER + "".join(lines)
-    if role is Role.SERVER:
-        if settings.cni is Cni.CILIUM:
-            found[CILIUM_FILE] = helm_chart_config(settings.cilium)
-        else:
-            found |= cni_manifest(settings.cni, settings.cni_values)
-    return found
+    lines = [f"{name}={value}\n" for name, value in sorted(settings.environment.items())]
+    is_cilium = settings.cni is Cni.CILIUM
+    values = cilium_values(settings.cilium) if is_cilium else settings.cni_values
+    chart = chart_config(f"rke2-{settings.cni}", values) if values and role is Role.SERVER else None
+    found = {
+        releases.INOTIFY: INOTIFY,
+        releases.NETWORK_MANAGER: NETWORK_MANAGER,
+        **settings.files,
+        releases.REGISTRIES: document(settings.registries) if settings.registries else None,
+        releases.KUBELET_DROP_IN: settings.kubelet_drop_in,
+        releases.CONTAINERD_DROP_IN: settings.containerd_drop_in,
+        f"{releases.ENVIRONMENT}/rke2-{role}": HEADER + "".join(lines) if lines else None,
+        f"{MANIFESTS}/rke2-{settings.cni}-config.yaml": chart,
+    }
+    return {path: content for path, content in found.items() if content is not None}
 
 
 def document(body: Mapping[str, Any]) -> str:

@@ -164,7 +164,10 @@ def test_an_agent_is_told_nothing_of_the_control_plane() -> None:
 
 def test_cilium_leaves_sockets_of_virtual_machines_alone_and_opens_nothing() -> None:
     body = yaml.safe_load(
-        host_config.helm_chart_config(Cilium(encryption=Encryption.WIREGUARD, mtu=9000))
+        host_config.chart_config(
+            "rke2-cilium",
+            host_config.cilium_values(Cilium(encryption=Encryption.WIREGUARD, mtu=9000)),
+        )
     )
     assert (body["kind"], body["metadata"]["name"]) == ("HelmChartConfig", "rke2-cilium")
     values = yaml.safe_load(body["spec"]["valuesContent"])
