@@ -19,6 +19,7 @@ from gpuclusters.config import usernetes_plan
 from gpuclusters.config.secrets import Secrets
 from gpuclusters.config.usernetes import NoExporter, UsernetesConfig
 from gpuclusters.core import scripts
+from gpuclusters.gcp import firewall_rules
 from gpuclusters.proof.checks import CLUSTER_RUNGS, CheckLevel
 from gpuclusters.proof.manifests import LADDER_PROGRAMS
 from gpuclusters.proof.resource import TrainingProof
@@ -44,7 +45,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         config.hosts,
         secrets.hosts,
         cluster=config.name,
-        between_nodes=usernetes_plan.firewall(config),
+        between_nodes=firewall_rules.usernetes(usernetes_plan.ports(config)),
         protect=[config.control_plane.host] if config.protect else (),
     )
     prepared = {
@@ -84,14 +85,14 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
     return Outputs(
         kubeconfig=made.kubeconfig,
         nodes={
-            plan.name: {
-                "role": plan.role,
-                "number": plan.number,
-                "driver": prepared[plan.name].facts.apply(_driver_version),
-                "allocatable": plugin.allocatable.apply(partial(_of_node, plan.name)),
-                "certificate_expires": made.nodes[plan.name].certificate_expires,
+            node.host: {
+                "role": "control-plane" if node is config.control_plane else "worker",
+                "number": node.number,
+                "driver": prepared[node.host].facts.apply(_driver_version),
+                "allocatable": plugin.allocatable.apply(partial(_of_node, node.host)),
+                "certificate_expires": made.nodes[node.host].certificate_expires,
             }
-            for plan in usernetes_plan.nodes(config)
+            for node in usernetes_plan.nodes(config)
         },
         proof=_proof(config, kubeconfig, gpus, plugin),
     )
@@ -117,14 +118,14 @@ def _cluster(
 ) -> UsernetesClusterArgs:
     first, *others = (
         UsernetesHost(
-            connection=connections[plan.name],
+            connection=connections[node.host],
             account=config.account,
-            number=plan.number,
-            gpus=plan.gpus,
-            host_ip=plan.host_ip,
-            after=prepared[plan.name],
+            number=node.number,
+            gpus=config.gpus.count,
+            host_ip=node.host_ip,
+            after=prepared[node.host],
         )
-        for plan in usernetes_plan.nodes(config)
+        for node in usernetes_plan.nodes(config)
     )
     return UsernetesClusterArgs(
         versions=usernetes_plan.versions(config),

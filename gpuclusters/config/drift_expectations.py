@@ -84,19 +84,18 @@ def _rke2(config: Rke2Config) -> Expected:
 
 
 def _usernetes(config: UsernetesConfig) -> Expected:
-    offered = usernetes_plan.allocatable(config)
     return Expected(
         nodes=tuple(
             ExpectedNode(
-                plan.name,
+                node.host,
                 taints=frozenset(
                     ()
-                    if plan.role == "worker" or config.schedule_on_control_plane
+                    if node in config.workers or config.schedule_on_control_plane
                     else (f"{CONTROL_PLANE}:NoSchedule",)
                 ),
-                allocatable=offered.get(plan.name, {}),
+                allocatable={usernetes_plan.GPU: config.gpus.count},
             )
-            for plan in usernetes_plan.nodes(config)
+            for node in usernetes_plan.nodes(config)
         )
     )
 

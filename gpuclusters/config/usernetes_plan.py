@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from ipaddress import IPv4Address, IPv4Network
-from typing import Any, Literal
+from typing import Any
 
 from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
@@ -25,8 +22,6 @@ from gpuclusters.config.usernetes import (
     Worker,
 )
 from gpuclusters.driver.model import Modules, WantedDriver
-from gpuclusters.gcp import firewall_rules
-from gpuclusters.gcp.firewall_rules import Allowed
 from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan, Ports
 
@@ -34,42 +29,6 @@ GPU = "nvidia.com/gpu"
 DOCKER_MTU = 1500
 """What Docker gives its networks where nobody says otherwise."""
 TRAINING_RUNG = 9
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodePlan:
-    """One node."""
-
-    name: str
-    """Of the machine and of the node: `NODE_NAME` is always passed, so that no long name of a cloud
-    comes in."""
-    role: Literal["control-plane", "worker"]
-    number: int
-    gpus: int
-    subnet: IPv4Network
-    """`NODE_SUBNET`: by the number, never by a hash and never by the place in the list."""
-    ip: IPv4Address
-    """`NODE_IP`."""
-    host_ip: str | None
-    """`HOST_IP`; None where the host finds it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingPlan:
-    """The training of rung 9."""
-
-    image: str
-    pods: int
-    gpus_per_pod: int
-    epochs: int
-    batch_size: int
-    accuracy_floor: float
-    """Share of the pictures, 0 to 1."""
-    data_path: str
-    claim: str | None
-    """PersistentVolumeClaim that is mounted at `data_path`; None if the image has the data."""
-    timeout_seconds: int | None
-    """None: what so many nodes should take."""
 
 
 def versions(config: UsernetesConfig) -> VersionSet:
@@ -90,42 +49,20 @@ def driver_version(config: UsernetesConfig) -> str:
     return config.driver.version or version_set(config.versions.value).driver
 
 
-def nodes(config: UsernetesConfig) -> tuple[NodePlan, ...]:
+def nodes(config: UsernetesConfig) -> tuple[ControlPlane | Worker, ...]:
     """All nodes, the control plane first and the workers in the order of the list."""
-    addresses = network(config)
-    first = config.control_plane
-    places: list[tuple[ControlPlane | Worker, Literal["control-plane", "worker"]]] = [
-        (first, "control-plane"),
-        *((worker, "worker") for worker in config.workers),
-    ]
-    return tuple(
-        NodePlan(
-            name=node.host,
-            role=role,
-            number=node.number,
-            gpus=config.gpus.count,
-            subnet=addresses.node_subnet(node.number),
-            ip=addresses.node_ip(node.number),
-            host_ip=node.host_ip,
-        )
-        for node, role in places
-    )
+    return (config.control_plane, *config.workers)
 
 
 def machine_names(config: UsernetesConfig) -> tuple[str, ...]:
     """Names of all machines, the control plane's first, each once."""
-    return tuple(dict.fromkeys((config.control_plane.host, *(one.host for one in config.workers))))
+    return tuple(dict.fromkeys(node.host for node in nodes(config)))
 
 
 def schedulable(config: UsernetesConfig) -> tuple[str, ...]:
     """Names of the nodes that take pods."""
-    first = (config.control_plane.host,) if config.schedule_on_control_plane else ()
-    return (*first, *(worker.host for worker in config.workers))
-
-
-def allocatable(config: UsernetesConfig) -> Mapping[str, Mapping[str, int]]:
-    """What every node has to offer, by node and resource."""
-    return {name: {GPU: config.gpus.count} for name in machine_names(config)}
+    taking = nodes(config) if config.schedule_on_control_plane else config.workers
+    return tuple(node.host for node in taking)
 
 
 def uses_sudo(config: UsernetesConfig) -> bool:
@@ -204,77 +141,25 @@ def api(config: UsernetesConfig) -> ApiAccess:
     )
 
 
-def firewall(config: UsernetesConfig) -> tuple[Allowed, ...]:
-    """What nodes send to each other."""
-    return firewall_rules.usernetes(ports(config))
-
-
-def ladder_nodes(config: UsernetesConfig) -> Sequence[Mapping[str, Any]]:
-    """The nodes of the proof, with the field names of its inputs."""
-    taking = set(schedulable(config))
-    return [
-        {"name": node.name, "gpus": node.gpus, "takes_pods": node.name in taking}
-        for node in nodes(config)
-    ]
-
-
-def network_test(config: UsernetesConfig) -> Mapping[str, Any]:
-    """Rung 6, with the field names of its inputs; without an image its default."""
-    return _pods(config.proof.network_image or _training_image(config), config)
-
-
-def vector_add(config: UsernetesConfig) -> Mapping[str, Any]:
-    """Rung 8, with the field names of its inputs; without an image its default."""
-    return _pods(config.proof.vector_add_image, config)
-
-
-def _pods(image: str | None, config: UsernetesConfig) -> Mapping[str, Any]:
-    stated = {"timeout_seconds": config.timeouts.rung_seconds}
-    return stated if image is None else {**stated, "image": image}
-
-
-def _training_image(config: UsernetesConfig) -> str | None:
-    """What is pulled for rung 9 anyway has Python."""
-    wanted = training(config)
-    return None if wanted is None else wanted.image
-
-
-def training(config: UsernetesConfig) -> TrainingPlan | None:
-    """The training of the highest rung; None if the proof ends before."""
+def training(config: UsernetesConfig) -> dict[str, Any] | None:
+    """The training of the highest rung, an input of the ladder; None if the proof ends before."""
     stated = config.proof.training
     if stated is None or config.proof.rung < TRAINING_RUNG:
         return None
-    return TrainingPlan(
-        image=stated.image,
-        pods=training_pods(config, stated),
-        gpus_per_pod=stated.gpus_per_pod or config.gpus.count,
-        epochs=stated.epochs,
-        batch_size=stated.batch_size,
-        accuracy_floor=stated.accuracy_floor_percent / 100,
-        data_path=stated.data.path,
-        claim=stated.data.claim if isinstance(stated.data, VolumeData) else None,
-        timeout_seconds=stated.timeout_seconds,
-    )
+    kept = {"image", "epochs", "batch_size", "timeout_seconds"}
+    return {
+        **stated.model_dump(include=kept),
+        "pods": training_pods(config, stated),
+        "gpus_per_pod": stated.gpus_per_pod or config.gpus.count,
+        "accuracy_floor": stated.accuracy_floor_percent / 100,
+        "data_path": stated.data.path,
+        "data_claim": stated.data.claim if isinstance(stated.data, VolumeData) else None,
+    }
 
 
 def training_pods(config: UsernetesConfig, stated: Training) -> int:
     """How many pods train: stated, else one on every node that takes pods."""
     return stated.pods or len(schedulable(config))
-
-
-def images(config: UsernetesConfig) -> Sequence[str]:
-    """Images that are known to be pulled, beside those of Usernetes and the default ones of rungs."""
-    chosen = versions(config)
-    found = [chosen.device_plugin_image]
-    if config.metrics.kind != "none":
-        found.append(chosen.dcgm_exporter_image)
-    wanted = training(config)
-    stated = (
-        config.proof.network_image,
-        config.proof.vector_add_image,
-        wanted.image if wanted is not None else None,
-    )
-    return (*found, *(image for image in stated if image is not None))
 
 
 def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
@@ -284,18 +169,31 @@ def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
         config: the section.
         highest: the last rung that is climbed; the training is described for rung 9 alone.
     """
-    chosen = versions(config)
+    chosen, proof, takes_pods = versions(config), config.proof, schedulable(config)
+    trained = training(config)
+    # One that somebody else installed, and that nobody names, is whatever the host shows.
+    known = isinstance(config.driver, PackagedDriver) or config.driver.version is not None
+    # What is pulled for the training anyway has Python.
+    python = proof.network_image or (trained["image"] if trained else None)
+
+    def pods(image: str | None) -> dict[str, Any]:
+        return {"timeout_seconds": config.timeouts.rung_seconds} | (
+            {"image": image} if image else {}
+        )
+
     return {
         "cluster": config.name,
         "rung": highest.value,
-        "nodes": ladder_nodes(config),
-        "namespace": config.proof.namespace,
-        "smoke": network_test(config),
-        "vector_add": vector_add(config),
-        "training": _training(config) if highest is CheckLevel.TRAINING else None,
+        "nodes": [
+            {"name": node.host, "gpus": config.gpus.count, "takes_pods": node.host in takes_pods}
+            for node in nodes(config)
+        ],
+        "namespace": proof.namespace,
+        "smoke": pods(python),
+        "vector_add": pods(proof.vector_add_image),
+        "training": trained if highest is CheckLevel.TRAINING else None,
         "versions": {
-            # One that somebody else installed, and that nobody names, is whatever the host shows.
-            **({"driver": chosen.driver} if _driver_is_known(config) else {}),
+            **({"driver": chosen.driver} if known else {}),
             "container-toolkit": chosen.container_toolkit,
             "device-plugin": chosen.device_plugin,
             "kubernetes": chosen.kubernetes,
@@ -303,16 +201,3 @@ def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
         "timeout_seconds": config.timeouts.proof_seconds,
         "simulated": uses_lab(config),
     }
-
-
-def _driver_is_known(config: UsernetesConfig) -> bool:
-    return driver(config) is not None or config.driver.version is not None
-
-
-def _training(config: UsernetesConfig) -> Mapping[str, Any] | None:
-    plan = training(config)
-    if plan is None:
-        return None
-    stated = asdict(plan)
-    claim = stated.pop("claim")
-    return {**stated, "data_claim": claim}

@@ -87,10 +87,10 @@ def _usernetes(config: UsernetesConfig, says: str) -> Picture:
         type="usernetes",
         machines=tuple(
             Machine(
-                node.name,
+                node.host,
                 kind=config.gpus.product,
-                partitions=(Partition("", tuple(range(1, node.gpus + 1))),),
-                role="control plane" if node.role == "control-plane" else "",
+                partitions=(Partition("", tuple(range(1, config.gpus.count + 1))),),
+                role="control plane" if node is config.control_plane else "",
                 note=f"rootless, account {config.account}",
             )
             for node in usernetes_plan.nodes(config)

@@ -17,6 +17,7 @@ from gpuclusters.config import usernetes_plan as plan
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.gcp import firewall_rules
+from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.usernetes.addresses import (
     ApiAccess,
     NetworkPlan,
@@ -42,32 +43,12 @@ def section(**changes: Any) -> UsernetesConfig:
     return UsernetesConfig.model_validate({**BASE["usernetes"], **keys})
 
 
-def test_a_node_is_named_after_its_machine_and_numbered_as_it_says() -> None:
-    found = plan.nodes(section(workers=[{"host": "v3", "number": 9}, {"host": "v2", "number": 4}]))
-    assert [(one.name, one.role, one.number, one.gpus) for one in found] == [
-        ("v1", "control-plane", 1, 4),
-        ("v3", "worker", 9, 4),
-        ("v2", "worker", 4, 4),
-    ]
-    assert [str(one.subnet) for one in found] == ["10.100.1.0/24", "10.100.9.0/24", "10.100.4.0/24"]
-    assert [str(one.ip) for one in found] == ["10.100.1.100", "10.100.9.100", "10.100.4.100"]
-
-
 @_slow
-@given(st.sets(st.integers(1, 254), min_size=2, max_size=40), st.data())
-def test_numbers_give_networks_that_do_not_meet_and_stay_when_a_worker_goes(
-    numbers: set[int], data: st.DataObject
-) -> None:
-    first, *others = data.draw(st.permutations(sorted(numbers)))
-    workers = [{"host": f"w{number}", "number": number} for number in others]
-    before = plan.nodes(section(control_plane={"host": "v1", "number": first}, workers=workers))
-    gone = data.draw(st.sampled_from(workers))
-    rest = [one for one in workers if one is not gone]
-    after = plan.nodes(section(control_plane={"host": "v1", "number": first}, workers=rest))
-    assert set(before) - set(after) == {one for one in before if one.name == gone["host"]}
-    assert set(after) <= set(before)
-    assert list(collisions({one.name: one.subnet for one in before})) == []
-    assert all(one.ip in one.subnet for one in before)
+@given(st.sets(st.integers(1, 254), min_size=2, max_size=40))
+def test_numbers_give_networks_that_do_not_meet(numbers: set[int]) -> None:
+    subnets = {str(number): node_subnet(number) for number in numbers}
+    assert list(collisions(subnets)) == []
+    assert all(node_ip(number) in subnets[str(number)] for number in numbers)
 
 
 @_slow
@@ -112,10 +93,10 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
     config = parsed.usernetes
     training = plan.training(config)
     assert training is not None
-    assert training.pods == len(plan.schedulable(config)) >= 1
-    assert training.gpus_per_pod == count
+    assert training["pods"] == len(plan.schedulable(config)) >= 1
+    assert training["gpus_per_pod"] == count
     assert plan.versions(config).usernetes_sha256 == "a" * 64
-    assert len(plan.allocatable(config)) == len(plan.nodes(config)) == len(numbers)
+    assert len(plan.nodes(config)) == len(numbers)
     assert plan.api(config).through == (through or "tunnel")
 
 
@@ -157,7 +138,7 @@ def test_a_wrong_configuration_gives_faults_and_a_right_one_can_be_planned(
     parsed = parse(document)
     if isinstance(parsed, StackConfig):
         config = parsed.usernetes
-        assert len(plan.nodes(config)) == len(plan.ladder_nodes(config)) >= 1
+        assert plan.arguments(config, CheckLevel.TRAINING)["nodes"]
         assert plan.network(config).ports.tcp
         assert plan.versions(config).driver == plan.driver_version(config)
         assert plan.api(config).through in ("address", "tunnel", "loopback")
@@ -219,11 +200,11 @@ def test_the_mtu_is_that_of_googles_network_where_it_is_known() -> None:
 
 def test_the_firewall_follows_the_ports() -> None:
     ports = {"kube-apiserver": 7443, "kubelet": 10350, "flannel": 8473}
-    tcp, udp, icmp = plan.firewall(section(network={"ports": ports}))
+    tcp, udp, icmp = firewall_rules.usernetes(plan.ports(section(network={"ports": ports})))
     assert (tcp.protocol, tcp.ports) == ("tcp", ("7443", "10350"))
     assert (udp.protocol, udp.ports) == ("udp", ("8473",))
     assert icmp == firewall_rules.ICMP
-    assert plan.firewall(section()) == firewall_rules.USERNETES
+    assert firewall_rules.usernetes(plan.ports(section())) == firewall_rules.USERNETES
 
 
 def test_the_api_is_reached_as_it_says_and_the_labs_on_this_computer() -> None:
@@ -242,51 +223,40 @@ def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
     }
     whole = plan.training(section(proof=proof))
     assert whole is not None
-    assert (whole.pods, whole.gpus_per_pod, whole.claim, whole.data_path) == (
-        3,
-        4,
-        "mnist",
-        "/data",
-    )
+    places = (whole["data_claim"], whole["data_path"], whole["accuracy_floor"])
+    assert (whole["pods"], whole["gpus_per_pod"], *places) == (3, 4, "mnist", "/data", 0.7)
     without = plan.training(section(proof=proof, schedule_on_control_plane=False))
     assert without is not None
-    assert without.pods == 2
-    halves = plan.training(
-        section(proof={"rung": 9, "training": {"image": IMAGE, "pods": 6, "gpus-per-pod": 2}})
-    )
+    assert without["pods"] == 2
+    stated = {"image": IMAGE, "pods": 6, "gpus-per-pod": 2}
+    halves = plan.training(section(proof={"rung": 9, "training": stated}))
     assert halves is not None
-    assert (halves.pods, halves.gpus_per_pod, halves.claim) == (6, 2, None)
+    assert (halves["pods"], halves["gpus_per_pod"], halves["data_claim"]) == (6, 2, None)
     assert plan.training(section()) is None
 
 
+def _asked(**changes: Any) -> Any:
+    return plan.arguments(section(**changes), CheckLevel.TRAINING)
+
+
 def test_the_proof_knows_which_nodes_take_pods_and_where_its_images_are() -> None:
-    closed = section(schedule_on_control_plane=False, timeouts={"rung-seconds": 60})
-    assert [(one["name"], one["takes_pods"]) for one in plan.ladder_nodes(closed)] == [
+    closed = _asked(schedule_on_control_plane=False, timeouts={"rung-seconds": 60})
+    assert [(one["name"], one["takes_pods"]) for one in closed["nodes"]] == [
         ("v1", False),
         ("v2", True),
         ("v3", True),
     ]
-    assert plan.network_test(closed) == plan.vector_add(closed) == {"timeout_seconds": 60}
-    trained = section(proof={"rung": 9, "training": {"image": IMAGE}})
-    assert plan.network_test(trained) == {"timeout_seconds": 900, "image": IMAGE}
+    assert closed["smoke"] == closed["vector_add"] == {"timeout_seconds": 60}
+    trained = _asked(proof={"rung": 9, "training": {"image": IMAGE}})
+    assert trained["smoke"] == {"timeout_seconds": 900, "image": IMAGE}
     own = f"registry.example.com/tools@sha256:{'e' * 64}"
-    stated = section(proof={"network-image": own, "vector-add-image": own})
-    assert plan.network_test(stated)["image"] == plan.vector_add(stated)["image"] == own
+    stated = _asked(proof={"network-image": own, "vector-add-image": own})
+    assert stated["smoke"]["image"] == stated["vector_add"]["image"] == own
 
 
 def test_generation_2_takes_no_ports_for_calico() -> None:
     assert plan.tcp_ports(section()) == (2379, 6443, 10250, 5473)
     assert plan.tcp_ports(section(versions="proven")) == (2379, 6443, 10250)
-
-
-def test_images_are_those_of_the_set_and_of_the_training() -> None:
-    proof = {"rung": 9, "training": {"image": IMAGE}}
-    assert plan.images(section(proof=proof, metrics={"kind": "dcgm-exporter"})) == (
-        "nvcr.io/nvidia/k8s-device-plugin:v0.20.1",
-        "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.1-4.8.4-distroless",
-        IMAGE,
-    )
-    assert plan.images(section()) == ("nvcr.io/nvidia/k8s-device-plugin:v0.20.1",)
 
 
 @pytest.mark.parametrize("number", [0, 255, -1])
