@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
@@ -120,8 +120,7 @@ class GpuDriverInputs(Strict):
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WantedDriver:
+class WantedDriver(Strict):
     """The driver that this program installs on a host."""
 
     version: str
@@ -135,11 +134,7 @@ class WantedDriver:
 
     def inputs(self) -> dict[str, Any]:
         """As inputs of the resource."""
-        stated = {
-            name: value.value if isinstance(value, StrEnum) else value
-            for name, value in asdict(self).items()
-        }
-        return {"source": DriverSource.HOST.value, **stated}
+        return {"source": DriverSource.HOST.value, **self.model_dump(mode="json")}
 
 
 class Gpu(NamedTuple):
@@ -256,9 +251,7 @@ class Packages:
 
     def missing(self, live: LiveDriver) -> tuple[str, ...]:
         """Packages that are not there in their version."""
-        return tuple(
-            name for name, version in self.wanted if not _fits(live.package.get(name), version)
-        )
+        return tuple(n for n, version in self.wanted if not _fits(live.package.get(n), version))
 
 
 def _fits(has: str | None, wanted: str) -> bool:
@@ -266,11 +259,8 @@ def _fits(has: str | None, wanted: str) -> bool:
         return False
     # The epoch of an RPM or of Debian is not part of the driver's version.
     has = has.rpartition(":")[2]
-    return (
-        has.startswith(wanted.removesuffix("*"))
-        if wanted.endswith("*")
-        else not wanted or has == wanted
-    )
+    begins = wanted.endswith("*") and has.startswith(wanted[:-1])
+    return begins or wanted in ("", has)
 
 
 _OF_A_DRIVER = re.compile(
@@ -293,14 +283,9 @@ def kernels(live: LiveDriver) -> tuple[str, ...]:
 
     The operator's containers need the headers of this one as much as modules on the host do.
     """
+    virtual = ("linux-image-generic", "linux-generic", "linux-image-virtual", "linux-virtual")
     names = {
-        "debian": (
-            f"linux-image-{live.kernel}",
-            "linux-image-generic",
-            "linux-generic",
-            "linux-image-virtual",
-            "linux-virtual",
-        ),
+        "debian": (f"linux-image-{live.kernel}", *virtual),
         "rhel": ("kernel", "kernel-core"),
         "suse": ("kernel-default",),
     }

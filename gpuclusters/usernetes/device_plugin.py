@@ -27,6 +27,7 @@ RUNTIME_CLASS = "nvidia"
 
 _DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
 _POD_RESOURCES = "/var/lib/kubelet/pod-resources"
+_UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _PART_OF = {"app.kubernetes.io/part-of": "gpu-clusters"}
 # The gate behind it says what is wrong in a minute; the provider's own wait would say "not ready" in ten.
 _SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
@@ -59,17 +60,11 @@ def device_plugin(image: str, *, fail_on_init_error: bool = True) -> dict[str, A
             {"name": "DEVICE_LIST_STRATEGY", "value": "envvar"},
             {"name": "DEVICE_ID_STRATEGY", "value": "uuid"},
         ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": dict(_UNPRIVILEGED),
         "volumeMounts": [{"name": "device-plugins", "mountPath": _DEVICE_PLUGINS}],
     }
     # Directory: a path that is not there is a mistake, and must not be made by the mount.
-    volume = {
-        "name": "device-plugins",
-        "hostPath": {"path": _DEVICE_PLUGINS, "type": "Directory"},
-    }
+    volume = {"name": "device-plugins", "hostPath": {"path": _DEVICE_PLUGINS, "type": "Directory"}}
     return _daemon_set(PLUGIN, PLUGIN_LABELS, container, [volume])
 
 
@@ -84,11 +79,7 @@ def dcgm_exporter(image: str) -> dict[str, Any]:
         ],
         "ports": [{"name": "metrics", "containerPort": EXPORTER_PORT}],
         # Profiling needs SYS_ADMIN over the host, which no rootless node has: those metrics are absent.
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "runAsUser": 0,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": {**_UNPRIVILEGED, "runAsUser": 0},
         "volumeMounts": [{"name": "pod-resources", "mountPath": _POD_RESOURCES, "readOnly": True}],
     }
     volume = {"name": "pod-resources", "hostPath": {"path": _POD_RESOURCES, "type": "Directory"}}
@@ -97,6 +88,7 @@ def dcgm_exporter(image: str) -> dict[str, Any]:
 
 def exporter_service() -> dict[str, Any]:
     """Where a Prometheus finds the metrics."""
+    scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(EXPORTER_PORT)}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -104,11 +96,7 @@ def exporter_service() -> dict[str, Any]:
             "name": EXPORTER,
             "namespace": NAMESPACE,
             "labels": {**_PART_OF, **EXPORTER_LABELS},
-            "annotations": {
-                "prometheus.io/scrape": "true",
-                "prometheus.io/port": str(EXPORTER_PORT),
-                **_SKIP_AWAIT,
-            },
+            "annotations": {**scraped, **_SKIP_AWAIT},
         },
         "spec": {
             "selector": dict(EXPORTER_LABELS),
