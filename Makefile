@@ -35,10 +35,10 @@ down: $(READY)  ## Remove everything that `make up` made
 	@$(BIN)/gpu-clusters down
 
 test: $(READY)  ## Every test that needs neither cloud nor GPU, real nodes or minutes
-	@$(BIN)/pytest -m 'not (bench or gpu or cloud or long or real_node)'
+	@$(BIN)/pytest -m 'not (gpu or cloud or long or real_node)'
 
 test-long: $(READY)  ## The others: labs that are killed and broken, and real nodes (Linux with root)
-	@$(BIN)/pytest -m '(long or real_node) and not (bench or gpu or cloud)'
+	@$(BIN)/pytest -m '(long or real_node) and not (gpu or cloud)'
 
 check: $(READY)  ## Format, lint, types, layers, shell scripts
 	@$(BIN)/ruff format --check .
@@ -51,7 +51,7 @@ mutants: $(READY)  ## Break the product in recorded ways: a test has to notice e
 	@$(BIN)/python -m tests.mutants
 
 bench: $(READY)  ## Timings, as ratios within one run
-	@$(BIN)/pytest tests/bench -m bench -n 0
+	@$(BIN)/pytest bench -n 0
 
 schema: $(READY)  ## What is made from the code: JSON Schema, key tables, docs/errors.md, docs/cli.md, attacks
 	@$(BIN)/python -m gpuclusters.config.schema

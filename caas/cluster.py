@@ -247,9 +247,8 @@ class Cluster:
                     version = latest
                     if change is None:
                         continue
-                    if change.kind == "DELETED":
-                        known.pop(_key(change.object), None)
-                    else:
+                    known.pop(_key(change.object), None)
+                    if change.kind != "DELETED":
                         known[_key(change.object)] = change.object
                     yield change
             except ClusterError as error:
@@ -284,16 +283,13 @@ class Cluster:
                 try:
                     said = json.loads(line)
                 except ValueError as error:
-                    raise ClusterError(
-                        f"the watch of {path} broke off within a line", reason="Unreachable"
-                    ) from error
+                    broken = f"the watch of {path} broke off within a line"
+                    raise ClusterError(broken, reason="Unreachable") from error
                 kind, body = said["type"], said["object"]
                 if kind == "ERROR":
-                    raise ClusterError(
-                        f"the watch of {path} ended: {body.get('message')}",
-                        status=int(body.get("code") or 0),
-                        reason=str(body.get("reason") or ""),
-                    )
+                    status, reason = int(body.get("code") or 0), str(body.get("reason") or "")
+                    ended = f"the watch of {path} ended: {body.get('message')}"
+                    raise ClusterError(ended, status=status, reason=reason)
                 latest = body["metadata"]["resourceVersion"]
                 yield (None if kind == "BOOKMARK" else Event(kind, body)), latest
 
@@ -306,11 +302,9 @@ class Cluster:
         items: Objects = []
         following = ""
         while True:
-            page = [*query, ("limit", str(PAGE))]
-            if following:
-                page.append(("continue", following))
+            rest = [("continue", following)] if following else []
             try:
-                answer = await self._ask("GET", path, page)
+                answer = await self._ask("GET", path, [*query, ("limit", str(PAGE)), *rest])
             except ClusterError as error:
                 if error.status != _GONE or not following:
                     raise
@@ -465,12 +459,10 @@ def _differences(known: dict[str, Object], items: Iterable[Object]) -> list[Even
 
 
 def _decoded(text: bytes) -> Object:
-    try:
-        answer = json.loads(text) if text else {}
-    except ValueError:
-        answer = None
-    if isinstance(answer, dict):
-        return answer
+    with suppress(ValueError):
+        answer = json.loads(text or "{}")
+        if isinstance(answer, dict):
+            return answer
     return {"message": text[:300].decode(errors="replace").strip()}
 
 

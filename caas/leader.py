@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -57,7 +58,7 @@ class Leader:
     def __post_init__(self) -> None:
         if not self.renew < self.valid < self.duration:
             raise ValueError(
-                "renewal must be more often than validity, which must end before others begin"
+                "renewal must be more often than validity, which ends before others begin"
             )
 
     @property
@@ -78,17 +79,12 @@ class Leader:
 
     async def keep(self) -> None:
         """Renew until leadership is lost, then return. Whoever called must stop acting at once."""
-        while True:
-            left = self._until - self.clock()
-            if left <= 0:
-                break
-            await asyncio.sleep(min(self.renew, left))
-            try:
+        with suppress(TimeoutError):
+            while (left := self._until - self.clock()) > 0:
+                await asyncio.sleep(min(self.renew, left))
                 async with asyncio.timeout(max(0.0, self._until - self.clock())):
                     if not await self._try():
                         break
-            except TimeoutError:
-                break
         self._until = float("-inf")
         _LOG.error("leadership lost", extra={"fields": {"identity": self.identity}})
 
@@ -128,9 +124,7 @@ class Leader:
 
     def _may_take(self, body: Mapping[str, Any]) -> bool:
         holder = (body.get("spec") or {}).get("holderIdentity") or ""
-        if not holder:
-            return True
-        if holder == self.identity and self._body is not None and self.leads:
+        if not holder or (holder == self.identity and self._body is not None and self.leads):
             return True
         # Somebody else's, or our own writing that came too late: waited for as anybody's.
         version = body["metadata"]["resourceVersion"]

@@ -51,7 +51,6 @@ class GcpPoolArgs:
     network_path: str
     """From `projects/` on."""
     ssh_sources: Sequence[str]
-    """Ranges that may open SSH."""
     between_nodes: Sequence[Allowed]
     """What the cluster type needs from node to node. Google lets nothing in that no rule names."""
     account_id: str
@@ -141,7 +140,6 @@ class GcpPool(pulumi.ComponentResource):
     """Machines, made side by side once the quota `<name>-quota` is known to suffice."""
 
     machines: Mapping[str, GpuMachine]
-    """By host."""
 
     def __init__(
         self, name: str, args: GcpPoolArgs, opts: pulumi.ResourceOptions | None = None

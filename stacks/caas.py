@@ -12,9 +12,13 @@ import yaml
 
 from components import kubernetes_objects
 from components.caas.gpu_host import GpuHost
-from components.caas.kata import runtime_class
-from components.caas.monitoring import Monitoring
-from components.caas.programs import ProgramNetwork, ProgramNetworkArgs, Programs, ProgramsArgs
+from components.caas.programs import (
+    Monitoring,
+    ProgramNetwork,
+    ProgramNetworkArgs,
+    Programs,
+    ProgramsArgs,
+)
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
 from components.kubernetes_objects import after
@@ -56,7 +60,7 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
         mutable_settings=True,
     )
 
-    runtime = runtime_class("kata", kata.runtime(config), in_cluster)
+    runtime = kata.runtime(config, in_cluster)
     installed = kata.deploy(
         config,
         cluster,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pulumi
 
@@ -11,6 +12,18 @@ from components.host_connection import HostConnection
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.secrets import HostEndpoint
 from gpuclusters.gcp.firewall_rules import Allowed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """What others build on, of a cluster on hosts."""
+
+    kubeconfig: pulumi.Output[str]
+    """Secret. With `api.through: tunnel` it holds while `gpu-clusters tunnel` runs."""
+    nodes: Mapping[str, Mapping[str, Any]]
+    """By node: `role`, `pool` or `number`, `driver`, `allocatable`, `certificate_expires`."""
+    proof: Mapping[str, Any]
+    """`level` or `rung`, `verdict`, `at`, and the digest of the evidence."""
 
 
 @dataclass(frozen=True, kw_only=True)

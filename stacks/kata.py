@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 import pulumi
+from pulumi_kubernetes.node.v1 import RuntimeClass
 
 from components.caas import storage
-from components.caas.kata import KataDeploy, KataDeployArgs, KataRuntimeArgs
+from components.caas.kata import KataDeploy, KataDeployArgs, runtime_class
 from components.caas.storage import TenantStorage, TenantStorageArgs
 from components.host_connection import HostConnection
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, install_at_once, install_timeout_seconds
@@ -19,25 +20,32 @@ from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kata import GuestImage
 from gpuclusters.config.plan import CaasPlan, TenantPlan, guest_driver
 from gpuclusters.core import quantity
-from gpuclusters.kata import chart as kata_chart
-from gpuclusters.kata.chart import KUBELET_ROOT, KUBELET_ROOTS, ShimConfiguration
-from gpuclusters.kata.model import PASSTHROUGH, WORKLOAD_LABEL
-from gpuclusters.tenancy.model import Mounter, TenantVolume
+from gpuclusters.kata import model as kata_model
+from gpuclusters.kata.model import (
+    KUBELET_ROOT,
+    KUBELET_ROOTS,
+    PASSTHROUGH,
+    WORKLOAD_LABEL,
+    ShimConfiguration,
+)
+from gpuclusters.tenancy.model import HUGE_PAGES, Mounter, TenantVolume
 from stacks import charts
 
 _CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")
 """Where kata-deploy tells containerd of its handlers, by distribution."""
 
 
-def runtime(config: CaasConfig) -> KataRuntimeArgs:
+def runtime(config: CaasConfig, opts: pulumi.ResourceOptions | None = None) -> RuntimeClass:
     """The RuntimeClass."""
-    return KataRuntimeArgs(
-        runtime_class=config.kata.runtime_class,
-        overhead_cpu=quantity.cpu(config.kata.overhead.cpu_millicores),
-        overhead_memory=quantity.memory(config.kata.overhead.memory_mib),
-        overhead_huge_pages=(quantity.memory(GUEST_BASE_MIB) if config.kata.huge_pages else None),
-        node_selector=config.kata.node_selector,
-    )
+    kata, overhead = config.kata, config.kata.overhead
+    fixed = {
+        "cpu": quantity.cpu(overhead.cpu_millicores),
+        "memory": quantity.memory(overhead.memory_mib),
+    }
+    if kata.huge_pages:
+        fixed[HUGE_PAGES] = quantity.memory(GUEST_BASE_MIB)
+    selector = kata.node_selector
+    return runtime_class("kata", kata.runtime_class, opts, overhead=fixed, node_selector=selector)
 
 
 def node_labels(config: CaasConfig) -> Mapping[str, str]:
@@ -61,7 +69,7 @@ def deploy(
         return None
     shim = _shim(config, cluster)
     drop_in = shim.toml()
-    values = kata_chart.chart_values(
+    values = kata_model.chart_values(
         shim=kata.shim,
         installation=kata.installation,
         distribution=config.kubernetes.distribution.value,
@@ -77,11 +85,11 @@ def deploy(
             chart=charts.chart(
                 kata.chart,
                 lab=isinstance(config.hosts, LabHosts),
-                repository=kata_chart.REPOSITORY,
-                name=kata_chart.RELEASE,
+                repository=kata_model.REPOSITORY,
+                name=kata_model.RELEASE,
                 version=config.versions.kata,
             ),
-            values=kata_chart.merged(values, kata.values),
+            values=kata_model.merged(values, kata.values),
             hosts=hosts,
             private_key=private_key,
             node_labels=node_labels(config),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -41,21 +40,9 @@ from gpuclusters.proof.resource import ProofRun
 from gpuclusters.rke2 import host_config, releases
 from gpuclusters.rke2.releases import Role
 from stacks import charts, hosts
-from stacks.hosts import Hosts
+from stacks.hosts import Hosts, Outputs
 
 _THIS_COMPUTER = "127.0.0.1"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outputs:
-    """What others build on."""
-
-    kubeconfig: pulumi.Output[str]
-    """Secret."""
-    nodes: Mapping[str, Mapping[str, Any]]
-    """By node: `role`, `pool`, `driver`, `allocatable`, `certificate_expires`."""
-    proof: Mapping[str, Any]
-    """`level`, `verdict`, `at`, and the digest of the evidence."""
 
 
 def build(config: Rke2Config, secrets: Secrets) -> Outputs:
@@ -104,12 +91,7 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
             }
             for plan in machines(config)
         },
-        proof={
-            "level": config.proof.level,
-            "verdict": proof.proven.apply(_verdict),
-            "at": proof.at,
-            "evidence_sha256": proof.evidence_sha256,
-        },
+        proof={"level": config.proof.level, **proof.verdict()},
     )
 
 
@@ -214,12 +196,8 @@ def _metrics(config: Rke2Config) -> MetricsArgs:
     kind, metrics = rke2_plan.monitoring(config), config.metrics
     assert not isinstance(metrics, NoMetrics)  # noqa: S101 (asked before)
     names = NAMES[kind]
-    chart = partial(
-        charts.chart,
-        lab=uses_lab(config),
-        repository=names.repository,
-        version=metrics.version,
-    )
+    in_lab, where = uses_lab(config), names.repository
+    chart = partial(charts.chart, lab=in_lab, repository=where, version=metrics.version)
     crds = None
     if isinstance(metrics, RancherMonitoring):
         crds = chart(metrics.crd_chart or metrics.chart, name=names.crd_release)
@@ -289,7 +267,3 @@ def _proof(config: Rke2Config, made: Rke2Cluster, gpus: GpuReadiness) -> ProofRu
 
 def _of_node(name: str, found: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     return dict(found.get(name) or {})
-
-
-def _verdict(proven: bool) -> str:  # noqa: FBT001
-    return "passed" if proven else "failed"

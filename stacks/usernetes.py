@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,14 @@ import pulumi
 from components import kubernetes_objects
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after
-from components.usernetes.cluster import UsernetesCluster, UsernetesClusterArgs, UsernetesHost
+from components.usernetes.cluster import (
+    RootlessHost,
+    RootlessHostArgs,
+    UsernetesCluster,
+    UsernetesClusterArgs,
+    UsernetesHost,
+)
 from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
-from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.secrets import Secrets
 from gpuclusters.config.usernetes import NoExporter, UsernetesConfig
@@ -25,18 +29,7 @@ from gpuclusters.proof.manifests import LADDER_PROGRAMS
 from gpuclusters.proof.resource import TrainingProof
 from gpuclusters.usernetes import api_tunnel
 from stacks import hosts
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outputs:
-    """What others build on."""
-
-    kubeconfig: pulumi.Output[str]
-    """Secret. With `api.through: tunnel` it holds while `gpu-clusters tunnel` runs."""
-    nodes: Mapping[str, Mapping[str, Any]]
-    """By node: `role`, `number`, `driver`, `allocatable`, `certificate_expires`."""
-    proof: Mapping[str, Any]
-    """`rung`, `verdict`, `at`, and the digest of the evidence."""
+from stacks.hosts import Outputs
 
 
 def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
@@ -159,12 +152,7 @@ def _proof(
         programs=scripts.digest(*(f"proof/{program}" for program in LADDER_PROGRAMS)),
         opts=after(plugin),
     )
-    return {
-        "rung": config.proof.rung,
-        "verdict": proof.proven.apply(_verdict),
-        "at": proof.at,
-        "evidence_sha256": proof.evidence_sha256,
-    }
+    return {"rung": config.proof.rung, **proof.verdict()}
 
 
 def _listed(uuids: Sequence[str]) -> str:
@@ -177,7 +165,3 @@ def _driver_version(facts: Mapping[str, Any]) -> str:
 
 def _of_node(name: str, found: Mapping[str, int]) -> dict[str, int]:
     return {usernetes_plan.GPU: found[name]} if name in found else {}
-
-
-def _verdict(proven: bool) -> str:  # noqa: FBT001
-    return "passed" if proven else "failed"

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from caas.api import routes
-from caas.api.containers import Containers
+from caas.api.containers import Containers, LogStreams
 from caas.api.docs import DESCRIPTION, describe
 from caas.api.gate import BODY_SECONDS, Gate, RateLimit, StrangerLimit
 from caas.api.problems import answer_all
 from caas.api.store import SECONDS, Store
-from caas.api.streams import LogStreams
 from caas.api.tenancies import Tenancies
 from caas.api.tokens import AGAIN_SECONDS, Callers, IssuerKeys
 from caas.cluster import Cluster, ClusterError

@@ -13,8 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 
-from caas.api.answers import ProblemAnswer
-from caas.api.problems import CONTENT_TYPE, Problem
+from caas.api.problems import CONTENT_TYPE, Problem, ProblemAnswer
 
 DESCRIPTION = """\
 Run containers with 1, 2, 4 or 8 GPUs, each in a virtual machine of its own.

@@ -9,12 +9,18 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
-from caas.api import answers
-from caas.api.containers import Containers
+from caas.api.containers import Containers, LogResponse, LogStreams
 from caas.api.docs import problems
-from caas.api.problems import Problem, ProblemError
+from caas.api.problems import (
+    CapacityAnswer,
+    ContainersAnswer,
+    EventsAnswer,
+    Problem,
+    ProblemError,
+    ShareAnswer,
+    TenancyAnswer,
+)
 from caas.api.store import Store
-from caas.api.streams import LogResponse, LogStreams
 from caas.api.tenancies import Tenancies, capacity_by_size, capacity_of_gpus, phases_of
 from caas.api.tokens import Caller
 from caas.settings import Settings
@@ -132,14 +138,14 @@ async def create(
 @router.get("/containers", tags=["containers"], summary="List containers", responses=problems(422))
 async def listing(
     query: Annotated[ListQuery, Query()], caller: By, using: Using
-) -> answers.ContainersAnswer:
+) -> ContainersAnswer:
     """The tenant's containers, oldest first."""
     found = using.containers.list(caller.tenant, query.state)
     if query.cursor is not None:
         created, _, container = query.cursor.partition("~")
         found = [one for one in found if _place(one) > (created, container)]
     page = found[: query.limit]
-    return answers.ContainersAnswer(
+    return ContainersAnswer(
         items=page, next="~".join(_place(page[-1])) if len(found) > len(page) else None
     )
 
@@ -209,34 +215,34 @@ async def logs(
     summary="What happened to a container",
     responses=problems(404, 422),
 )
-async def events(container: Id, caller: By, using: Using) -> answers.EventsAnswer:
+async def events(container: Id, caller: By, using: Using) -> EventsAnswer:
     """What happened to it, oldest first; kept for an hour."""
-    return answers.EventsAnswer(items=await using.containers.events(caller.tenant, container))
+    return EventsAnswer(items=await using.containers.events(caller.tenant, container))
 
 
 @router.get("/capacity", tags=["tenancy"], summary="What the cluster has to give")
-async def capacity_now(caller: By, using: Using) -> answers.CapacityAnswer:
+async def capacity_now(caller: By, using: Using) -> CapacityAnswer:
     """Partitions and GPUs that are free, and the tenant's own share. Nothing about other tenants."""
     tenancy = using.tenancies.of(caller.tenant)
     phases = phases_of(using.store.leases.all())
     hosts = using.settings.hosts
     away = using.store.outages(host.name for host in hosts)
-    return answers.CapacityAnswer(
+    return CapacityAnswer(
         gpus=capacity_of_gpus(hosts, phases, away),
         sizes=capacity_by_size(hosts, phases, away),
-        tenant=answers.ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
+        tenant=ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
     )
 
 
 @router.get("/tenancy", tags=["tenancy"], summary="The caller's tenancy")
-async def tenancy_now(caller: By, using: Using) -> answers.TenancyAnswer:
+async def tenancy_now(caller: By, using: Using) -> TenancyAnswer:
     """Whether it is ready, what it allows and what is used of it."""
     tenancy = using.tenancies.of(caller.tenant)
-    return answers.TenancyAnswer(
+    return TenancyAnswer(
         tenant=tenancy.tenant,
         ready=tenancy.ready,
         reason=tenancy.reason,
-        gpus=answers.ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
+        gpus=ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
         gpu_sizes=list(tenancy.sizes),
         images=list(tenancy.images),
         containers=using.containers.count(tenancy.tenant),

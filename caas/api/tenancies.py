@@ -7,8 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caas.api.answers import GpuCapacityAnswer, SizeCapacityAnswer, VolumeAnswer
-from caas.api.problems import Problem, ProblemError, invalid, just_started
+from caas.api.problems import (
+    GpuCapacityAnswer,
+    Problem,
+    ProblemError,
+    SizeCapacityAnswer,
+    VolumeAnswer,
+    invalid,
+    just_started,
+)
 from caas.api.store import Store
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import amount

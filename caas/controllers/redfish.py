@@ -78,10 +78,8 @@ class Redfish:
         except TimeoutError:
             if not answered:
                 raise self._silent("no answer in time") from None
-            raise self._error(
-                Reason.INVENTORY_SLOW,
-                f"gave {answered} answers in {seconds:g} s and not its whole inventory",
-            ) from None
+            said = f"gave {answered} answers in {seconds:g} s and not its whole inventory"
+            raise self._error(Reason.INVENTORY_SLOW, said) from None
         except InventoryError as error:
             raise self._error(error.reason, str(error)) from None
 
@@ -119,10 +117,8 @@ class Redfish:
                 async for chunk in answer.aiter_raw():
                     body += chunk
                     if len(body) > MAX_BYTES:
-                        raise self._error(
-                            Reason.INVENTORY_TOO_LARGE,
-                            f"answers GET {_path(url)} with more than {MAX_BYTES:,} bytes",
-                        )
+                        many = f"answers GET {_path(url)} with more than {MAX_BYTES:,} bytes"
+                        raise self._error(Reason.INVENTORY_TOO_LARGE, many)
                 return bytes(body)
         except httpx.InvalidURL as error:
             said = f"has a link that is no address: {shown(str(error))}"
@@ -170,17 +166,10 @@ class Redfish:
         return RedfishError(f"the BMC {self._place} {said}; {advice}", reason)
 
 
-_DISTRUST = (
-    "trust no firmware of this machine until you have read the inventory by hand and reset the BMC or"
-    " reinstalled its firmware; then recheck"
-)
+_DISTRUST = "trust no firmware of this machine until you have read it by hand and reset the BMC; then recheck"
 _ADVICE = {
-    Reason.INVENTORY_SLOW: (
-        "if it is busy, recheck when it is not, or raise leases.verifying-seconds; else reset the BMC"
-    ),
-    Reason.INVENTORY_TRUNCATED: (
-        "check the network between it and the controllers, reset the BMC; then recheck"
-    ),
+    Reason.INVENTORY_SLOW: "recheck when it is not busy, or raise leases.verifying-seconds",
+    Reason.INVENTORY_TRUNCATED: "check the network to it, reset the BMC; then recheck",
     Reason.INVENTORY_REDIRECTED: "if it has moved, state its new address as bmc.url; then recheck",
 }
 

@@ -15,7 +15,7 @@ from components.kubernetes_objects import PART_OF, after
 
 NAME, CERTIFICATE = "api", "api-tls"
 _LONGEST_STREAM_SECONDS = 3600
-"""A log is followed for so long (`caas.api.streams`), also while its container says nothing."""
+"""A log is followed for so long (`caas.api.containers`), also while its container says nothing."""
 
 CLASS_ANNOTATIONS: Mapping[str, Mapping[str, str]] = {
     # ingress-nginx, "Annotations": redirects by default where there is TLS; silent streams end after 60 s.
@@ -85,6 +85,7 @@ class ApiCertificate(pulumi.ComponentResource):
             )
             self.secret = made.metadata.name
         else:
+            kind, issuer = args.source.kind, args.source.name
             asked = CustomResource(
                 f"{name}-certificate",
                 api_version="cert-manager.io/v1",
@@ -93,11 +94,7 @@ class ApiCertificate(pulumi.ComponentResource):
                 spec={
                     "secretName": CERTIFICATE,
                     "dnsNames": [args.source.host],
-                    "issuerRef": {
-                        "group": "cert-manager.io",
-                        "kind": args.source.kind,
-                        "name": args.source.name,
-                    },
+                    "issuerRef": {"group": "cert-manager.io", "kind": kind, "name": issuer},
                     "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
                     "usages": ["digital signature", "server auth"],
                 },
@@ -129,8 +126,8 @@ class ApiExposure(pulumi.ComponentResource):
         self, name: str, args: ApiExposureArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:caas:ApiExposure", name, None, opts)
-        self._name = name
-        self._args = args
+        self._name, self._args = name, args
+        self._child = pulumi.ResourceOptions(parent=self)
         if args.kind == "ingress":
             self._ingress()
         else:
@@ -140,24 +137,15 @@ class ApiExposure(pulumi.ComponentResource):
     def _ingress(self) -> None:
         args = self._args
         backend = {"service": {"name": args.service, "port": {"number": args.service_port}}}
+        everything = {"path": "/", "path_type": "Prefix", "backend": backend}
         spec: Any = {
             "ingress_class_name": args.class_name,
             "tls": [{"hosts": [args.host], "secret_name": args.certificate}],
-            "rules": [
-                {
-                    "host": args.host,
-                    "http": {"paths": [{"path": "/", "path_type": "Prefix", "backend": backend}]},
-                }
-            ],
+            "rules": [{"host": args.host, "http": {"paths": [everything]}}],
         }
         annotations = {**CLASS_ANNOTATIONS.get(args.class_name, {}), **args.annotations}
         metadata: Any = {**self._metadata(NAME), "annotations": annotations}
-        Ingress(
-            f"{self._name}-ingress",
-            metadata=metadata,
-            spec=spec,
-            opts=pulumi.ResourceOptions(parent=self),
-        )
+        Ingress(f"{self._name}-ingress", metadata=metadata, spec=spec, opts=self._child)
 
     def _gateway(self) -> None:
         args = self._args
@@ -203,7 +191,7 @@ class ApiExposure(pulumi.ComponentResource):
             kind=kind,
             metadata={**self._metadata(name), **annotations},
             spec=spec,
-            opts=after(*earlier, opts=pulumi.ResourceOptions(parent=self)),
+            opts=after(*earlier, opts=self._child),
         )
 
     def _metadata(self, name: str) -> dict[str, Any]:

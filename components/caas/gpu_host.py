@@ -29,6 +29,9 @@ from gpuclusters.preflight.resource import Preflight
 from gpuclusters.service_vm.resource import ServiceVm
 from gpuclusters.vfio.resource import VfioBinding
 
+_UNITS = ("containerd.service", "kubelet.service")
+"""Units that read the drop-ins, in the order of their restart."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HostPreparationArgs:
@@ -87,8 +90,6 @@ class RuntimeDropIns:
 
     kubelet: str
     containerd: str
-    units: Sequence[str] = ("containerd.service", "kubelet.service")
-    """Units that read them, in the order of their restart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +227,7 @@ class GpuHost(pulumi.ComponentResource):
         remote.Command(
             f"{name}-reload-runtime",
             connection=args.connection.command_connection(args.private_key),
-            create=f"sudo -n sh -s -- {shlex.join(texts.units)}",
+            create=f"sudo -n sh -s -- {shlex.join(_UNITS)}",
             stdin=scripts.read("cdi/reload-runtime.sh"),
             # What the files should hold, which a preview knows, not what was found: a file that is put
             # back is again what the units have read.

@@ -19,39 +19,30 @@ from components.helm import Chart
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, pod_security
 from gpuclusters.core import scripts
-from gpuclusters.kata import chart as kata_chart
-from gpuclusters.tenancy.model import HUGE_PAGES
+from gpuclusters.kata import model as kata_model
 
 WAIT_SECONDS = 600
 """Helm has waited for all nodes; a machine that is installed anew later gets its installer by itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KataRuntimeArgs:
-    """Which runtime, and what a VM costs beside its containers."""
-
-    runtime_class: str
-    """Name of the RuntimeClass and of containerd's handler."""
-    overhead_cpu: str
-    overhead_memory: str
-    """Counted by the scheduler and by quotas for every pod, beside what its containers ask for."""
-    overhead_huge_pages: str | None = None
-    """Huge pages of 1 GiB that a VM has beside those of its containers; None if its memory is of none."""
-    node_selector: Mapping[str, str]
-
-
 def runtime_class(
-    name: str, args: KataRuntimeArgs, opts: pulumi.ResourceOptions | None = None
+    name: str,
+    handler: str,
+    opts: pulumi.ResourceOptions | None = None,
+    *,
+    overhead: Mapping[str, str],
+    node_selector: Mapping[str, str],
 ) -> RuntimeClass:
-    """The RuntimeClass. The handler behind it is installed by `KataDeploy`."""
-    pages = {HUGE_PAGES: args.overhead_huge_pages} if args.overhead_huge_pages else {}
-    fixed = {"cpu": args.overhead_cpu, "memory": args.overhead_memory, **pages}
-    selector = dict(args.node_selector)
+    """The RuntimeClass of containerd's handler, which `KataDeploy` installs.
+
+    `overhead` is what a VM has beside its containers: counted for every pod by the scheduler and by quotas.
+    """
+    selector = dict(node_selector)
     return RuntimeClass(
         f"{name}-runtime-class",
-        metadata=ObjectMetaArgs(name=args.runtime_class),
-        handler=args.runtime_class,
-        overhead=OverheadArgs(pod_fixed=fixed),
+        metadata=ObjectMetaArgs(name=handler),
+        handler=handler,
+        overhead=OverheadArgs(pod_fixed=dict(overhead)),
         scheduling=SchedulingArgs(node_selector=selector) if selector else None,
         opts=opts,
     )
@@ -63,7 +54,7 @@ class KataDeployArgs:
 
     chart: Chart
     values: Mapping[str, Any]
-    """As `kata_chart.chart_values` gives them."""
+    """As `kata_model.chart_values` gives them."""
     hosts: Mapping[str, HostConnection]
     """The machines that get Kata, by name of their node."""
     private_key: pulumi.Input[str] | None
@@ -73,7 +64,7 @@ class KataDeployArgs:
     """Arguments of scripts/kata/verify-kata.sh: what is looked for on every machine afterwards."""
     timeout_seconds: int
     """How long Helm waits until Kata is on all nodes; of the boot profile."""
-    namespace: str = kata_chart.NAMESPACE
+    namespace: str = kata_model.NAMESPACE
     requires: Mapping[str, Sequence[pulumi.Resource]] = field(default_factory=dict)
     """What must be there first, by machine; labels of a node wait for its own part only."""
 
@@ -101,7 +92,7 @@ class KataDeploy(pulumi.ComponentResource):
             for node in args.hosts
             if args.node_labels
         ]
-        immutable = [f"values.{path}" for path in kata_chart.IMMUTABLE]
+        immutable = [f"values.{path}" for path in kata_model.IMMUTABLE]
         release = helm.install(
             f"{name}-release",
             args.chart,
@@ -110,7 +101,7 @@ class KataDeploy(pulumi.ComponentResource):
                 *chain.from_iterable(args.requires.values()),
                 opts=pulumi.ResourceOptions(parent=self, replace_on_changes=immutable),
             ),
-            release=kata_chart.RELEASE,
+            release=kata_model.RELEASE,
             namespace=namespace.metadata.name,
             values=args.values,
             timeout_seconds=args.timeout_seconds,

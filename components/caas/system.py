@@ -136,20 +136,16 @@ class System(pulumi.ComponentResource):
         self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:caas:System", name, None, opts)
-        self._name = name
-        self._args = args
-        child = pulumi.ResourceOptions(parent=self)
+        self._name, self._args = name, args
+        child = self._child = pulumi.ResourceOptions(parent=self)
         self.homes = {program: self._home(program) for program in Program}
-        secrets = Secret(
+        home = self.homes[Program.CONTROLLERS].namespace
+        self.secrets = Secret(
             f"{name}-secrets",
-            metadata={
-                "name": "controllers",
-                "namespace": self.homes[Program.CONTROLLERS].namespace,
-            },
+            metadata={"name": "controllers", "namespace": home},
             string_data=dict(args.secrets),
             opts=child,
-        )
-        self.secrets = secrets.metadata.name
+        ).metadata.name
         # A digest of a secret is no secret: it only says that the secret is another one.
         self.settings_digest = pulumi.Output.unsecret(
             pulumi.Output.all(settings=args.settings, secrets=dict(args.secrets)).apply(_digest)
@@ -171,25 +167,19 @@ class System(pulumi.ComponentResource):
         self.register_outputs({"namespace": self.homes[Program.API].namespace})
 
     def _home(self, program: Program) -> Home:
-        child = pulumi.ResourceOptions(parent=self)
+        name, child = f"{self._name}-{program}", self._child
         # The device plugin alone has to reach the host: the kubelet's sockets.
         level = "privileged" if program is Program.DEVICE_PLUGIN else "restricted"
-        namespace = Namespace(
-            f"{self._name}-{program}-namespace",
-            metadata={
-                "name": self._args.accounts.namespace(program),
-                "labels": pod_security(level),
-            },
-            opts=child,
-        ).metadata.name
+        own: Any = {"name": self._args.accounts.namespace(program), "labels": pod_security(level)}
+        namespace = Namespace(f"{name}-namespace", metadata=own, opts=child).metadata.name
         settings = ConfigMap(
-            f"{self._name}-{program}-settings",
+            f"{name}-settings",
             metadata={"name": "settings", "namespace": namespace},
             data={SETTINGS_KEY: self._args.settings},
             opts=child,
         )
         account = ServiceAccount(
-            f"{self._name}-{program}-account",
+            f"{name}-account",
             # Labels also because what has a name alone has no field that says whose it is.
             metadata={"name": program.value, "namespace": namespace, "labels": PART_OF},
             opts=child,
@@ -197,35 +187,34 @@ class System(pulumi.ComponentResource):
         return Home(namespace, settings.metadata.name, account.metadata.name)
 
     def _grant(self, program: Program, bounds: Sequence[pulumi.Resource]) -> None:
-        child = pulumi.ResourceOptions(parent=self)
-        name = f"{self._name}-{program}"
         namespace = self._args.accounts.namespace(program)
-        account: Any = {"kind": "ServiceAccount", "name": program.value, "namespace": namespace}
-        full_name = f"gpu-clusters-{program}"
-        role = ClusterRole(
-            f"{name}-role", metadata={"name": full_name}, rules=CLUSTER[program], opts=child
+        account = {"kind": "ServiceAccount", "name": program.value, "namespace": namespace}
+        local = {"name": program.value, "namespace": self.homes[program].namespace}
+        kinds: Any = (
+            (
+                "",
+                ClusterRole,
+                ClusterRoleBinding,
+                {"name": f"gpu-clusters-{program}"},
+                CLUSTER,
+                bounds,
+            ),
+            ("local-", Role, RoleBinding, local, OWN_NAMESPACE, ()),
         )
-        ClusterRoleBinding(
-            f"{name}-binding",
-            metadata={"name": full_name},
-            role_ref=_reference("ClusterRole", role.metadata.name),
-            subjects=[account],
-            opts=after(*bounds, opts=child),
-        )
-        if own := OWN_NAMESPACE.get(program):
-            metadata: Any = {"name": program.value, "namespace": self.homes[program].namespace}
-            local = Role(f"{name}-local-role", metadata=metadata, rules=own, opts=child)
-            RoleBinding(
-                f"{name}-local-binding",
-                metadata=metadata,
-                role_ref=_reference("Role", local.metadata.name),
-                subjects=[account],
-                opts=child,
-            )
-
-
-def _reference(kind: str, name: pulumi.Input[str]) -> Any:
-    return {"api_group": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+        for part, role, binding, metadata, rules, before in kinds:
+            name = f"{self._name}-{program}-{part}"
+            if program in rules:
+                made = role(
+                    f"{name}role", metadata=metadata, rules=rules[program], opts=self._child
+                )
+                group, kind = "rbac.authorization.k8s.io", role.__name__
+                binding(
+                    f"{name}binding",
+                    metadata=metadata,
+                    role_ref={"api_group": group, "kind": kind, "name": made.metadata.name},
+                    subjects=[account],
+                    opts=after(*before, opts=self._child),
+                )
 
 
 def _digest(known: Any) -> str:

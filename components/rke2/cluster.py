@@ -28,7 +28,6 @@ class Rke2Host:
 
     connection: HostConnection
     node_ip: str | None = None
-    """Address of the node, where the host has several."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[str] = ()
     """At the first registration only."""
@@ -47,7 +46,6 @@ class Rke2ClusterArgs:
     artifacts: Mapping[str, Any]
     """`source` (`download` or `folder`), `location`, `checksum` (of the release's own list), `images`."""
     settings: Settings
-    """What all hosts agree on."""
     servers: Sequence[Rke2Host]
     """1, 3 or 5; the first makes the cluster."""
     agents: Sequence[Rke2Host]
@@ -70,7 +68,6 @@ class Rke2Cluster(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     """Admin kubeconfig with the registration address; known when all servers have joined. Secret."""
     nodes: Mapping[str, Rke2Node]
-    """By host."""
 
     def __init__(
         self, name: str, args: Rke2ClusterArgs, opts: pulumi.ResourceOptions | None = None

@@ -46,7 +46,6 @@ class GpuOperatorArgs:
     """ConfigMaps by operand: `device-plugin`, `dcgm-metrics` (key `dcgm-metrics.csv`), `mig-parted` (key
     `config.yaml`)."""
     chart_sha256: str = ""
-    """What an archive must be."""
     namespace: str = objects.NAMESPACE
     timeout_seconds: int = TIMEOUT_SECONDS
 
@@ -133,7 +132,6 @@ class GpuSharingArgs:
     cluster: str
     kubeconfig: pulumi.Input[str]
     mig: Mapping[str, MigNode] = field(default_factory=dict)
-    """By node."""
     plugin_configs: Mapping[str, str] = field(default_factory=dict)
     """By node, the key in the device plugin's ConfigMap: time-slicing or MPS."""
     adopt: Collection[str] = ()

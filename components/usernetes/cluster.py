@@ -1,7 +1,8 @@
 """A Usernetes cluster on hosts that are reached over SSH: a control plane, then workers side by side.
 
-Owns: the node container of every host, membership, the kubeconfig. Deliberately does not own: hosts, their
-drivers and rootless Docker (`RootlessHost`), anything inside the cluster.
+Owns of a host, before the cluster: its driver where that is ours, packages, files, account settings, the
+account's daemon. Owns of the cluster: the node container of every host, membership, the kubeconfig.
+Deliberately does not own: the machines, the accounts' data, anything inside the cluster.
 """
 
 from __future__ import annotations
@@ -16,11 +17,77 @@ from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
 from gpuclusters.compat.usernetes_versions import VersionSet
 from gpuclusters.core import scripts
+from gpuclusters.driver.model import WantedDriver
+from gpuclusters.driver.resource import GpuDriver
+from gpuclusters.rootless.resource import RootlessHost as PreparedHost
 from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan
 from gpuclusters.usernetes.resource import UsernetesNode
 
 OVERLAY = ("Dockerfile.gpu", "compose.yaml", "node-gpus.sh", "usernetes-gpus.service")
 """Files of `scripts/usernetes/overlay`, which lie beside upstream's on every host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RootlessHostArgs:
+    """What one host is."""
+
+    connection: HostConnection
+    account: str
+    """Whom the daemon and all containers belong to."""
+    gpus: int
+    driver: WantedDriver | None
+    """None: the host has one, and it is checked alone."""
+    versions: VersionSet
+    sudo: bool
+    """False: an administrator prepares the host; what is missing is said with its commands."""
+    ports: Sequence[int] = ()
+    """TCP ports that its node publishes."""
+    remove_data: bool = False
+    """Whether a removal deletes the account's images and volumes too."""
+
+
+class RootlessHost(pulumi.ComponentResource):
+    """Resources `<host>-driver`, where the driver is ours, and `<host>-rootless`."""
+
+    facts: pulumi.Output[Mapping[str, Any]]
+    """`uid`, `home`, `runtime_directory`, `docker_host`, and the versions that run."""
+
+    def __init__(
+        self, name: str, args: RootlessHostArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        """Refused: a driver to be installed on a host that an administrator prepares."""
+        super().__init__("gpu-clusters:usernetes:RootlessHost", name, None, opts)
+        host, child = args.connection.host, pulumi.ResourceOptions(parent=self)
+        wanted, driver = args.driver, None
+        if wanted is not None:
+            if not args.sudo:
+                raise pulumi.RunError(
+                    f"{host}: an administrator prepares it, so that its driver is installed already; write "
+                    "driver.source: installed"
+                )
+            driver = GpuDriver(
+                f"{host}-driver",
+                connection=args.connection.as_input(),
+                gpus=args.gpus,
+                opts=child,
+                **wanted.inputs(),
+            )
+        prepared = PreparedHost(
+            f"{host}-rootless",
+            connection=args.connection.as_input(),
+            account=args.account,
+            gpus=args.gpus,
+            docker=args.versions.docker,
+            container_toolkit=args.versions.container_toolkit,
+            sudo=args.sudo,
+            ports=sorted(args.ports),
+            # The node is built from it, so that it is pulled anyway, and it is pinned.
+            probe_image=args.versions.node_image,
+            remove_data=args.remove_data,
+            opts=after(driver, opts=child),
+        )
+        self.facts = prepared.facts
+        self.register_outputs({"facts": self.facts, "gpu_uuids": prepared.gpu_uuids})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +103,6 @@ class UsernetesHost:
     host_ip: pulumi.Input[str] | None = None
     """At which the other hosts reach it; found on the host, as upstream does, if it is None."""
     after: pulumi.Resource | None = None
-    """What must be done on the host before its node starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +134,6 @@ class UsernetesCluster(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     """Admin kubeconfig, known when the control plane is there. Secret."""
     nodes: Mapping[str, UsernetesNode]
-    """By host."""
 
     def __init__(
         self, name: str, args: UsernetesClusterArgs, opts: pulumi.ResourceOptions | None = None
@@ -93,17 +158,15 @@ class UsernetesCluster(pulumi.ComponentResource):
         control: UsernetesNode | None,
     ) -> UsernetesNode:
         first = args.control_plane
+        asked = {
+            "connection": first.connection.as_input(),
+            "account": first.account,
+            "node_name": first.connection.host,
+        }
         more: dict[str, Any] = {}
         if control is not None:
-            more = {
-                "control": {
-                    "connection": first.connection.as_input(),
-                    "account": first.account,
-                    "node_name": first.connection.host,
-                    "host_ip": control.address,
-                },
-                "cluster_id": control.member_of,
-            }
+            more["control"] = {**asked, "host_ip": control.address}
+            more["cluster_id"] = control.member_of
         return UsernetesNode(
             f"{host.connection.host}-node",
             connection=host.connection.as_input(),

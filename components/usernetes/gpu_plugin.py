@@ -27,11 +27,9 @@ class GpuPluginArgs:
     """Which cluster, which versions, and how many GPUs must come of it."""
 
     cluster: str
-    """Name of the cluster."""
     kubeconfig: pulumi.Input[str]
     versions: VersionSet
     nodes: Mapping[str, int]
-    """GPUs by node."""
     triggers: Sequence[pulumi.Input[str]] = ()
     """What makes the GPUs be waited for anew: which GPUs each node has."""
     metrics: bool = False
@@ -46,7 +44,6 @@ class GpuPlugin(pulumi.ComponentResource):
     """There when every node offers its GPUs. The provider for the cluster comes with the options."""
 
     allocatable: pulumi.Output[Mapping[str, int]]
-    """GPUs by node."""
 
     def __init__(
         self, name: str, args: GpuPluginArgs, opts: pulumi.ResourceOptions | None = None

@@ -11,8 +11,8 @@ import typer
 
 from gpuclusters.cli import files
 from gpuclusters.cli.errors import RunError, wrong_option
+from gpuclusters.cli.help import StackName
 from gpuclusters.cli.project import Project, open_session, read_valid
-from gpuclusters.core.errors import AdapterError
 from gpuclusters.drawing.from_configuration import declared, with_state
 from gpuclusters.drawing.svg import svg
 from gpuclusters.kube.objects import KubernetesObjects
@@ -23,10 +23,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("draw")
 def command(
-    stack: Annotated[
-        str,
-        typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml."),
-    ] = "dev",
+    stack: StackName = "dev",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where to write it; default: to the terminal."),
@@ -80,12 +77,8 @@ def _held(kubeconfig: Path | None) -> dict[tuple[str, int], str]:
     if kubeconfig is None:
         return {}
     text = files.read(kubeconfig, "the kubeconfig ")
-    try:
-        leases = KubernetesObjects(text).list(GPU_LEASE)
-    except AdapterError as error:
-        raise RunError(str(error)) from error
     held = {}
-    for lease in leases:
+    for lease in KubernetesObjects(text).list(GPU_LEASE):
         spec, status = lease.get("spec") or {}, lease.get("status") or {}
         holder = status.get("holder") or {}
         if holder.get("tenant"):

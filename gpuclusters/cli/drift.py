@@ -14,8 +14,9 @@ import typer
 from rich.console import Console
 
 from gpuclusters.cli import files
-from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.forge import Entries, Forge, ForgeError, Target, issues_of
+from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.forge import Entries, Forge, Target, issues_of
+from gpuclusters.cli.help import AsJson, StackName
 from gpuclusters.cli.project import Project
 from gpuclusters.drift import rendering
 from gpuclusters.drift.finding import CODES
@@ -28,10 +29,8 @@ app = typer.Typer(add_completion=False)
 
 @app.command("drift")
 def command(
-    stack: Annotated[
-        str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
-    ] = "dev",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    stack: StackName = "dev",
+    as_json: AsJson = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="For an issue.")] = False,
     ignore: Annotated[
         list[str] | None,
@@ -87,7 +86,7 @@ def run(
     issue: Forge | None,
 ) -> int:
     """Look, and print the report; gives the exit code."""
-    where = _target(issue)
+    where = issues_of(issue, os.environ) if issue else None
     began = time.monotonic()
     if earlier is not None:
         found = _read(earlier, ignore)
@@ -124,26 +123,13 @@ def _patterns(stated: list[str]) -> list[str]:
     return stated
 
 
-def _target(issue: Forge | None) -> Target | None:
-    if issue is None:
-        return None
-
-    try:
-        return issues_of(issue, os.environ)
-    except ForgeError as error:
-        raise UsageError(str(error)) from error
-
-
 def _keep_issue(found: Report, where: Target) -> None:
     most = limits.GITHUB if where.forge is Forge.GITHUB else limits.GITLAB
     title = f"Drift: stack {found.stack}"
-    try:
-        with Entries(where) as issues:
-            if found.exit_code == 0:
-                said = issues.close(marker(found.stack))
-            else:
-                # An issue that says "could not look" is worth as much as one that says what drifted.
-                said = issues.put(markdown(found, most=most), marker(found.stack), title)
-    except ForgeError as error:
-        raise RunError(str(error)) from error
+    with Entries(where) as issues:
+        if found.exit_code == 0:
+            said = issues.close(marker(found.stack))
+        else:
+            # An issue that says "could not look" is worth as much as one that says what drifted.
+            said = issues.put(markdown(found, most=most), marker(found.stack), title)
     sys.stderr.write(f"issue: {said or 'none is open, none is needed'}\n")

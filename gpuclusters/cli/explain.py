@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.help import AsJson
 from gpuclusters.config.stack import SECTIONS
 from gpuclusters.core import codes
 from gpuclusters.core.codes import Code
@@ -113,7 +114,7 @@ def command(
             metavar="[CODE]", help="As printed in brackets. Without one, all are listed."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what an error means, what to do, and where it is raised.
 

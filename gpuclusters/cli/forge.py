@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx
 
+from gpuclusters.cli.errors import RunError, UsageError
+
 TRIES = 4
 MOST_PAGES = 30
 PAGE = 100
@@ -25,16 +27,16 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/(?!\.{1,2}$)[\w.-]+")
 _PASSING = {429, 500, 502, 503, 504}
 
 
-class ForgeError(Exception):
+class ForgeError(RunError):
     """The comment could not be made. The message says what was tried and what to do; never the token."""
 
-    error_id = "review.forge"
+    code = "review.forge"
 
 
 class TooLongError(ForgeError):
     """The forge takes no comment of this length."""
 
-    error_id = "review.too-long"
+    code = "review.too-long"
 
 
 class Forge(StrEnum):
@@ -111,11 +113,7 @@ class Target:
 
 
 def comments_of(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Target:
-    """The comments of a pull request: by default of the one that the pipeline around this command is about.
-
-    Raises:
-        ForgeError: something is missing; the message has all of it.
-    """
+    """The comments of a pull request: by default the one of the pipeline around this command."""
     if forge is Forge.GITHUB:
         number = number or _github_number(env)
     else:
@@ -126,11 +124,7 @@ def comments_of(forge: Forge, env: Mapping[str, str], number: int | None = None)
 
 
 def issues_of(forge: Forge, env: Mapping[str, str]) -> Target:
-    """The issues of the project of the pipeline around this command.
-
-    Raises:
-        ForgeError: something is missing; the message has all of it.
-    """
+    """The issues of the project of the pipeline around this command."""
     return _target(forge, env, 0, [])
 
 
@@ -143,12 +137,14 @@ def _target(forge: Forge, env: Mapping[str, str], number: int, missing: list[str
         api = env.get("CI_API_V4_URL", "https://gitlab.com/api/v4")
     missing = [name for name in names if not env.get(name)] + missing
     if missing:
-        raise ForgeError(f"to write to {forge} there is missing: {', '.join(missing)}")
+        raise UsageError(
+            f"to write to {forge} there is missing: {', '.join(missing)}", ForgeError.code
+        )
     token, project = (env[name] for name in names)
     if forge is Forge.GITHUB and not _REPOSITORY.fullmatch(project):
-        raise ForgeError("GITHUB_REPOSITORY is not owner/name")
+        raise UsageError("GITHUB_REPOSITORY is not owner/name", ForgeError.code)
     if forge is Forge.GITLAB and not project.isdecimal():
-        raise ForgeError("CI_PROJECT_ID is not a number")
+        raise UsageError("CI_PROJECT_ID is not a number", ForgeError.code)
     return Target(forge, api.rstrip("/"), project, number, token.strip())
 
 

@@ -6,11 +6,16 @@ Everything is added to the commands by their names, so that a new command appear
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperGroup
 
 PROGRAM = "gpu-clusters"
+StackName = Annotated[
+    str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PANELS: Mapping[str, tuple[str, ...]] = {
     "A cluster": ("init", "preview", "up", "down"),
     "Inspect": ("doctor", "verify", "drift", "training-times", "explain"),
@@ -117,18 +122,14 @@ class Commands(TyperGroup):
 def arrange(command: Any, path: str, *, top: bool = True) -> None:
     """Give a command its heading and its examples."""
     if top and path:
-        command.rich_help_panel = next(
-            (panel for panel, names in PANELS.items() if path in names), MORE
-        )
+        panels = (panel for panel, names in PANELS.items() if path in names)
+        command.rich_help_panel = next(panels, MORE)
     command.epilog = command.epilog or epilog(path)
 
 
 def epilog(path: str) -> str | None:
     """Examples as they stand at the end of the help; None if there are none."""
-    examples = EXAMPLES.get(path)
-    if not examples:
-        return None
-    lines = ["Examples:"]
-    for line, why in examples:
+    lines = []
+    for line, why in EXAMPLES.get(path, ()):
         lines += [*([f"  # {why}"] if why else []), f"  {line}"]
-    return "\n".join(lines)
+    return "\n".join(["Examples:", *lines]) if lines else None

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.help import Commands
+from gpuclusters.cli.help import AsJson, Commands
 from gpuclusters.cli.lab_entry import Lab, lab_of
 from gpuclusters.cli.lab_request import afterwards, described, machine_count, requests
 from gpuclusters.cli.project import Project, read_valid
@@ -101,7 +101,7 @@ def stop() -> None:
 
 @app.command()
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what runs, on which ports, and where its logs are; exit code 1 if something does not run."""
     project = Project.find()

@@ -15,10 +15,10 @@ from typing import Annotated
 import typer
 
 from gpuclusters.cli import draw, drift, explain, init, lab, review, stack, training_times, tunnel
-from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.help import Commands, epilog
+from gpuclusters.cli.errors import CommandError, RunError
+from gpuclusters.cli.help import AsJson, Commands, StackName, epilog
 from gpuclusters.cli.project import Project
-from gpuclusters.core.errors import labelled
+from gpuclusters.core.errors import AdapterError, labelled
 
 app = typer.Typer(
     cls=Commands,
@@ -35,9 +35,6 @@ app.add_typer(explain.app)
 app.add_typer(tunnel.app)
 app.add_typer(training_times.app)
 
-Stack = Annotated[
-    str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
-]
 Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state first.")]
 
 
@@ -59,7 +56,7 @@ def options(
 
 @app.command()
 def up(
-    stack_name: Stack = "dev",
+    stack_name: StackName = "dev",
     refresh: Refresh = False,
     repair: Annotated[
         bool,
@@ -76,7 +73,7 @@ def up(
 
 @app.command()
 def preview(
-    stack_name: Stack = "dev",
+    stack_name: StackName = "dev",
     refresh: Refresh = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show every property.")] = False,
     json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
@@ -85,27 +82,22 @@ def preview(
     ] = False,
 ) -> None:
     """Show what `up` would change; changes nothing."""
-    flags = {
-        "--refresh": refresh,
-        "--diff": diff,
-        "--json": json,
-        "--expect-no-changes": expect_no_changes,
-    }
-    raise typer.Exit(
-        stack.preview(Project.find(), stack_name, [flag for flag, on in flags.items() if on])
-    )
+    names = ("--refresh", "--diff", "--json", "--expect-no-changes")
+    wanted = (refresh, diff, json, expect_no_changes)
+    flags = [name for name, on in zip(names, wanted, strict=True) if on]
+    raise typer.Exit(stack.preview(Project.find(), stack_name, flags))
 
 
 @app.command()
-def down(stack_name: Stack = "dev") -> None:
+def down(stack_name: StackName = "dev") -> None:
     """Destroy the stack's resources, and the lab if the stack uses it."""
     raise typer.Exit(stack.down(Project.find(), stack_name))
 
 
 @app.command("doctor")
 def diagnose(
-    stack_name: Stack = "dev",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    stack_name: StackName = "dev",
+    json: AsJson = False,
 ) -> None:
     """Check everything that `up` needs; changes nothing.
 
@@ -120,7 +112,7 @@ def diagnose(
 
 @app.command()
 def verify(
-    stack_name: Stack = "dev",
+    stack_name: StackName = "dev",
     evidence: Annotated[
         Path, typer.Option("--evidence", help="Folder for the evidence, JSON and Markdown.")
     ] = Path("evidence"),
@@ -141,7 +133,7 @@ def verify(
     check: Annotated[
         Path | None, typer.Option(help="Only check an evidence file: unaltered, and it holds?")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Test the guarantees of the cluster and write evidence; exit code 1 if one does not hold.
 
@@ -169,9 +161,9 @@ def main() -> None:
     """Entry point: turns our errors into one sentence and an exit code."""
     try:
         app(standalone_mode=True)
-    except (UsageError, RunError) as error:
+    except (CommandError, AdapterError) as error:
         sys.stderr.write(f"error: {labelled(error)}\n")
-        sys.exit(error.exit_code)
+        sys.exit(error.exit_code if isinstance(error, CommandError) else RunError.exit_code)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)

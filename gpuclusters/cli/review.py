@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ import typer
 
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.files import write
-from gpuclusters.cli.forge import Entries, Forge, ForgeError, Target, TooLongError, comments_of
+from gpuclusters.cli.forge import Entries, Forge, TooLongError, comments_of
 from gpuclusters.cli.project import Project, open_session
 from gpuclusters.cli.stack import ensure_stack
 from gpuclusters.core.errors import with_code
@@ -44,52 +44,6 @@ from gpuclusters.review.secrets import masked_text
 _OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyOptions:
-    """What can be said about the rules."""
-
-    file: Path | None = None
-    """In the form of Pulumi's policy configuration."""
-    severities: Sequence[str] = ()
-    """`rule=level`, over what the file says."""
-    budget: float | None = None
-    prices: Path | None = None
-
-
-def rules(options: PolicyOptions) -> tuple[Rule, ...]:
-    """The rules as the options set them."""
-    try:
-        made = RULES if options.file is None else read_settings(options.file, RULES)
-    except SettingsError as error:
-        raise wrong_option(f"--policy: {error}") from error
-    known = [rule.id for rule in RULES]
-    stated: dict[str, dict[str, Any]] = {}
-    for option in options.severities:
-        id_, _, word = option.partition("=")
-        if id_ not in known:
-            raise wrong_option(f"--severity: there is no rule {id_!r}{nearest(id_, known)}")
-        level = "disabled" if word == _OFF else word
-        if severity_of(level) is None:
-            raise wrong_option(
-                f"--severity {id_}: write mandatory, advisory or disabled (got {word!r})"
-            )
-        stated[id_] = {LEVEL: level}
-    if options.budget is not None:
-        stated.setdefault(BUDGET, {})["monthly"] = options.budget
-    return configured(made, stated, "the options")
-
-
-def prices(options: PolicyOptions, rules: Sequence[Rule]) -> PriceTable:
-    """The price table: of `--prices`, else with the prices of the rule `budget`."""
-    own = next(r.parameters for r in rules if r.id == BUDGET)
-    try:
-        if options.prices is None and isinstance(own, BudgetParameters) and own.prices:
-            return price_table(own.prices)
-        return price_table(options.prices)
-    except PriceError as error:
-        raise wrong_option(str(error)) from error
-
-
 app = typer.Typer(add_completion=False)
 _LARGEST_BYTES = 512 * 1024 * 1024
 _DEFAULT_STACK = "dev"
@@ -113,7 +67,12 @@ class Options:
     comment: Forge | None = None
     pull_request: int | None = None
     key: str = "default"
-    policy: PolicyOptions = field(default_factory=PolicyOptions)
+    policy: Path | None = None
+    """Severities and parameters of the rules, in the form of Pulumi's policy configuration."""
+    severities: Sequence[str] = ()
+    """`rule=level`, over what the file says."""
+    budget: float | None = None
+    prices: Path | None = None
     artifact: str | None = None
 
 
@@ -197,10 +156,47 @@ def command(
         comment,
         pull_request,
         key,
-        PolicyOptions(policy, severity or (), budget, prices_),
+        policy,
+        severity or (),
+        budget,
+        prices_,
         artifact,
     )
     raise typer.Exit(run(files or [], stack or [], options))
+
+
+def rules(options: Options) -> tuple[Rule, ...]:
+    """The rules as the options set them."""
+    try:
+        made = RULES if options.policy is None else read_settings(options.policy, RULES)
+    except SettingsError as error:
+        raise wrong_option(f"--policy: {error}") from error
+    known = [rule.id for rule in RULES]
+    stated: dict[str, dict[str, Any]] = {}
+    for option in options.severities:
+        id_, _, word = option.partition("=")
+        if id_ not in known:
+            raise wrong_option(f"--severity: there is no rule {id_!r}{nearest(id_, known)}")
+        level = "disabled" if word == _OFF else word
+        if severity_of(level) is None:
+            raise wrong_option(
+                f"--severity {id_}: write mandatory, advisory or disabled (got {word!r})"
+            )
+        stated[id_] = {LEVEL: level}
+    if options.budget is not None:
+        stated.setdefault(BUDGET, {})["monthly"] = options.budget
+    return configured(made, stated, "the options")
+
+
+def prices(options: Options, rules: Sequence[Rule]) -> PriceTable:
+    """The price table: of `--prices`, else with the prices of the rule `budget`."""
+    own = next(r.parameters for r in rules if r.id == BUDGET)
+    try:
+        if options.prices is None and isinstance(own, BudgetParameters) and own.prices:
+            return price_table(own.prices)
+        return price_table(options.prices)
+    except PriceError as error:
+        raise wrong_option(str(error)) from error
 
 
 def run(
@@ -213,26 +209,26 @@ def run(
     """Review plans from files, or of stacks that are previewed here; gives the exit code."""
     if files and names and len(files) != len(names):
         raise wrong_option("give as many --stack as files, or none")
-    closing = _gates(options.fail_on)
-    checked = rules(options.policy)
-    table = prices(options.policy, checked)
-    where = _target(options, env)
+    try:
+        closing = gates.parse(options.fail_on)
+    except gates.GateError as error:
+        raise wrong_option(f"--fail-on: {error}") from error
+    checked = rules(options)
+    table = prices(options, checked)
+    where = comments_of(options.comment, env, options.pull_request) if options.comment else None
 
     def judged(source: str, name: str, text: str | None) -> Outcome:
         if text is None:
-            return Failure(
-                name, f"the preview of {name} ended without a plan; its own messages say why"
-            )
+            why = f"the preview of {name} ended without a plan; its own messages say why"
+            return Failure(name, why)
         try:
             return review(read(text, source), prices=table, rules=checked)
         except PlanError as error:
             return Failure(name, masked_text(str(error)))
 
     if files:
-        outcomes = [
-            judged(*_file(file, names[index] if names else None))
-            for index, file in enumerate(files)
-        ]
+        pairs = itertools.zip_longest(files, names)
+        outcomes = [judged(*_file(file, name)) for file, name in pairs]
     else:
         project = Project.find()
         outcomes = [
@@ -259,55 +255,29 @@ def _code(outcomes: Sequence[Outcome], closing: Sequence[gates.Gate]) -> int:
     return gates.EXIT_GATE if shut else 0
 
 
-def _gates(text: str) -> tuple[gates.Gate, ...]:
-    try:
-        return gates.parse(text)
-    except gates.GateError as error:
-        raise wrong_option(f"--fail-on: {error}") from error
-
-
 def _file(file: str, name: str | None) -> tuple[str, str, str]:
-    if file == "-":
-        source, stem, data = (
-            "standard input",
-            "standard input",
-            sys.stdin.buffer.read(_LARGEST_BYTES + 1),
-        )
-    else:
-        source, stem = file, Path(file).stem
-        try:
-            with Path(file).open("rb") as opened:
-                data = opened.read(_LARGEST_BYTES + 1)
-        except OSError as error:
-            raise UsageError(
-                f"{file} cannot be read: {error.strerror}", "command.unreadable-file"
-            ) from error
+    unreadable = "command.unreadable-file"
+    source = "standard input" if file == "-" else file
+    try:
+        with sys.stdin.buffer if file == "-" else Path(file).open("rb") as opened:
+            data = opened.read(_LARGEST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", unreadable) from error
     if len(data) > _LARGEST_BYTES:
-        raise UsageError(
-            f"{source} is larger than {_LARGEST_BYTES >> 20} MiB; is it a preview?",
-            "command.unreadable-file",
-        )
+        most = f"{_LARGEST_BYTES >> 20} MiB"
+        raise UsageError(f"{source} is larger than {most}; is it a preview?", unreadable)
+    stem = source if file == "-" else Path(file).stem
     return source, name or stem, data.decode("utf-8", errors="replace")
 
 
 def _previewed(project: Project, name: str) -> str | None:
-    # Much is imported with it (the lab, every model), which a review of a file does without.
-
     session = open_session(project, name)
     if session.in_lab:
         ensure_stack(session)
-    command = [*session.engine.command, "preview", "--stack", name, "--json", "--show-sames"]
     # What it says besides goes to this terminal; a failed preview tells why in its JSON.
-    done = subprocess.run(
-        [*command, "--non-interactive"],
-        cwd=project.folder,
-        env=session.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    text = done.stdout.decode("utf-8", errors="replace")
-    return text if text.strip() else None
+    words = ("preview", "--stack", name, "--json", "--show-sames", "--non-interactive")
+    done = session.run(*words, stderr=None)
+    return done.stdout if done.stdout.strip() else None
 
 
 def _write(outcomes: Sequence[Outcome], options: Options) -> None:
@@ -330,26 +300,15 @@ def _write(outcomes: Sequence[Outcome], options: Options) -> None:
     )
 
 
-def _target(options: Options, env: Mapping[str, str]) -> Target | None:
-    if options.comment is None:
-        return None
-    try:
-        return comments_of(options.comment, env, options.pull_request)
-    except ForgeError as error:
-        raise UsageError(str(error)) from error
-
-
 def _comment(outcomes: Sequence[Outcome], options: Options, comments: Entries) -> None:
     most = limits.GITHUB if options.comment is Forge.GITHUB else limits.GITLAB
     for share in (1, 2, 4):
         body = markdown(outcomes, key=options.key, most=most // share, artifact=options.artifact)
         try:
             address = comments.put(body, limits.marker(options.key, "review"))
-        except TooLongError as error:
+        except TooLongError:
             if share == 4:
-                raise RunError(str(error)) from error
+                raise
             continue
-        except ForgeError as error:
-            raise RunError(str(error)) from error
         sys.stderr.write(f"comment: {address}\n")
         return

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gpuclusters.cli import files
 from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.help import AsJson
 from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import evidence, training_times
 from gpuclusters.proof.training_times import Run, words
@@ -29,7 +30,7 @@ def command(
         typer.Argument(help="Files or folders of evidence, as `verify` keeps them."),
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Training time by number of nodes, beside what others measured on V100s."""
     raise typer.Exit(run(evidence or [Path("evidence")], svg=svg, as_json=as_json))

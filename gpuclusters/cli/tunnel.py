@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.help import StackName
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.reach import reach
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.core.errors import AdapterError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.forward import LOOPBACK, forward
 from gpuclusters.host.model import HostConnection
@@ -32,10 +32,7 @@ def command(
         list[str] | None,
         typer.Argument(help="Command that needs the API; without one the tunnel stays open."),
     ] = None,
-    stack: Annotated[
-        str,
-        typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml."),
-    ] = "dev",
+    stack: StackName = "dev",
 ) -> None:
     """Open a port of this computer that leads to the API of a usernetes cluster.
 
@@ -63,18 +60,10 @@ def run(project: Project, stack: str, command: Sequence[str]) -> int:
             f"the API of {stack} is at {access.address}; for a tunnel state usernetes.api.through: tunnel",
             "command.no-tunnel",
         )
-    first = config.control_plane.host
-    try:
-        connections, credentials = reach(project, stack, config)
-        return hold(
-            connections[first],
-            credentials,
-            command,
-            local_port=access.local_port,
-            remote_port=usernetes_plan.ports(config).kube_apiserver,
-        )
-    except AdapterError as error:
-        raise RunError(str(error)) from error
+    connections, credentials = reach(project, stack, config)
+    remote = usernetes_plan.ports(config).kube_apiserver
+    first = connections[config.control_plane.host]
+    return hold(first, credentials, command, local_port=access.local_port, remote_port=remote)
 
 
 def hold(

@@ -13,13 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpuclusters.cli import files, verify_caas, verify_gpus
-from gpuclusters.cli.errors import RunError, wrong_option
+from gpuclusters.cli.errors import wrong_option
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.report import steps
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.converge import time_of_day
-from gpuclusters.core.errors import AdapterError
 from gpuclusters.proof import evidence
 from gpuclusters.proof.evidence import About, Evidence, counted
 
@@ -117,23 +116,18 @@ def run(
         )
 
     found: Evidence
-    try:
-        with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
-            say(f"running the checks of {section.name}")
-            if isinstance(section, Rke2Config):
-                found = verify_gpus.rke2(
-                    project, section, about, kubeconfig=kubeconfig, level=level
-                )
-            elif isinstance(section, UsernetesConfig):
-                found = verify_gpus.usernetes(
-                    project, stack, section, about, kubeconfig=kubeconfig, level=level
-                )
-            else:
-                found = verify_caas.run(
-                    project, section, about, kubeconfig=kubeconfig, api=api, tokens=tokens
-                )
-    except AdapterError as error:
-        raise RunError(str(error)) from error
+    with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
+        say(f"running the checks of {section.name}")
+        if isinstance(section, Rke2Config):
+            found = verify_gpus.rke2(project, section, about, kubeconfig=kubeconfig, level=level)
+        elif isinstance(section, UsernetesConfig):
+            found = verify_gpus.usernetes(
+                project, stack, section, about, kubeconfig=kubeconfig, level=level
+            )
+        else:
+            found = verify_caas.run(
+                project, section, about, kubeconfig=kubeconfig, api=api, tokens=tokens
+            )
     console = Console(highlight=False)
     path = keep(found, folder)
     if as_json:

@@ -33,7 +33,7 @@ from gpuclusters.config.rke2_machines import (
 )
 from gpuclusters.config.rke2_proof import ProofL0, ProofL1
 from gpuclusters.gpu_operator.values import OperatorSpec, Taint, references, values
-from gpuclusters.kata.chart import merged
+from gpuclusters.kata.model import merged
 from gpuclusters.metrics import counters, monitoring_stack
 from gpuclusters.metrics.monitoring_stack import Monitoring
 from gpuclusters.proof.model import ProofNode

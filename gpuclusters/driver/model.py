@@ -43,7 +43,6 @@ class DriverSource(StrEnum):
     """Who installs the driver."""
 
     HOST = "host"
-    """Packages on the host."""
     OPERATOR = "operator"
     """Containers of the GPU Operator; the host only lets them."""
 
@@ -80,7 +79,6 @@ class GpuDriverInputs(Strict):
     modules: Modules = Modules.OPEN
     packages: PackageSource = PackageSource.DISTRIBUTION
     gpus: Annotated[int, Field(ge=1, le=64)]
-    """How many the machine has."""
     nvswitch: bool = False
     """Whether they are behind NVSwitches, so that the host runs the fabric manager."""
     reboot: RebootPolicy = RebootPolicy.ALLOW
@@ -124,7 +122,6 @@ class WantedDriver(Strict):
     """The driver that this program installs on a host."""
 
     version: str
-    """Exact."""
     modules: Modules
     packages: PackageSource
     nvswitch: bool = False
@@ -150,11 +147,9 @@ class LiveDriver(Facts):
     """What is on a host: what `gpuclusters/driver/scripts/inspect.sh` prints."""
 
     system: str = ""
-    """ID of /etc/os-release."""
     family: str = ""
     """`debian`, `rhel` or `suse`."""
     release: str = ""
-    """VERSION_ID."""
     kernel: str = ""
     architecture: str = ""
     boot_id: str = ""
@@ -175,15 +170,12 @@ class LiveDriver(Facts):
     foreign: tuple[str, ...] = ()
     """Drivers that came by no package."""
     shown: tuple[str, ...] = ()
-    """Names of the GPUs that `nvidia-smi` shows."""
     smi: int = 127
     """Its exit status; 127 without it."""
     smi_said: str = ""
-    """What it printed when it failed."""
     user: tuple[str, ...] = ()
     """Processes that compute on a GPU, as `pid name`."""
     fabric_manager: str = ""
-    """systemd's state of it."""
     fabric_enabled: Yes = False
     secure_boot: Yes = False
     reboot_required: Yes = False
@@ -238,7 +230,6 @@ class Packages:
     held: tuple[str, ...]
     """What must not be upgraded by itself, beside the kernel."""
     stream: str = ""
-    """Module stream of dnf."""
     signed: bool = False
     """Whether the modules are signed by the distribution, so that Secure Boot takes them."""
     fabric_manager: str = ""

@@ -59,7 +59,6 @@ class GpuDriver(ConvergingResource, module="gpu", name="GpuDriver"):
 
     provider = GpuDriverProvider
     driver_version: pulumi.Output[str]
-    """The driver that the kernel runs; empty where the operator brings it."""
     gpu_product: pulumi.Output[str]
     """Name of its GPUs as `nvidia-smi` says it; empty where the operator brings the driver."""
     gpu_count: pulumi.Output[int]
@@ -67,4 +66,3 @@ class GpuDriver(ConvergingResource, module="gpu", name="GpuDriver"):
     reboot_pending: pulumi.Output[bool]
     """Whether the last look found that the host must be restarted."""
     kernel: pulumi.Output[str]
-    """Release of the kernel that its modules are for."""

@@ -55,7 +55,6 @@ class Key:
 
     kind: Kind
     majors: tuple[str, ...]
-    """Major releases that read it."""
 
 
 @dataclass(frozen=True, slots=True)

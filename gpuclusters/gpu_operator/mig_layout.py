@@ -18,7 +18,6 @@ BALANCED = "all-balanced"
 _ALL = "all-"
 
 Slices = Mapping[str, int]
-"""How many instances of each profile."""
 
 
 @dataclass(frozen=True, kw_only=True)

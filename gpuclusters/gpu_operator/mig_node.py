@@ -43,7 +43,6 @@ class MigInputs(ClusterInputs):
     expected: dict[str, int] = Field(min_length=1)
     """By resource, what the node must offer afterwards."""
     evict: bool = False
-    """Whether pods that use GPUs of the node are ended."""
     namespace: str = objects.NAMESPACE
     """Of the operator, whose own pods do not count."""
     timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=7200)
@@ -214,7 +213,6 @@ class _Watch:
     moved: bool
     """Whether the state that is shown is of the new layout."""
     begun: bool = False
-    """Whether the node's operands work."""
 
     def starts(self) -> Sequence[Finding]:
         """As `look`, until the node shows anything of NVIDIA."""

@@ -13,7 +13,6 @@ _OVER = ("Succeeded", "Failed")
 _IMAGE = re.compile(r'image "([^"]+)"')
 """Events of a kubelet: `Pulling image "…"`, `Successfully pulled image "…" in 3s`."""
 _TELLING = 2
-"""Events that are shown of one pod."""
 
 
 def is_ready(pod: Object) -> bool:

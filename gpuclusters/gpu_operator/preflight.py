@@ -39,7 +39,6 @@ class OperatorPreflightInputs(ClusterInputs):
     version: str = ""
     """The release that will be installed; empty where only the chart knows."""
     nodes: tuple[str, ...] = ()
-    """Nodes that must get GPUs."""
     namespace: str = objects.NAMESPACE
     release: str = objects.RELEASE
     with_nfd: bool = True

@@ -53,7 +53,6 @@ _STARTING = ("status 500", "status 502", "status 503", "status 504", "status 429
 
 Object = Mapping[str, Any]
 Expected = Mapping[str, Mapping[str, int]]
-"""By node and resource, how many must be allocatable."""
 
 
 class ReadinessInputs(ClusterInputs):
@@ -90,7 +89,6 @@ class Snapshot:
     nodes: Mapping[str, Object]
     daemon_sets: Sequence[Object]
     pods: Sequence[Object]
-    """Of the operator's namespace."""
     events: Sequence[Object]
     """Of the operator's namespace, oldest first."""
 

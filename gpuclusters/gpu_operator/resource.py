@@ -35,7 +35,6 @@ class CrdInputs(ClusterInputs):
     sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     """What the archive must be; empty: as the repository's index says."""
     with_nfd: bool = True
-    """Whether the release brings node feature discovery along."""
 
 
 class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
@@ -74,7 +73,6 @@ class GpuOperatorCrds(ModelResource, module="gpu", name="GpuOperatorCrds"):
     provider = GpuOperatorCrdsProvider
 
     names: pulumi.Output[Sequence[str]]
-    """What was applied."""
     marks: pulumi.Output[Mapping[str, str]]
     """Digest of each, as it was applied."""
     stale: pulumi.Output[Sequence[str]]

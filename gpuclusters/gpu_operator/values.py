@@ -15,7 +15,7 @@ from gpuclusters.compat import rke2_matrix
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem, operator_major, operators
 from gpuclusters.compat.versions import release
 from gpuclusters.gpu_operator.keys import tree_of
-from gpuclusters.kata.chart import merged
+from gpuclusters.kata.model import merged
 from gpuclusters.rke2.releases import CONTAINERD_SOCKET
 
 GPU_TOLERATION: Mapping[str, Any] = {
@@ -55,7 +55,6 @@ class ContainerDriver:
     precompiled: bool = False
     repository: str | None = None
     package_mirror: str | None = None
-    """ConfigMap with the operating system's package sources."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +69,6 @@ class OperatorSpec:
     mig_strategy: str = "single"
     mig_reboot: bool = False
     taints: Sequence[Taint] = ()
-    """Of the nodes with GPUs."""
     untainted: bool = True
     """Whether there is a node that the operator itself can run on."""
     node_feature_discovery: bool = True
@@ -81,7 +79,6 @@ class OperatorSpec:
     mig: bool = False
     """Whether GPUs are cut, so that the MIG manager runs."""
     scrape_interval_seconds: int | None = None
-    """None: nobody scrapes."""
     nodes: int = 1
 
 

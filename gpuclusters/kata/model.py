@@ -1,10 +1,24 @@
-"""Kata Containers 4.1: the shims that pass GPUs through, and what an installation cannot change in place."""
+"""Kata Containers 4.1: the shims that pass GPUs through, and the values of the chart `kata-deploy`.
+
+Helm ignores keys that the chart does not read; what is not in the table of chart 4.1.0 is refused.
+
+`shims.<shim>.dropIn` becomes `config.d/50-user-overrides.toml` beside the shim's configuration. A drop-in
+replaces whole keys, so `kernel_params` repeats what Kata's build puts there. Source: Kata Containers 4.1.0,
+`configuration-qemu-nvidia-gpu.toml.in` of both runtimes, `KERNELPARAMS_NV` in their Makefiles, `install.rs`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
+from typing import Any, Final
+
+from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, BootProfile
+from gpuclusters.compat import dated_table
 
 OVERHEAD_MEMORY_MIB = 10240
 OVERHEAD_CPU_MILLICORES = 1000
@@ -109,3 +123,201 @@ GIB = 1024  # in MiB
 def guests_mib(partitions: Sequence[int], guest_memory_mib: int, overhead_mib: int) -> int:
     """Memory of one guest in every partition, beside it what Kata itself takes."""
     return len(partitions) * (guest_memory_mib + overhead_mib)
+
+
+REPOSITORY: Final = "oci://ghcr.io/kata-containers/kata-deploy-charts/kata-deploy"
+RELEASE: Final = "kata-deploy"
+NAMESPACE: Final = "kata-system"
+VERSION: Final = "4.1.0"
+"""The release whose tree of values this is."""
+
+Tree = Mapping[str, "Tree | None"]
+"""Known keys; None where the chart takes any value, mappings included."""
+
+
+@cache
+def known_values() -> Tree:
+    """Every key that the chart reads."""
+    table = dated_table.document("kata_chart")
+    tree: Tree = table["values"]
+    shims = {"disableAll": None, **dict.fromkeys(table["shims"], table["shim"])}
+    return {**tree, "shims": shims}
+
+
+_CONTAINERDS: Final = "overlayfs"
+_CONFIDENTIAL_SNAPSHOTTER: Final = "nydus"
+
+IMMUTABLE: Final = ("deploymentMode", "env.multiInstallSuffix")
+"""Values that the chart refuses to change after the old pods are gone: the release is made anew."""
+
+OWNED: Final[Mapping[str, str]] = {
+    "deploymentMode": "write kata.deployment-mode",
+    "k8sDistribution": "it is kubernetes.distribution",
+    "nodeSelector": "it chooses the machines under nodes",
+    "shims": "write kata.shim, and timeouts and sizes under kata",
+    "defaultShim": "it is kata.shim",
+    "runtimeClasses": "the RuntimeClass is this program's own",
+    "env": "write kata.multi-install-suffix",
+    "node-feature-discovery": "write kata.node-feature-discovery",
+    "snapshotter": "write kata.snapshotter",
+    "customRuntimes": "this program installs one shim",
+}
+"""Keys that follow from the configuration and are not to be given beside it, and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKey:
+    """A key that the chart does not read."""
+
+    path: tuple[str, ...]
+    nearest: str | None
+    """The known key that it was probably meant to be."""
+    known: tuple[str, ...]
+    """All keys at its place."""
+
+
+def unknown_keys(
+    values: Mapping[str, Any], tree: Tree | None = None, path: tuple[str, ...] = ()
+) -> Iterator[UnknownKey]:
+    """All keys that the chart does not read, in the order in which they stand."""
+    tree = known_values() if tree is None else tree
+    for key, value in values.items():
+        here = (*path, str(key))
+        if key not in tree:
+            near = difflib.get_close_matches(str(key)[:100], list(tree), n=1, cutoff=0.6)
+            yield UnknownKey(here, near[0] if near else None, tuple(sorted(tree)))
+        elif (below := tree[key]) is not None and isinstance(value, Mapping):
+            yield from unknown_keys(value, below, here)
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, key by key, as Helm merges values; lists are replaced."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def chart_values(
+    *,
+    shim: Shim,
+    installation: Installation,
+    distribution: str,
+    drop_in: str,
+    snapshotter: str | None,
+    node_selector: Mapping[str, str],
+    at_once: int = 1,
+    node_feature_discovery: bool = False,
+    tolerations: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The values of a release: one shim and nothing else (the chart's own default installs all).
+
+    Without a snapshotter it is nydus for confidential shims, whose guests pull their images themselves, and
+    containerd's overlayfs for the others. `at_once`: how many machines an upgrade is at work on.
+    """
+    chosen = snapshotter or (_CONFIDENTIAL_SNAPSHOTTER if shim.confidential else _CONTAINERDS)
+    special = "" if chosen == _CONTAINERDS else chosen
+    setup: dict[str, Any] = {"setup": [special] if special else []}
+    if special == "erofs" and not shim.rust:
+        # Layers that are merged are for the Rust runtime alone.
+        setup["erofsMergeMode"] = "unmerged"
+    return {
+        "deploymentMode": installation.deployment_mode.value,
+        "k8sDistribution": distribution,
+        # A tag of a release never changes; with `Always` a registry that is down stops every reboot.
+        "imagePullPolicy": "IfNotPresent",
+        "nodeSelector": dict(node_selector),
+        "tolerations": [dict(toleration) for toleration in tolerations],
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": at_once}},
+        "job": {"parallelism": at_once},
+        "snapshotter": setup,
+        "shims": {
+            "disableAll": True,
+            shim.value: {
+                "enabled": True,
+                "supportedArches": ["amd64"],
+                # No pod may change the VM that it runs in.
+                "allowedHypervisorAnnotations": [],
+                "dropIn": drop_in,
+                "containerd": {"snapshotter": special},
+            },
+        },
+        "defaultShim": {"amd64": shim.value},
+        "runtimeClasses": {"enabled": False, "createDefault": False},
+        "env": {"multiInstallSuffix": installation.multi_install_suffix},
+        "node-feature-discovery": {"enabled": node_feature_discovery},
+    }
+
+
+KUBELET_ROOT: Final = "/var/lib/kubelet"
+KUBELET_ROOTS: Final[Mapping[str, str]] = {
+    "k0s": "/var/lib/k0s/kubelet",
+    "microk8s": "/var/snap/microk8s/common/var/lib/kubelet",
+}
+"""Of distributions whose kubelet lives elsewhere; k8s, k3s and rke2 use the usual one."""
+
+_KERNEL_PARAMETERS: Final = ("cgroup_no_v1=all", "pci=realloc", "pci=nocrs", "pci=assign-busses")
+_CONFIDENTIAL_PARAMETERS: Final = (*_KERNEL_PARAMETERS, "nvrc.smi.srs=1")
+_HEADER: Final = "# Managed by gpu-clusters: timeouts and sizes of VMs with GPUs.\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShimConfiguration:
+    """What a shim is told beside its own configuration."""
+
+    shim: Shim
+    profile: BootProfile
+    installation: Installation = field(default_factory=Installation)
+    huge_pages: bool = False
+    kubelet_root: str = KUBELET_ROOT
+
+    def kernel_parameters(self) -> Sequence[str]:
+        """The guest's whole command line, as far as it is configured."""
+        own = _CONFIDENTIAL_PARAMETERS if self.shim.confidential else _KERNEL_PARAMETERS
+        return (*own, f"agent.cdi_timeout={self.profile.cdi_timeout}")
+
+    def tables(self) -> Mapping[str, Mapping[str, Any]]:
+        """Keys by table."""
+        hypervisor: dict[str, Any] = {
+            # Large BARs cannot be plugged into a running VM.
+            "cold_plug_vfio": "root-port",
+            "enable_annotations": [],
+            "default_memory": GUEST_BASE_MIB,
+            "enable_hugepages": self.huge_pages,
+            "kernel_params": " ".join(self.kernel_parameters()),
+        }
+        runtime: dict[str, Any] = {
+            "sandbox_cgroup_only": True,
+            "static_sandbox_resource_mgmt": True,
+        }
+        if self.kubelet_root != KUBELET_ROOT:
+            runtime["kubelet_root_dir"] = self.kubelet_root
+            runtime["pod_resource_api_sock"] = f"{self.kubelet_root}/pod-resources/kubelet.sock"
+        create = self.profile.create_container_timeout
+        if self.shim.rust:
+            agent = {
+                "create_container_timeout": create,
+                "reconnect_timeout_ms": self.profile.dial_timeout * 1000,
+            }
+        else:
+            hypervisor["hot_plug_vfio"] = "no-port"
+            agent = {"dial_timeout": self.profile.dial_timeout}
+            runtime["create_container_timeout"] = create
+        return {"hypervisor.qemu": hypervisor, "agent.kata": agent, "runtime": runtime}
+
+    def toml(self) -> str:
+        """The drop-in; the same for the same settings."""
+        parts = [_HEADER]
+        for table, keys in self.tables().items():
+            lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in sorted(keys.items()))
+            parts.append(f"[{table}]\n{lines}")
+        return "\n".join(parts)
+
+    @property
+    def folder(self) -> str:
+        """Where kata-deploy puts the shim's configuration on a machine."""
+        runtime = "/runtime-rs" if self.shim.rust else ""
+        defaults = f"{self.installation.prefix}/share/defaults/kata-containers"
+        return f"{defaults}{runtime}/runtimes/{self.shim.value}"

@@ -20,7 +20,6 @@ from gpuclusters.lease.board import (
     ReadKnobs,
     Refused,
     Reset,
-    Result,
     Succeeded,
     Unfence,
 )
@@ -157,8 +156,13 @@ def _finding(
 ) -> tuple[Reason, str] | None:
     """What a reading says against the GPU, nothing is the empty string; None when it is not there yet."""
     match draft.outcome(effect):
-        case Succeeded(result=result):
-            return changed, "; ".join(_findings(draft, lease, effect, result))
+        case Succeeded(result=dict(result)):
+            golden = draft.board.orders.golden
+            if isinstance(effect, ReadFirmware):
+                return changed, "; ".join(firmware_findings(golden, lease.module, result))
+            return changed, "; ".join(knob_findings(golden, result))
+        case Succeeded():
+            return changed, "the answer cannot be compared"
         case Refused(message=message, reason=reason):
             return reason or changed, message
         case None:
@@ -170,15 +174,6 @@ def _late(draft: Draft, effects: Sequence[Effect]) -> Reason:
     attempts = filter(None, map(draft.board.attempts.get, effects))
     reasons = (attempt.reason for attempt in attempts if attempt.reason)
     return next(reasons, Reason.VERIFICATION_TIMED_OUT)
-
-
-def _findings(draft: Draft, lease: Lease, effect: Effect, result: Result) -> tuple[str, ...]:
-    golden = draft.board.orders.golden
-    if not isinstance(result, dict):
-        return ("the answer cannot be compared",)
-    if isinstance(effect, ReadFirmware):
-        return firmware_findings(golden, lease.module, result)
-    return knob_findings(golden, result)
 
 
 def _recheck(draft: Draft, lease: Lease) -> None:

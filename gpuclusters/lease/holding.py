@@ -27,6 +27,7 @@ from gpuclusters.lease.board import (
     Board,
     DeactivatePartition,
     DeletePod,
+    FindPod,
     Lease,
     Pod,
     PodState,
@@ -149,11 +150,9 @@ def admit(draft: Draft, present: Sequence[Group]) -> None:
     leased = [g for g in present if g.whole and len(g.within(Phase.LEASED)) == len(g.leases)]
     for group in leased:
         for lease in group.leases:
-            holder = lease.holder
-            if holder is not None and holder.allocated and lease.deadline is not None:
-                draft.keep(
-                    lease, replace(lease, deadline=None), "the kubelet has allocated the GPU"
-                )
+            if lease.holder and lease.holder.allocated and lease.deadline is not None:
+                given = replace(lease, deadline=None)
+                draft.keep(lease, given, "the kubelet has allocated the GPU")
     going = [group for group in leased if group.admitted and not _arrived(group)]
     ready = going or [group for group in leased if group.wanted and not group.admitted]
     for group in ready[:1]:
@@ -201,11 +200,8 @@ def reserve(board: Board, holder: Holder, now: float) -> tuple[Change, ...]:
         lease = board.leases.get(module)
         if lease is None or lease.phase is not Phase.FREE or lease.disputed:
             return ()
-        draft.move(
-            replace(lease, holder=holder),
-            Phase.RESERVED,
-            f"for pod {holder.namespace}/{holder.pod}",
-        )
+        why = f"for pod {holder.namespace}/{holder.pod}"
+        draft.move(replace(lease, holder=holder), Phase.RESERVED, why)
     return draft.plan().changes
 
 
@@ -214,7 +210,7 @@ def decide_groups(draft: Draft) -> None:
     present = list(groups(draft.board))
     for group in present:
         if group.pod is None:
-            draft.want_pod(group.holder)
+            draft.want(FindPod(group.holder.pod_uid, group.holder.namespace, group.holder.pod))
         elif not group.wanted or not group.whole or group.disputed:
             _dissolve(draft, group)
         elif is_given_up(draft, group):
@@ -244,9 +240,8 @@ def _give_up_late(draft: Draft, lease: Lease) -> None:
     if not draft.expired(lease):
         return
     if lease.phase is Phase.RESERVED:
-        draft.move(
-            lease, Phase.FREE, "the reservation lasted too long; nothing was done to the GPU"
-        )
+        why = "the reservation lasted too long; nothing was done to the GPU"
+        draft.move(lease, Phase.FREE, why)
     elif draft.board.away is None:
         why = "its partition could not be activated in time"
         draft.quarantine_late(lease, Reason.ACTIVATION_TIMED_OUT, why)

@@ -12,7 +12,6 @@ from gpuclusters.lease.board import (
     Board,
     Effect,
     Entry,
-    FindPod,
     Lease,
     ReadBoard,
     Reading,
@@ -21,7 +20,7 @@ from gpuclusters.lease.board import (
     Unfence,
     Withhold,
 )
-from gpuclusters.lease.model import HELD, ConditionType, Holder, Phase, Reason
+from gpuclusters.lease.model import HELD, ConditionType, Phase, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +101,10 @@ class Draft:
             if attempt.again_at > self.now:
                 self.wake_at(attempt.again_at)
                 return
-        if self._crosses(effect):
+        fabric = isinstance(effect, FABRIC)
+        if self._crosses(effect) or (fabric and self._fabric_busy):
             return
-        if isinstance(effect, FABRIC):
-            if self._fabric_busy:
-                return
-            self._fabric_busy = True
+        self._fabric_busy = self._fabric_busy or fabric
         self._effects[effect] = None
 
     def withheld(self, lease: Lease) -> bool:
@@ -121,14 +118,11 @@ class Draft:
     def _crosses(self, effect: Effect) -> bool:
         """Whether a mark that the effect sets is just being taken away, or the other way round."""
         sets, modules = self._marks(effect)
-        if not modules:
-            return False
-        for other, attempt in self.board.attempts.items():
-            if attempt.in_flight:
-                theirs, them = self._marks(other)
-                if theirs is not sets and not them.isdisjoint(modules):
-                    return True
-        return False
+        under_way = (e for e, attempt in self.board.attempts.items() if attempt.in_flight)
+        return any(
+            theirs is not sets and not them.isdisjoint(modules)
+            for theirs, them in map(self._marks, under_way)
+        )
 
     def _marks(self, effect: Effect) -> tuple[bool, frozenset[int]]:
         match effect:
@@ -140,10 +134,6 @@ class Draft:
                 return False, frozenset(self.board.orders.partitions.get(partition, ()))
             case _:
                 return False, frozenset()
-
-    def want_pod(self, holder: Holder) -> None:
-        """Ask where a pod is that holds GPUs and was not seen."""
-        self.want(FindPod(holder.pod_uid, holder.namespace, holder.pod))
 
     def reading(self, entries: Iterable[Entry]) -> Reading | None:
         """What is so on the board since each of these entries; None when it must be asked first."""
@@ -163,13 +153,11 @@ class Draft:
 
     def held_by_others(self, modules: Iterable[int], uid: str | None) -> bool:
         """Whether somebody else may be using one of these GPUs."""
-        for module in modules:
-            lease = self.board.leases.get(module)
-            if lease is None or lease.holder is None or lease.phase is Phase.RESERVED:
+        for lease in filter(None, map(self.board.leases.get, modules)):
+            if lease.holder is None or lease.phase is Phase.RESERVED:
                 continue
-            if lease.phase is Phase.QUARANTINED and not lease.holder.allocated:
-                continue
-            if lease.holder.pod_uid != uid:
+            given_back = lease.phase is Phase.QUARANTINED and not lease.holder.allocated
+            if not given_back and lease.holder.pod_uid != uid:
                 return True
         return False
 
@@ -189,7 +177,7 @@ class Draft:
             after = replace(after, shown=lease.shown | {ConditionType.PARTITION_ACTIVE})
         elif phase is Phase.RESETTING:
             after = replace(after, shown=frozenset(), cycle=lease.cycle + 1)
-        self._change(lease, after, why)
+        self.keep(lease, after, why)
 
     def show(self, lease: Lease, phase: Phase, condition: ConditionType | None, why: str) -> None:
         """The lease enters another phase because something was shown."""
@@ -210,15 +198,11 @@ class Draft:
             # A recheck that was asked for before the reason for it was known is not one.
             recheck=lease.recheck_asked,
         )
-        self._change(lease, after, f"{reason.value}: {message}")
+        self.keep(lease, after, f"{reason.value}: {message}")
 
     def quarantine_late(self, lease: Lease, reason: Reason, why: str) -> None:
         """Take the GPU out of service because the time of its phase is over."""
         self.quarantine(lease, reason, f"{why} ({self.last_failure(lease.entry)})")
-
-    def keep(self, lease: Lease, after: Lease, why: str) -> None:
-        """The lease stays in its phase and changes otherwise."""
-        self._change(lease, after, why)
 
     def last_failure(self, entry: Entry) -> str:
         """What the newest failed attempt on the GPU's way out of this phase said."""
@@ -229,7 +213,8 @@ class Draft:
         ]
         return said[-1] if said else "nothing answered"
 
-    def _change(self, before: Lease, after: Lease, why: str) -> None:
+    def keep(self, before: Lease, after: Lease, why: str) -> None:
+        """The lease changes; what was decided about it first stands."""
         stored = self.board.leases[before.module]
         self._changes.setdefault(before.module, Change(stored, after, why))
 
@@ -240,10 +225,9 @@ def _last_tenant(lease: Lease) -> str:
 
 
 def _concerns(effect: Effect, entry: Entry) -> bool:
-    entries = getattr(effect, "entries", None)
-    if entries is not None:
-        return entry in entries
-    if isinstance(effect, Withhold):
-        return effect.entry == entry
-    module = getattr(effect, "module", None)
-    return module is None or module == entry[0]
+    match effect:
+        case ReadBoard(entries) | ActivatePartition(_, entries):
+            return entry in entries
+        case Withhold(of):
+            return of == entry
+    return getattr(effect, "module", entry[0]) == entry[0]

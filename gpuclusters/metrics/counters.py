@@ -14,7 +14,6 @@ from functools import cache
 from gpuclusters.compat.dated_table import Row, Table, document
 
 FILE = "dcgm-metrics.csv"
-"""Key of the ConfigMap that the exporter reads."""
 
 
 class Kind(StrEnum):
@@ -36,7 +35,6 @@ class Counter(Row):
 
 
 Counters = Mapping[str, Counter]
-"""By field of DCGM."""
 
 
 class _Counters(Table):

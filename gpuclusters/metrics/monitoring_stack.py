@@ -37,10 +37,8 @@ class Names:
     crd_release: str
     namespace: str
     dashboards: str
-    """Namespace of dashboards."""
 
     repository: str
-    """Where the project publishes its charts."""
 
 
 NAMES: Mapping[Monitoring, Names] = {

@@ -74,7 +74,6 @@ class Check:
     what: str
     outcome: Outcome
     said: str
-    """What was found, with its numbers."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Numbers for programs; the unit is in the name."""
 
@@ -89,7 +88,6 @@ class ProofResult:
 
     checks: tuple[Check, ...]
     remarks: tuple[str, ...]
-    """What it does not show."""
     observed: Mapping[str, Mapping[str, str]]
     """Each node as it was; a difference later makes the proof stale."""
 
@@ -128,9 +126,7 @@ class CheckLevel(IntEnum):
 
 
 HOST_RUNGS = (CheckLevel.DRIVER, CheckLevel.DOCKER, CheckLevel.CONTAINER, CheckLevel.NODE_CDI)
-"""Asked over SSH."""
 CLUSTER_RUNGS = tuple(rung for rung in CheckLevel if rung not in HOST_RUNGS)
-"""Asked of the API server."""
 
 
 class Step(NamedTuple):

@@ -167,7 +167,6 @@ class Ended:
     exit_code: int | None
     """None: it never ran to its end."""
     said: str = ""
-    """Why it did not, or what its container ended with."""
     pod: str = ""
 
 

@@ -29,11 +29,8 @@ class About:
     cluster: str
     stack: str
     at: str
-    """RFC 3339."""
     program: str
-    """Version of this program."""
     api_server: str
-    """Version of the API server."""
     remarks: Sequence[str] = ()
     """What this run cannot show, for example because machines are simulated."""
 
@@ -167,7 +164,6 @@ class AttemptOutcome(StrEnum):
     """What came of an attack."""
 
     REFUSED = "refused"
-    """As it must be."""
     SUCCEEDED = "succeeded"
     """The isolation has a hole."""
     NOT_TRIED = "not-tried"
@@ -181,11 +177,9 @@ class Attempt:
     area: str
     """For example `rights`, `pods`, `api`, `leases`, `network`."""
     tenant: str
-    """Who tried."""
     attempt: str
     outcome: AttemptOutcome
     said: str
-    """What the cluster answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,9 +219,7 @@ class ProofEvidence(Evidence):
 
     checks: Sequence[Check]
     nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Driver and resources of each node as they were."""
     images: Mapping[str, str] = field(default_factory=dict)
-    """By test, by digest."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Digest of each program that this program brought, by file name."""
 

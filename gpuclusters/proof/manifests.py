@@ -41,16 +41,13 @@ REACH = "reach"
 """Of the network test: name of the set, of its service, and value of the label of its pods."""
 VECTOR_ADD = "vector-add"
 TRAINING = "training"
-"""Name of the Job, of its Service, and value of the label of its pods."""
 
 FOLDER = "/proof"
-"""Where the programs are mounted."""
 _USER = 65_534
 _SHORT = 40
 _MATMUL = ("--size", "8192", "--seconds", "5")
 _REACH_PORT = 7946
 _MASTER_PORT = 29500
-"""PyTorch's usual one."""
 _TRY_SHARE = 0.5
 """Of the rung's time the pods try so long; the rest is for images to be pulled."""
 _LATER_SECONDS = 90

@@ -72,7 +72,6 @@ class ProofNode(Strict):
     product: str | None = None
     """Of `gpu_products`; None if nobody has read about it, which leaves it without a floor."""
     mig: bool = False
-    """Whether its GPUs are cut."""
     shared: bool = False
     """Whether GPUs are shared in time or by MPS: one is requested, and its rate is not judged."""
 
@@ -214,9 +213,7 @@ class ProofInputs(RunInputs):
     prometheus: PrometheusService | None = None
     """None: no Prometheus is known, and nobody can say whether it saw the load."""
     driver: str | None = None
-    """Version of the driver, where it is known."""
     operator: str | None = None
-    """Version of the GPU operator."""
     timeout_seconds: Seconds = 7200
     """All tests on all nodes together; each has its own bound beside it."""
 
@@ -338,7 +335,6 @@ class LadderInputs(RunInputs):
     unshown = RunInputs.unshown | {"settle_seconds"}
 
     rung: int = Field(ge=CLUSTER_RUNGS[0], le=CLUSTER_RUNGS[-1])
-    """The highest that is climbed."""
     nodes: tuple[LadderNode, ...]
     namespace: Name = LADDER_NAMESPACE
     smoke: Smoke | None = None

@@ -28,7 +28,6 @@ DEFAULT_TIMEOUT_SECONDS = 600
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 Object = Mapping[str, Any]
 Expected = Mapping[str, int]
-"""GPUs by node."""
 _LINES = 12
 _TROUBLE = re.compile(r"^E|error|could not", re.IGNORECASE)
 
@@ -39,9 +38,7 @@ class Snapshot:
 
     nodes: Mapping[str, Object]
     plugins: Mapping[str, Object] = field(default_factory=dict)
-    """Pod of the device plugin, by node."""
     logs: Mapping[str, str] = field(default_factory=dict)
-    """What the plugin printed last, by node."""
     events: Sequence[Object] = ()
 
 

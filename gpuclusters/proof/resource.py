@@ -101,6 +101,15 @@ class KeptProof(ModelResource):
     fingerprint: pulumi.Output[str]
     """Of what was asked for."""
 
+    def verdict(self) -> dict[str, pulumi.Output[str]]:
+        """What the outputs of a stack say of it."""
+        passed = self.proven.apply(_verdict)
+        return {"verdict": passed, "at": self.at, "evidence_sha256": self.evidence_sha256}
+
+
+def _verdict(proven: bool) -> str:  # noqa: FBT001
+    return "passed" if proven else "failed"
+
 
 OUTPUTS = tuple(KeptProof.__annotations__)
 

@@ -49,7 +49,6 @@ class Run:
     epochs: int
     simulated: bool
     source: str = ""
-    """The file."""
 
 
 @cache

@@ -56,7 +56,6 @@ class Cilium:
     mtu: int | None = None
     host_firewall: bool = False
     ingress_controller: bool = False
-    """Serve Ingresses of the class cilium."""
 
 
 def cilium_values(cilium: Cilium) -> dict[str, Any]:
@@ -163,11 +162,9 @@ class Settings:
     cilium: Cilium = field(default_factory=Cilium)
     """Counts where it is the CNI."""
     cni_values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the chart of another CNI."""
     cis: bool = False
     selinux: bool = False
     dedicated_servers: bool = True
-    """Whether servers carry no workload."""
     deny_external_ips: bool = True
     """Whether the API server refuses services with external IPs (CVE-2020-8554)."""
     disabled: Sequence[str] = ()
@@ -183,7 +180,6 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the unit: proxies."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """More files of every host, by path."""
 
 
 def config(

@@ -148,7 +148,6 @@ class LiveHost(Facts):
     method: str = ""
     """How it was installed: `tar` or `rpm`."""
     active: Mapping[str, str] = {}
-    """systemd's state by role."""
     applied: str = ""
     """Digest of what it last joined with; empty if that was never finished."""
     owner: str = ""
@@ -156,16 +155,13 @@ class LiveHost(Facts):
     file: Mapping[str, str] = {}
     """sha256 of our files that are there, by path."""
     clock: Number = 0
-    """Seconds since 1970."""
     architecture: str = ""
     default_route: Yes = True
     selinux: str = ""
     selinux_policy: Yes = False
     firewalld: str = ""
-    """systemd's state of it."""
     nm_cloud_setup: Yes = False
     system: str = ""
-    """ID of /etc/os-release."""
     cgroup: str = ""
     """`v1` or `v2`; empty where it cannot be told."""
     free_mib: Number = 1_000_000
@@ -177,9 +173,7 @@ class LiveHost(Facts):
     runs: tuple[str, ...] = ()
     """Units of other clusters, container engines and network managers that run."""
     ports: frozenset[int] = frozenset()
-    """TCP ports on which something listens."""
     inotify: Number = 0
-    """Instances that one user may have."""
     stub: tuple[str, ...] = ()
     """Templates of containerd's configuration that leave out what RKE2 would write."""
     drop_ins: Yes | None = None
@@ -202,7 +196,6 @@ class Progress:
     active: str
     restarts: int
     journal: str
-    """Its lines since the start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,7 +203,6 @@ class LiveCluster:
     """The cluster as a host that joins it has to know it."""
 
     node: ClusterNode | None = None
-    """The node of this host's name."""
     unreachable: str = ""
     """Why the registration address does not answer from the host; empty if it does."""
     clock: int | None = None
@@ -278,7 +270,6 @@ class Join:
     first: bool
     """Whether it makes the cluster instead of joining one."""
     after: str | None
-    """The host that must have joined before."""
 
 
 def join_order(

@@ -110,7 +110,6 @@ class Rke2Node(ConvergingResource, module="gpu", name="Rke2Node"):
     joined: pulumi.Output[bool]
     """Whether it runs with its present configuration and was Ready with it."""
     installed_version: pulumi.Output[str]
-    """Release that is installed."""
     certificate_expires: pulumi.Output[str]
     """When the first of its certificates ends, as UTC; a start of RKE2 within 90 days of it renews them."""
     kubeconfig: pulumi.Output[str]
@@ -140,7 +139,6 @@ class Rke2Tokens(Resource, module="gpu", name="Rke2Tokens"):
     server: pulumi.Output[str]
     """Lets a server join, and is the passphrase of the cluster's bootstrap data and snapshots."""
     agent: pulumi.Output[str]
-    """Lets an agent join and nothing else."""
 
     def __init__(
         self, name: str, *, cluster: str, opts: pulumi.ResourceOptions | None = None

@@ -35,7 +35,6 @@ class RootlessHostInputs(Strict):
     ]
     """Whom the daemon and all containers belong to; never root."""
     gpus: Annotated[int, Field(ge=1, le=64)]
-    """How many the machine has."""
     docker: Annotated[str, matches(_VERSION, "write all three numbers, like 29.7.2")]
     container_toolkit: Annotated[str, matches(_VERSION, "write all three numbers, like 1.20.0")]
     sudo: bool = True
@@ -94,11 +93,8 @@ class Engine(BaseModel):
     runtimes: frozenset[str] = frozenset()
     default_runtime: str = ""
     directories: tuple[str, ...] = ()
-    """CDI directories that it sees."""
     devices: frozenset[str] = frozenset()
-    """CDI devices that it sees, as `nvidia.com/gpu=all`."""
     containers: int = 0
-    """How many run."""
 
 
 def parse_engine(text: Any) -> Any:
@@ -140,7 +136,6 @@ class LiveRootless(Facts):
     kernel: str = ""
     boot_id: str = ""
     cgroup: str = ""
-    """`v1` or `v2`."""
     free_mib: int | None = None
     uid: int | None = None
     """Of the account; None: there is none."""
@@ -150,9 +145,7 @@ class LiveRootless(Facts):
     subuid: Ranges = ()
     subgid: Ranges = ()
     taken: Ranges = ()
-    """Those of everybody."""
     package: Mapping[str, str] = {}
-    """Version by name."""
     held: frozenset[str] = frozenset()
     file: Mapping[str, str] = {}
     """sha256 of our files by path."""
@@ -185,18 +178,15 @@ class LiveRootless(Facts):
     """Version of NVIDIA's module on the disk."""
     licence: str = ""
     pci_gpu: frozenset[str] = frozenset()
-    """PCI ids of its GPUs."""
     gpu: tuple[str, ...] = ()
     """UUIDs, as the driver shows them."""
     smi: int = 127
     smi_said: str = ""
     ports: frozenset[int] = frozenset()
     bus: Yes = False
-    """Whether the account's systemd answers."""
     namespaces: str = ""
     """What `rootlesskit true` says against it; empty: nothing, or it is not installed."""
     rootlesskit: str = ""
-    """Where it is."""
     nerdctl: Yes = False
     user_unit: Yes = False
     user_enabled: Yes = False

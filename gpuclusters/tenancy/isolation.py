@@ -174,8 +174,6 @@ Range = IPv4Network | IPv6Network
 METADATA = IPv4Network("169.254.0.0/16")
 """Link-local: the metadata service of clouds and of many BMCs."""
 
-EVERYTHING = IPv4Network("0.0.0.0/0")
-
 NEVER_FOR_TENANTS: tuple[Range, ...] = (
     METADATA,
     IPv4Network("127.0.0.0/8"),

@@ -28,7 +28,6 @@ from gpuclusters.usernetes.addresses import (
 PROJECT = "usernetes"
 """Name of the compose project: without one it would follow the folder, and with it the volumes' names."""
 DEFAULT_MTU = 1500
-"""Docker's own."""
 
 
 class Role(StrEnum):
@@ -68,7 +67,6 @@ class SourceArchive(Strict):
         str, matches(r"gen[23]-v[0-9][0-9.]*", "write a tag of Usernetes, like gen3-v20260902.0")
     ]
     location: Annotated[str, Field(min_length=1, max_length=500)]
-    """Address of the archive, or its path on the host."""
     sha256: Annotated[
         str, matches(r"[0-9a-f]{64}", "write the 64 digits that `sha256sum FILE` prints first")
     ]
@@ -106,7 +104,6 @@ class UsernetesNodeInputs(Strict):
     role: Role
     node_name: NodeName
     number: Annotated[int, Field(ge=FIRST_NUMBER, le=LAST_NUMBER)]
-    """Decides the node's own network."""
     host_ip: Address | None = None
     """At which other hosts reach it; found on the host, as the Makefile does, where it is not given."""
     control: ControlPlane | None = None
@@ -117,7 +114,6 @@ class UsernetesNodeInputs(Strict):
     container_toolkit: Annotated[
         str, matches(r"[0-9][0-9A-Za-z.+~-]*", "write a version, like 1.20.0")
     ]
-    """NVIDIA's, in the node image."""
     overlay: dict[Annotated[str, AfterValidator(_file_name)], str]
     """Our files beside upstream's, by name."""
     network: NetworkPlan = NetworkPlan()
@@ -260,11 +256,9 @@ class LiveNode(Facts):
     cdi: tuple[str, ...] = ()
     """Names in the node's CDI specification, without `nvidia.com/gpu=`."""
     node_gpu: tuple[str, ...] = ()
-    """UUIDs of the devices that the container was given."""
     runtime: str = ""
     runtime_mode: str = ""
     certificates: str = ""
-    """All as PEM, in base64."""
 
     @property
     def is_running(self) -> bool:

@@ -234,19 +234,16 @@ def test_a_creation_is_repeated_only_if_the_server_has_not_begun_it(
     assert asked == calls
 
 
-def test_a_server_that_is_not_there_is_named(closed_port: int) -> None:
+@in_loop
+async def test_a_server_that_is_not_there_is_named(closed_port: int) -> None:
     url = f"http://127.0.0.1:{closed_port}"
-
-    async def work() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "kubeconfig"
-            path.write_text(yaml.safe_dump(kubeconfig(url)))
-            async with Cluster(path) as cluster:
-                with pytest.raises(ClusterError, match=f"{url} did not") as failed:
-                    await cluster.get(CONFIG, "a", "n")
-                assert (failed.value.status, failed.value.reason) == (0, "Unreachable")
-
-    asyncio.run(work())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig(url)))
+        async with Cluster(path) as cluster:
+            with pytest.raises(ClusterError, match=f"{url} did not") as failed:
+                await cluster.get(CONFIG, "a", "n")
+            assert (failed.value.status, failed.value.reason) == (0, "Unreachable")
 
 
 def test_a_kubeconfig_that_is_none_is_named_without_its_content(tmp_path: Path) -> None:

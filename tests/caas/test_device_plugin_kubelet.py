@@ -16,6 +16,7 @@ from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from lab.kubelet.device_manager import AdmissionError, DeviceManager
 from lab.kubelet.folder import NodeFolder
 from lab.kubelet.pod_resources import PodResources
+from tests.caas.loops import in_loop
 from tests.caas.test_device_plugin_allocation import HOST, FakeCluster
 
 RESOURCE = "nvidia.com/pgpu"
@@ -152,11 +153,10 @@ async def running(cluster: Leases, node: Node, clock: Clock | None = None) -> As
         await asyncio.gather(work, return_exceptions=True)
 
 
-Story = Callable[[Leases, Node], Awaitable[None]]
+def told(story: Callable[[Leases, Node], Awaitable[None]]) -> Callable[[Path], None]:
+    """A test with leases and a kubelet that serves."""
 
-
-def play(folder: Path, story: Story) -> None:
-    async def act() -> None:
+    async def act(folder: Path) -> None:
         node = Node(folder / "hgx-01")
         await node.open()
         try:
@@ -164,93 +164,94 @@ def play(folder: Path, story: Story) -> None:
         finally:
             await node.close()
 
-    asyncio.run(act())
+    def run(folder: Path) -> None:
+        asyncio.run(act(folder))
+
+    return run
 
 
-def test_leases_decide_what_the_kubelet_may_count_on(folder: Path) -> None:
-    async def story(cluster: Leases, node: Node) -> None:
-        async with running(cluster, node):
-            await until(node.offers(8, 8))
-            cluster.move("Quarantined", 8)
-            await until(node.offers(8, 7))
-            cluster.move("Resetting", 1, 2)
-            await until(node.offers(8, 5))
-            cluster.move("Free", 1, 2)
-            await until(node.offers(8, 7))
-
-    play(folder, story)
+@told
+async def test_leases_decide_what_the_kubelet_may_count_on(cluster: Leases, node: Node) -> None:
+    async with running(cluster, node):
+        await until(node.offers(8, 8))
+        cluster.move("Quarantined", 8)
+        await until(node.offers(8, 7))
+        cluster.move("Resetting", 1, 2)
+        await until(node.offers(8, 5))
+        cluster.move("Free", 1, 2)
+        await until(node.offers(8, 7))
 
 
-def test_a_pod_gets_the_gpus_of_its_lease_and_they_come_back(folder: Path) -> None:
-    async def story(cluster: Leases, node: Node) -> None:
-        async with running(cluster, node):
-            cluster.lease(6, "p")
-            await until(node.offers(8, 8))
-            assert await node.admit("p", 2) == (f"{RESOURCE}=16", f"{RESOURCE}=18")
-            assert cluster.allocated() == {6, 8}
-            await asyncio.sleep(0.2)
-            assert cluster.allocated() == {6, 8}
-            cluster.move("Releasing", 6, 8)
-            await until(node.offers(8, 6))
-            await asyncio.sleep(0.2)
-            assert cluster.allocated() == {6, 8}, "the kubelet still lists them"
-            node.end("p")
-            await until(lambda: cluster.allocated() == set())
-
-    play(folder, story)
-
-
-def test_pods_without_a_lease_or_of_another_size_get_nothing(folder: Path) -> None:
-    async def story(cluster: Leases, node: Node) -> None:
-        async with running(cluster, node):
-            await until(node.offers(8, 8))
-            with pytest.raises(AdmissionError, match="is Free, not leased"):
-                await node.admit("without", 2)
-            cluster.lease(3, "p")
-            with pytest.raises(AdmissionError, match="rpc error: code = FailedPrecondition"):
-                await node.admit("other", 4)
-            cluster.lease(6, "early", admitted=False)
-            with pytest.raises(AdmissionError, match="not"):
-                await node.admit("early", 8)
-            assert cluster.allocated() == set()
-            await node.admit("p", 2)
-
-    play(folder, story)
+@told
+async def test_a_pod_gets_the_gpus_of_its_lease_and_they_come_back(
+    cluster: Leases, node: Node
+) -> None:
+    async with running(cluster, node):
+        cluster.lease(6, "p")
+        await until(node.offers(8, 8))
+        assert await node.admit("p", 2) == (f"{RESOURCE}=16", f"{RESOURCE}=18")
+        assert cluster.allocated() == {6, 8}
+        await asyncio.sleep(0.2)
+        assert cluster.allocated() == {6, 8}
+        cluster.move("Releasing", 6, 8)
+        await until(node.offers(8, 6))
+        await asyncio.sleep(0.2)
+        assert cluster.allocated() == {6, 8}, "the kubelet still lists them"
+        node.end("p")
+        await until(lambda: cluster.allocated() == set())
 
 
-def test_a_kubelet_that_restarts_gets_its_plugin_back_and_forgets_no_pod(folder: Path) -> None:
-    async def story(cluster: Leases, node: Node) -> None:
-        async with running(cluster, node) as plugin:
-            cluster.lease(3, "p")
-            await until(node.offers(8, 8))
-            await node.admit("p", 2)
-            await node.end_process()
-            assert node.devices.capacity() == {RESOURCE: (0, 0)}
-            await node.open()
-            await until(node.offers(8, 8))
-            await until(lambda: plugin.ready)
-            assert cluster.allocated() == {1, 3}
-            cluster.lease(4, "q")
-            assert await node.admit("q", 2) == (f"{RESOURCE}=12", f"{RESOURCE}=14")
-
-    play(folder, story)
-
-
-def test_a_plugin_that_restarts_announces_everything_anew(folder: Path) -> None:
-    async def story(cluster: Leases, node: Node) -> None:
+@told
+async def test_pods_without_a_lease_or_of_another_size_get_nothing(
+    cluster: Leases, node: Node
+) -> None:
+    async with running(cluster, node):
+        await until(node.offers(8, 8))
+        with pytest.raises(AdmissionError, match="is Free, not leased"):
+            await node.admit("without", 2)
         cluster.lease(3, "p")
-        async with running(cluster, node):
-            await until(node.offers(8, 8))
-            await node.admit("p", 2)
-        await until(node.offers(8, 0))
-        stale = node.folder.device_plugins / "gpu-clusters-dead.sock"
-        leave_a_dead_socket(stale)
-        async with running(cluster, node):
-            await until(node.offers(8, 8))
-            assert not stale.exists()
-            assert cluster.allocated() == {1, 3}
+        with pytest.raises(AdmissionError, match="rpc error: code = FailedPrecondition"):
+            await node.admit("other", 4)
+        cluster.lease(6, "early", admitted=False)
+        with pytest.raises(AdmissionError, match="not"):
+            await node.admit("early", 8)
+        assert cluster.allocated() == set()
+        await node.admit("p", 2)
 
-    play(folder, story)
+
+@told
+async def test_a_kubelet_that_restarts_gets_its_plugin_back_and_forgets_no_pod(
+    cluster: Leases, node: Node
+) -> None:
+    async with running(cluster, node) as plugin:
+        cluster.lease(3, "p")
+        await until(node.offers(8, 8))
+        await node.admit("p", 2)
+        await node.end_process()
+        assert node.devices.capacity() == {RESOURCE: (0, 0)}
+        await node.open()
+        await until(node.offers(8, 8))
+        await until(lambda: plugin.ready)
+        assert cluster.allocated() == {1, 3}
+        cluster.lease(4, "q")
+        assert await node.admit("q", 2) == (f"{RESOURCE}=12", f"{RESOURCE}=14")
+
+
+@told
+async def test_a_plugin_that_restarts_announces_everything_anew(
+    cluster: Leases, node: Node
+) -> None:
+    cluster.lease(3, "p")
+    async with running(cluster, node):
+        await until(node.offers(8, 8))
+        await node.admit("p", 2)
+    await until(node.offers(8, 0))
+    stale = node.folder.device_plugins / "gpu-clusters-dead.sock"
+    leave_a_dead_socket(stale)
+    async with running(cluster, node):
+        await until(node.offers(8, 8))
+        assert not stale.exists()
+        assert cluster.allocated() == {1, 3}
 
 
 def leave_a_dead_socket(path: Path) -> None:
@@ -260,105 +261,98 @@ def leave_a_dead_socket(path: Path) -> None:
         dead.bind(str(path))
 
 
-def test_a_plugin_that_starts_before_the_kubelet_waits_for_it(folder: Path) -> None:
-    async def act() -> None:
-        node = Node(folder / "hgx-01")
-        async with running(Leases(), node) as plugin:
-            await asyncio.sleep(0.2)
-            assert not plugin.ready
-            await node.open()
-            await until(node.offers(8, 8))
-        await node.close()
-
-    asyncio.run(act())
+@in_loop
+async def test_a_plugin_that_starts_before_the_kubelet_waits_for_it(folder: Path) -> None:
+    node = Node(folder / "hgx-01")
+    async with running(Leases(), node) as plugin:
+        await asyncio.sleep(0.2)
+        assert not plugin.ready
+        await node.open()
+        await until(node.offers(8, 8))
+    await node.close()
 
 
-def test_without_the_api_server_free_gpus_are_withdrawn_in_time_and_nothing_is_given(
-    folder: Path,
+@told
+async def test_without_the_api_server_free_gpus_are_withdrawn_in_time_and_nothing_is_given(
+    cluster: Leases, node: Node
 ) -> None:
-    async def story(cluster: Leases, node: Node) -> None:
-        clock = Clock()
-        async with running(cluster, node, clock):
-            cluster.lease(3, "running")
-            cluster.lease(4, "waiting")
-            await until(node.offers(8, 8))
-            await node.admit("running", 2)
-            cluster.down = True
-            with pytest.raises(AdmissionError, match="did not answer"):
-                await node.admit("waiting", 2)
-            clock.now += 29
-            await asyncio.sleep(0.2)
-            assert node.offers(8, 8)()
-            clock.now += 2
-            await until(node.offers(8, 2))
-            cluster.down = False
-            await until(node.offers(8, 8))
-
-    play(folder, story)
+    clock = Clock()
+    async with running(cluster, node, clock):
+        cluster.lease(3, "running")
+        cluster.lease(4, "waiting")
+        await until(node.offers(8, 8))
+        await node.admit("running", 2)
+        cluster.down = True
+        with pytest.raises(AdmissionError, match="did not answer"):
+            await node.admit("waiting", 2)
+        clock.now += 29
+        await asyncio.sleep(0.2)
+        assert node.offers(8, 8)()
+        clock.now += 2
+        await until(node.offers(8, 2))
+        cluster.down = False
+        await until(node.offers(8, 8))
 
 
-def test_a_gpu_that_was_just_given_is_not_taken_for_released(folder: Path) -> None:
+@told
+async def test_a_gpu_that_was_just_given_is_not_taken_for_released(
+    cluster: Leases, node: Node
+) -> None:
     """The pod is deleted while the kubelet is still at it: it has the GPU, but does not list it yet."""
-
-    async def story(cluster: Leases, node: Node) -> None:
-        clock = Clock()
-        async with running(cluster, node, clock):
-            cluster.lease(7, "p")
-            await until(node.offers(8, 8))
-            await node.admit("p", 1)
-            pods, node.pods = node.pods, []
-            cluster.move("Releasing", 1)
-            await node.was_heard()
-            assert cluster.allocated() == {1}
-            node.pods = pods
-            await node.was_heard()
-            assert cluster.allocated() == {1}
-            node.end("p")
-            await until(lambda: cluster.allocated() == set())
-
-    play(folder, story)
+    clock = Clock()
+    async with running(cluster, node, clock):
+        cluster.lease(7, "p")
+        await until(node.offers(8, 8))
+        await node.admit("p", 1)
+        pods, node.pods = node.pods, []
+        cluster.move("Releasing", 1)
+        await node.was_heard()
+        assert cluster.allocated() == {1}
+        node.pods = pods
+        await node.was_heard()
+        assert cluster.allocated() == {1}
+        node.end("p")
+        await until(lambda: cluster.allocated() == set())
 
 
-def test_a_pod_that_never_took_its_gpu_lets_go_of_it_after_a_while(folder: Path) -> None:
-    async def story(cluster: Leases, node: Node) -> None:
-        clock = Clock()
-        async with running(cluster, node, clock):
-            cluster.lease(7, "p")
-            await until(node.offers(8, 8))
-            await node.admit("p", 1)
-            node.pods = []
-            cluster.move("Releasing", 1)
-            await asyncio.sleep(0.2)
-            clock.now += 31
-            await until(lambda: cluster.allocated() == set())
-
-    play(folder, story)
-
-
-def test_a_gpu_that_the_kubelet_gave_to_another_pod_is_marked_and_offered_to_nobody(
-    folder: Path,
+@told
+async def test_a_pod_that_never_took_its_gpu_lets_go_of_it_after_a_while(
+    cluster: Leases, node: Node
 ) -> None:
-    async def story(cluster: Leases, node: Node) -> None:
-        async with running(cluster, node):
-            cluster.lease(7, "p")
-            await until(node.offers(8, 8))
-            await node.admit("p", 1)
-            # The lease is lost, as when somebody forced it free by hand.
-            body = cluster.objects["hgx-01-gpu1"]
-            status = {k: v for k, v in body["status"].items() if k != "holder"}
-            cluster._store({**body, "status": {**status, "phase": "Free"}})
-            await until(node.offers(8, 7))
-            await until(lambda: cluster.status(1).get("conditions"))
-            (condition,) = cluster.status(1)["conditions"]
-            assert (condition["type"], condition["status"]) == ("KubeletAgrees", "False")
-            assert "t-a/p" in condition["message"]
-            assert [event["reason"] for event in cluster.events] == ["HeldByAnotherPod"]
-            node.end("p")
-            await until(node.offers(8, 8))
-            # The mark stays until the lease controller has seen it.
-            await asyncio.sleep(0.2)
-            assert cluster.status(1)["conditions"][0]["status"] == "False"
-            cluster.move("Quarantined", 1)
-            await until(lambda: cluster.status(1)["conditions"][0]["status"] == "True")
+    clock = Clock()
+    async with running(cluster, node, clock):
+        cluster.lease(7, "p")
+        await until(node.offers(8, 8))
+        await node.admit("p", 1)
+        node.pods = []
+        cluster.move("Releasing", 1)
+        await asyncio.sleep(0.2)
+        clock.now += 31
+        await until(lambda: cluster.allocated() == set())
 
-    play(folder, story)
+
+@told
+async def test_a_gpu_that_the_kubelet_gave_to_another_pod_is_marked_and_offered_to_nobody(
+    cluster: Leases, node: Node
+) -> None:
+    async with running(cluster, node):
+        cluster.lease(7, "p")
+        await until(node.offers(8, 8))
+        await node.admit("p", 1)
+        # The lease is lost, as when somebody forced it free by hand.
+        body = cluster.objects["hgx-01-gpu1"]
+        status = {k: v for k, v in body["status"].items() if k != "holder"}
+        cluster._store({**body, "status": {**status, "phase": "Free"}})
+        await until(node.offers(8, 7))
+        await until(lambda: cluster.status(1).get("conditions"))
+        (condition,) = cluster.status(1)["conditions"]
+        assert (condition["type"], condition["status"]) == ("KubeletAgrees", "False")
+        assert "t-a/p" in condition["message"]
+        assert [event["reason"] for event in cluster.events] == ["HeldByAnotherPod"]
+        node.end("p")
+        await until(node.offers(8, 8))
+        # The mark stays until the lease controller has seen it.
+        await asyncio.sleep(0.2)
+        assert cluster.status(1)["conditions"][0]["status"] == "False"
+        cluster.move("Quarantined", 1)
+        await until(lambda: cluster.status(1)["conditions"][0]["status"] == "True")

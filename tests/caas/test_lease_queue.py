@@ -16,7 +16,7 @@ from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import Holder
 from gpuclusters.lease.placement import BoardView, Grant
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from tests.caas.loops import QuickLoop
+from tests.caas.loops import QuickLoop, in_loop
 
 LOOK_SECONDS = 0.02
 LOOKS = 5
@@ -101,29 +101,26 @@ def pod(uid: str, size: int) -> dict[str, Any]:
     }
 
 
-def test_gpus_that_are_being_granted_are_not_free_and_no_board_is_cut_by_them() -> None:
+@in_loop
+async def test_gpus_that_are_being_granted_are_not_free_and_no_board_is_cut_by_them() -> None:
     """The second pod comes while the leases of the first are on their way to the API server."""
-
-    async def story() -> None:
-        ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
-        tenancy = {
-            "metadata": {"generation": 1},
-            "spec": {"namespace": "tenant-acme"},
-            "status": {"conditions": [ready]},
-        }
-        host: Any = SlowHost()
-        recorder: Any = Silent()
-        queue = LeaseQueue({"hgx-01": host}, lambda _: tenancy, recorder, PGPU)
-        running = asyncio.create_task(queue.run())
-        async with asyncio.timeout(120):
-            for uid, size in (("a", 2), ("b", 1), ("c", 4), ("d", 1)):
-                host.news.clear()
-                queue.observe(pod(uid, size))
-                await host.news.wait()
-        taken = [module for holder in host.asked for module in holder.gpus]
-        assert sorted(taken) == sorted(MODULES)
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-
-    asyncio.run(story())
+    ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
+    tenancy = {
+        "metadata": {"generation": 1},
+        "spec": {"namespace": "tenant-acme"},
+        "status": {"conditions": [ready]},
+    }
+    host: Any = SlowHost()
+    recorder: Any = Silent()
+    queue = LeaseQueue({"hgx-01": host}, lambda _: tenancy, recorder, PGPU)
+    running = asyncio.create_task(queue.run())
+    async with asyncio.timeout(120):
+        for uid, size in (("a", 2), ("b", 1), ("c", 4), ("d", 1)):
+            host.news.clear()
+            queue.observe(pod(uid, size))
+            await host.news.wait()
+    taken = [module for holder in host.asked for module in holder.gpus]
+    assert sorted(taken) == sorted(MODULES)
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running

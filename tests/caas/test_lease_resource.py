@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +13,7 @@ import pytest
 from caas.cluster import Cluster, ClusterError
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, Phase, lease_object
 from tests.caas.leasekit import define
+from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster
 
 pytestmark = pytest.mark.lab
@@ -145,70 +145,63 @@ REFUSED: dict[str, tuple[Prepare, str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_the_server_refuses_what_the_machine_would_never_write(
+@in_loop
+async def test_the_server_refuses_what_the_machine_would_never_write(
     kube_api: KubeCluster, case: str
 ) -> None:
     prepare, phase, changes, said = REFUSED[case]
-
-    async def work() -> None:
-        async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-            body = await prepare(cluster, body)
-            with pytest.raises(ClusterError, match=said):
-                await to(cluster, body, phase, **changes)
-
-    asyncio.run(work())
+    async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+        body = await prepare(cluster, body)
+        with pytest.raises(ClusterError, match=said):
+            await to(cluster, body, phase, **changes)
 
 
-def test_a_gpu_that_the_kubelet_still_lists_is_not_reset(kube_api: KubeCluster) -> None:
-    async def work() -> None:
-        async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-            body = await leased(cluster, body)
-            held = HOLDER | {"admitted": True, "allocated": True}
-            body = await to(cluster, body, "Leased", holder=held)
-            body = await to(cluster, body, "Releasing")
-            with pytest.raises(ClusterError, match="after the kubelet has let it go"):
-                await to(cluster, body, "Resetting", cycle=2, holder=None)
-            let_go = HOLDER | {"admitted": True, "allocated": False}
-            body = await to(cluster, body, "Releasing", holder=let_go)
-            body = await to(cluster, body, "Resetting", cycle=2, holder=None)
-            assert body["status"]["phase"] == Phase.RESETTING
-
-    asyncio.run(work())
+@in_loop
+async def test_a_gpu_that_the_kubelet_still_lists_is_not_reset(kube_api: KubeCluster) -> None:
+    async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+        body = await leased(cluster, body)
+        held = HOLDER | {"admitted": True, "allocated": True}
+        body = await to(cluster, body, "Leased", holder=held)
+        body = await to(cluster, body, "Releasing")
+        with pytest.raises(ClusterError, match="after the kubelet has let it go"):
+            await to(cluster, body, "Resetting", cycle=2, holder=None)
+        let_go = HOLDER | {"admitted": True, "allocated": False}
+        body = await to(cluster, body, "Releasing", holder=let_go)
+        body = await to(cluster, body, "Resetting", cycle=2, holder=None)
+        assert body["status"]["phase"] == Phase.RESETTING
 
 
-def test_quarantine_keeps_a_holder_that_was_admitted_and_admits_none(kube_api: KubeCluster) -> None:
-    async def work() -> None:
-        async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-            body = await leased(cluster, body)
-            held = HOLDER | {"admitted": True, "allocated": True}
-            body = await to(cluster, body, "Leased", holder=held)
-            body = await to(cluster, body, "Releasing")
-            timed_out = {"reason": "ReleaseTimedOut", "lastTenant": "acme"}
-            body = await to(cluster, body, "Quarantined", holder=held, **timed_out)
-            # As the device plugin writes it, and the machine afterwards.
-            let_go = held | {"allocated": False}
-            body = await to(cluster, body, "Quarantined", holder=let_go)
-            body = await to(cluster, body, "Quarantined", holder=None)
-            assert body["status"]["lastTenant"] == "acme"
-            with pytest.raises(ClusterError, match="when its GPU is leased"):
-                await to(cluster, body, "Quarantined", holder=let_go)
+@in_loop
+async def test_quarantine_keeps_a_holder_that_was_admitted_and_admits_none(
+    kube_api: KubeCluster,
+) -> None:
+    async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+        body = await leased(cluster, body)
+        held = HOLDER | {"admitted": True, "allocated": True}
+        body = await to(cluster, body, "Leased", holder=held)
+        body = await to(cluster, body, "Releasing")
+        timed_out = {"reason": "ReleaseTimedOut", "lastTenant": "acme"}
+        body = await to(cluster, body, "Quarantined", holder=held, **timed_out)
+        # As the device plugin writes it, and the machine afterwards.
+        let_go = held | {"allocated": False}
+        body = await to(cluster, body, "Quarantined", holder=let_go)
+        body = await to(cluster, body, "Quarantined", holder=None)
+        assert body["status"]["lastTenant"] == "acme"
+        with pytest.raises(ClusterError, match="when its GPU is leased"):
+            await to(cluster, body, "Quarantined", holder=let_go)
 
-    asyncio.run(work())
 
-
-def test_which_gpu_a_lease_is_of_cannot_be_changed_or_misnamed(kube_api: KubeCluster) -> None:
-    async def work() -> None:
-        async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
-            name = body["metadata"]["name"]
-            with pytest.raises(ClusterError, match="cannot be changed"):
-                await cluster.patch(GPU_LEASE, name, "", {"spec": {"pci": "0000:10:00.0"}})
-            other = {**body, "metadata": {"name": f"{body['spec']['node']}-gpu2"}}
-            with pytest.raises(ClusterError, match="is named"):
-                await cluster.create(GPU_LEASE, other)
-            with contextlib.suppress(KeyError):
-                del other["status"]
-            stolen = {**other, "metadata": {"name": f"x-{name}"}}
-            with pytest.raises(ClusterError, match="is named"):
-                await cluster.create(GPU_LEASE, stolen)
-
-    asyncio.run(work())
+@in_loop
+async def test_which_gpu_a_lease_is_of_cannot_be_changed_or_misnamed(kube_api: KubeCluster) -> None:
+    async with Cluster(kube_api.kubeconfig) as cluster, lease(cluster) as body:
+        name = body["metadata"]["name"]
+        with pytest.raises(ClusterError, match="cannot be changed"):
+            await cluster.patch(GPU_LEASE, name, "", {"spec": {"pci": "0000:10:00.0"}})
+        other = {**body, "metadata": {"name": f"{body['spec']['node']}-gpu2"}}
+        with pytest.raises(ClusterError, match="is named"):
+            await cluster.create(GPU_LEASE, other)
+        with contextlib.suppress(KeyError):
+            del other["status"]
+        stolen = {**other, "metadata": {"name": f"x-{name}"}}
+        with pytest.raises(ClusterError, match="is named"):
+            await cluster.create(GPU_LEASE, stolen)

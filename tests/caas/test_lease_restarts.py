@@ -16,6 +16,7 @@ from gpuclusters.lease.model import GPU_LEASE
 from lab.hosts.hardware.board import board
 from tests.caas.fakehost import GOLDEN, FakeHosts
 from tests.caas.leasekit import PHASES, LeaseLab, Nodes, define
+from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster
 
 pytestmark = pytest.mark.lab
@@ -100,73 +101,70 @@ async def _dies_and_rises(lab: LeaseLab, machines: FakeHosts, goal: Any) -> int:
         await lab.start()
 
 
-def test_killed_at_every_boundary_no_gpu_is_lost_or_handed_on_unverified(
+@in_loop
+async def test_killed_at_every_boundary_no_gpu_is_lost_or_handed_on_unverified(
     kube_api: KubeCluster, namespace: str
 ) -> None:
-    async def story() -> None:
-        machines = FakeHosts()
-        name = f"fake-{secrets.token_hex(4)}"
-        async with fake_lab(kube_api, namespace, machines, [name]) as lab:
-            machine = machines.by_name[name]
-            deaths = await _dies_and_rises(lab, machines, lab.all_free)
-            assert machine.verified(set(range(1, 9)))
-            acme = await lab.tenant()
-            pod = await lab.pod(acme, 4)
-            deaths += await _dies_and_rises(lab, machines, lambda: lab.admitted(pod))
-            mine = {m for m, p in (await lab.phases()).items() if p == "Leased"}
-            assert len(mine) == 4
-            assert machine.verified(mine)
-            await lab.allocate(pod)
-            machine.use(mine)
-            await lab.delete(pod)
-            await lab.allocate(pod, allocated=False)
-            deaths += await _dies_and_rises(lab, machines, lab.all_free)
-            assert machine.verified(set(range(1, 9)))
-            assert machine.active == set()
-            assert deaths >= 8
-
-    asyncio.run(story())
+    machines = FakeHosts()
+    name = f"fake-{secrets.token_hex(4)}"
+    async with fake_lab(kube_api, namespace, machines, [name]) as lab:
+        machine = machines.by_name[name]
+        deaths = await _dies_and_rises(lab, machines, lab.all_free)
+        assert machine.verified(set(range(1, 9)))
+        acme = await lab.tenant()
+        pod = await lab.pod(acme, 4)
+        deaths += await _dies_and_rises(lab, machines, lambda: lab.admitted(pod))
+        mine = {m for m, p in (await lab.phases()).items() if p == "Leased"}
+        assert len(mine) == 4
+        assert machine.verified(mine)
+        await lab.allocate(pod)
+        machine.use(mine)
+        await lab.delete(pod)
+        await lab.allocate(pod, allocated=False)
+        deaths += await _dies_and_rises(lab, machines, lab.all_free)
+        assert machine.verified(set(range(1, 9)))
+        assert machine.active == set()
+        assert deaths >= 8
 
 
-def test_two_controllers_at_once_lease_no_gpu_twice(kube_api: KubeCluster, namespace: str) -> None:
+@in_loop
+async def test_two_controllers_at_once_lease_no_gpu_twice(
+    kube_api: KubeCluster, namespace: str
+) -> None:
     """As when leadership failed to keep them apart."""
-
-    async def story() -> None:
-        machines = FakeHosts(seconds=0.01)
-        name = f"fake-{secrets.token_hex(4)}"
-        async with fake_lab(kube_api, namespace, machines, [name]) as lab:
-            other = LeaseLab(lab.cluster, lab.settings, namespace, machines, lab.nodes)
-            await other.start()
-            try:
-                await lab.all_free()
-                acme = await lab.tenant()
-                pods = [await lab.pod(acme, size) for size in (4, 2, 2, 1)]
-                admitted: set[str] = set()
-                for _ in range(40):
-                    holders: dict[int, str] = {}
-                    for body in await lab.cluster.list(GPU_LEASE):
-                        holder = (body.get("status") or {}).get("holder")
-                        # Both may reserve for a pod; it is let go to one partition, the other is given back.
-                        if body["spec"]["node"] == name and holder and holder["admitted"]:
-                            holders[body["spec"]["module"]] = holder["podUid"]
-                            if not holder["allocated"]:
-                                uid = holder["podUid"]
-                                (pod,) = [p for p in pods if p["metadata"]["uid"] == uid]
-                                await lab.allocate(pod)
-                    admitted |= set(holders.values())
-                    for pod in pods:
-                        uid = pod["metadata"]["uid"]
-                        size = int(
-                            pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/pgpu"]
-                        )
-                        assert sum(u == uid for u in holders.values()) <= size
-                    await asyncio.sleep(0.05)
-                assert len(admitted) >= 2, "nothing was leased while it was looked at"
+    machines = FakeHosts(seconds=0.01)
+    name = f"fake-{secrets.token_hex(4)}"
+    async with fake_lab(kube_api, namespace, machines, [name]) as lab:
+        other = LeaseLab(lab.cluster, lab.settings, namespace, machines, lab.nodes)
+        await other.start()
+        try:
+            await lab.all_free()
+            acme = await lab.tenant()
+            pods = [await lab.pod(acme, size) for size in (4, 2, 2, 1)]
+            admitted: set[str] = set()
+            for _ in range(40):
+                holders: dict[int, str] = {}
+                for body in await lab.cluster.list(GPU_LEASE):
+                    holder = (body.get("status") or {}).get("holder")
+                    # Both may reserve for a pod; it is let go to one partition, the other is given back.
+                    if body["spec"]["node"] == name and holder and holder["admitted"]:
+                        holders[body["spec"]["module"]] = holder["podUid"]
+                        if not holder["allocated"]:
+                            uid = holder["podUid"]
+                            (pod,) = [p for p in pods if p["metadata"]["uid"] == uid]
+                            await lab.allocate(pod)
+                admitted |= set(holders.values())
                 for pod in pods:
-                    await lab.delete(pod)
-                    await lab.allocate(pod, allocated=False)
-                await lab.all_free()
-            finally:
-                await other.stop()
-
-    asyncio.run(story())
+                    uid = pod["metadata"]["uid"]
+                    size = int(
+                        pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/pgpu"]
+                    )
+                    assert sum(u == uid for u in holders.values()) <= size
+                await asyncio.sleep(0.05)
+            assert len(admitted) >= 2, "nothing was leased while it was looked at"
+            for pod in pods:
+                await lab.delete(pod)
+                await lab.allocate(pod, allocated=False)
+            await lab.all_free()
+        finally:
+            await other.stop()

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from components.caas.kata import KataRuntimeArgs, runtime_class
+from components.caas.kata import runtime_class
 from components.caas.programs import ProgramNetwork, ProgramNetworkArgs, Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
@@ -39,13 +39,13 @@ def preview(request: pytest.FixtureRequest) -> bool:
 
 
 def test_a_runtime_class_states_what_a_vm_costs(preview: bool) -> None:
-    args = KataRuntimeArgs(
-        runtime_class="kata-qemu-nvidia-gpu",
-        overhead_cpu="1000m",
-        overhead_memory="10240Mi",
-        node_selector={"nvidia.com/cc.ready.state": "false"},
-    )
-    engine = record(lambda: runtime_class("kata", args), preview=preview)
+    overhead = {"cpu": "1000m", "memory": "10240Mi"}
+    selector = {"nvidia.com/cc.ready.state": "false"}
+
+    def declare() -> None:
+        runtime_class("kata", "kata-qemu-nvidia-gpu", overhead=overhead, node_selector=selector)
+
+    engine = record(declare, preview=preview)
     (made,) = engine.of(":RuntimeClass").values()
     assert made["handler"] == made["metadata"]["name"] == "kata-qemu-nvidia-gpu"
     assert made["overhead"]["podFixed"] == {"cpu": "1000m", "memory": "10240Mi"}

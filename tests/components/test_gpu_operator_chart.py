@@ -19,7 +19,7 @@ from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.gpu_operator import crds, objects
 from gpuclusters.gpu_operator.crds import crd_documents
 from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, values
-from gpuclusters.kata.chart import merged
+from gpuclusters.kata.model import merged
 from lab import tools
 
 VARIABLE = "GPU_OPERATOR_CHART"

@@ -8,7 +8,7 @@ import pulumi
 import pytest
 
 from components.host_connection import HostConnection
-from components.usernetes.rootless_host import RootlessHost, RootlessHostArgs
+from components.usernetes.cluster import RootlessHost, RootlessHostArgs
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.driver.model import Modules, PackageSource, WantedDriver

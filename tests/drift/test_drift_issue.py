@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.forge import Entries, Forge, ForgeError, issues_of
 from gpuclusters.drift.rendering import marker
 from tests.drift.issues_standin import TOKEN, Standin, forge
@@ -74,5 +75,5 @@ def test_a_forge_that_is_busy_is_asked_again_and_one_that_refuses_is_told(standi
 
 
 def test_what_is_missing_is_said_at_once() -> None:
-    with pytest.raises(ForgeError, match="GITHUB_TOKEN, GITHUB_REPOSITORY"):
+    with pytest.raises(UsageError, match="GITHUB_TOKEN, GITHUB_REPOSITORY"):
         issues_of(Forge.GITHUB, {})

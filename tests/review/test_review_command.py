@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gpuclusters.cli import draw
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.review import Format, Options, PolicyOptions, app, run
+from gpuclusters.cli.review import Format, Options, app, run
 from gpuclusters.review import gates
 from gpuclusters.review.cost import PriceError, price_table
 from gpuclusters.review.prices import OwnMachine
@@ -77,7 +77,7 @@ def test_a_gate_stops_the_pipeline(plans: dict[str, str], gate: str, plan: str, 
 
 
 def test_a_rule_can_be_switched_off_or_made_stricter(plans: dict[str, str]) -> None:
-    off = Options(fail_on="policy", policy=PolicyOptions(severities=["stateful-delete=off"]))
+    off = Options(fail_on="policy", severities=["stateful-delete=off"])
     assert run([plans["tenant-removed"]], [], off) == 0
     found = gates.closed([reviewed()], gates.parse("policy"))
     assert found == []
@@ -116,13 +116,13 @@ def test_the_file_of_the_policy_pack_sets_the_rules_of_a_review(
     ("options", "says"),
     [
         (Options(fail_on="delet"), "'delet' is no gate"),
-        (Options(policy=PolicyOptions(severities=["host-keys=off"])), "did you mean host-key"),
+        (Options(severities=["host-keys=off"]), "did you mean host-key"),
         (
-            Options(policy=PolicyOptions(severities=["unpinned=maybe"])),
+            Options(severities=["unpinned=maybe"]),
             "write mandatory, advisory or",
         ),
-        (Options(policy=PolicyOptions(prices=Path("/nonexistent.yaml"))), "cannot be read"),
-        (Options(policy=PolicyOptions(file=Path("/nonexistent.json"))), "cannot be read"),
+        (Options(prices=Path("/nonexistent.yaml")), "cannot be read"),
+        (Options(policy=Path("/nonexistent.json")), "cannot be read"),
     ],
 )
 def test_a_wrong_option_is_said(plans: dict[str, str], options: Options, says: str) -> None:

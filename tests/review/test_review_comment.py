@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.forge import Entries, Forge, ForgeError, TooLongError, comments_of
 from tests.review.forge_standin import LONGEST, TOKEN, Standin, forge
 
@@ -199,11 +200,11 @@ def test_a_web_page_instead_of_the_api_is_told() -> None:
 
 
 def test_everything_that_is_missing_is_said_at_once() -> None:
-    with pytest.raises(ForgeError, match="GITHUB_TOKEN, GITHUB_REPOSITORY, the number"):
+    with pytest.raises(UsageError, match="GITHUB_TOKEN, GITHUB_REPOSITORY, the number"):
         comments_of(Forge.GITHUB, {})
-    with pytest.raises(ForgeError, match="GITLAB_TOKEN, CI_PROJECT_ID, the number"):
+    with pytest.raises(UsageError, match="GITLAB_TOKEN, CI_PROJECT_ID, the number"):
         comments_of(Forge.GITLAB, {})
-    with pytest.raises(ForgeError, match="owner/name"):
+    with pytest.raises(UsageError, match="owner/name"):
         comments_of(Forge.GITHUB, {"GITHUB_TOKEN": "t", "GITHUB_REPOSITORY": "../x"}, 7)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata import model as kata_model
 from tests.components.recorder import Recorder
 from tests.stacks.declaring import declared
 
@@ -45,7 +45,7 @@ def release(engine: Recorder, name: str = "kata-deploy-release") -> dict[str, An
 def test_one_boot_profile_is_behind_the_shim_and_the_kubelet() -> None:
     engine = declare()
     values = release(engine)["values"]
-    assert not [*kata_chart.unknown_keys(values)]
+    assert not [*kata_model.unknown_keys(values)]
     shim = tomllib.loads(values["shims"]["qemu-nvidia-gpu"]["dropIn"])
     assert shim["runtime"]["create_container_timeout"] == 1200
     assert "agent.cdi_timeout=600" in shim["hypervisor"]["qemu"]["kernel_params"]
@@ -94,7 +94,7 @@ def test_a_registry_is_asked_for_the_version_that_is_pinned() -> None:
         storage={"mounter": "csi", "csi-driver-chart": {"source": "registry"}},
     )
     kata = release(engine)
-    assert (kata["chart"], kata["version"]) == (kata_chart.REPOSITORY, "4.1.0")
+    assert (kata["chart"], kata["version"]) == (kata_model.REPOSITORY, "4.1.0")
     csi = release(engine, "csi-nfs-release")
     assert (csi["chart"], csi["version"]) == ("csi-driver-nfs", "4.13.5")
     assert csi["repositoryOpts"]["repo"].startswith("https://")

@@ -31,7 +31,7 @@ from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Level
 from gpuclusters.fabric.table import LayoutError
 from gpuclusters.host.drop_ins import ContainerdSchema
-from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import GIB, guests_mib
 
 _SHOWN = 8
@@ -111,12 +111,12 @@ def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Iterable[Wrong
 
 @rule(6, "caas.chart-value-unknown", "kata")
 def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
-    for unknown in kata_chart.unknown_keys(kata.values):
+    for unknown in kata_model.unknown_keys(kata.values):
         near = unknown.nearest
         known = ", ".join(unknown.known[:_SHOWN]) + (", …" if len(unknown.known) > _SHOWN else "")
         yield Wrong(
             ("values", *unknown.path),
-            f"is not a value that the chart kata-deploy {kata_chart.VERSION} reads",
+            f"is not a value that the chart kata-deploy {kata_model.VERSION} reads",
             f"did you mean {near}?" if near else f"remove it; the keys here are {known}",
             f"the key {show(unknown.path[-1])}",
         )
@@ -125,11 +125,11 @@ def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
 @rule(6, "caas.chart-value-twice", "kata")
 def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
     for key in kata.values:
-        if key in kata_chart.OWNED:
+        if key in kata_model.OWNED:
             yield Wrong(
                 ("values", key),
                 "is set by this program",
-                f"remove it; {kata_chart.OWNED[key]}",
+                f"remove it; {kata_model.OWNED[key]}",
                 f"the key {show(key)}",
             )
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from caas.api.streams import PER_TENANT
+from caas.api.containers import PER_TENANT
 from caas.cluster import ClusterError
 from tests.caas.api.apikit import PATIENCE_SECONDS, Api, FakeCluster, listening, play, played
 from tests.caas.api.test_api_containers import kind
+from tests.caas.loops import in_loop
 
 LONG = 3600.0
 """What nobody waits for."""
@@ -118,19 +119,17 @@ async def test_a_log_that_breaks_off_ends_where_it_broke(api: Api) -> None:
     assert api.cluster.open_logs == 0
 
 
-def test_pieces_arrive_before_the_log_ends() -> None:
-    async def act() -> None:
-        async with listening() as (api, _):
-            made = await started(api)
-            api.cluster.logs = [b"one\n", LONG]
-            path = f"/v1/containers/{made}/logs?follow=true"
-            async with api.client.stream("GET", path, headers=api.bearer("acme")) as answer:
-                first = await anext(answer.aiter_bytes())
-                assert first == b"one\n"
-                assert api.cluster.open_logs == 1, "it came when the log had ended"
-            await gone(api)
-
-    asyncio.run(act())
+@in_loop
+async def test_pieces_arrive_before_the_log_ends() -> None:
+    async with listening() as (api, _):
+        made = await started(api)
+        api.cluster.logs = [b"one\n", LONG]
+        path = f"/v1/containers/{made}/logs?follow=true"
+        async with api.client.stream("GET", path, headers=api.bearer("acme")) as answer:
+            first = await anext(answer.aiter_bytes())
+            assert first == b"one\n"
+            assert api.cluster.open_logs == 1, "it came when the log had ended"
+        await gone(api)
 
 
 async def gone(api: Api) -> None:
@@ -139,44 +138,42 @@ async def gone(api: Api) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_tenant_reads_a_bounded_number_of_logs() -> None:
-    async def act() -> None:
-        async with listening() as (api, _):
-            made = await started(api)
-            api.cluster.logs = [b"one\n", LONG]
-            path = f"/v1/containers/{made}/logs?follow=true"
+@in_loop
+async def test_a_tenant_reads_a_bounded_number_of_logs() -> None:
+    async with listening() as (api, _):
+        made = await started(api)
+        api.cluster.logs = [b"one\n", LONG]
+        path = f"/v1/containers/{made}/logs?follow=true"
 
-            async def follow(begun: asyncio.Semaphore) -> int:
-                async with api.client.stream("GET", path, headers=api.bearer("acme")) as answer:
-                    begun.release()
-                    if answer.status_code == 200:
-                        await asyncio.sleep(LONG)
-                    return answer.status_code
+        async def follow(begun: asyncio.Semaphore) -> int:
+            async with api.client.stream("GET", path, headers=api.bearer("acme")) as answer:
+                begun.release()
+                if answer.status_code == 200:
+                    await asyncio.sleep(LONG)
+                return answer.status_code
 
-            begun = asyncio.Semaphore(0)
-            followers = [asyncio.create_task(follow(begun)) for _ in range(PER_TENANT + 4)]
-            for _ in followers:
-                await begun.acquire()
+        begun = asyncio.Semaphore(0)
+        followers = [asyncio.create_task(follow(begun)) for _ in range(PER_TENANT + 4)]
+        for _ in followers:
+            await begun.acquire()
+        refused = [task.result() for task in followers if task.done()]
+        while len(refused) < 4:
+            await asyncio.sleep(0.01)
             refused = [task.result() for task in followers if task.done()]
-            while len(refused) < 4:
-                await asyncio.sleep(0.01)
-                refused = [task.result() for task in followers if task.done()]
-            assert refused == [429] * 4
-            assert api.cluster.open_logs == PER_TENANT
-            # Another tenant is not in the way.
-            other = await started(api, "globex")
-            headers = api.bearer("globex")
-            api.cluster.logs = [b"x"]
-            answer = await api.client.get(f"/v1/containers/{other}/logs", headers=headers)
-            assert answer.status_code == 200
-            for task in followers:
-                task.cancel()
-            await asyncio.gather(*followers, return_exceptions=True)
-            await gone(api)
-            again = await api.get("acme", f"/v1/containers/{made}/logs")
-            assert again.status_code == 200
-
-    asyncio.run(act())
+        assert refused == [429] * 4
+        assert api.cluster.open_logs == PER_TENANT
+        # Another tenant is not in the way.
+        other = await started(api, "globex")
+        headers = api.bearer("globex")
+        api.cluster.logs = [b"x"]
+        answer = await api.client.get(f"/v1/containers/{other}/logs", headers=headers)
+        assert answer.status_code == 200
+        for task in followers:
+            task.cancel()
+        await asyncio.gather(*followers, return_exceptions=True)
+        await gone(api)
+        again = await api.get("acme", f"/v1/containers/{made}/logs")
+        assert again.status_code == 200
 
 
 @played
@@ -191,17 +188,15 @@ async def test_a_log_is_followed_no_longer_than_its_token_lasts(api: Api) -> Non
     assert api.cluster.open_logs == 0
 
 
-def test_followed_logs_end_when_the_program_stops() -> None:
-    async def act() -> None:
-        async with listening() as (api, _):
-            made = await started(api)
-            api.cluster.logs = [b"one\n", LONG]
-            path = f"/v1/containers/{made}/logs?follow=true"
-            async with api.client.stream("GET", path, headers=api.bearer("acme")) as answer:
-                pieces = answer.aiter_bytes()
-                assert await anext(pieces) == b"one\n"
-                api.app.stop()
-                assert await anext(pieces, None) is None
-            await gone(api)
-
-    asyncio.run(act())
+@in_loop
+async def test_followed_logs_end_when_the_program_stops() -> None:
+    async with listening() as (api, _):
+        made = await started(api)
+        api.cluster.logs = [b"one\n", LONG]
+        path = f"/v1/containers/{made}/logs?follow=true"
+        async with api.client.stream("GET", path, headers=api.bearer("acme")) as answer:
+            pieces = answer.aiter_bytes()
+            assert await anext(pieces) == b"one\n"
+            api.app.stop()
+            assert await anext(pieces, None) is None
+        await gone(api)

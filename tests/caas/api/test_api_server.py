@@ -346,7 +346,8 @@ async def test_a_client_that_never_reads_is_dropped() -> None:
 
 
 @linux
-def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path) -> None:
+@in_loop
+async def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
 
     def never_read(plain: socket.socket) -> None:
@@ -359,13 +360,10 @@ def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path) -> No
                     secured.send(PIPELINED * 10)
             asyncio.run(gone(client_port))
 
-    async def act() -> None:
-        shown = Certificate(authority.issue("localhost"))
-        async with listening(door={"stall_seconds": 1}, certificate=shown) as (_, port):
-            with small(port) as connection:
-                await asyncio.to_thread(never_read, connection)
-
-    asyncio.run(act())
+    shown = Certificate(authority.issue("localhost"))
+    async with listening(door={"stall_seconds": 1}, certificate=shown) as (_, port):
+        with small(port) as connection:
+            await asyncio.to_thread(never_read, connection)
 
 
 @linux
@@ -374,39 +372,33 @@ def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path) -> No
     tries="follow a log and stop reading it",
     stopped_by="the connection ends when nothing of an answer was taken for 30 seconds",
 )
-def test_a_log_stream_that_stalls_is_dropped() -> None:
+@in_loop
+async def test_a_log_stream_that_stalls_is_dropped() -> None:
     cluster = talkative()
-
-    async def act() -> None:
-        async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
-            with small(port) as connection:
-                await send(connection, await log_request(api))
-                await gone(connection.getsockname()[1])
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while cluster.open_logs:
-                    await asyncio.sleep(0.02)
-
-    asyncio.run(act())
+    async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
+        with small(port) as connection:
+            await send(connection, await log_request(api))
+            await gone(connection.getsockname()[1])
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while cluster.open_logs:
+                await asyncio.sleep(0.02)
 
 
 @linux
-def test_a_log_stream_that_is_read_slowly_stays() -> None:
+@in_loop
+async def test_a_log_stream_that_is_read_slowly_stays() -> None:
     cluster = talkative()
-
-    async def act() -> None:
-        async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
-            with small(port) as connection:
-                await send(connection, await log_request(api))
-                loop = asyncio.get_running_loop()
-                began, received = loop.time(), 0
-                # Three deadlines pass, in none of which nothing was read.
-                while loop.time() - began < 3:
-                    received += len(await loop.sock_recv(connection, 65_536))
-                    await asyncio.sleep(0.1)
-                assert server_side(connection.getsockname()[1]) == [psutil.CONN_ESTABLISHED]
-                assert received > 0
-
-    asyncio.run(act())
+    async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
+        with small(port) as connection:
+            await send(connection, await log_request(api))
+            loop = asyncio.get_running_loop()
+            began, received = loop.time(), 0
+            # Three deadlines pass, in none of which nothing was read.
+            while loop.time() - began < 3:
+                received += len(await loop.sock_recv(connection, 65_536))
+                await asyncio.sleep(0.1)
+            assert server_side(connection.getsockname()[1]) == [psutil.CONN_ESTABLISHED]
+            assert received > 0
 
 
 def talkative() -> FakeCluster:
@@ -591,24 +583,22 @@ async def test_a_header_that_decides_something_comes_once(name: str) -> None:
         assert problem["detail"] == f"send the header `{name}` once"
 
 
-def test_over_tls_browsers_are_told_to_come_by_https_alone(tmp_path: Path) -> None:
+@in_loop
+async def test_over_tls_browsers_are_told_to_come_by_https_alone(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-
-    async def act() -> None:
-        shown = Certificate(authority.issue("localhost"))
-        async with listening(certificate=shown) as (api, port):
-            context = authority.client_context()
-            async with httpx.AsyncClient(verify=context, trust_env=False) as client:
-                answer = await client.get(
-                    f"https://localhost:{port}/v1/containers", headers=api.bearer("acme")
-                )
-            assert answer.status_code == 200
-            assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
-
-    asyncio.run(act())
+    shown = Certificate(authority.issue("localhost"))
+    async with listening(certificate=shown) as (api, port):
+        context = authority.client_context()
+        async with httpx.AsyncClient(verify=context, trust_env=False) as client:
+            answer = await client.get(
+                f"https://localhost:{port}/v1/containers", headers=api.bearer("acme")
+            )
+        assert answer.status_code == 200
+        assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
 
 
-def test_a_certificate_that_was_renewed_is_shown_without_a_restart(tmp_path: Path) -> None:
+@in_loop
+async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     folder = authority.issue("localhost")
     certificate = Certificate(folder)
@@ -624,20 +614,17 @@ def test_a_certificate_that_was_renewed_is_shown_without_a_restart(tmp_path: Pat
             assert der is not None
             return x509.load_der_x509_certificate(der).serial_number
 
-    async def act() -> None:
-        async with listening(certificate=certificate) as (_, port):
-            first = await asyncio.to_thread(shown, port)
-            certificate.renew()
-            assert await asyncio.to_thread(shown, port) == first
-            authority.issue("localhost")
-            certificate.renew()
-            second = await asyncio.to_thread(shown, port)
-            assert second != first
-            (folder / "tls.key").write_text("nonsense")
-            certificate.renew()
-            assert await asyncio.to_thread(shown, port) == second
-
-    asyncio.run(act())
+    async with listening(certificate=certificate) as (_, port):
+        first = await asyncio.to_thread(shown, port)
+        certificate.renew()
+        assert await asyncio.to_thread(shown, port) == first
+        authority.issue("localhost")
+        certificate.renew()
+        second = await asyncio.to_thread(shown, port)
+        assert second != first
+        (folder / "tls.key").write_text("nonsense")
+        certificate.renew()
+        assert await asyncio.to_thread(shown, port) == second
 
 
 async def at_once(api: Api, port: int, count: int) -> list[tuple[int, bytes]]:
@@ -660,31 +647,29 @@ async def at_once(api: Api, port: int, count: int) -> list[tuple[int, bytes]]:
     return await asyncio.gather(*(answer(*one) for one in held))
 
 
-def test_a_thousand_requests_at_once_make_what_the_quota_allows() -> None:
+@in_loop
+async def test_a_thousand_requests_at_once_make_what_the_quota_allows() -> None:
     allow_connections()
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < 2500:
         pytest.skip(f"this process may open {files} files only")
-
-    async def act() -> None:
-        async with listening(requestsPerSecond=0.1, burst=40) as (api, port):
-            process = psutil.Process()
-            tasks, sockets = len(asyncio.all_tasks()), len(process.net_connections())
-            answers = await at_once(api, port, 1000)
-            counts = Counter(status for status, _ in answers)
-            assert set(counts) <= {201, 409, 429}, counts
-            assert counts[201] == len(api.cluster.pods) == 12
-            assert counts[429] > 500
-            names = {json.loads(body)["type"] for status, body in answers if status != 201}
-            assert {name.rsplit("/", 1)[1] for name in names} == {"quota-exceeded", "rate-limited"}
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while len(process.net_connections()) > sockets or len(asyncio.all_tasks()) > tasks:
-                    await asyncio.sleep(0.02)
-
-    asyncio.run(act())
+    async with listening(requestsPerSecond=0.1, burst=40) as (api, port):
+        process = psutil.Process()
+        tasks, sockets = len(asyncio.all_tasks()), len(process.net_connections())
+        answers = await at_once(api, port, 1000)
+        counts = Counter(status for status, _ in answers)
+        assert set(counts) <= {201, 409, 429}, counts
+        assert counts[201] == len(api.cluster.pods) == 12
+        assert counts[429] > 500
+        names = {json.loads(body)["type"] for status, body in answers if status != 201}
+        assert {name.rsplit("/", 1)[1] for name in names} == {"quota-exceeded", "rate-limited"}
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(process.net_connections()) > sockets or len(asyncio.all_tasks()) > tasks:
+                await asyncio.sleep(0.02)
 
 
-def test_what_is_being_answered_when_the_server_stops_is_answered() -> None:
+@in_loop
+async def test_what_is_being_answered_when_the_server_stops_is_answered() -> None:
     class Slow(FakeCluster):
         async def create(self, *args: Any) -> Any:
             begun.set()
@@ -694,16 +679,12 @@ def test_what_is_being_answered_when_the_server_stops_is_answered() -> None:
     cluster = Slow()
     cluster.put("tenancies", tenancy("acme"))
     begun, stopping = asyncio.Event(), asyncio.Event()
-
-    async def act() -> None:
-        async with listening(cluster) as (api, _):
-            # What the server calls when it has begun to stop.
-            api.app.stop = stopping.set
-            asked = asyncio.create_task(api.post("acme"))
-            await begun.wait()
-            api.stop()
-            answer = await asked
-        assert answer.status_code == 201
-        assert answer.json()["image"] == IMAGE
-
-    asyncio.run(act())
+    async with listening(cluster) as (api, _):
+        # What the server calls when it has begun to stop.
+        api.app.stop = stopping.set
+        asked = asyncio.create_task(api.post("acme"))
+        await begun.wait()
+        api.stop()
+        answer = await asked
+    assert answer.status_code == 201
+    assert answer.json()["image"] == IMAGE

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
-from gpuclusters.kata import chart as kata_chart
-from gpuclusters.kata.chart import ShimConfiguration
-from gpuclusters.kata.model import KATA_LABEL, DeploymentMode, Installation, Shim
+from gpuclusters.kata import model as kata_model
+from gpuclusters.kata.model import KATA_LABEL, DeploymentMode, Installation, Shim, ShimConfiguration
 from tests.engine.stand_ins.plugin import Plugin, StepError, urn
 from tests.fixtures.waiting import eventually
 
@@ -23,7 +22,7 @@ CONFIGURATION = ShimConfiguration(
 
 
 def values(node: str, installation: Installation | None = None) -> dict[str, Any]:
-    return kata_chart.chart_values(
+    return kata_model.chart_values(
         shim=Shim.GO,
         installation=installation or Installation(),
         distribution="k8s",
@@ -47,7 +46,7 @@ def test_a_release_is_ready_when_kata_is_on_its_node_and_gone_when_it_is_not(
     root = tmp_path / node / "root"
     inputs = {
         "chart": str(CHART),
-        "name": kata_chart.RELEASE,
+        "name": kata_model.RELEASE,
         "namespace": namespace,
         "timeout": 250,
         "values": values(node),
@@ -57,14 +56,14 @@ def test_a_release_is_ready_when_kata_is_on_its_node_and_gone_when_it_is_not(
     containerd = tomllib.loads((root / Installation().containerd_drop_in.lstrip("/")).read_text())
     runtimes = containerd["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"]
     assert runtimes.keys() == {"kata-qemu-nvidia-gpu"}
-    drop_in = root / CONFIGURATION.drop_in_path.lstrip("/")
+    drop_in = root / CONFIGURATION.folder.lstrip("/") / "config.d/50-user-overrides.toml"
     assert drop_in.read_text() == CONFIGURATION.toml()
     assert kubernetes.up(RELEASE, inputs).op == "same"
 
     other = values(node, Installation(DeploymentMode.JOB))
     changed = kubernetes.changes(RELEASE, {**inputs, "values": other})
     # Row 14: by this path the component has the release replaced.
-    assert f"values.{kata_chart.IMMUTABLE[0]}" in changed
+    assert f"values.{kata_model.IMMUTABLE[0]}" in changed
     with pytest.raises(StepError, match="deploymentMode is immutable for an existing release"):
         kubernetes.up(RELEASE, {**inputs, "values": other})
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from components.caas.kata import runtime_class
 from components.caas.programs import Programs, ProgramsArgs
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy import TenancyApi, TenancyApiArgs
@@ -233,7 +232,7 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
             accounts=_CONFIG.programs.accounts, settings=configured(inventory), secrets=secrets
         )
         system = System("system", args)
-        runtime_class("kata", kata.runtime(_CONFIG))
+        kata.runtime(_CONFIG)
         TenancyApi(
             "tenancy",
             TenancyApiArgs(

@@ -7,9 +7,8 @@ import tomllib
 import pytest
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
-from gpuclusters.kata import chart as kata_chart
-from gpuclusters.kata.chart import ShimConfiguration
-from gpuclusters.kata.model import DeploymentMode, Installation, Shim
+from gpuclusters.kata import model as kata_model
+from gpuclusters.kata.model import DeploymentMode, Installation, Shim, ShimConfiguration
 
 PROFILE = BootProfile.of(Guest(gpus=8, memory_gib=256, huge_pages=True, kernel=(6, 17)))
 
@@ -23,7 +22,7 @@ def values(shim: Shim = Shim.GO, **changes: object) -> dict[str, object]:
         "node_selector": {"a": "b"},
         **changes,
     }
-    return kata_chart.chart_values(shim=shim, **given)  # type: ignore[arg-type]
+    return kata_model.chart_values(shim=shim, **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shim", Shim)
@@ -31,7 +30,7 @@ def values(shim: Shim = Shim.GO, **changes: object) -> dict[str, object]:
 def test_every_value_that_is_set_is_one_that_the_chart_reads(
     shim: Shim, mode: DeploymentMode
 ) -> None:
-    assert not [*kata_chart.unknown_keys(values(shim, installation=Installation(mode, "b")))]
+    assert not [*kata_model.unknown_keys(values(shim, installation=Installation(mode, "b")))]
 
 
 def test_our_shim_and_no_other_is_installed() -> None:
@@ -67,7 +66,7 @@ def test_a_shim_gets_the_snapshotter_that_its_images_need(
 
 
 def test_shims_are_shims_of_the_chart() -> None:
-    assert {shim.value for shim in Shim} <= set(kata_chart.known_values()["shims"] or ())
+    assert {shim.value for shim in Shim} <= set(kata_model.known_values()["shims"] or ())
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_shims_are_shims_of_the_chart() -> None:
 def test_row_6_a_key_that_the_chart_does_not_read_is_told_with_the_nearest_known(
     given: dict[object, object], path: tuple[str, ...], nearest: str | None
 ) -> None:
-    (unknown,) = kata_chart.unknown_keys(given)  # type: ignore[arg-type]
+    (unknown,) = kata_model.unknown_keys(given)  # type: ignore[arg-type]
     assert unknown.nearest == nearest
     assert unknown.path[:-1] == path[:-1]
     assert nearest is None or nearest in unknown.known
@@ -92,7 +91,7 @@ def test_row_6_a_key_that_the_chart_does_not_read_is_told_with_the_nearest_known
 
 def test_values_that_the_chart_passes_on_have_keys_of_their_own() -> None:
     assert not [
-        *kata_chart.unknown_keys(
+        *kata_model.unknown_keys(
             {
                 "affinity": {"nodeAffinity": {"x": 1}},
                 "podLabels": {"any": "thing"},
@@ -104,7 +103,7 @@ def test_values_that_the_chart_passes_on_have_keys_of_their_own() -> None:
 
 
 def test_values_are_merged_as_helm_does() -> None:
-    assert kata_chart.merged(
+    assert kata_model.merged(
         {"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2]}, "d": {"e": 1}}
     ) == {
         "a": {"b": 1, "c": [2]},
@@ -162,9 +161,8 @@ def test_everything_of_a_second_installation_has_its_suffix() -> None:
     configuration = ShimConfiguration(shim=Shim.RUST, profile=PROFILE, installation=second)
     assert second.handler(Shim.RUST) == "kata-qemu-nvidia-gpu-runtime-rs-b"
     assert second.containerd_drop_in == "/etc/containerd/conf.d/kata-deploy-b.toml"
-    assert configuration.drop_in_path == (
+    assert configuration.folder == (
         "/opt/kata-b/share/defaults/kata-containers/runtime-rs/runtimes/qemu-nvidia-gpu-runtime-rs"
-        "/config.d/50-user-overrides.toml"
     )
     first = ShimConfiguration(shim=Shim.GO, profile=PROFILE)
     assert first.folder == "/opt/kata/share/defaults/kata-containers/runtimes/qemu-nvidia-gpu"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.kata import chart as kata_chart
+from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import DeploymentMode, Installation, Shim
 
 DAEMONSET = Installation(DeploymentMode.DAEMONSET)
@@ -25,7 +25,7 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str
 def values(installation: Installation) -> set[tuple[str, str]]:
     return set(
         leaves(
-            kata_chart.chart_values(
+            kata_model.chart_values(
                 shim=Shim.GO,
                 installation=installation,
                 distribution="k8s",
@@ -51,7 +51,7 @@ def test_row_14_mode_and_suffix_are_the_values_by_which_the_release_is_replaced(
 ) -> None:
     found = {path for path, _ in values(DAEMONSET) ^ values(new)}
     assert found == changed
-    assert found <= set(kata_chart.IMMUTABLE)
+    assert found <= set(kata_model.IMMUTABLE)
 
 
 def test_runtime_classes_are_named_and_placed_as_the_chart_does() -> None:

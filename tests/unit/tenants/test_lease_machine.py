@@ -219,7 +219,7 @@ def _gpu_is_not_reset(patch: pytest.MonkeyPatch) -> None:
 
 
 def _findings_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lease_recycling, "_findings", lambda *_: ())
+    patch.setattr(lease_recycling, "firmware_findings", lambda *_: ())
 
 
 def _silence_counts_as_good(patch: pytest.MonkeyPatch) -> None:

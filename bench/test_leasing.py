@@ -34,7 +34,7 @@ RAW = 200
 ENOUGH_FOR_P99 = 100
 CONFIG = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
 
-pytestmark = [pytest.mark.bench, pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 
 class World:

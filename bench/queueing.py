@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
+from bench.placing import GPUS, TABLE, Request
 from gpuclusters.lease.placement import BoardView, Waiting, schedule
-from tests.bench.placing import GPUS, TABLE, Request
 
 TENANTS = 4
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.showing import show
+from bench.showing import show
 
-pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.timeout(3600)]
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parent
 COUNT = int(os.environ.get("GPU_CLUSTERS_BENCH", "2000"))
 MANY = int(os.environ.get("GPU_CLUSTERS_BENCH_MANY", "10000"))
 SLOW_SECONDS = 1.0

@@ -1,6 +1,6 @@
 """The dashboard's picture in docs: a run of the lab, asked by Prometheus' own engine what the panels ask.
 
-    GPU_CLUSTERS_PICTURE=docs/dashboard.svg pytest -n0 -m bench tests/bench/test_dashboard.py
+    GPU_CLUSTERS_PICTURE=docs/dashboard.svg pytest -n0 bench/test_dashboard.py
 
 Controllers, API and device plugins are those of the whole lab, and are read every two seconds while two
 tenants come and go for two and a half minutes.
@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.picture import draw, queries
 from components.caas.programs import (
     API_METRICS_PORT,
     CONTROLLERS_PORT,
@@ -34,13 +35,12 @@ from gpuclusters.cli.access import container_api
 from gpuclusters.cli.project import Project, read_valid
 from lab.hosts.hardware import tenant
 from lab.kubelet import reachable
-from tests.bench.picture import draw, queries
 from tests.e2e.conftest import Checkout, checkout
 from tests.fixtures.go_programs import built
 
-pytestmark = [pytest.mark.bench, pytest.mark.lab, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DASHBOARD = ROOT / "components/dashboards/caas.json"
 RUN_SECONDS = float(os.environ.get("BENCH_DASHBOARD_SECONDS", "150"))
 EVERY_SECONDS = 2.0

@@ -19,7 +19,7 @@ from typing import Any
 import asyncssh
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "Pulumi.hgx-h100.yaml"
 PARTS = (
     *("Pulumi.yaml", "__main__.py", "stacks", "components", "gpuclusters"),
@@ -100,7 +100,7 @@ class Project:
         """The same, and what every process used of a processor."""
         with tempfile.TemporaryDirectory() as folder:
             env = {
-                "PYTHONPATH": f"{ROOT / 'tests' / 'bench' / 'sampled'}{os.pathsep}{ROOT}",
+                "PYTHONPATH": f"{ROOT / 'bench' / 'sampled'}{os.pathsep}{ROOT}",
                 "GPU_CLUSTERS_BENCH_SAMPLES": folder,
                 "GPU_CLUSTERS_BENCH_ROOT": str(ROOT),
             }

@@ -13,11 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from bench import joining
 from gpuclusters.core.converge import SystemClock
 from gpuclusters.rke2.model import Join, join_order, rounds
-from tests.bench import joining
-
-pytestmark = pytest.mark.bench
 
 SERVERS, AGENTS, LATENCY = 3, 50, 0.05
 _POLL_CALLS = 1

@@ -13,10 +13,8 @@ from statistics import mean
 
 import pytest
 
+from bench import placing, queueing
 from gpuclusters.lease.placement import PATIENCE_SECONDS, BoardView, Waiting, place, schedule
-from tests.bench import placing, queueing
-
-pytestmark = pytest.mark.bench
 
 
 @pytest.mark.timeout(900)

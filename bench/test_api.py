@@ -25,7 +25,7 @@ from tests.caas.api.test_api_docs import served
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import Operator, Request, Tenants
 
-pytestmark = [pytest.mark.bench, pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 SECONDS = float(os.environ.get("BENCH_API_SECONDS", "60"))
 RATE = float(os.environ.get("BENCH_API_RATE", "200"))

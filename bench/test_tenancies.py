@@ -18,16 +18,16 @@ from typing import Any
 
 import pytest
 
+from bench import asking
+from bench.asking import Batch
+from bench.processor import Processor
 from caas.cluster import Cluster
 from caas.controllers.tenancy import WORKERS
 from gpuclusters.tenancy import objects as tenancy_objects
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
-from tests.bench import asking
-from tests.bench.asking import Batch
-from tests.bench.processor import Processor
 from tests.fixtures.tenancies import NETWORK, Operator, Tenants
 
-pytestmark = [pytest.mark.bench, pytest.mark.lab, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
 
 SETTLE_SECONDS = 15
 COUNTS = [int(n) for n in os.environ.get("BENCH_TENANCIES", "1 100 1000").split()]

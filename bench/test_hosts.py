@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from bench import fleet
+from bench.fleet import Project, Used
+from bench.replaying import Answer, Machines, recording
+from bench.showing import show
 from lab.hosts import faults, journal
-from tests.bench import fleet
-from tests.bench.fleet import Project, Used
-from tests.bench.replaying import Answer, Machines, recording
-from tests.bench.showing import show
 from tests.fixtures.hosts import SimulatedHost
 
-pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.timeout(3600)]
 
 HERE = Path(__file__).parent
 MACHINES = (1, 10, 100)

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench.showing import show
+from bench.showing import show
 from tests.review.catalogue import loading
-
-pytestmark = pytest.mark.bench
 
 SECONDS, MEGABYTES = 2.0, 200
 MEASURE = """
