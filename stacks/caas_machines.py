@@ -11,13 +11,13 @@ from components.caas.gpu_host import GpuHost, GpuHostArgs, HostPreparationArgs, 
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
-from gpuclusters.config import rke2_settings
+from gpuclusters.config import rke2_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.config.secrets import CaasSecrets
 from gpuclusters.preflight.resource import FleetPreflight
-from gpuclusters.rke2.host_config import Settings
+from gpuclusters.rke2.host_config import Cilium, Settings
 from stacks import hosts
 
 
@@ -134,7 +134,7 @@ def _rke2(
         config.name,
         Rke2ClusterArgs(
             version=cluster.version,
-            artifacts=rke2_settings.artifacts(cluster),
+            artifacts=rke2_plan.artifacts(cluster),
             settings=_settings(config, plan, cluster, address),
             servers=[host(name) for name in servers],
             agents=[host(node.name) for node in config.nodes if node.name not in servers],
@@ -152,11 +152,16 @@ def _rke2(
 def _settings(
     config: CaasConfig, plan: CaasPlan, cluster: Rke2Kubernetes, address: str
 ) -> Settings:
-    return rke2_settings.settings(
+    return rke2_plan.shared_settings(
         cluster,
         registration_address=address,
-        kube_proxy_replacement=config.network.kube_proxy_replacement,
-        ingress_controller=getattr(config.api.exposure, "ingress_class", None) == "cilium",
+        pod_cidr=cluster.pod_cidr,
+        service_cidr=cluster.service_cidr,
+        cilium=Cilium(
+            **cluster.cilium.model_dump(),
+            kube_proxy_replacement=config.network.kube_proxy_replacement,
+            ingress_controller=getattr(config.api.exposure, "ingress_class", None) == "cilium",
+        ),
         kubelet_drop_in=plan.kubelet_drop_in,
         containerd_drop_in=cluster.containerd.drop_in,
     )

@@ -20,7 +20,7 @@ from components.rke2.gpu_operator import (
 )
 from components.rke2.metrics import Metrics, MetricsArgs
 from gpuclusters.boot.model import RebootPolicy
-from gpuclusters.config import rke2_machines, rke2_plan, rke2_settings
+from gpuclusters.config import rke2_machines, rke2_plan
 from gpuclusters.config.charts import FileChart
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.hosts import ExistingHosts
@@ -147,7 +147,7 @@ def _cluster(
         config.name,
         Rke2ClusterArgs(
             version=config.version,
-            artifacts=rke2_settings.artifacts(config),
+            artifacts=rke2_plan.artifacts(config),
             settings=rke2_plan.settings(config, registration_address=address),
             servers=[nodes[plan.name] for plan in plans if plan.role is Role.SERVER],
             agents=[nodes[plan.name] for plan in plans if plan.role is Role.AGENT],

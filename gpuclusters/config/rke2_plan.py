@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from gpuclusters.config import rke2_settings
+from gpuclusters.config.rke2 import DownloadedArtifacts, Rke2Common
 from gpuclusters.config.rke2_cluster import (
-    Calico,
-    Canal,
     CiliumCni,
     Mig,
     NoMetrics,
@@ -38,43 +35,74 @@ from gpuclusters.metrics import counters, monitoring_stack
 from gpuclusters.metrics.monitoring_stack import Monitoring
 from gpuclusters.proof.model import ProofNode
 from gpuclusters.rke2 import host_config
-from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT, Cni
+from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT, Cilium, Cni, Settings
 
 _TESTS = ("matmul", "diagnostics", "load", "burn", "collective")
 
 
-def settings(config: Rke2Config, *, registration_address: str) -> host_config.Settings:
-    """All that the hosts of the cluster agree on.
+def artifacts(cluster: Rke2Common) -> dict[str, Any]:
+    """The release's files as an input of `Rke2Node`."""
+    stated = cluster.artifacts
+    return {
+        "source": stated.source,
+        "location": stated.url if isinstance(stated, DownloadedArtifacts) else stated.folder,
+        "checksum": stated.checksum,
+        "images": list(stated.images),
+    }
 
-    Args:
-        config: the section.
-        registration_address: fixed address of the servers, resolved.
+
+_SAME = {
+    *("tls_san", "cluster_domain", "selinux", "dedicated_servers", "deny_external_ips"),
+    *("system_default_registry", "etcd_snapshot_cron", "etcd_snapshot_retention", "environment"),
+}
+"""Keys that the section and the hosts' settings call the same."""
+
+
+def shared_settings(cluster: Rke2Common, *, registration_address: str, **more: Any) -> Settings:
+    """What hosts agree on, in the same words in every cluster type; networks and CNI are `more`.
+
+    `registration_address` is the fixed address of the servers, resolved.
     """
-    cni = Cni(config.cni.kind)
-    chosen = replace(
-        rke2_settings.shared(config, registration_address=registration_address),
+    return Settings(
+        registration_address=registration_address,
+        cis=cluster.cis_profile,
+        disabled=cluster.disabled_charts,
+        registries=_mirrors(cluster),
+        **cluster.model_dump(include=_SAME),
+        **more,
+    )
+
+
+def settings(config: Rke2Config, *, registration_address: str) -> Settings:
+    """All that the hosts of an `rke2` cluster agree on."""
+    cni, stated = Cni(config.cni.kind), config.cni.model_dump(exclude={"kind"})
+    more: dict[str, Any] = (
+        # There are no VMs here whose sockets it could not see.
+        {"cilium": Cilium(**stated, socket_lb_host_namespace_only=False)}
+        if isinstance(config.cni, CiliumCni)
+        else {"cni_values": host_config.cni_values(cni, **stated)}
+    )
+    return shared_settings(
+        config,
+        registration_address=registration_address,
         pod_cidr=config.cluster_cidr,
         service_cidr=config.service_cidr,
         cni=cni,
+        **more,
     )
-    match config.cni:
-        case CiliumCni():
-            return replace(
-                chosen,
-                cilium=rke2_settings.cilium(
-                    config.cni,
-                    kube_proxy_replacement=config.cni.kube_proxy_replacement,
-                    # There are no VMs here whose sockets it could not see.
-                    socket_lb_host_namespace_only=False,
-                    dns_proxy=config.cni.dns_proxy,
-                ),
-            )
-        case Canal():
-            told = host_config.cni_values(cni, mtu=config.cni.mtu, wireguard=config.cni.wireguard)
-            return replace(chosen, cni_values=told)
-        case Calico():
-            return replace(chosen, cni_values=host_config.cni_values(cni, mtu=config.cni.mtu))
-    return chosen
+
+
+def _mirrors(cluster: Rke2Common) -> dict[str, Any]:
+    """`registries.yaml` without passwords; empty without mirrors."""
+    if not cluster.mirrors:
+        return {}
+    return {
+        "mirrors": {
+            name: {"endpoint": list(mirror.endpoints)}
+            | ({"rewrite": dict(mirror.rewrite)} if mirror.rewrite else {})
+            for name, mirror in cluster.mirrors.items()
+        }
+    }
 
 
 def registries(config: Rke2Config, credentials: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
@@ -98,7 +126,7 @@ def registries(config: Rke2Config, credentials: Mapping[str, Mapping[str, str]])
                 if text
             )
         )
-    found = rke2_settings.registries(config)
+    found = _mirrors(config)
     if credentials:
         found["configs"] = {
             name: {"auth": {"username": one["username"], "password": one["password"]}}

@@ -26,7 +26,6 @@ from gpuclusters.config.rke2_machines import (
     plugin_keys,
     system,
 )
-from gpuclusters.config.rke2_settings import artifacts
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.config.stack_file import check_stack_file
 from gpuclusters.driver.model import GpuDriverInputs
@@ -166,7 +165,7 @@ def test_canal_encrypts_if_told() -> None:
 
 
 def test_artifacts_are_those_of_every_rke2_cluster() -> None:
-    assert artifacts(config())["source"] == "download"
+    assert plan.artifacts(config())["source"] == "download"
 
 
 def test_slices_of_one_profile_are_called_gpus() -> None:
