@@ -142,6 +142,7 @@ def read(config: ClusterConfig, inventory: Inventory | None, file: str) -> Secre
         more = _of_caas(config, inventory)
     elif isinstance(config.hosts, GcpHosts):
         machines = {}
+        reader.authorized = config.hosts.authorized_keys
     else:
         names = (
             machine_names(config)
@@ -197,6 +198,8 @@ class _Reader:
     inventory: Inventory | None
     chain: str | None = None
     """Of the certificate that `api-private-key` belongs to."""
+    authorized: Sequence[str] = ()
+    """Public keys of which `ssh-private-key` is to be the other half; machines that are there know theirs."""
     faults: list[Finding] = field(default_factory=list)
 
     def read(self, key: str, use: Use) -> pulumi.Output[str] | None:
@@ -223,6 +226,10 @@ class _Reader:
         _, what, signs = _KINDS[key]
         if not text.strip() or not all(sign in text for sign in signs):
             return f"is not the text of {what}"
+        if key == "ssh-private-key" and self.authorized:
+            public = _public_half(text)
+            if public and public not in self.authorized:
+                return "fits none of hosts.authorized-keys, so that no login to the machines would succeed"
         if key == "api-private-key" and self.chain:
             try:
                 if not certificate.fits(certificate.read(self.chain), text):
@@ -246,6 +253,17 @@ class _Reader:
         except (OSError, UnicodeDecodeError) as error:
             self.faults.append(lab_fault(section, f"{path} cannot be read: {error}"))
             return None
+
+
+def _public_half(text: str) -> str:
+    """Type and public key of a private one; empty where it cannot be read here."""
+    import asyncssh  # late: for machines on Google Cloud alone
+
+    try:
+        exported = asyncssh.import_private_key(text).export_public_key().decode()
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
+        return ""
+    return " ".join(exported.split()[:2])
 
 
 def _fault(key: str, wrong: str, got: str) -> Finding:

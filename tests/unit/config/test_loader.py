@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import pulumi
 import pytest
+import yaml
 from pulumi.runtime import config as runtime_config
 from pulumi.runtime import mocks
 
@@ -19,6 +21,7 @@ from tests.fixtures.authority import Authority
 from tests.fixtures.made_up import host_key, own
 from tests.unit.config.documents import base, caas, patched
 
+ROOT = Path(__file__).resolve().parents[3]
 EXISTING = own(
     caas(
         nodes=[{"name": "hgx-01"}],
@@ -343,3 +346,19 @@ def test_a_secret_that_is_the_path_of_a_file_is_refused_and_not_shown(
 def test_secrets_that_the_lab_does_not_need_are_warned_of(tmp_path: Path) -> None:
     loaded = _load(_lab(tmp_path), base(), {"kubeconfig": KUBECONFIG})
     assert [warning.path for warning in loaded.warnings] == [("kubeconfig",)]
+
+
+def test_a_key_that_no_machine_on_google_cloud_would_let_in_is_refused(tmp_path: Path) -> None:
+    mine, other = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
+    section = yaml.safe_load((ROOT / "Pulumi.usernetes-v100.yaml").read_text())["config"]
+    section = section["gpu-clusters:usernetes"]
+    section["hosts"]["authorized-keys"] = [mine.export_public_key().decode().strip()]
+    document = {"cluster-type": "usernetes", "usernetes": section}
+
+    def load_with(key: asyncssh.SSHKey) -> Loaded:
+        text = key.export_private_key().decode()
+        return _load(tmp_path, document, {"ssh-private-key": text}, preview=True)
+
+    assert load_with(mine).cluster_type == "usernetes"
+    with pytest.raises(ConfigError, match=r"ssh-private-key: fits none of hosts\.authorized-keys"):
+        load_with(other)
