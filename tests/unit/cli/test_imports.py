@@ -1,0 +1,20 @@
+"""What a command imports at its start, which everybody waits for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def test_the_command_starts_without_pulumi() -> None:
+    program = (
+        "import sys, gpuclusters.cli.main\n"
+        "sys.exit(' '.join({'pulumi', 'grpc'} & sys.modules.keys()) or 0)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
