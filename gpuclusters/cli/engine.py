@@ -146,12 +146,10 @@ def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> En
         may_fetch: whether Pulumi may be downloaded into the cache.
     """
     wanted = env.get(CHOICE, "")
+    code = "command.engine-choice"
     if wanted not in ("", *Kind):
-        raise UsageError(
-            f"{CHOICE} is neither 'pulumi' nor 'embedded' (got {wanted!r}); "
-            "unset it to have the engine chosen",
-            "command.engine-choice",
-        )
+        said = f"{CHOICE} is neither 'pulumi' nor 'embedded' (got {wanted!r})"
+        raise UsageError(f"{said}; unset it to have the engine chosen", code)
     if wanted == Kind.EMBEDDED:
         return _embedded(f"{CHOICE} asks for it")
     installed = shutil.which("pulumi", path=env.get("PATH"))
@@ -161,11 +159,9 @@ def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> En
         program = _release(env, may_fetch=may_fetch)
     except NoReleaseError as error:
         if wanted == Kind.PULUMI:
-            raise UsageError(
-                f"{CHOICE} asks for Pulumi, there is no 'pulumi' on PATH, and {error}; "
-                "install it (https://www.pulumi.com/docs/install) or unset the variable",
-                "command.engine-choice",
-            ) from error
+            said = f"{CHOICE} asks for Pulumi, there is no 'pulumi' on PATH, and {error}"
+            remedy = "install it (https://www.pulumi.com/docs/install) or unset the variable"
+            raise UsageError(f"{said}; {remedy}", code) from error
         return _embedded(f"no 'pulumi' on PATH, and {error}")
     return Engine(Kind.PULUMI, (str(program),), f"official release in {program.parent}")
 

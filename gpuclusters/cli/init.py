@@ -16,8 +16,9 @@ import yaml
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import state_locks
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
+from gpuclusters.cli.files import read
 from gpuclusters.cli.help import Commands
-from gpuclusters.cli.project import Project, read_valid
+from gpuclusters.cli.project import Project, Stack, read_valid
 from gpuclusters.cli.questions import QUESTIONS, Answers, document, pairs
 from gpuclusters.config.fault import told
 from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, StackConfig, parse
@@ -29,14 +30,7 @@ app = typer.Typer(cls=Commands)
 
 
 async def scan(machines: Mapping[str, str]) -> dict[str, asyncssh.SSHKey]:
-    """The ed25519 host key of each machine, which nobody has compared yet.
-
-    Args:
-        machines: ADDRESS or ADDRESS:PORT by name.
-
-    Raises:
-        RunError: names every machine whose key could not be read, and why.
-    """
+    """The ed25519 host key of each machine (ADDRESS or ADDRESS:PORT), which nobody has compared yet."""
     # The other commands do not wait for it.
     import asyncssh
 
@@ -54,12 +48,11 @@ async def scan(machines: Mapping[str, str]) -> dict[str, asyncssh.SSHKey]:
         return found or "no ed25519 host key"
 
     found = dict(zip(machines, await asyncio.gather(*map(key, machines.values())), strict=True))
-    failed = [
-        f"{name} ({machines[name]}): {why}" for name, why in found.items() if isinstance(why, str)
-    ]
-    if failed:
+    keys = {name: one for name, one in found.items() if not isinstance(one, str)}
+    failed = (f"{name} ({machines[name]}): {found[name]}" for name in found if name not in keys)
+    if len(keys) < len(found):
         raise RunError("cannot read host keys:\n  " + "\n  ".join(failed), "command.no-init")
-    return {name: one for name, one in found.items() if not isinstance(one, str)}
+    return keys
 
 
 @app.command()
@@ -112,8 +105,8 @@ def _read(file: Path | None, kind: ClusterType) -> Answers:
     if file is None:
         return {}
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = yaml.safe_load(read(file)) or {}
+    except yaml.YAMLError as error:
         raise UsageError(f"{file} cannot be read: {error}", "command.unreadable-file") from error
     known = [question.key for question in QUESTIONS[kind]]
     if not isinstance(document, dict) or set(document) - set(known):
@@ -122,11 +115,7 @@ def _read(file: Path | None, kind: ClusterType) -> Answers:
 
 
 def ask(kind: ClusterType, given: Answers) -> Answers:
-    """Every answer: those that are given, and the others from the terminal.
-
-    Raises:
-        UsageError: there is no terminal, and no default either; names all that are missing.
-    """
+    """Every answer: those that are given, and the others from the terminal, or the default without one."""
     answers: Answers = dict(given)
     missing = []
     for question in QUESTIONS[kind]:
@@ -165,9 +154,7 @@ def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None
     env = os.environ | exports
     engine = engines.choose()
     typer.echo(engine.line)
-    made = ("stack", "init", stack, "--non-interactive")
-    if engine.call(*made, folder=project.folder, env=env):
-        raise RunError(f"the stack {stack!r} cannot be made; see above", "command.no-init")
+    Stack(project, stack, engine, env).make()
     later = [f"export {variable}={value}" for variable, value in exports.items()]
     for key, why in needed(read_valid(project, stack).section).items():
         text = f"File with the secret {key}, {why} (empty: set it later)"
@@ -188,9 +175,8 @@ def _backend(project: Project, stack: str) -> dict[str, str]:
     exports = {}
     if not state_locks.backend_url(project.folder, os.environ):
         default = f"file://{Path.home() / '.local' / 'state' / 'gpu-clusters'}"
-        url = _asked(
-            "Where the state is kept: file://, s3://, gs://, azblob:// or https://", default
-        )
+        where = "Where the state is kept: file://, s3://, gs://, azblob:// or https://"
+        url = _asked(where, default)
         exports[state_locks.BACKEND_VARIABLE] = url
         if (folder := state_locks.folder_of(url)) is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

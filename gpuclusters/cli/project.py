@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.cli import engine as engines
-from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.fault import lines, told
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
@@ -152,6 +152,14 @@ class Stack:
     def read(self, *args: str) -> Any:
         """What the engine prints as JSON about this stack; None if it fails."""
         return self.ask(*args, "--json", "--stack", self.stack)[0]
+
+    def make(self, folder: Path | None = None, *, stdout: int | None = None) -> None:
+        """Make the stack in its backend, beside the `Pulumi.yaml` of the folder."""
+        words = ("stack", "init", self.stack, "--non-interactive")
+        where = folder or self.project.folder
+        if self.engine.call(*words, folder=where, env=self.env, stdout=stdout):
+            said = f"the stack {self.stack!r} cannot be made; see above"
+            raise RunError(said, "command.no-init")
 
     def is_made(self) -> bool:
         """Whether the backend has this stack."""

@@ -16,18 +16,18 @@ from rich.console import Console
 
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import repair as repairing
-from gpuclusters.cli import report, state_locks
+from gpuclusters.cli import report
 from gpuclusters.cli.access import open_access
-from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project, Session, open_session, refuse_placeholders
+from gpuclusters.cli.state_locks import BACKEND_VARIABLE, backend_url
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import WITHOUT_SECRETS
 from gpuclusters.config.usernetes import UsernetesConfig
 
 NO_BACKEND = (
     "no backend: previewed against an empty state that is not kept (choose one: `pulumi login`, or "
-    f"{state_locks.BACKEND_VARIABLE}=file:///path/to/a/folder)"
+    f"{BACKEND_VARIABLE}=file:///path/to/a/folder)"
 )
 EMPTY = {"same", "read"}
 """Kinds of operation that leave everything as it was."""
@@ -60,8 +60,7 @@ def preview(project: Project, stack: str, flags: Sequence[str]) -> int:
     console.print(session.engine.line, soft_wrap=True)
     if session.in_lab:
         ensure_stack(session)
-        return session.call("preview", *flags)
-    if state_locks.backend_url(project.folder, session.env):
+    if session.in_lab or backend_url(project.folder, session.env):
         return session.call("preview", *flags)
     console.print(NO_BACKEND, soft_wrap=True)
     with _without_backend(session) as (scratch, file):
@@ -74,35 +73,17 @@ def _without_backend(session: Session) -> Iterator[tuple[Session, Path]]:
     project, name = session.project, session.project.stack_file(session.stack).name
     with tempfile.TemporaryDirectory(prefix="gpu-clusters-") as folder:
         shutil.copy(project.folder / "Pulumi.yaml", folder)
-        passphrase = (
-            {}
-            if "PULUMI_CONFIG_PASSPHRASE_FILE" in session.env
-            else {"PULUMI_CONFIG_PASSPHRASE": secrets.token_urlsafe()}
-        )
-        env = {
-            **session.env,
-            **passphrase,
-            WITHOUT_SECRETS: "1",
-            state_locks.BACKEND_VARIABLE: f"file://{folder}",
-        }
-        # `stack init` writes the salt beside the Pulumi.yaml that it finds, so not in the project.
-        if session.engine.call(
-            "stack",
-            "init",
-            session.stack,
-            "--non-interactive",
-            folder=Path(folder),
-            env=env,
-            stdout=subprocess.DEVNULL,
-        ):
-            raise RunError(
-                f"the stack {session.stack!r} cannot be made; see above", "command.no-init"
-            )
+        env = {**session.env, WITHOUT_SECRETS: "1", BACKEND_VARIABLE: f"file://{folder}"}
+        if "PULUMI_CONFIG_PASSPHRASE_FILE" not in env:
+            env["PULUMI_CONFIG_PASSPHRASE"] = secrets.token_urlsafe()
+        scratch = replace(session, env=env)
+        # It writes the salt beside the Pulumi.yaml that it finds, so not in the project.
+        scratch.make(Path(folder), stdout=subprocess.DEVNULL)
         file = Path(folder) / name
         salt = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         given = yaml.safe_load(project.stack_file(session.stack).read_text(encoding="utf-8"))
         file.write_text(yaml.safe_dump({**given, **salt}), encoding="utf-8")
-        yield replace(session, env=env), file
+        yield scratch, file
 
 
 def down(project: Project, stack: str) -> int:
@@ -127,11 +108,8 @@ def ensure_stack(session: Session) -> None:
     with lab_command.one_sentence(lab):
         lab.claim()
         (session.project.lab_folder / "state").mkdir(exist_ok=True)
-    if session.is_made():
-        return
-    words = ("stack", "init", session.stack, "--non-interactive")
-    if session.engine.call(*words, folder=session.project.folder, env=session.env):
-        raise RunError(f"the stack {session.stack!r} cannot be made; see above", "command.no-init")
+    if not session.is_made():
+        session.make()
 
 
 def _summary(session: Session) -> report.Summary:

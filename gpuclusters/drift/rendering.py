@@ -50,9 +50,9 @@ def markdown(report: Report, *, most: int) -> str:
 
 
 def _head(report: Report) -> str:
-    sign = "⚪" if report.unseen else "🟢"
-    sign = next((SIGNS[s] for s in Severity if report.count(s)), sign)
-    counts = ", ".join(f"{report.count(s):,} {s}" for s in Severity if report.count(s))
+    there = [severity for severity in Severity if report.count(severity)]
+    sign = SIGNS[there[0]] if there else "⚪" if report.unseen else "🟢"
+    counts = ", ".join(f"{report.count(severity):,} {severity}" for severity in there)
     looked = ", ".join(f"{one.what} {one.count:,}" for one in report.looked)
     lines = [f"## {sign} stack {code(report.stack)}: {report.verdict}"]
     if counts:
