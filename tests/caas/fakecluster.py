@@ -16,7 +16,7 @@ from typing import Any
 
 from caas.cluster import ClusterError, ConflictError, Event
 from gpuclusters.core.ports import ObjectKind
-from tests.caas import lives
+from tests.caas import loops
 
 Body = dict[str, Any]
 Key = tuple[str, str, str]
@@ -52,7 +52,7 @@ class Server:
 
     async def outlasting(self, work: Coroutine[Any, Any, Any]) -> Any:
         """What was begun somewhere else goes on there, whatever happens to who began it."""
-        life = lives.current()
+        life = loops.current()
         if life and life.dead.is_set():
             work.close()
             life.alive()

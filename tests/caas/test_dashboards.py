@@ -13,9 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from caas import metrics
 from gpuclusters.lease.model import Phase
-from tests.fixtures.grafana import (
-    DASHBOARDS as FOLDER,
-)
+from tests.fixtures.grafana import DASHBOARDS as FOLDER
 from tests.fixtures.grafana import (
     assert_fits_the_grid,
     assert_importable,

@@ -37,10 +37,7 @@ def test_committed_code_is_what_protoc_makes_of_the_protos(tmp_path: Path) -> No
     ("message", "numbers"),
     [
         ("RegisterRequest", {"version": 1, "endpoint": 2, "resource_name": 3, "options": 4}),
-        (
-            "DevicePluginOptions",
-            {"pre_start_required": 1, "get_preferred_allocation_available": 2},
-        ),
+        ("DevicePluginOptions", {"pre_start_required": 1, "get_preferred_allocation_available": 2}),
         ("Device", {"ID": 1, "health": 2, "topology": 3}),
         (
             "ContainerPreferredAllocationRequest",

@@ -45,7 +45,7 @@ from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import PROVEN_POLICIES
 from tests.caas.fakecluster import Body, FakeCluster, Server
 from tests.caas.fakehost import FakeHosts
-from tests.caas.lives import Life, LivingLoop
+from tests.caas.loops import Life, LivingLoop
 from tests.caas.test_lease_restarts import settings_of
 
 PAIR = (1, 3)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from caas.controllers.lease_book import LeaseBook
+from caas import metrics
+from caas.controllers.controller import Recorder
+from caas.controllers.lease_book import LeaseBook, LeaseReport
 from gpuclusters.config.leases import Deadlines
 from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.lease.board import Limits
-from gpuclusters.lease.model import (
-    ConditionType,
-    GPULeaseSpec,
-    Phase,
-    lease_object,
-)
+from gpuclusters.lease.model import ConditionType, GPULeaseSpec, Phase, lease_object
 from gpuclusters.lease.plan import Change
 
 LIMITS = Limits(resetting=100, scrubbing=900)
@@ -91,10 +88,7 @@ def test_what_is_written_is_read_again_with_the_time_of_each_condition() -> None
     assert lease is not None
     wall.now += 60
     after = replace(
-        lease,
-        phase=Phase.SCRUBBING,
-        deadline=900.0,
-        shown=frozenset({ConditionType.RESET_DONE}),
+        lease, phase=Phase.SCRUBBING, deadline=900.0, shown=frozenset({ConditionType.RESET_DONE})
     )
     stored = book.next(Change(lease, after, "the GPU was reset"), now=0.0)
     status = stored["status"]
@@ -132,3 +126,36 @@ def test_the_configuration_has_the_deadlines_that_the_machine_has_by_itself() ->
     assert {key.removesuffix("_seconds"): value for key, value in stated.items()} == (
         Limits().model_dump()
     )
+
+
+HOST = "hgx-of-the-report"
+
+
+def counted() -> dict[str, float]:
+    found = {}
+    for phase in Phase:
+        labels = {"phase": phase.value, "host": HOST}
+        value = metrics.CONTROLLERS.get_sample_value("gpu_clusters_leases", labels)
+        if value:
+            found[phase.value] = value
+    return found
+
+
+def test_a_gpu_is_counted_once_whatever_an_ended_task_still_sees() -> None:
+    nobody = cast(Recorder, None)
+    before = LeaseReport(HOST, nobody)
+    for module in (1, 2):
+        before.seen(module, Phase.FREE)
+    before.seen(2, Phase.LEASED)
+    assert counted() == {"Free": 1, "Leased": 1}
+    before.close()
+    assert counted() == {}
+    before.seen(1, Phase.RESERVED)
+    assert counted() == {}, "its host has another report by now"
+    after = LeaseReport(HOST, nobody)
+    for module in (1, 2):
+        after.seen(module, Phase.LEASED)
+    assert counted() == {"Leased": 2}
+    after.seen(1, None)
+    assert counted() == {"Leased": 1}
+    after.close()

@@ -199,11 +199,7 @@ def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_serve(
     ids=["the BMC is silent", "the machine is not reached"],
 )
 def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
-    play: Play,
-    host: SimulatedHost,
-    fault: Any,
-    phases: dict[str, float],
-    reason: str,
+    play: Play, host: SimulatedHost, fault: Any, phases: dict[str, float], reason: str
 ) -> None:
     host.inject(fault)
 

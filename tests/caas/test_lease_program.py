@@ -24,8 +24,7 @@ from caas.settings import Settings
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.objects import NAMESPACE
 from lab import control_plane
-from tests.caas.leasekit import PATIENCE_SECONDS, define, settings_of, unique
-from tests.caas.leasewait import Objects, come
+from tests.caas.leasekit import PATIENCE_SECONDS, Objects, come, define, settings_of, unique
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
 

@@ -216,10 +216,7 @@ def changed(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 SHAPES: dict[str, tuple[str, Any]] = {
     "another name": ("metadata.name", "intruder"),
     "another tenant": ("metadata.labels", {container.CONTAINER_LABEL: "x", TENANT_LABEL: "other"}),
-    "labels of the cluster": (
-        "metadata.labels",
-        {"app.kubernetes.io/name": "gpu-clusters-api"},
-    ),
+    "labels of the cluster": ("metadata.labels", {"app.kubernetes.io/name": "gpu-clusters-api"}),
     "finalizers": ("metadata.finalizers", ["example.com/stay"]),
     "an owner": (
         "metadata.ownerReferences",
@@ -413,11 +410,7 @@ def test_objects_are_made_in_tenants_namespaces_only(
 def bound(role: str, subjects: list[dict[str, str]]) -> dict[str, Any]:
     return {
         "metadata": {"name": "intruder"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": role,
-        },
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": subjects,
     }
 
@@ -511,10 +504,7 @@ def test_a_binding_that_somebody_changed_or_deleted_is_put_back(
         eventually(repaired, what="the repair of the subjects")
         assert tenants.request("DELETE", theirs)[0] == 200
         other = bound("view", [account_of("default", name)])
-        other["metadata"] = {
-            "name": "gpu-clusters-tenant-api",
-            "labels": {TENANT_LABEL: name},
-        }
+        other["metadata"] = {"name": "gpu-clusters-tenant-api", "labels": {TENANT_LABEL: name}}
         tenants.request("POST", place, other)
 
         def right() -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from caas.controllers import controller
+from caas.controllers import controller, tenancy
 from caas.controllers.controller import Failed, WorkQueue
+from caas.controllers.tenancy import Progress
 from tests.caas.loops import QuickLoop
 
 
@@ -172,3 +174,21 @@ def test_what_is_begun_and_never_settled_holds_others_up_for_a_while_only(
 
     run(work())
     assert seen == ["silent", "next"]
+
+
+def body(generation: int, uid: str = "1") -> dict[str, Any]:
+    return {"metadata": {"name": "acme", "uid": uid, "generation": generation}}
+
+
+@pytest.mark.parametrize(("now", "seconds"), [(body(1), 3), (body(2), 0), (body(1, uid="2"), 0)])
+def test_it_counts_from_the_first_look_at_what_is_asked_for_now(
+    monkeypatch: pytest.MonkeyPatch, now: dict[str, Any], seconds: float
+) -> None:
+    clock = [100.0]
+    # Of this module alone: other threads of this process have clocks too.
+    monkeypatch.setattr(tenancy, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    progress = Progress(body(1))
+    assert progress.waited() == 0
+    clock[0] += 3
+    progress.body = now
+    assert progress.waited() == seconds

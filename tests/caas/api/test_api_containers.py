@@ -49,12 +49,7 @@ async def test_what_was_made_is_read_at_once(api: Api) -> None:
 async def test_reading_asks_the_cluster_nothing(api: Api) -> None:
     made = (await api.post("acme")).json()
     before = api.cluster.calls.copy()
-    for path in (
-        "/v1/containers",
-        f"/v1/containers/{made['id']}",
-        "/v1/capacity",
-        "/v1/tenancy",
-    ):
+    for path in ("/v1/containers", f"/v1/containers/{made['id']}", "/v1/capacity", "/v1/tenancy"):
         assert (await api.get("acme", path)).status_code == 200
     assert api.cluster.calls == before
 
@@ -369,10 +364,7 @@ async def test_capacity_counts_partitions_and_tells_of_nobody_else(api: Api) -> 
 
 @played
 async def test_the_tenancy_says_what_is_used_of_the_quota(api: Api) -> None:
-    quota = {
-        "hard": {"requests.nvidia.com/pgpu": "4"},
-        "used": {"requests.nvidia.com/pgpu": "2"},
-    }
+    quota = {"hard": {"requests.nvidia.com/pgpu": "4"}, "used": {"requests.nvidia.com/pgpu": "2"}}
     api.cluster.put(
         "resourcequotas",
         {"metadata": {"name": "tenant", "namespace": "tenant-acme"}, "status": quota},

@@ -114,12 +114,7 @@ def free_gpu(request: Request, node: str, module: int) -> None:
     ]
     path = f"{LEASES}/{body['metadata']['name']}/status"
     for phase in ("Resetting", "Scrubbing", "Verifying", "Free"):
-        status = {
-            "phase": phase,
-            "since": "2026-11-21T12:00:00Z",
-            "cycle": 1,
-            "conditions": shown,
-        }
+        status = {"phase": phase, "since": "2026-11-21T12:00:00Z", "cycle": 1, "conditions": shown}
         request.merge(path, {"status": status})
 
 
@@ -156,11 +151,7 @@ def declared_volume(request: Request, namespace: str) -> Iterator[None]:
 @pytest.mark.lab
 @pytest.mark.skipif(not shutil.which("curl"), reason="the page shows curl, which is not here")
 def test_every_command_of_the_page_is_answered_as_it_says(
-    kube_api: KubeCluster,
-    lease_api: Request,
-    tenants: Tenants,
-    operator: Operator,
-    tmp_path: Path,
+    kube_api: KubeCluster, lease_api: Request, tenants: Tenants, operator: Operator, tmp_path: Path
 ) -> None:
     tenant = tenants.make()
     tenants.ready(tenant)

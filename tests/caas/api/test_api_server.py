@@ -21,14 +21,7 @@ from caas import metrics
 from caas.api.gate import StrangerLimit
 from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol, allow_connections
 from caas.program import Health
-from tests.caas.api.apikit import (
-    IMAGE,
-    PATIENCE_SECONDS,
-    Api,
-    FakeCluster,
-    listening,
-    tenancy,
-)
+from tests.caas.api.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, listening, tenancy
 from tests.caas.api.test_api_logs import started
 from tests.caas.loops import SetLoop, in_loop
 from tests.fixtures.authority import Authority

@@ -121,11 +121,7 @@ WORLDS: dict[str, tuple[Setting, int, int]] = {
         1_000,
         2_000,
     ),
-    "partitions that overlap, two tenants": (
-        Setting(OVERLAPPING, (2, 1), depth=40),
-        8_000,
-        14_000,
-    ),
+    "partitions that overlap, two tenants": (Setting(OVERLAPPING, (2, 1), depth=40), 8_000, 14_000),
     "two controllers at once": (
         Setting(ONE, (1,), controllers=2, crashes=1, depth=13),
         1_000,

@@ -125,10 +125,7 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
         "resourcequotas",
         {"metadata": {"name": "tenant"}, "spec": {"hard": HARD}, "status": {"hard": HARD}},
     ),
-    (
-        "limitranges",
-        {"metadata": {"name": "tenant"}, "spec": {"limits": [{"type": "Container"}]}},
-    ),
+    ("limitranges", {"metadata": {"name": "tenant"}, "spec": {"limits": [{"type": "Container"}]}}),
     ("serviceaccounts", {"metadata": {"name": "default"}, "automountServiceAccountToken": False}),
     *(
         (
@@ -426,10 +423,7 @@ def test_what_the_controller_says_is_passed_on() -> None:
     with pytest.raises(Refused):
         ensure(cluster)
     said = condition("False", 1, "quota: it is not enforced")
-    cluster.objects["tenancies", "acme"]["status"] = {
-        "observedGeneration": 1,
-        "conditions": [said],
-    }
+    cluster.objects["tenancies", "acme"]["status"] = {"observedGeneration": 1, "conditions": [said]}
     with pytest.raises(Refused, match="the controller says: quota: it is not enforced"):
         ensure(cluster)
 
