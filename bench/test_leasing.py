@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from caas.cluster import ConflictError
-from gpuclusters.container_api.container import POD
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.tenancy.objects import POD
 from tests.caas.fakehost import FakeHosts
 from tests.caas.leasekit import LeaseLab
 from tests.caas.test_lease_restarts import fake_lab

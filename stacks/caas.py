@@ -28,7 +28,6 @@ from gpuclusters.config.programs import image, settings_file
 from gpuclusters.config.secrets import CaasSecrets
 from gpuclusters.lease import model as lease_resource
 from gpuclusters.maintenance.resource import NodeMaintenance
-from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import model as tenancy_resource
 from gpuclusters.tenancy.programs import Place, Program, Reach
 from stacks import caas_api, caas_machines, kata
@@ -69,11 +68,6 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
         requires=nodes,
         opts=in_cluster,
     )
-    network = isolation.Network(
-        infrastructure_cidrs=cluster.infrastructure_cidrs,
-        storage_cidrs=cluster.storage_cidrs,
-        cluster_domain=config.kubernetes.cluster_domain,
-    )
     api = TenancyApi(
         "tenancy",
         TenancyApiArgs(
@@ -82,7 +76,7 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
             runtime_selector=sorted(config.kata.node_selector),
             gpu_resource=config.device_access.resource_name,
             huge_pages=config.kata.huge_pages,
-            network=network,
+            network=cluster.network,
             controllers=config.programs.accounts.user(Program.CONTROLLERS),
         ),
         in_cluster,

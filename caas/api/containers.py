@@ -34,7 +34,6 @@ from gpuclusters.container_api.container import (
     CONTAINER_LABEL,
     EVENT,
     MAIN,
-    POD,
     REQUEST_ANNOTATION,
     ContainerAnswer,
     State,
@@ -45,6 +44,7 @@ from gpuclusters.container_api.container import (
 from gpuclusters.container_api.request import ContainerRequest
 from gpuclusters.core.naming import is_dns_label
 from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.objects import POD
 
 _TRIES = 5
 # About the image and the process, in words of the kubelet and ours that name neither node nor device. No

@@ -12,7 +12,7 @@ from typing import Any
 from caas import metrics
 from caas.cluster import Cluster, ClusterError, ConflictError, seconds_of
 from caas.controllers.controller import Recorder, heard
-from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE, POD
+from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.lease.board import (
     AdmitPod,
@@ -26,6 +26,7 @@ from gpuclusters.lease.board import (
     Refused,
     Succeeded,
 )
+from gpuclusters.tenancy.objects import POD
 
 LEAST_SHARE = 0.25
 """Of its time to start that a pod gets which is first seen late."""

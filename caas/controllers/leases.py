@@ -19,7 +19,7 @@ from caas.controllers.lease_pods import BootTimes, LateStarts, PodEffects, gpus_
 from caas.controllers.redfish import Redfish
 from caas.mirror import Mirror
 from caas.settings import Host, Settings
-from gpuclusters.container_api.container import CONTAINER_LABEL, POD
+from gpuclusters.container_api.container import CONTAINER_LABEL
 from gpuclusters.lease.board import Orders
 from gpuclusters.lease.model import HELD, GPULeaseSpec, Holder
 from gpuclusters.lease.placement import (
@@ -33,7 +33,7 @@ from gpuclusters.lease.placement import (
 )
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY
-from gpuclusters.tenancy.objects import NODE
+from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.tenancy.proof import ready
 
 LOOK_AGAIN_SECONDS = 5.0

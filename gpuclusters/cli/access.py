@@ -12,8 +12,8 @@ from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.secret_uses import lab_ends_tls
 from gpuclusters.container_api.client import ContainerApi
-from gpuclusters.container_api.container import POD
 from gpuclusters.kube.objects import KubernetesObjects
+from gpuclusters.tenancy.objects import POD
 
 _LABEL = ("app.kubernetes.io/name", "gpu-clusters-api")
 _PORT = 8080

@@ -12,13 +12,13 @@ from gpuclusters.compat.known_errors import KnownError
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.drift_expectations import expected
 from gpuclusters.config.plan import namespace
-from gpuclusters.container_api.container import EVENT, POD
+from gpuclusters.container_api.container import EVENT
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.drift import nodes
 from gpuclusters.drift.finding import Finding
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
-from gpuclusters.tenancy.objects import NAMESPACE, NODE
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 
 AREA = "cluster"
 _ADMISSION = "admissionregistration.k8s.io"

@@ -36,7 +36,7 @@ from gpuclusters.kata import model as sizing
 from gpuclusters.maintenance.decide import Drain
 from gpuclusters.preflight.model import Expects, expects_of
 from gpuclusters.service_vm.model import LAB_IMAGE
-from gpuclusters.tenancy.isolation import Range, joined, literal
+from gpuclusters.tenancy.isolation import Network, Range, joined, literal
 from gpuclusters.tenancy.model import (
     CPU_PER_GPU,
     DISK_GIB_PER_CONTAINER,
@@ -104,11 +104,8 @@ class CaasPlan:
     """Partition sizes that the cluster offers."""
     fabric_manager_host: str
     """Address of the fabric manager's API as seen from each machine."""
-    infrastructure_cidrs: tuple[str, ...]
-    """Machines, management controllers, service VMs, pods and services: denied to every tenant."""
-    storage_cidrs: tuple[str, ...]
-    """Networks of file servers: no part of "the internet", open to a tenant only where its own servers are.
-    Not to be denied as a whole, because in Cilium a denial outweighs every allowance."""
+    network: Network
+    """What is closed to tenants."""
 
     @property
     def capacity(self) -> Mapping[int, int]:
@@ -462,6 +459,9 @@ def plan(config: CaasConfig) -> CaasPlan:
         tenants=tuple(_tenant(config, tenant, offered) for tenant in config.tenants),
         sizes=offered,
         fabric_manager_host=str(config.service_vm.bind_address),
-        infrastructure_cidrs=joined(_closed_to_tenants(config)),
-        storage_cidrs=tuple(sorted(map(str, config.network.storage_cidrs))),
+        network=Network(
+            infrastructure_cidrs=joined(_closed_to_tenants(config)),
+            storage_cidrs=tuple(sorted(map(str, config.network.storage_cidrs))),
+            cluster_domain=config.kubernetes.cluster_domain,
+        ),
     )

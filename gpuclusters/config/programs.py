@@ -14,7 +14,6 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.lease.board import Limits
 from gpuclusters.lease.firmware import Golden
-from gpuclusters.tenancy.isolation import Network
 
 _KNOB_WORDS = {
     "ecc": ("disabled", "enabled"),
@@ -85,11 +84,7 @@ def settings_file(
             versions={item: tuple(versions) for item, versions in golden_firmware.items()},
             knobs={name: _KNOB_WORDS[name][wanted] for name, wanted in knobs.items()},
         ),
-        network=Network(
-            infrastructure_cidrs=plan.infrastructure_cidrs,
-            storage_cidrs=plan.storage_cidrs,
-            cluster_domain=config.kubernetes.cluster_domain,
-        ),
+        network=plan.network,
         api=settings.Api(
             issuer=issuer,
             jwks_url=issuer_keys["url"] if issuer_keys else api.jwks_url,

@@ -24,6 +24,7 @@ from gpuclusters.container_api.request import (
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.tenancy.isolation import TENANT_LABEL
+from gpuclusters.tenancy.objects import POD
 
 RESTARTED = "MachineRestarted"
 SHUT_DOWN = "MachineShutDown"
@@ -59,7 +60,6 @@ def end_by_machine(
     return found, _MESSAGES[found]
 
 
-POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
 EVENT = ObjectKind("", "v1", "events", "Event", namespaced=True)
 
 LEASE_GATE = "gpu-clusters.dev/lease"

@@ -16,7 +16,7 @@ from caas.cluster import Cluster, ClusterError, ConflictError, Event
 from caas.controllers.controller import control
 from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
 from caas.settings import Settings
-from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE, POD
+from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.lease import model as lease_resource
@@ -32,7 +32,7 @@ from gpuclusters.lease.model import (
 from gpuclusters.tenancy import model as tenancy_resource
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY
-from gpuclusters.tenancy.objects import NODE
+from gpuclusters.tenancy.objects import NODE, POD
 from lab.hosts import firmware
 from lab.hosts.hardware import gpus
 from lab.hosts.hardware.board import board

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from caas.device_plugin.plugin import Kubelet, Pace, Plugin
-from gpuclusters.container_api.container import POD
+from gpuclusters.tenancy.objects import POD
 from tests.caas.leasekit import PGPU, LeaseLab, lease_lab
 from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster

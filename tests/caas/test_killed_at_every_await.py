@@ -22,7 +22,7 @@ from caas.controllers.controller import control
 from caas.controllers.lease_host import Effects
 from caas.controllers.tenancy import TenancyController
 from caas.settings import Host, Settings
-from gpuclusters.container_api.container import LEASE_GATE, POD
+from gpuclusters.container_api.container import LEASE_GATE
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.board import Effect, Orders, Outcome
 from gpuclusters.lease.model import EDGES, GPU_LEASE, Phase
@@ -38,6 +38,7 @@ from gpuclusters.tenancy.objects import (
     NAMESPACE,
     NETWORK_POLICY,
     NODE,
+    POD,
     RESOURCE_QUOTA,
     RUNTIME_CLASS,
 )

@@ -13,9 +13,10 @@ import pytest
 
 from caas.cluster import ClusterError
 from caas.controllers.host_effects import MARKS, WITHHELD, quarantined
-from gpuclusters.container_api.container import LEASE_ANNOTATION, POD
+from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.lease.model import GPU_LEASE, lease_name
 from gpuclusters.tenancy.model import TENANCY
+from gpuclusters.tenancy.objects import POD
 from lab.hosts import faults
 from lab.hosts.folder import HostsFolder
 from lab.hosts.hardware import gpus, tenant

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from caas.api.store import Store
-from gpuclusters.container_api.container import LEASE_ANNOTATION, POD
+from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.lease import holding as lease_absence
 from gpuclusters.lease.placement import Why
+from gpuclusters.tenancy.objects import POD
 from lab.hosts import faults
 from tests.caas.leasekit import PATIENCE_SECONDS, Lease, LeaseLab, Nodes, lease_lab
 from tests.caas.lognode import log_node

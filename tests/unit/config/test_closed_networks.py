@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.config.plan import plan
-from gpuclusters.tenancy.isolation import Network, baseline
+from gpuclusters.tenancy.isolation import baseline
 from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import accepted, caas, faults
 
@@ -44,10 +44,7 @@ RANGES = {
 
 def denied(document: dict[str, Any], address: str) -> bool:
     """Whether the policy of all tenants denies an address, as Cilium reads it."""
-    made = plan(accepted(document).caas)
-    spec = baseline(
-        Network(infrastructure_cidrs=made.infrastructure_cidrs, storage_cidrs=made.storage_cidrs)
-    )
+    spec = baseline(plan(accepted(document).caas).network)
     ranges = [entry["cidr"] for rule in spec["egressDeny"] for entry in rule.get("toCIDRSet", ())]
     return any(ip_address(address) in ip_network(one) for one in ranges)
 
