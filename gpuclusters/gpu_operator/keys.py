@@ -215,13 +215,10 @@ def _environment(path: Path, entries: Sequence[Any]) -> Iterator[Problem]:
 
 def environment(values: Mapping[str, Any], operand: str) -> Mapping[str, str]:
     """The variables of an operand, as far as they are text; empty if it has none."""
-    part = values.get(operand)
-    entries = part.get("env") if isinstance(part, Mapping) else None
-    return {
-        str(entry["name"]): str(entry.get("value", ""))
-        for entry in (entries if isinstance(entries, list | tuple) else ())
-        if isinstance(entry, Mapping) and "name" in entry
-    }
+    entries = at(values, f"{operand}.env")
+    found = entries if isinstance(entries, list | tuple) else ()
+    known = (entry for entry in found if isinstance(entry, Mapping) and "name" in entry)
+    return {str(entry["name"]): str(entry.get("value", "")) for entry in known}
 
 
 def at(values: Mapping[str, Any], dotted: str) -> Any:

@@ -137,14 +137,11 @@ class MigNode:
 
     def users(self) -> list[tuple[str, str]]:
         """Namespace and name of the pods that have GPUs of the node, the operator's own left out."""
-        return sorted(
-            (str(pod["metadata"]["namespace"]), str(pod["metadata"]["name"]))
-            for pod in self.cluster.list(POD)
-            if (pod.get("spec") or {}).get("nodeName") == self.inputs.node
-            and pod["metadata"]["namespace"] != self.inputs.namespace
-            and not is_over(pod)
-            and _asks_for_gpus(pod["spec"])
-        )
+        pods = self.cluster.list(POD)
+        here = (p for p in pods if (p.get("spec") or {}).get("nodeName") == self.inputs.node)
+        using = (p["metadata"] for p in here if not is_over(p) and _asks_for_gpus(p["spec"]))
+        named = ((str(one["namespace"]), str(one["name"])) for one in using)
+        return sorted(one for one in named if one[0] != self.inputs.namespace)
 
     def _divided(self, live: MigState) -> str:
         found = live.layout or "nothing says how"
@@ -185,15 +182,12 @@ class MigNode:
     def _free(self) -> None:
         held = self.users()
         if held and not self.inputs.evict:
-            names = ", ".join(f"{namespace}/{name}" for namespace, name in held)
+            names = ", ".join(map("/".join, held))
             pods = "a pod uses" if len(held) == 1 else f"{len(held)} pods use"
-            raise refused(
-                self.target,
-                "mig.in-use",
-                f"the layout of its GPUs is not changed (layout {self.inputs.layout!r}): {pods} them "
-                f"and would be killed ({names})",
-                "wait until they have ended, or say that they may be ended (`evict`)",
-            )
+            kept = f"the layout of its GPUs is not changed (layout {self.inputs.layout!r})"
+            problem = f"{kept}: {pods} them and would be killed ({names})"
+            remedy = "wait until they have ended, or say that they may be ended (`evict`)"
+            raise refused(self.target, "mig.in-use", problem, remedy)
         for namespace, name in held:
             self.reporter.note(f"{self.target}: ends pod {namespace}/{name}")
             self.cluster.delete(POD, name, namespace)

@@ -43,14 +43,10 @@ def blocked(pod: Object, events: Sequence[Object]) -> str:
 def _containers(pod: Object) -> Iterable[str]:
     status = pod.get("status") or {}
     first = status.get("initContainerStatuses") or ()
-    done = sum(1 for one in first if _ended_well(one))
-    for one in first:
-        if not _ended_well(one):
-            yield f"Init:{done}/{len(first)}, {_state(one)}"
-            return  # The others wait for this one.
-    yield from (
-        _state(one) for one in status.get("containerStatuses") or () if not one.get("ready")
-    )
+    left = [one for one in first if not _ended_well(one)]
+    if left:  # The others wait for this one.
+        return [f"Init:{len(first) - len(left)}/{len(first)}, {_state(left[0])}"]
+    return [_state(one) for one in status.get("containerStatuses") or () if not one.get("ready")]
 
 
 def _ended_well(status: Object) -> bool:
@@ -82,9 +78,10 @@ def _ending(ended: Object) -> str:
 
 
 def _conditions(pod: Object) -> Iterable[str]:
-    for condition in (pod.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            yield f"not placed: {condition.get('message') or condition.get('reason')}"
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    not_placed = ("PodScheduled", "False")
+    found = (c for c in conditions if (c.get("type"), c.get("status")) == not_placed)
+    return [f"not placed: {c.get('message') or c.get('reason')}" for c in found]
 
 
 def _at(pod: Object) -> str:
@@ -104,16 +101,12 @@ def _at(pod: Object) -> str:
 def _pulled_now(pod: Object, events: Sequence[Object]) -> str:
     """The image that its kubelet is getting: a container's status has one word for that and for creating."""
     uid = pod["metadata"].get("uid")
-    # In the order of their names, which is none: a pull is over when its own end was told.
     mine = [one for one in events if (one.get("involvedObject") or {}).get("uid") == uid]
-    images: dict[str, None] = {}
-    over = " ".join(
-        str(one.get("message")) for one in mine if one.get("reason") in ("Pulled", "Failed")
-    )
-    for one in mine:
-        found = _IMAGE.search(str(one.get("message"))) if one.get("reason") == "Pulling" else None
-        if found and f'"{found[1]}"' not in over:
-            images[found[1]] = None
+    told = [(one.get("reason"), str(one.get("message"))) for one in mine]
+    # In the order of their names, which is none: a pull is over when its own end was told.
+    over = " ".join(message for reason, message in told if reason in ("Pulled", "Failed"))
+    begun = (_IMAGE.search(message) for reason, message in told if reason == "Pulling")
+    images = dict.fromkeys(found[1] for found in begun if found and f'"{found[1]}"' not in over)
     return ", ".join(f"image {image} is being pulled" for image in images)
 
 

@@ -53,18 +53,14 @@ RUNTIME = "nvidia"
 def host_files(account: str) -> dict[str, str]:
     """Root's files by path."""
     limits = f"{MARK}\n[Manager]\nDefaultLimitMEMLOCK=infinity\nDefaultLimitNPROC=infinity\n"
-    unlimited = ("nproc", "memlock", "stack", "nofile", "cpu", "rtprio")
+    resources = ("nproc", "memlock", "stack", "nofile", "cpu", "rtprio")
+    unlimited = [f"{kind} {what}" for what in resources for kind in ("soft", "hard")]
     return {
         MODULES_FILE: "\n".join([MARK, *MODULES, ""]),
         SYSCTL_FILE: "\n".join([MARK, *(f"{k} = {v[0]}" for k, v in SYSCTL.items()), ""]),
         DELEGATE_FILE: f"{MARK}\n[Service]\nDelegate={' '.join(CONTROLLERS)}\n",
         # The session's limits do not reach services of the account's systemd; those of the managers do.
-        LIMITS_FILE: "".join(
-            [
-                f"{MARK}\n",
-                *(f"{account} {kind} {what} unlimited\n" for kind, what in _pairs(unlimited)),
-            ]
-        ),
+        LIMITS_FILE: "\n".join([MARK, *(f"{account} {one} unlimited" for one in unlimited), ""]),
         SYSTEM_LIMITS_FILE: limits,
         USER_LIMITS_FILE: limits,
         UPGRADES_FILE: (
@@ -75,10 +71,6 @@ def host_files(account: str) -> dict[str, str]:
         ),
         BOOT_UNIT_FILE: boot_unit(account),
     }
-
-
-def _pairs(items: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(kind, what) for what in items for kind in ("soft", "hard")]
 
 
 def boot_unit(account: str) -> str:
@@ -97,10 +89,7 @@ def host_digest(account: str) -> str:
 
 
 def account_files(home: str, daemon_json: str | None) -> dict[str, str]:
-    """The account's files by path, with what else its daemon.json says kept.
-
-    ValueError if that cannot be read.
-    """
+    """The account's files by path, what else its daemon.json says kept; ValueError if it is unreadable."""
     return {
         f"{home}/{DAEMON_JSON}": daemon_configuration(daemon_json),
         f"{home}/{USER_DROP_IN}": user_drop_in(),
@@ -171,17 +160,13 @@ def wanted_packages(inputs: RootlessHostInputs) -> Mapping[str, str]:
 
 def missing_packages(inputs: RootlessHostInputs, live: LiveRootless) -> dict[str, str]:
     """Those that are not there in their version."""
-    return {
-        name: version
-        for name, version in wanted_packages(inputs).items()
-        if not _fits(live.package.get(name), version)
-    }
+    wanted = wanted_packages(inputs).items()
+    return {name: version for name, version in wanted if not _fits(live.package.get(name), version)}
 
 
 def _fits(has: str | None, version: str) -> bool:
-    if has is None:
-        return False
-    return has.startswith(version[:-1]) if version.endswith("*") else not version or has == version
+    begins = version.endswith("*") and (has or "").startswith(version[:-1])
+    return has is not None and (begins or version in ("", has))
 
 
 def to_hold(live: LiveRootless) -> list[str]:
