@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -54,19 +53,6 @@ class Section(BaseModel):
         for name in type(self).model_fields:
             getattr(self, name)
         return super().model_dump(**options)
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Marks a key that rules read and no resource yet: what it says must be true, it does not make it so."""
-
-    rows: tuple[int, ...]
-    """The rules, by row of docs/configuration.md."""
-
-
-def checked(*rows: int) -> Checked:
-    """The mark for a key that only these rules read."""
-    return Checked(rows)
 
 
 def refusal(wrong: str, instead: str) -> PydanticCustomError:

@@ -15,7 +15,6 @@ from gpuclusters.config.base import (
     Seconds,
     Section,
     Text,
-    checked,
     refusal,
 )
 from gpuclusters.config.hosts import Address, HostKey
@@ -186,7 +185,7 @@ class Rke2Common(Section):
     """Registry that RKE2's own images are pulled from."""
     mirrors: dict[Text, Mirror] = Field(default_factory=dict)
     """Mirrors by registry: docker.io, nvcr.io, or * for all."""
-    default_runtime: Annotated[Text | None, checked(24)] = None
+    default_runtime: Text | None = None
     """Refused: RKE2 does not start while the program of that runtime is missing, and CDI needs none."""
     environment: dict[Text, Text] = Field(default_factory=dict)
     """Variables of the units: HTTP_PROXY, HTTPS_PROXY, NO_PROXY and their CONTAINERD_ forms."""

@@ -23,7 +23,6 @@ from gpuclusters.config.base import (
     Seconds,
     Section,
     Text,
-    checked,
     matches,
     refusal,
 )
@@ -436,7 +435,7 @@ class _Cluster(Section):
     """The other machines, by what they have."""
     operating_system: OperatingSystem | None = None
     """What the machines run, for the support matrix and for the tags of driver containers."""
-    secure_boot: Annotated[Flag, checked(36)] = False
+    secure_boot: Flag = False
     """Whether the machines boot with Secure Boot, which refuses kernel modules without a signature."""
     cni: Cni = Field(default_factory=lambda: Canal.model_validate({"kind": "canal"}))
     """Who connects the pods. It never changes."""
@@ -446,7 +445,7 @@ class _Cluster(Section):
     """Addresses of services; they never change."""
     registry_auth: tuple[Text, ...] = ()
     """Registries that want a password; the secret `gpu-clusters:registry-credentials` has it for each."""
-    air_gap: Annotated[Flag, checked(43)] = False
+    air_gap: Flag = False
     """Whether the machines reach nothing but their own network. Everything must come from there then."""
     driver: Driver = Field(default_factory=lambda: HostDriver.model_validate({"source": "host"}))
     """Who installs the GPU driver, and which."""
@@ -469,9 +468,6 @@ class _Cluster(Section):
 
 class Rke2Config(Rke2Common, _Cluster):
     """A cluster by RKE2 whose nodes have NVIDIA GPUs."""
-
-    default_runtime: Annotated[Text | None, checked(38)] = None
-    """Refused: RKE2 does not start while the program of that runtime is missing, and CDI needs none."""
 
 
 def machine_names(config: Rke2Config) -> tuple[str, ...]:

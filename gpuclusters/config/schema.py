@@ -21,7 +21,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from gpuclusters.config.base import Checked
 from gpuclusters.config.cluster import KEY as LAB
 from gpuclusters.config.cluster import LabConfig
 from gpuclusters.config.explain import discriminator, sections
@@ -114,14 +113,6 @@ def _default(info: FieldInfo) -> str:
     return "empty" if value in ([], {}, "") else f"`{show(value)}`"
 
 
-def _status(info: FieldInfo) -> str:
-    marks = [mark for mark in info.metadata if isinstance(mark, Checked)]
-    if not marks:
-        return ""
-    rows = ", ".join(str(row) for mark in marks for row in mark.rows)
-    return f" *Checked, not yet applied (row {rows}).*"
-
-
 def _paths(root: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     """Every section with the path under which it stands."""
     yield path, root
@@ -139,7 +130,7 @@ def _paths(root: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseMod
 def _row(name: str, info: FieldInfo) -> str:
     text = " ".join((info.description or "").split()).replace("|", "\\|")
     kind = f"{_kind(info.annotation)}{_range(info)}"
-    return f"| `{info.alias or name}` | {kind} | {_default(info)} | {text}{_status(info)} |"
+    return f"| `{info.alias or name}` | {kind} | {_default(info)} | {text} |"
 
 
 def keys(kind: ClusterType) -> str:
@@ -178,7 +169,6 @@ def fill(page: str, kind: ClusterType) -> str:
 
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
-_NOT_APPLIED = "Checked, not yet applied."
 
 
 def schema() -> dict[str, Any]:
@@ -202,7 +192,9 @@ def schema() -> dict[str, Any]:
         keys[f"{NAMESPACE}:{key}"] = {"$ref": f"#/$defs/{section.__name__}"}
     for section in sections.values():
         for model in models(section):
-            _annotate(model, definitions[model.__name__])
+            for name, info in model.model_fields.items():
+                entry = definitions[model.__name__]["properties"][info.alias or name]
+                entry["description"] = " ".join((info.description or "").split())
     for key in SECRET_KEYS:
         keys[f"{NAMESPACE}:{key}"] = {
             "description": f"A secret: pulumi config set --secret {key}",
@@ -225,16 +217,6 @@ def schema() -> dict[str, Any]:
         "required": ["config"],
         "$defs": definitions,
     }
-
-
-def _annotate(model: type[BaseModel], definition: dict[str, Any]) -> None:
-    """Tell editors which keys are read by rules only, and unwrap descriptions."""
-    for name, info in model.model_fields.items():
-        entry = definition["properties"][info.alias or name]
-        text = " ".join((info.description or "").split())
-        if any(isinstance(mark, Checked) for mark in info.metadata):
-            text = f"{text} {_NOT_APPLIED}"
-        entry["description"] = text
 
 
 def render() -> str:

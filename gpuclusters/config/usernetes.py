@@ -23,7 +23,6 @@ from gpuclusters.config.base import (
     Section,
     Sha256,
     Text,
-    checked,
     matches,
     refusal,
 )
@@ -65,7 +64,7 @@ class InstalledDriver(Section):
 
     source: Literal["installed"]
     """Who installs the driver."""
-    version: Annotated[DriverVersion | None, checked(48)] = None
+    version: DriverVersion | None = None
     """Exact version that the hosts should have. What they run is read there, and has to know the GPUs."""
 
 
@@ -304,7 +303,7 @@ class VersionOverrides(Section):
     the tag."""
     kubernetes: ReleaseTag | None = None
     """Kubernetes in the node image."""
-    node_image: Annotated[PinnedImage | None, checked(49)] = None
+    node_image: PinnedImage | None = None
     """What the tag's Dockerfile starts from, by digest. The Dockerfile itself is left as it is."""
     docker: PackageVersion | None = None
     """Docker Engine, rootless extras included."""
@@ -314,7 +313,7 @@ class VersionOverrides(Section):
     """NVIDIA's device plugin."""
     dcgm_exporter: ImageTag | None = None
     """Tag of NVIDIA's DCGM exporter, for metrics."""
-    slirp4netns: Annotated[Flag | None, checked(49)] = None
+    slirp4netns: Flag | None = None
     """Whether slirp4netns is installed beside Docker. Always; false is refused."""
 
 
@@ -369,11 +368,11 @@ class Training(Section):
 
     image: PinnedImage
     """Image with PyTorch for CUDA, by digest."""
-    cuda: Annotated[Dotted | None, checked(54)] = None
+    cuda: Dotted | None = None
     """CUDA in the image, "12.6". Volta has none after 12.9."""
-    pytorch: Annotated[Dotted | None, checked(54)] = None
+    pytorch: Dotted | None = None
     """PyTorch in the image, "2.7". From 2.8 on only builds for CUDA 12.6 have code for Volta."""
-    largest_uid: Annotated[Integer | None, Field(ge=0, le=4_294_967_295), checked(54)] = None
+    largest_uid: Annotated[Integer | None, Field(ge=0, le=4_294_967_295)] = None
     """Largest uid or gid that owns a file in the image. Above 65535 rootless engines cannot unpack it."""
     pods: Count | None = None
     """How many pods; by default one on every node that takes pods."""
@@ -473,9 +472,9 @@ class UsernetesConfig(Section):
     """Account that everything runs as. It has no privileges, and ranges of subordinate ids."""
     preparation: RootlessPreparation = Field(default_factory=RootlessPreparation)
     """Who prepares the hosts."""
-    secure_boot: Annotated[Flag, checked(48)] = False
+    secure_boot: Flag = False
     """Whether the machines boot with Secure Boot, which refuses kernel modules without a signature."""
-    container_engine: Annotated[ContainerEngine, checked(51)] = ContainerEngine.DOCKER
+    container_engine: ContainerEngine = ContainerEngine.DOCKER
     """What the nodes run in: rootless Docker. Others are refused."""
     driver: RootlessDriver = Field(
         default_factory=lambda: PackagedDriver.model_validate({"source": "host"})
