@@ -166,9 +166,14 @@ class Redfish:
         return RedfishError(f"the BMC {self._place} {said}; {advice}", reason)
 
 
-_DISTRUST = "trust no firmware of this machine until you have read it by hand and reset the BMC; then recheck"
+_DISTRUST = (
+    "trust no firmware of this machine until you have read the inventory by hand and reset the BMC or"
+    " reinstalled its firmware; then recheck"
+)
 _ADVICE = {
-    Reason.INVENTORY_SLOW: "recheck when it is not busy, or raise leases.verifying-seconds",
+    Reason.INVENTORY_SLOW: (
+        "if it is busy, recheck when it is not, or raise leases.verifying-seconds; else reset the BMC"
+    ),
     Reason.INVENTORY_TRUNCATED: "check the network to it, reset the BMC; then recheck",
     Reason.INVENTORY_REDIRECTED: "if it has moved, state its new address as bmc.url; then recheck",
 }
