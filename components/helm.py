@@ -30,16 +30,14 @@ class Chart:
         """The chart's version, as stated or as it stands in a folder or archive; empty if neither says."""
         if self.version is not None:
             return self.version
-        path = Path(self.reference)
-        text = b""
-        if path.is_dir():
-            file = path / "Chart.yaml"
-            text = file.read_bytes() if file.exists() else b""
+        path, text = Path(self.reference), b""
+        if (file := path / "Chart.yaml").is_file():
+            text = file.read_bytes()
         elif path.is_file() and tarfile.is_tarfile(path):
             with tarfile.open(path) as archive:
                 # The first folder is the chart's own name; deeper ones are subcharts.
-                names = [n for n in archive.getnames() if n.count("/") == 1]
-                name = next((n for n in names if n.endswith("/Chart.yaml")), None)
+                own = (n for n in archive.getnames() if n.count("/") == 1)
+                name = next((n for n in own if n.endswith("/Chart.yaml")), None)
                 found = archive.extractfile(name) if name is not None else None
                 text = found.read() if found is not None else b""
         return str((yaml.safe_load(text) or {}).get("version", ""))

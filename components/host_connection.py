@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pulumi
@@ -29,19 +29,8 @@ class HostConnection:
 
     def as_input(self) -> dict[str, pulumi.Input[Any]]:
         """The connection as a property of a dynamic resource."""
-        more: dict[str, pulumi.Input[Any]] = {}
-        if self.iap is not None:
-            more["iap"] = self.iap
-        if self.machine is not None:
-            more["machine"] = self.machine
-        return {
-            "host": self.host,
-            "address": self.address,
-            "port": self.port,
-            "user": self.user,
-            "host_key": self.host_key,
-            **more,
-        }
+        stated = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in stated.items() if value is not None}
 
     def command_connection(self, private_key: pulumi.Input[str] | None) -> remote.ConnectionArgs:
         """For a `pulumi_command` resource, which cannot open a tunnel: refused then."""

@@ -93,10 +93,8 @@ def _state_manager(
 def _annotated(metadata: Any, manager: str) -> Any:
     """A copy of an object's metadata, a mapping or one of the SDK's types, that names its manager."""
     if isinstance(metadata, Mapping):
-        return {
-            **metadata,
-            "annotations": {**(metadata.get("annotations") or {}), ANNOTATION: manager},
-        }
+        annotations = {**(metadata.get("annotations") or {}), ANNOTATION: manager}
+        return {**metadata, "annotations": annotations}
     stated = copy.copy(metadata)
     stated.annotations = {**(metadata.annotations or {}), ANNOTATION: manager}
     return stated

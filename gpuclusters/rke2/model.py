@@ -9,12 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.core.model import Strict, matches
@@ -126,13 +121,8 @@ class Rke2NodeInputs(Strict):
 
         The token is part of it, yet cannot be found from it: it has far more than 64 random bits.
         """
-        known = [
-            self.version,
-            self.role.value,
-            self.contents(),
-            self.tokens(),
-            self.artifacts.checksum,
-        ]
+        files, checksum = (self.contents(), self.tokens()), self.artifacts.checksum
+        known = [self.version, self.role.value, *files, checksum]
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 

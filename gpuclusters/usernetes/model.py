@@ -175,13 +175,8 @@ class UsernetesNodeInputs(Strict):
     @property
     def image(self) -> str:
         """Of all that the node container is made of: another one is made anew around the same volumes."""
-        known = [
-            self.source.tag,
-            self.source.sha256,
-            self.container_toolkit,
-            sorted(self.overlay.items()),
-            self.network.mtu,
-        ]
+        source, overlay = self.source, sorted(self.overlay.items())
+        known = [source.tag, source.sha256, self.container_toolkit, overlay, self.network.mtu]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
     def environment(self, host_ip: str) -> dict[str, str]:
