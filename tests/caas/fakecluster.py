@@ -73,11 +73,14 @@ class Server:
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Body | None:
         return self.objects.get((kind.plural, namespace, name))
 
-    def of(self, kind: ObjectKind, namespace: str = "") -> list[Body]:
+    def of(
+        self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> list[Body]:
+        """By namespace and name, as they lie in etcd."""
         return [
             body
-            for (plural, where, _), body in self.objects.items()
-            if plural == kind.plural and namespace in ("", where)
+            for (plural, where, _), body in sorted(self.objects.items(), key=lambda item: item[0])
+            if plural == kind.plural and _chosen(body, namespace, labels, fields)
         ]
 
     def create(self, kind: ObjectKind, body: Body) -> Body:
@@ -114,6 +117,8 @@ class Server:
 
     def replace_status(self, kind: ObjectKind, body: Body) -> Body:
         metadata = body["metadata"]
+        if "resourceVersion" not in metadata:
+            raise ValueError("a status is replaced as it was read, with its resourceVersion")
         live = self._there(kind, metadata["name"], metadata.get("namespace", ""))
         if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
             raise ConflictError("another version", status=409, reason="Conflict")
@@ -190,8 +195,12 @@ class FakeCluster:
     async def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Body | None:
         return await self._server.serve(lambda: self._server.get(kind, name, namespace))  # type: ignore[no-any-return]
 
-    async def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[Body]:
-        return await self._server.serve(lambda: self._server.of(kind, namespace))  # type: ignore[no-any-return]
+    async def list(
+        self, kind: ObjectKind, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> Sequence[Body]:
+        return await self._server.serve(  # type: ignore[no-any-return]
+            lambda: self._server.of(kind, namespace, labels, fields)
+        )
 
     async def create(
         self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str = "", dry_run: bool = False
@@ -265,13 +274,19 @@ class FakeCluster:
         queue = self._server.watch(kind)
         while True:
             event = await queue.get()
-            if event.kind == "SYNC" or _chosen(event.object["metadata"], labels, fields):
+            if event.kind == "SYNC" or _chosen(event.object, namespace, labels, fields):
                 yield event
 
 
-def _chosen(metadata: Mapping[str, Any], labels: str, fields: str) -> bool:
-    named = not fields or metadata["name"] == fields.removeprefix("metadata.name=")
-    return named and (not labels or labels in (metadata.get("labels") or {}))
+def _chosen(body: Body, namespace: str, labels: str, fields: str) -> bool:
+    metadata = body["metadata"]
+    label, with_value, value = labels.partition("=")
+    found = (metadata.get("labels") or {}).get(label)
+    return (
+        namespace in ("", metadata.get("namespace", ""))
+        and (not fields or metadata["name"] == fields.removeprefix("metadata.name="))
+        and (not labels or (found == value if with_value else found is not None))
+    )
 
 
 def _ending(body: Body) -> bool:
