@@ -33,8 +33,8 @@ from gpuclusters.driver.resource import GpuDriver
 from gpuclusters.gcp import firewall_rules
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.resource import GpuReadiness
-from gpuclusters.metrics import monitoring_stack
 from gpuclusters.metrics.monitoring_stack import NAMES
+from gpuclusters.proof.checks import Level
 from gpuclusters.proof.manifests import PROGRAMS
 from gpuclusters.proof.resource import ProofRun
 from gpuclusters.rke2 import host_config, releases
@@ -247,21 +247,10 @@ def _sharing(config: Rke2Config, made: Rke2Cluster) -> GpuSharingArgs:
 def _proof(config: Rke2Config, made: Rke2Cluster, gpus: GpuReadiness) -> ProofRun:
     return ProofRun(
         "proof",
-        cluster=config.name,
         kubeconfig=made.kubeconfig,
-        level=config.proof.level,
-        nodes=[node.model_dump(mode="json") for node in rke2_plan.proof_nodes(config)],
-        namespace=config.proof.namespace,
-        operator_namespace=config.operator.namespace,
-        prometheus=monitoring_stack.prometheus(rke2_plan.monitoring(config)),
-        tolerations=list(rke2_plan.proof_tolerations(config)),
-        driver=rke2_plan.driver_of_all(config),
-        operator=config.operator.version,
         programs=scripts.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
-        timeout_seconds=config.timeouts.proof_seconds,
-        simulated=uses_lab(config),
         opts=after(gpus),
-        **rke2_plan.proof_tests(config),
+        **rke2_plan.proof_arguments(config, Level(config.proof.level)),
     )
 
 

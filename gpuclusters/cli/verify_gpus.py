@@ -14,7 +14,6 @@ from gpuclusters.cli import reach
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.project import Project
 from gpuclusters.config import rke2_plan, usernetes_plan
-from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.converge import StderrReporter, SystemClock
@@ -23,7 +22,7 @@ from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.kube.jobs import ClusterJobs
-from gpuclusters.metrics import monitoring_stack, selection
+from gpuclusters.metrics import selection
 from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts, ladder_run, manifests
@@ -31,7 +30,6 @@ from gpuclusters.proof import run as proof_run
 from gpuclusters.proof.checks import (
     CLUSTER_RUNGS,
     HOST_RUNGS,
-    LEVEL_OF,
     Check,
     CheckLevel,
     Level,
@@ -133,24 +131,8 @@ def on_hosts(
 
 def rke2_inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInputs:
     """What is to be shown about the cluster of a configuration."""
-    needed = {test.value for test, of in LEVEL_OF.items() if of <= level}
-    tests = {name: part for name, part in rke2_plan.proof_tests(config).items() if name in needed}
-    values = {
-        "cluster": config.name,
-        "kubeconfig": kubeconfig,
-        "level": level,
-        "nodes": [node.model_dump() for node in rke2_plan.proof_nodes(config)],
-        "namespace": config.proof.namespace,
-        **tests,
-        "operator_namespace": config.operator.namespace,
-        "prometheus": monitoring_stack.prometheus(rke2_plan.monitoring(config)),
-        "tolerations": rke2_plan.proof_tolerations(config),
-        "driver": rke2_plan.driver_of_all(config),
-        "operator": config.operator.version,
-        "timeout_seconds": config.timeouts.proof_seconds,
-        "simulated": uses_lab(config),
-    }
-    return _inputs(ProofInputs, config.name, values)
+    values = rke2_plan.proof_arguments(config, level)
+    return _inputs(ProofInputs, config.name, {**values, "kubeconfig": kubeconfig})
 
 
 def usernetes_inputs(config: UsernetesConfig, kubeconfig: str, highest: CheckLevel) -> LadderInputs:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.rke2 import DownloadedArtifacts, Rke2Common
 from gpuclusters.config.rke2_cluster import (
     CiliumCni,
@@ -33,6 +34,7 @@ from gpuclusters.gpu_operator.values import OperatorSpec, Taint, references, val
 from gpuclusters.kata.model import merged
 from gpuclusters.metrics import counters, monitoring_stack
 from gpuclusters.metrics.monitoring_stack import Monitoring
+from gpuclusters.proof.checks import LEVEL_OF, Level
 from gpuclusters.proof.model import ProofNode
 from gpuclusters.rke2 import host_config
 from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT, Cilium, Cni, Settings
@@ -195,26 +197,22 @@ def wish(config: Rke2Config) -> OperatorSpec:
         node_feature_discovery=config.operator.node_feature_discovery,
         nri_plugin=config.operator.nri_plugin,
         selinux=config.selinux,
-        host_engine=_has_host_engine(config),
+        # DCGM's diagnostics ask the one that runs on its own.
+        host_engine=not isinstance(config.proof, ProofL0 | ProofL1),
         mig=isinstance(config.sharing, Mig),
         scrape_interval_seconds=None if collected is None else collected.scrape_interval_seconds,
         nodes=len(agents(config)) + len(config.servers),
     )
 
 
-def derived_values(config: Rke2Config) -> dict[str, Any]:
-    """The chart's values as this program derives them, without those of the user."""
+def operator_values(config: Rke2Config) -> dict[str, Any]:
+    """The chart's values: what is derived, and above it what `operator.values` says."""
     found = values(
         wish(config), monitoring_stack.operator_values(monitoring(config), counters=None)
     )
     if plugin_config(config):
         found = merged(found, {"devicePlugin": {"config": {"default": WHOLE_KEY}}})
-    return found
-
-
-def operator_values(config: Rke2Config) -> dict[str, Any]:
-    """The chart's values: what is derived, and above it what `operator.values` says."""
-    return merged(derived_values(config), config.operator.values)
+    return merged(found, config.operator.values)
 
 
 def operator_configs(config: Rke2Config) -> dict[str, Mapping[str, str]]:
@@ -252,9 +250,25 @@ def proof_tests(config: Rke2Config) -> dict[str, dict[str, Any]]:
     return {name: one.model_dump() for name, one in stated.items() if one is not None}
 
 
-def proof_tolerations(config: Rke2Config) -> tuple[str, ...]:
-    """Keys of taints that the jobs of a proof have to tolerate."""
-    return tuple(dict.fromkeys(str(taint["key"]) for taint in taints(config)))
+def proof_arguments(config: Rke2Config, level: Level) -> dict[str, Any]:
+    """The inputs of the proof up to a level, and the arguments of its component, but the kubeconfig."""
+    needed = {test.value for test, of in LEVEL_OF.items() if of <= level}
+    drivers = {driver_version(config, pool.driver) for pool in gpu_pools(config)}
+    return {
+        "cluster": config.name,
+        "level": level.value,
+        "nodes": [node.model_dump(mode="json") for node in proof_nodes(config)],
+        "namespace": config.proof.namespace,
+        **{name: part for name, part in proof_tests(config).items() if name in needed},
+        "operator_namespace": config.operator.namespace,
+        "prometheus": monitoring_stack.prometheus(monitoring(config)),
+        "tolerations": list(dict.fromkeys(str(taint["key"]) for taint in taints(config))),
+        # The proof fits its images to it.
+        "driver": drivers.pop() if len(drivers) == 1 else None,
+        "operator": config.operator.version,
+        "timeout_seconds": config.timeouts.proof_seconds,
+        "simulated": uses_lab(config),
+    }
 
 
 def images(config: Rke2Config) -> tuple[str, ...]:
@@ -262,14 +276,3 @@ def images(config: Rke2Config) -> tuple[str, ...]:
     ours = references(wish(config))
     proofs = {test["image"] for test in proof_tests(config).values() if test.get("image")}
     return tuple(sorted({*ours, *proofs}))
-
-
-def driver_of_all(config: Rke2Config) -> str | None:
-    """The driver's version where all pools have the same; for a proof, which fits its images to it."""
-    found: Sequence[str] = [driver_version(config, pool.driver) for pool in gpu_pools(config)]
-    return found[0] if len(set(found)) == 1 else None
-
-
-def _has_host_engine(config: Rke2Config) -> bool:
-    """Whether DCGM runs on its own: its diagnostics ask it."""
-    return not isinstance(config.proof, ProofL0 | ProofL1)

@@ -32,6 +32,7 @@ from gpuclusters.driver.model import GpuDriverInputs
 from gpuclusters.gpu_operator import keys as gpu_operator_keys
 from gpuclusters.gpu_operator import mig_layout
 from gpuclusters.gpu_operator.objects import with_configs
+from gpuclusters.proof.checks import Level
 from gpuclusters.rke2 import host_config, releases
 from gpuclusters.rke2.host_config import Cni
 from gpuclusters.rke2.releases import Role
@@ -92,7 +93,7 @@ def test_old_gpus_get_proprietary_modules_and_the_last_branch_that_knows_them() 
     assert [one.version for one in drivers] == ["580.178.04", "580.178.04"]
     assert [one.modules for one in drivers] == [ModulesPolicy.OPEN, ModulesPolicy.PROPRIETARY]
     assert [one.nvswitch for one in drivers] == [True, False]
-    assert plan.driver_of_all(mixed) == "580.178.04"
+    assert plan.proof_arguments(mixed, Level.L0)["driver"] == "580.178.04"
 
 
 def test_a_pool_may_have_a_driver_of_its_own() -> None:
@@ -102,7 +103,7 @@ def test_a_pool_may_have_a_driver_of_its_own() -> None:
     )
     versions = [one.driver.version for one in machines(apart) if one.driver is not None]
     assert versions == ["595.91.07", "580.178.04"]
-    assert plan.driver_of_all(apart) is None
+    assert plan.proof_arguments(apart, Level.L0)["driver"] is None
 
 
 def test_containers_have_one_driver_and_hosts_none() -> None:
@@ -246,7 +247,7 @@ def test_operands_and_workers_tolerate_the_pools_taints() -> None:
     assert ours in found["daemonsets"]["tolerations"]
     assert ours in found["node-feature-discovery"]["worker"]["tolerations"]
     assert "tolerations" not in found["operator"]
-    assert plan.proof_tolerations(made) == ("team",)
+    assert plan.proof_arguments(made, Level.L0)["tolerations"] == ["team"]
 
 
 def test_the_operator_itself_tolerates_what_every_node_has() -> None:
