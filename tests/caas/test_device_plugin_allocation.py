@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,9 +14,11 @@ from caas.cluster import ClusterError, ConflictError
 from caas.device_plugin.leases import Leases, MarkError
 from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from caas.settings import Gpu, Host
+from gpuclusters.core.ports import ObjectKind
 from gpuclusters.device_plugin.decide import Grant, Refusal
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, lease_object
+from tests.caas.fakecluster import FakeCluster, Server
 
 TABLE = TABLES[Baseboard.HGX_H100]
 SINCE = "2026-11-21T10:00:00Z"
@@ -27,24 +29,24 @@ HOST = Host(
 )  # fmt: skip
 
 
-class FakeCluster:
-    """Leases in memory with the API server's compare-and-swap, delays and faults."""
-
-    target = "API server fake"
+class LeaseCluster(FakeCluster):
+    """Leases in the API server of this process, with delays and faults."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
-        self.objects: dict[str, dict[str, Any]] = {}
+        self.server = Server()
+        super().__init__(self.server)
         self.rng = rng
         self.down = False
         self.lose_answers = 0.0
         self.refuse: set[str] = set()
-        self._version = 0
         for gpu in HOST.gpus:
             spec = GPULeaseSpec(node=HOST.name, module=gpu.module, pci=gpu.pci, device=gpu.device)
-            body = lease_object(spec)
-            body["metadata"]["uid"] = f"uid-{gpu.module}"
-            body["status"] = {"phase": "Free", "since": SINCE, "cycle": 1}
-            self._store(body)
+            body = self.server.create(GPU_LEASE, lease_object(spec))
+            self._store({**body, "status": {"phase": "Free", "since": SINCE, "cycle": 1}})
+
+    @property
+    def objects(self) -> dict[str, dict[str, Any]]:
+        return {body["metadata"]["name"]: body for body in self.server.of(GPU_LEASE)}
 
     def lease(self, partition: int, pod: str, *, admitted: bool = True) -> None:
         """Lease a partition to a pod."""
@@ -74,45 +76,35 @@ class FakeCluster:
             if body["status"].get("holder", {}).get("allocated")
         }
 
-    async def list(self, kind: object, **_: str) -> list[dict[str, Any]]:
-        assert kind == GPU_LEASE
+    async def list(self, kind: ObjectKind, *_: str, **__: str) -> Sequence[dict[str, Any]]:
         await self._pause()
         if self.down:
             raise ClusterError("API server fake did not answer", reason="Unreachable")
-        answer = copy.deepcopy(list(self.objects.values()))
+        answer = await super().list(kind)
         await self._pause()
         return answer
 
-    async def replace_status(self, kind: object, body: Mapping[str, Any]) -> dict[str, Any]:
-        assert kind == GPU_LEASE
+    async def replace_status(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
         await self._pause()
-        name = body["metadata"]["name"]
-        if self.down or name in self.refuse:
+        if self.down or body["metadata"]["name"] in self.refuse:
             raise ClusterError("API server fake did not answer", reason="Unreachable")
-        known = self.objects[name]
-        if body["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]:
-            raise ConflictError("the object has been modified", status=409, reason="Conflict")
-        self._store(dict(body))
+        answer = await super().replace_status(kind, body)
         if self.rng and self.rng.random() < self.lose_answers:
             # As the real client: the answer was lost, the repetition meets what the first had written.
             raise ConflictError("the object has been modified", status=409, reason="Conflict")
-        answer = copy.deepcopy(self.objects[name])
         await self._pause()
         return answer
 
     def _store(self, body: dict[str, Any]) -> None:
-        # Nobody who has read it before sees the change.
-        body = copy.deepcopy(body)
-        self._version += 1
-        body["metadata"]["resourceVersion"] = str(self._version)
-        self.objects[body["metadata"]["name"]] = body
+        live = self.objects[body["metadata"]["name"]]
+        self.server.replace_status(GPU_LEASE, {**body, "metadata": live["metadata"]})
 
     async def _pause(self) -> None:
         for _ in range(self.rng.randint(0, 3) if self.rng else 0):
             await asyncio.sleep(0)
 
 
-def plugin(cluster: FakeCluster, clock: Any = lambda: 0.0, **pace: float) -> Plugin:
+def plugin(cluster: LeaseCluster, clock: Any = lambda: 0.0, **pace: float) -> Plugin:
     from pathlib import Path
 
     return Plugin(
@@ -126,13 +118,13 @@ def plugin(cluster: FakeCluster, clock: Any = lambda: 0.0, **pace: float) -> Plu
     )
 
 
-async def ask(cluster: FakeCluster, *devices: str) -> Grant | Refusal:
+async def ask(cluster: LeaseCluster, *devices: str) -> Grant | Refusal:
     made = plugin(cluster)
     return await made.leases.mark(made.board(), devices)
 
 
 def test_a_group_is_given_and_marked_once() -> None:
-    cluster = FakeCluster()
+    cluster = LeaseCluster()
     cluster.lease(3, "p")
     first = asyncio.run(ask(cluster, "11", "13"))
     assert isinstance(first, Grant)
@@ -142,7 +134,7 @@ def test_a_group_is_given_and_marked_once() -> None:
 
 
 def test_a_mark_that_fails_takes_the_others_back() -> None:
-    cluster = FakeCluster()
+    cluster = LeaseCluster()
     cluster.lease(1, "p")
     cluster.refuse = {"hgx-01-gpu3"}
     with pytest.raises(MarkError, match="could not be marked"):
@@ -151,7 +143,7 @@ def test_a_mark_that_fails_takes_the_others_back() -> None:
 
 
 def test_a_mark_that_cannot_be_taken_back_stays() -> None:
-    cluster = FakeCluster()
+    cluster = LeaseCluster()
     cluster.lease(3, "p")
     original = cluster.replace_status
 
@@ -168,7 +160,7 @@ def test_a_mark_that_cannot_be_taken_back_stays() -> None:
 
 
 def test_a_lease_that_somebody_else_touches_is_marked_all_the_same() -> None:
-    cluster = FakeCluster()
+    cluster = LeaseCluster()
     cluster.lease(3, "p")
     original = cluster.replace_status
     touched = []
@@ -186,7 +178,7 @@ def test_a_lease_that_somebody_else_touches_is_marked_all_the_same() -> None:
 
 
 def test_an_api_server_that_is_away_gives_nothing() -> None:
-    cluster = FakeCluster()
+    cluster = LeaseCluster()
     cluster.lease(3, "p")
     cluster.down = True
     with pytest.raises(ClusterError):
@@ -194,14 +186,14 @@ def test_an_api_server_that_is_away_gives_nothing() -> None:
 
 
 def test_an_api_server_that_hangs_gives_nothing() -> None:
-    class Hangs(FakeCluster):
+    class Hangs(LeaseCluster):
         async def list(self, kind: object, **_: str) -> list[dict[str, Any]]:
             await asyncio.sleep(60)
             raise AssertionError
 
     async def act() -> None:
         leases = Leases(Hangs(), HOST, 0.05, lambda: 0.0, lambda: None)  # type: ignore[arg-type]
-        await leases.mark(plugin(FakeCluster()).board(), ["11"])
+        await leases.mark(plugin(LeaseCluster()).board(), ["11"])
 
     with pytest.raises(ClusterError, match="did not answer in"):
         asyncio.run(act())
@@ -214,7 +206,7 @@ WANTED = [("11", "13"), ("12", "14"), ("11", "12", "13", "14"), ("15",), ("11",)
 def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int) -> None:
     """Each request is made by one of two plugins; some are cut off midway as by a kill."""
     rng = random.Random(seed)
-    cluster = FakeCluster(rng)
+    cluster = LeaseCluster(rng)
     cluster.lose_answers = rng.choice([0.0, 0.2])
     cluster.lease(3, "two")
     cluster.lease(4, "pair")
@@ -258,10 +250,10 @@ def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int
 
 def test_of_two_requests_for_the_same_gpus_one_is_granted() -> None:
     for seed in range(20):
-        cluster = FakeCluster(random.Random(seed))
+        cluster = LeaseCluster(random.Random(seed))
         cluster.lease(1, "four")
 
-        async def both(cluster: FakeCluster = cluster) -> list[Grant | Refusal | BaseException]:
+        async def both(cluster: LeaseCluster = cluster) -> list[Grant | Refusal | BaseException]:
             asked = ("11", "12", "13", "14")
             return await asyncio.gather(
                 ask(cluster, *asked), ask(cluster, *asked), return_exceptions=True
@@ -275,7 +267,7 @@ def test_of_two_requests_for_the_same_gpus_one_is_granted() -> None:
 def test_a_mark_without_compare_and_swap_would_be_found() -> None:
     """The test above notices when the one thing that it is about is missing."""
 
-    class Careless(FakeCluster):
+    class Careless(LeaseCluster):
         async def replace_status(self, kind: object, body: Mapping[str, Any]) -> dict[str, Any]:
             newest = self.objects[body["metadata"]["name"]]["metadata"]["resourceVersion"]
             metadata = {**body["metadata"], "resourceVersion": newest}
@@ -286,7 +278,7 @@ def test_a_mark_without_compare_and_swap_would_be_found() -> None:
         cluster = Careless(random.Random(seed))
         cluster.lease(3, "two")
 
-        async def both(cluster: FakeCluster = cluster) -> list[Grant | Refusal | BaseException]:
+        async def both(cluster: LeaseCluster = cluster) -> list[Grant | Refusal | BaseException]:
             return await asyncio.gather(
                 ask(cluster, "11", "13"), ask(cluster, "11", "13"), return_exceptions=True
             )
@@ -297,7 +289,7 @@ def test_a_mark_without_compare_and_swap_would_be_found() -> None:
 
 def test_free_gpus_become_unhealthy_when_the_leases_are_not_confirmed_for_too_long() -> None:
     now = 0.0
-    cluster = FakeCluster()
+    cluster = LeaseCluster()
     made = plugin(cluster, clock=lambda: now, stale=30)
     assert made.board().stale
 
@@ -310,7 +302,7 @@ def test_free_gpus_become_unhealthy_when_the_leases_are_not_confirmed_for_too_lo
 
 
 def test_an_older_answer_does_not_undo_a_newer_one() -> None:
-    cluster = FakeCluster()
+    cluster = LeaseCluster()
     made = plugin(cluster)
 
     async def act() -> None:

@@ -13,42 +13,26 @@ from typing import Any
 import pytest
 
 from caas.device_plugin.plugin import Kubelet, Pace, Plugin
+from gpuclusters.core.ports import ObjectKind
 from lab.kubelet.device_manager import AdmissionError, DeviceManager
 from lab.kubelet.folder import NodeFolder
 from lab.kubelet.pod_resources import PodResources
 from tests.caas.loops import in_loop
-from tests.caas.test_device_plugin_allocation import HOST, FakeCluster
+from tests.caas.test_device_plugin_allocation import HOST, LeaseCluster
 
 RESOURCE = "nvidia.com/pgpu"
 
 
-class Leases(FakeCluster):
-    """Leases that can be watched, and where events go."""
+class Leases(LeaseCluster):
+    """Remembers events."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: list[dict[str, Any]] = []
-        self._news: list[asyncio.Queue[dict[str, Any]]] = []
+        self.events: list[Mapping[str, Any]] = []
 
-    async def watch(self, kind: object, **_: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        del kind
-        news: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._news.append(news)
-        for body in list(self.objects.values()):
-            yield "ADDED", body
-        yield "SYNC", {}
-        while True:
-            yield "MODIFIED", await news.get()
-
-    async def create(self, kind: object, body: dict[str, Any]) -> dict[str, Any]:
-        del kind
+    async def create(self, kind: ObjectKind, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
         self.events.append(body)
-        return body
-
-    def _store(self, body: dict[str, Any]) -> None:
-        super()._store(body)
-        for news in getattr(self, "_news", ()):
-            news.put_nowait(self.objects[body["metadata"]["name"]])
+        return await super().create(kind, body)
 
     def status(self, module: int) -> dict[str, Any]:
         return dict(self.objects[f"hgx-01-gpu{module}"]["status"])
