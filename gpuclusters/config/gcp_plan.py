@@ -65,20 +65,6 @@ def network_path(hosts: GcpHosts, cluster: str) -> str:
     return f"projects/{network_project(hosts)}/global/networks/{name}"
 
 
-def subnetwork_path(hosts: GcpHosts, cluster: str) -> str:
-    """The subnet, from `projects/` on."""
-    network = hosts.network
-    name = network.subnetwork if isinstance(network, ExistingNetwork) else cluster
-    return f"projects/{network_project(hosts)}/regions/{hosts.region}/subnetworks/{name}"
-
-
-def image_path(hosts: GcpHosts) -> str:
-    """The image or its family, from `projects/` on."""
-    image = hosts.image
-    kind = image.name if isinstance(image, PinnedImage) else f"family/{image.family}"
-    return f"projects/{image.project}/global/images/{kind}"
-
-
 def ssh_sources(hosts: GcpHosts) -> tuple[str, ...]:
     """Ranges that may open a connection to port 22."""
     if isinstance(hosts.access, IapAccess):
@@ -99,21 +85,28 @@ def _machine(
     hosts: GcpHosts, group: GcpGroup, name: str, cluster: str, owner: str
 ) -> PlannedMachine:
     public = isinstance(hosts.access, RangeAccess) and hosts.access.public_addresses
-    added = attachable(group.gpu.product) if group.gpu else None
+    network, image, gpu, disk = hosts.network, hosts.image, group.gpu, group.disk
+    subnetwork = network.subnetwork if isinstance(network, ExistingNetwork) else cluster
+    # The image or the newest of its family.
+    source = image.name if isinstance(image, PinnedImage) else f"family/{image.family}"
+    gpus = gpu.count if gpu else 0
+    added = attachable(gpu.product) if gpu else None
     inputs: dict[str, Any] = {
         "project": hosts.project,
         "zones": list(hosts.zones),
         "name": instance_name(cluster, name),
         "owner": owner,
         "machine_type": group.machine_type,
-        "gpus": group.gpu.count if group.gpu else 0,
+        "gpus": gpus,
         "provisioning": group.provisioning.value,
         "disk": {
-            "image": image_path(hosts),
-            "size_gib": group.disk.size_gib,
-            "type": group.disk.type,
+            "image": f"projects/{image.project}/global/images/{source}",
+            "size_gib": disk.size_gib,
+            "type": disk.type,
         },
-        "subnetwork": subnetwork_path(hosts, cluster),
+        "subnetwork": (
+            f"projects/{network_project(hosts)}/regions/{hosts.region}/subnetworks/{subnetwork}"
+        ),
         "public_address": public,
         "tags": [cluster],
         "labels": {
@@ -124,14 +117,14 @@ def _machine(
         "scopes": list(hosts.service_account.scopes),
         "deletion_protection": hosts.deletion_protection,
     }
-    if group.gpu and added:
-        inputs["accelerator"] = {"type": added[0], "count": group.gpu.count}
+    if added:
+        inputs["accelerator"] = {"type": added[0], "count": gpus}
     needs = placement.needs(
         group.machine_type,
-        product=group.gpu.product if group.gpu else None,
-        gpus=group.gpu.count if group.gpu else 0,
+        product=gpu.product if gpu else None,
+        gpus=gpus,
         provisioning=group.provisioning,
-        disk_gib=group.disk.size_gib,
+        disk_gib=disk.size_gib,
         public_address=public,
     )
     return PlannedMachine(name=name, inputs=inputs, needs=needs)
