@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -191,8 +192,7 @@ _LOOKS: Mapping[CheckLevel, Callable[[str, int, HostAnswers], Check]] = dict(
 
 def _document(text: str) -> Mapping[str, Any] | None:
     begin = text.find("{")
-    try:
+    with suppress(ValueError):
         found = json.loads(text[begin:]) if begin >= 0 else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) else None
+    return None

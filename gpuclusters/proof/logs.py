@@ -51,9 +51,8 @@ def matmul(node: ProofNode, log: str, *, floor_percent: int, simulated: bool) ->
     """A check for each GPU, and one for their number."""
     found = json_line(log, "matmul")
     if found is None or found.get("format") != MATMUL_FORMAT:
-        yield _multiplies(
-            node.name, f"the job gave no result line; its log ends: {end(log) or '(empty)'}"
-        )
+        last = end(log) or "(empty)"
+        yield _multiplies(node.name, f"the job gave no result line; its log ends: {last}")
         return
     if found.get("cpu") is not False and not simulated:
         yield _multiplies(node.name, "it ran on the processor, not on a GPU")
@@ -150,13 +149,11 @@ def diagnostics(node: str, log: str, *, exit_code: int) -> Sequence[Check]:
 def dcgm_document(log: str) -> Object | None:
     """The document in a log, whatever stands around it; None if there is none."""
     begin, stop = log.find("{"), log.rfind("}")
-    try:
+    document: object = None
+    with suppress(ValueError):
         document = json.loads(log[begin : stop + 1]) if begin >= 0 else None
-    except ValueError:
-        return None
-    if not isinstance(document, Mapping):
-        return None
-    found = next((document[root] for root in _ROOTS if root in document), None)
+    known = document if isinstance(document, Mapping) else {}
+    found = next((known[root] for root in _ROOTS if root in known), None)
     return found if isinstance(found, Mapping) else None
 
 
@@ -292,10 +289,8 @@ def reduce(node: str, log: str, *, floor_gb_per_second: int, exit_code: int) -> 
         said = f"it did not come to its end, exit code {exit_code}: {end(log) or '(no output)'}"
         return Check(Level.L4, node, what, outcome, said)
     largest = max(table, key=lambda row: row.bytes)
-    speed = largest.bus_gb_per_second
-    said = (
-        f"{speed:.1f} GB/s of bus bandwidth at {largest.bytes} bytes (floor {floor_gb_per_second})"
-    )
+    speed, floor = largest.bus_gb_per_second, f"(floor {floor_gb_per_second})"
+    said = f"{speed:.1f} GB/s of bus bandwidth at {largest.bytes} bytes {floor}"
     wrong = sum(bool(row.wrong) for row in table)
     if wrong or bounds[2] != "OK":
         said = f"wrong results at {wrong} sizes; {said}"
