@@ -11,10 +11,10 @@ SCRATCH = $(shell [ -w /dev/shm ] && ! grep -q '^[^ ]* /dev/shm .*noexec' /proc/
   [ "$$(df -Pk /dev/shm | awk 'END {print $$4}')" -gt 4000000 ] && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 
 .DEFAULT_GOAL := help
-.PHONY: help up down preview test test-long check mutants bench schema docs policy protos goldens lock clean
+.PHONY: help up down preview test test-long test-machine check mutants bench schema docs policy protos goldens lock clean
 
 help:  ## What there is to call
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The environment is made anew when the lock file changes. uv comes from the lock file too: its
 # own lines, hashes included, are all that pip gets to see.
@@ -40,10 +40,14 @@ down: $(READY)  ## Remove everything that `make up` made
 	@$(BIN)/gpu-clusters down
 
 test: $(READY)  ## Every test that needs neither cloud nor GPU, real nodes or minutes
-	@PYTEST_DEBUG_TEMPROOT=$(SCRATCH) $(BIN)/pytest -m 'not (gpu or cloud or long or real_node)'
+	@PYTEST_DEBUG_TEMPROOT=$(SCRATCH) $(BIN)/pytest -m 'not (gpu or cloud or long or real_node or machine)'
 
 test-long: $(READY)  ## The others: labs that are killed and broken, and real nodes (Linux with root)
-	@$(BIN)/pytest -m '(long or real_node) and not (gpu or cloud)'
+	@$(BIN)/pytest -m '(long or real_node) and not (gpu or cloud or machine)'
+
+test-machine: $(READY)  ## On a real machine: Debian under QEMU, made in minutes, once (Linux with root and apt)
+	@$(BIN)/python -m lab.machine >/dev/null
+	@$(BIN)/pytest tests/machine -m machine -n 2
 
 check: $(READY)  ## Format, lint, types, layers, shell scripts
 	@$(BIN)/ruff format --check .

@@ -35,6 +35,8 @@ MAX_OUTPUT_BYTES = 1024 * 1024
 # A connection that drops while reading is worth two more tries; a host that drops three in a row
 # needs a human.
 READ_ATTEMPTS = 3
+# sshd opens 10 on one connection (MaxSessions) and refuses the next; the lock on the machine has one too.
+SESSIONS_AT_ONCE = 8
 
 T = TypeVar("T")
 
@@ -137,7 +139,7 @@ class SshHost:
     async def _execute(self, command: str, tried: str, stdin: bytes, timeout: float) -> Completed:
         link = await self._link(tried)
         try:
-            async with asyncio.timeout(timeout):
+            async with pool().sessions(self.connection), asyncio.timeout(timeout):
                 return await self._communicate(link, command, tried, stdin)
         except TimeoutError as error:
             problem = f"the command did not end within {timeout:g} s ({command[:200]})"
@@ -211,6 +213,7 @@ class SshPool:
         self._links: dict[HostConnection, asyncio.Task[asyncssh.SSHClientConnection]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._writers: dict[str, MachineLock] = {}
+        self._sessions: dict[HostConnection, asyncio.Semaphore] = {}
         self._guard = threading.Lock()
         # Daemon: a provider process ends without telling, and nothing here has to be saved.
         threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
@@ -218,6 +221,10 @@ class SshPool:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run in the event loop and wait for the result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def sessions(self, connection: HostConnection) -> asyncio.Semaphore:
+        """Held by each command while it runs, in the event loop."""
+        return self._sessions.setdefault(connection, asyncio.Semaphore(SESSIONS_AT_ONCE))
 
     def lock(self, connection: HostConnection) -> threading.Lock:
         """The host's lock."""

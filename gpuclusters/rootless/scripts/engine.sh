@@ -30,7 +30,8 @@ case $1 in
 setup)
     # A unit that another version of Docker left would be kept by the tool.
     rm -f "$HOME/.config/systemd/user/$unit"
-    dockerd-rootless-setuptool.sh install </dev/null >/dev/null || failed
+    # It gives the daemon three seconds to answer, which a busy host does not keep; a restart waits longer.
+    dockerd-rootless-setuptool.sh install </dev/null >/dev/null || [ -f "$HOME/.config/systemd/user/$unit" ] || failed
     systemctl --user daemon-reload
     systemctl --user enable --quiet "$unit"
     ;;

@@ -1,0 +1,249 @@
+"""A virtual machine as one process of QEMU, all emulated: it ends with the process that started it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from lab.tools.debian_packages import unpacked
+from lab.tools.model import ToolError
+
+QEMU_PACKAGES = (
+    "qemu-system-x86",
+    "qemu-system-common",
+    "qemu-system-data",
+    "qemu-utils",
+    "seabios",
+    "mmdebstrap",
+    # Libraries, down to those that each Debian has.
+    "libaio1",
+    "libbpf1",
+    "libcapstone4",
+    "libdaxctl1",
+    "libelf1",
+    "libexecs0",
+    "libfdt1",
+    "libfuse3-3",
+    "libglib2.0-0",
+    "libibverbs1",
+    "libjpeg62-turbo",
+    "libndctl6",
+    "libnl-3-200",
+    "libnl-route-3-200",
+    "libnuma1",
+    "libpixman-1-0",
+    "libpmem1",
+    "libpng16-16",
+    "librdmacm1",
+    "libsasl2-2",
+    "libslirp0",
+    "liburing2",
+    "libvdeplug2",
+)
+MEMORY_MIB = 6144
+NUMA_NODES = 2
+GPUS = tuple(f"0000:00:{slot:02x}.0" for slot in range(0x10, 0x18))
+"""Devices that say they are H100 GPUs (`lab-devices.sh`); in truth QEMU's `edu`."""
+OTHER_DISK = "0000:00:18.0"
+"""A second disk; its driver is virtio's."""
+_PR_SET_PDEATHSIG = 1
+_FIRST_BOOT_SECONDS = 900.0
+_POLL_SECONDS = 0.1
+
+
+class MachineError(Exception):
+    """A real machine cannot be had here, or failed; one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """QEMU and mmdebstrap out of Debian's packages, in the cache."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What lets them find each other and their libraries."""
+        libraries = [*self.folder.glob("usr/lib/*-linux-gnu"), *self.folder.glob("lib/*-linux-gnu")]
+        modules = [str(path / "qemu") for path in libraries if (path / "qemu").is_dir()]
+        return {
+            "PATH": f"{self.folder}/usr/bin:{os.environ['PATH']}",
+            "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
+            "QEMU_MODULE_DIR": ":".join(modules),
+        }
+
+    def command(self, disk: str, disk_format: str, *extra: object) -> list[str]:
+        """The machine: an IOMMU, two NUMA nodes, eight devices to be GPUs, another disk."""
+        share = self.folder / "usr/share"
+        gpus = [word for address in GPUS for word in ("-device", f"edu,addr=0x{address[-4:-2]}")]
+        half = MEMORY_MIB // NUMA_NODES
+        nodes = [
+            word
+            for node in range(NUMA_NODES)
+            for word in (
+                *("-object", f"memory-backend-ram,id=m{node},size={half}M"),
+                *("-numa", f"node,nodeid={node},memdev=m{node},cpus={node}"),
+            )
+        ]
+        return [
+            *(f"{self.folder}/usr/bin/qemu-system-x86_64", "-nodefaults", "-display", "none"),
+            *("-L", f"{share}/qemu", "-L", f"{share}/seabios"),
+            *("-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi", "-cpu", "max"),
+            *("-smp", str(NUMA_NODES), "-m", f"{MEMORY_MIB}M", *nodes),
+            *("-device", "intel-iommu,intremap=on", "-device", "virtio-rng-pci"),
+            *("-drive", f"file={disk},format={disk_format},if=virtio,cache=unsafe,discard=unmap"),
+            *("-drive", "if=none,id=other,driver=null-co,size=64M"),
+            *("-device", f"virtio-blk-pci,drive=other,addr=0x{OTHER_DISK[-4:-2]}", *gpus),
+            *map(str, extra),
+        ]
+
+
+def programs() -> Programs:
+    """Fetched from Debian if they are not there yet.
+
+    Raises:
+        MachineError: they cannot be had here.
+    """
+    if sys.platform != "linux":
+        raise MachineError(f"a real machine is made on Linux; this is {sys.platform}")
+    try:
+        return Programs(unpacked("qemu", QEMU_PACKAGES))
+    except ToolError as error:
+        raise MachineError(f"a real machine {error}") from None
+
+
+def run_once(programs: Programs, disk: Path, *extra: object) -> str:
+    """Boot until the machine switches itself off, its disk changed: what its console said."""
+    command = programs.command(str(disk), "raw", "-no-reboot", "-serial", "stdio", *extra)
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **programs.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_with_parent,
+            timeout=_FIRST_BOOT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        return (late.output or b"").decode(errors="replace")
+    return done.stdout.decode(errors="replace")
+
+
+def _with_parent() -> None:
+    """The machine gives way to others, and is killed when the process that started it ends in any way."""
+    os.nice(5)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def layer(programs: Programs, image: Path) -> IO[bytes]:
+    """A disk over an image, without a name, so that a kill leaves nothing of what a machine wrote."""
+    with tempfile.TemporaryDirectory(prefix="gpu-clusters-machine-") as folder:
+        made = Path(folder) / "layer.qcow2"
+        create = [
+            "qemu-img",
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-F",
+            "raw",
+            "-b",
+            str(image),
+            str(made),
+        ]
+        subprocess.run(
+            [f"{programs.folder}/usr/bin/{create[0]}", *create[1:]],
+            env={**os.environ, **programs.environment},
+            check=True,
+        )
+        return made.open("r+b")
+
+
+class Qemu:
+    """One machine that runs, spoken to by QMP; SSH is at `port` of loopback."""
+
+    def __init__(
+        self, programs: Programs, disk: IO[bytes], disk_format: str, port: int, *extra: object
+    ) -> None:
+        self._console: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        files = (disk.fileno(), self._console.fileno())
+        forward = f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"
+        command = programs.command(
+            f"/proc/self/fd/{files[0]}",
+            disk_format,
+            *("-netdev", forward, "-device", "virtio-net-pci,netdev=net,romfile="),
+            *("-qmp", "stdio", "-serial", f"file:/proc/self/fd/{files[1]}", *extra),
+        )
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, **programs.environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._console,
+            pass_fds=files,
+            preexec_fn=_with_parent,
+        )
+        self._read()
+        self.call("qmp_capabilities")
+
+    def call(self, command: str, **arguments: Any) -> Any:
+        """What QMP answers."""
+        assert self.process.stdin is not None  # noqa: S101
+        line = json.dumps({"execute": command, "arguments": arguments}) + "\n"
+        self.process.stdin.write(line.encode())
+        self.process.stdin.flush()
+        while "return" not in (answer := self._read()):
+            if "error" in answer:
+                raise MachineError(f"QEMU refuses {command}: {answer['error']['desc']}")
+        return answer["return"]
+
+    def _read(self) -> Any:
+        assert self.process.stdout is not None  # noqa: S101
+        line = self.process.stdout.readline()
+        if not line:
+            raise MachineError(f"QEMU ended: {self.said()[-600:].strip()!r}")
+        return json.loads(line)
+
+    def said(self) -> str:
+        """The console, with QEMU's own errors."""
+        return os.pread(self._console.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def save(self, file: Path) -> None:
+        """Stop, and write memory and devices to a file; the disk stays as it is."""
+        self.call("stop")
+        self.call("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+        self.call("migrate", uri=f"exec:cat >{shlex.quote(str(file))}")
+        while (state := self.call("query-migrate")["status"]) != "completed":
+            if state in {"failed", "cancelled"}:
+                raise MachineError(f"the machine's memory cannot be saved: {state}")
+            time.sleep(_POLL_SECONDS)
+
+    def go_on(self) -> None:
+        """From what `save` has written, which it was told to read by `-incoming`."""
+        while self.call("query-status")["status"] == "inmigrate":
+            time.sleep(_POLL_SECONDS)
+        self.call("cont")
+
+    def kill(self) -> None:
+        """As if the power was cut."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe:
+                    pipe.close()
+        self._console.close()

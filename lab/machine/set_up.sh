@@ -1,0 +1,35 @@
+#!/bin/sh
+# In the new file system, as root, before it is a disk. Usage: set_up.sh PUBLIC_KEY
+set -eu
+echo hgx-real >/etc/hostname
+printf '127.0.0.1 localhost\n127.0.1.1 hgx-real\n' >/etc/hosts
+echo '/dev/vda1 / ext4 defaults,errors=remount-ro 0 1' >/etc/fstab
+printf '[Match]\nName=en*\n[Network]\nDHCP=yes\n' >/etc/systemd/network/90-lab.network
+systemctl enable --quiet systemd-networkd
+
+# As cloud images have it: an account that is let in by key and may become root.
+useradd --create-home --gid operator --shell /bin/bash operator
+install -d -m 700 -o operator -g operator /home/operator/.ssh
+echo "$1" >/home/operator/.ssh/authorized_keys
+chown operator:operator /home/operator/.ssh/authorized_keys
+echo 'operator ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/operator
+chmod 440 /etc/sudoers.d/operator
+printf 'UseDNS no\nPasswordAuthentication no\n' >/etc/ssh/sshd_config.d/lab.conf
+
+sed -i -e 's/^GRUB_TIMEOUT=.*/GRUB_TIMEOUT=0/' -e 's/^GRUB_CMDLINE_LINUX_DEFAULT=.*/GRUB_CMDLINE_LINUX_DEFAULT="quiet"/' \
+    -e 's/^GRUB_CMDLINE_LINUX=.*/GRUB_CMDLINE_LINUX="console=ttyS0,115200n8"/' /etc/default/grub
+echo 'GRUB_TERMINAL=serial' >>/etc/default/grub
+
+# What this machine boots from; with the modules of all machines an initramfs takes minutes here.
+printf 'MODULES=list\nCOMPRESS=gzip\nCOMPRESSLEVEL=1\n' >/etc/initramfs-tools/conf.d/lab
+printf 'virtio_pci\nvirtio_blk\next4\n' >>/etc/initramfs-tools/modules
+update-initramfs -u
+
+# No network to reach; what waits for one, or works in the background, costs minutes of an emulated processor.
+systemctl mask --quiet apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
+    man-db.timer systemd-networkd-wait-online.service
+systemctl set-default --quiet multi-user.target
+systemctl disable --quiet docker.service docker.socket containerd.service libvirt-guests.service
+mv /usr/local/sbin/lab-devices.service /etc/systemd/system/
+systemctl enable --quiet lab-devices.service
+chmod 755 /usr/local/sbin/*.sh
