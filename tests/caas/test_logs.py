@@ -19,17 +19,22 @@ TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
 
 
+@pytest.fixture(scope="module")
+def no_others() -> Iterator[None]:
+    """What other tests left is not found now, to complain here that it was never closed."""
+    gc.collect()  # seconds, after hundreds of tests
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
+def stream(no_others: None) -> Iterator[io.StringIO]:
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     written = io.StringIO()
-    # What other tests left is not found now, to complain here that it was never closed.
-    gc.collect()
-    gc.disable()
     logs.configure("info", written)
     yield written
-    gc.enable()
     root.handlers[:] = before
     root.setLevel(level)
 
