@@ -92,10 +92,12 @@ ASKED = [
         ["-", "GPU"],
         differ={
             **dict.fromkeys(("kernel", "command-line"), _OTHER_SYSTEM),
-            **dict.fromkeys(("cpu", "pci", "driver", "module", "reset"), _OTHER_DEVICES),
-            **dict.fromkeys(("group", "member", "node"), _IOMMU_ON),
+            **dict.fromkeys(
+                ("cpu-vendor", "cpu-flags", "pci", "driver", "modules", "reset"), _OTHER_DEVICES
+            ),
+            **dict.fromkeys(("member", "nodes"), _IOMMU_ON),
             **dict.fromkeys(("qemu", "libvirt"), _NOT_INSTALLED),
-            **dict.fromkeys(("command", "firmware"), _INSTALLED),
+            **dict.fromkeys(("commands", "firmware"), _INSTALLED),
         },
     ),
     Asked(
