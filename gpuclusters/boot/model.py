@@ -74,14 +74,12 @@ class MachinePreparation:
 
     kernel_arguments: Sequence[str]
     files: Mapping[str, str]
-    """Of modprobe, sysctl and limits, by path."""
     functions: Sequence[VfioFunction]
     huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
     """By NUMA node."""
     packages: Mapping[str, str | None] = field(default_factory=dict)
     """Version by name; None for any."""
     may_reboot: bool = False
-    """Whether the machine may be rebooted when its kernel lacks an argument."""
     reboot_timeout_seconds: int = 1200
 
 

@@ -57,7 +57,6 @@ class Product(Row):
     minimum_driver: str | None = None
     """The first driver that knows it, where it is younger than the oldest branch of the table."""
     cpu: str = "amd64"
-    """Architecture of the machine's processor."""
 
 
 class Kind(Row):

@@ -40,8 +40,6 @@ class Preset(Row):
     baseboard: Baseboard
     gpu_model: str
     gpu_pci_id: str
-    gpu_bar_gib: int
-    """Memory window of one GPU (BAR2); the VM's firmware has to place it above 4 GiB."""
     gpu_bars_mib: Mapping[int, int] = {}
     """Size of each memory window of a GPU by number of its BAR, as far as it is published."""
     switch_access: SwitchAccess = SwitchAccess.NVSWITCH

@@ -60,11 +60,9 @@ class Branch(Row):
     """A branch of NVIDIA's driver."""
 
     long: bool
-    """Whether it is one with long-term support."""
     end: str
     """Month of its last fixes, `2028-06`, or `ended`."""
     newest: str
-    """The newest version that was read about."""
     oldest: Architecture
     """First generation of GPUs that it knows."""
 

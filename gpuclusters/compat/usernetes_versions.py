@@ -13,8 +13,6 @@ from pydantic import ConfigDict
 
 from gpuclusters.compat.dated_table import Row, Table
 
-SET_NAMES = ("current", "proven")
-"""The sets of the table."""
 ARCHIVES = "https://github.com/rootless-containers/usernetes/archive/refs/tags"
 """Where the source archive of a tag is."""
 DEVICE_PLUGIN_IMAGE = "nvcr.io/nvidia/k8s-device-plugin"
@@ -31,7 +29,6 @@ class VersionSet(Row):
     name: str = ""
     """Name of the set; a configuration that overrides a part of it keeps the name."""
     usernetes: str
-    """Tag of Usernetes."""
     usernetes_commit: str | None = None
     """Commit that the tag pointed to when it was read; None for a tag that nobody has read about."""
     usernetes_sha256: str | None = None
@@ -50,11 +47,8 @@ class VersionSet(Row):
     container_toolkit: str
     """All four packages of NVIDIA's container toolkit, on the host and in the node image: `1.20.0`."""
     device_plugin: str
-    """Tag of NVIDIA's device plugin, `v0.20.0`."""
     dcgm_exporter: str
-    """Tag of NVIDIA's DCGM exporter."""
     driver: str
-    """Exact version of the driver."""
     cuda_newest: str
     """Last CUDA whose images run on Volta, `12.9`."""
     slirp4netns: bool
@@ -64,11 +58,6 @@ class VersionSet(Row):
     def generation(self) -> Generation:
         """2 or 3. From 3 on `make` has variables for the ranges of pods and services, and `install-cni`."""
         return 2 if self.usernetes.startswith("gen2-") else 3
-
-    @property
-    def driver_branch(self) -> int:
-        """580 of 580.178.04."""
-        return int(self.driver.partition(".")[0])
 
     @property
     def archive_url(self) -> str:

@@ -35,7 +35,7 @@ SECONDS_PER_STEP = 10.0
 
 
 class SshFabricManager:
-    """`FabricManager` of one board; `AdapterError` where the host or a readable answer is missing."""
+    """The fabric manager of one board; `FabricError` with its fmReturn code where it says no."""
 
     def __init__(self, host: SshHost, board: str, fabric_manager_host: str) -> None:
         self._host = host
@@ -178,7 +178,7 @@ _ASKING: dict[tuple[str, str, int], threading.Lock] = {}
 
 
 class SshModuleMap:
-    """`ModuleMap` of one host; one round trip for all addresses, none for what is known already."""
+    """Which GPU of a host sits in which module; asked once for all addresses."""
 
     def __init__(self, host: SshHost) -> None:
         self._host = host

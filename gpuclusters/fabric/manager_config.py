@@ -42,20 +42,15 @@ class FabricManagerSettings(Strict):
         str,
         matches(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}", "write the exact version, like '595.58.03'"),
     ]
-    """Exactly the driver version of the guests (row 2)."""
     bind_address: Annotated[str, AfterValidator(check_address)] = "192.168.250.2"
-    """FM_CMD_BIND_INTERFACE."""
     port: Port = FABRIC_MANAGER_PORT
-    """FM_CMD_PORT_NUMBER."""
     internal_port: Port = INTERNAL_PORT
-    """STARTING_TCP_PORT."""
     mode: Literal[1] = 1
     """FABRIC_MODE; 1 is shared NVSwitch, the only one that lets one board serve several VMs."""
     restart: bool = True
     """FABRIC_MODE_RESTART: start again without resetting the switches; the client then tells which
     partitions are active."""
     state_file: Annotated[str, AfterValidator(check_path)] | None = STATE_FILE
-    """STATE_FILE_NAME."""
     stay_resident_on_failures: bool = False
     """FM_STAY_RESIDENT_ON_FAILURES: the process lives on after a failed start, and serves nothing."""
     access_link_failure_mode: FailureMode = 0

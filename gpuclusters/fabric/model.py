@@ -208,9 +208,7 @@ class ModuleReading(Facts):
     held: Mapping[str, str] = {}
     """Process ids by address, of those that were not asked because a process has them."""
     silent: tuple[str, ...] = ()
-    """Addresses that were asked and did not answer."""
     said: tuple[str, ...] = ()
-    """What the tool said of these."""
 
 
 class ModuleMap(Protocol):

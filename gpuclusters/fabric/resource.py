@@ -101,7 +101,6 @@ class FabricPartitions(ModelResource, module="gpu", name="FabricPartitions"):
     active: pulumi.Output[Sequence[int]]
     """Numbers of the active partitions, in order; also of those that leases have down for now."""
     gpus_by_partition: pulumi.Output[Mapping[str, Sequence[int]]]
-    """Module numbers by active partition."""
     applied: pulumi.Output[Sequence[int]]
     """What was last made active from here; a refresh leaves it."""
     warnings: pulumi.Output[Sequence[str]]

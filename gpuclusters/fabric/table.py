@@ -114,7 +114,6 @@ class BoardFacts:
     table: PartitionTable | None
     """None where no readable source has the numbers: the machine's own table has to be given."""
     as_of: str = "2026-11-20"
-    """Date on which the source was read."""
     links_per_gpu: int = 18
     module_map: MapSource = MapSource.READ
 
@@ -150,7 +149,6 @@ BOARDS: Mapping[Baseboard, BoardFacts] = {
 TABLES: Mapping[Baseboard, PartitionTable] = {
     board: facts.table for board, facts in BOARDS.items() if facts.table is not None
 }
-"""The boards whose table is known."""
 
 
 def table_for(

@@ -35,7 +35,6 @@ class Boot:
     user: str
     authorized_keys: Sequence[str]
     files: Mapping[str, str]
-    """Text of the files that `PLACES` names."""
 
 
 def user_data(boot: Boot, *, private_key: str, public_key: str) -> str:

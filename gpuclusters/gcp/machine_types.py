@@ -48,7 +48,6 @@ class Attachable(Row):
     """A GPU that is added to an N1 machine."""
 
     product: str
-    """Its row in the table of GPU products."""
     quota: str
     counts: Mapping[int, tuple[int, int]]
     """By number of GPUs: the most vCPUs and the most GiB of the machine."""
@@ -59,7 +58,6 @@ class BuiltIn(Row):
     """Machine types that come with their GPUs."""
 
     product: str
-    """Their GPU's row in the table of GPU products."""
     accelerator: str
     quota: str
     provisioning: tuple[Provisioning, ...] = tuple(Provisioning)
@@ -86,10 +84,8 @@ class MachineType:
     vcpus: int
     memory_gib: float
     takes_gpus: bool
-    """Whether GPUs can be added to it."""
     built_in: BuiltIn | None = None
     gpus: int = 0
-    """GPUs that it comes with."""
 
 
 table = cache(partial(Machines.packaged, "gcp_machines"))

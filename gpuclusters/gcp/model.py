@@ -68,7 +68,6 @@ class GcpMachineInputs(Strict):
     """Tried in this order when the machine is made; it then stays where it is."""
     name: Annotated[str, _RESOURCE]
     owner: Annotated[str, matches(r"[a-z0-9_-]{1,63}", "write at most 63 of a-z, 0-9, '-' and '_'")]
-    """The stack that the machine belongs to."""
     machine_type: str
     accelerator: Accelerator | None = None
     gpus: Annotated[int, Field(ge=0, le=16)] = 0
@@ -84,8 +83,8 @@ class GcpMachineInputs(Strict):
     """Address of the account that the machine acts as."""
     scopes: tuple[str, ...] = ()
     user_data: str = Field(repr=False)
+    """For cloud-init; holds the machine's host key, and is secret."""
     google: GoogleAccess = GoogleAccess()
-    """cloud-init's; holds the machine's host key, and is secret."""
     deletion_protection: bool = False
     create_timeout_seconds: Annotated[int, Field(ge=30, le=3600)] = 600
     """For one zone to make the machine and start it."""

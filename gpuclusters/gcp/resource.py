@@ -85,7 +85,7 @@ class GcpQuotaProvider(ReconcilingProvider[GcpQuotaInputs]):
 
     def observe(self, inputs: GcpQuotaInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """What was found stays true until the machines change."""
-        return Live({"needed": before.get("needed") or {}}, {})
+        return Live({"needed": before.get("needed") or {}})
 
 
 class GcpQuota(_GoogleResource, module="gpu", name="GcpQuota"):
@@ -93,7 +93,6 @@ class GcpQuota(_GoogleResource, module="gpu", name="GcpQuota"):
 
     provider = GcpQuotaProvider
     needed: pulumi.Output[dict[str, float]]
-    """What the machines that were missing counted for, by metric."""
 
 
 class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
@@ -165,12 +164,10 @@ class GcpMachine(_GoogleResource, module="gpu", name="GcpMachine"):
 
     provider = GcpMachineProvider
     zone: pulumi.Output[str]
-    """Where it is."""
     status: pulumi.Output[str]
     instance_id: pulumi.Output[str]
     """Another one is another machine, with other GPUs."""
     internal_address: pulumi.Output[str]
-    """Within the network."""
     address: pulumi.Output[str]
     """Where its SSH server is reached: on the internet if it has an address there."""
 
@@ -276,7 +273,7 @@ class FirstLoginProvider(ReconcilingProvider[FirstLoginInputs]):
 
     def observe(self, inputs: FirstLoginInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """That it was reached once stays true; whether it is up now, others see."""
-        return Live({"reached": before.get("reached")}, {})
+        return Live({"reached": before.get("reached")})
 
 
 class FirstLogin(ModelResource, module="gpu", name="FirstLogin"):
@@ -284,4 +281,3 @@ class FirstLogin(ModelResource, module="gpu", name="FirstLogin"):
 
     provider = FirstLoginProvider
     reached: pulumi.Output[str]
-    """The machine that was reached."""

@@ -25,7 +25,6 @@ class Forward:
     """An open one."""
 
     target: str
-    """The host that it leads to."""
     port: int
     """On 127.0.0.1 of this computer."""
     _link: asyncssh.SSHClientConnection

@@ -80,13 +80,10 @@ class MachineLock:
     async def renew(self, connect: Connect, tried: str) -> None:
         """Take the lock again if it fell with a connection, as when the machine was restarted."""
         async with self._guard:
-            if not self._users or (self._holding is not None and not self._has_fallen()):
-                return
-            self._holding = await self._take(await connect(tried), tried)
-
-    def _has_fallen(self) -> bool:
-        holding = self._holding
-        return holding is None or holding.is_closing() or holding.exit_status is not None
+            held = self._holding
+            fallen = held is None or held.is_closing() or held.exit_status is not None
+            if self._users and fallen:
+                self._holding = await self._take(await connect(tried), tried)
 
     async def _let_go(self) -> None:
         await asyncio.sleep(LINGER_SECONDS)

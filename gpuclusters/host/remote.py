@@ -92,7 +92,7 @@ class SshHostUnits(_OnHost):
 
 
 class SshPciDevices(_OnHost):
-    """`PciDevices` of one host; `with_users` takes a walk through /proc there."""
+    """PCI functions of one host; `with_users` takes a walk through /proc there."""
 
     def __init__(self, host: SshHost, *, with_users: bool) -> None:
         super().__init__(host)

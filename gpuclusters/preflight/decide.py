@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from textwrap import indent
 from typing import Any
 
 from gpuclusters.cdi.model import VfioBackend
@@ -375,12 +376,9 @@ _CHECKS = (_machine, _iommu, _functions, _device_nodes, _software, _fabric)
 def text(finding: Finding) -> str:
     """All about a finding, in a few lines for people."""
     about = codes.listed()[finding.code]
-    return (
-        f"  {finding.code}: {finding.problem}\n"
-        f"    cause: {about.means}\n"
-        f"    do: {about.do}\n"
-        f"    source: {about.source}"
-    )
+    source = f"\n    source: {about.source}" if about.source else ""
+    said = f"  {finding.code}: {finding.problem}\n    cause: {about.means}\n    do: {about.do}"
+    return said + source
 
 
 class PreflightError(Refused):
@@ -405,14 +403,18 @@ class FleetError(Refused):
 
     error_id = "preflight.fleet-unfit"
 
-    def __init__(self, reports: Sequence[str], looked_at: int) -> None:
+    def __init__(self, machines: Mapping[str, Sequence[Finding]]) -> None:
         super().__init__("preflight", ())
-        self.reports, self.looked_at = tuple(reports), looked_at
+        self.machines = machines
 
     def __str__(self) -> str:
-        count = f"{len(self.reports)} of {self.looked_at} machines"
+        unfit = {name: found for name, found in self.machines.items() if found}
+        count = f"{len(unfit)} of {len(self.machines)} machines"
         head = f"{self.target}: {count} cannot be prepared; nothing was changed on any of them"
-        return "\n".join([head, *self.reports])
+        reports = (
+            f"{name}:\n" + indent("\n".join(map(text, f)), "  ") for name, f in unfit.items()
+        )
+        return "\n".join([head, *reports])
 
 
 def to_look_at(inputs: FleetInputs, before: Mapping[str, Any]) -> tuple[FleetMachine, ...]:

@@ -54,12 +54,10 @@ class Expects(Strict):
     """PCI address by module number."""
     switches: tuple[PciAddress, ...] = ()
     extra_functions: tuple[PciAddress, ...] = ()
-    """Functions that go to the service VM beside the switches."""
     gpu_pci_id: PciId | None = None
     switch_pci_id: PciId | None = None
     extra_pci_id: PciId | None = None
     gpu_bars_mib: Mapping[Number, int] = Field(default_factory=dict)
-    """Size of each memory window of a GPU by number of its BAR."""
     memory_gib: int | None = None
     numa_nodes: int | None = None
     huge_pages_1g: Mapping[Number, int] = Field(default_factory=dict)
@@ -69,7 +67,6 @@ class Expects(Strict):
     libvirt_minimum: Version = LIBVIRT_MINIMUM
     vfio: VfioBackend = VfioBackend.AUTO
     partitions: int | None = None
-    """How many partitions the board's table has."""
     disk_gib: int = DISK_GIB
     clock_offset_seconds: int = CLOCK_OFFSET_SECONDS
 
@@ -193,7 +190,6 @@ class PciFact:
     pci_id: str
     """`vendor:device`, as the kernel found it when it enumerated the bus."""
     class_code: str
-    """Six hexadecimal digits."""
     numa_node: int | None = None
     driver: str | None = None
     iommu_group: str | None = None
@@ -270,11 +266,9 @@ class HostFacts(Facts):
         int, Annotated[NumaFact, _of(lambda kib, pages: NumaFact(int(kib), int(pages)))]
     ] = {}
     functions: Mapping[str, PciFact] = {}
-    """Every PCI function by address."""
     iommu_groups: int
     """How many there are; 0 while the IOMMU is off."""
     modules: frozenset[str] = frozenset()
-    """Loaded kernel modules."""
     nodes: frozenset[str] = frozenset()
     """Device nodes for virtual machines and GPUs that exist."""
     holders: Mapping[int, str] = {}
@@ -284,11 +278,9 @@ class HostFacts(Facts):
     qemu: Annotated[str | None, BeforeValidator(_qemu)] = None
     libvirt: Annotated[str | None, BeforeValidator(lambda said: said or None)] = None
     firmware: frozenset[str] = frozenset()
-    """Files with UEFI firmware for virtual machines."""
     commands: frozenset[str] = frozenset()
     """Programs that are there, of those that preparation calls."""
     free_gib: int | None = None
-    """Room in the root file system."""
     clock_offset_seconds: float = 0
     """How far its clock is ahead of ours."""
     fabric: Annotated[FabricFact | None, _of(FabricFact.parse)] = None

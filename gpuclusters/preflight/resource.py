@@ -29,15 +29,12 @@ from gpuclusters.providers.reconciling import I, Live, Properties, ReconcilingPr
 from gpuclusters.providers.resource import ModelResource
 
 AT_A_TIME = 64
-Verdict = decide.Verdict | AdapterError
 
 
 class _LookingProvider(ReconcilingProvider[I]):
-    """There is nothing to keep and nothing to remove."""
+    """There is nothing to keep and nothing to remove; after a refresh with findings `up` looks again."""
 
-    def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found something in the way: the next `up` looks again, and stops."""
-        return bool(outputs.get("findings"))
+    drifts = "findings"
 
     def facts(self, connection: HostConnection, expects: Expects) -> HostFacts:
         """What is there."""
@@ -68,7 +65,7 @@ class PreflightProvider(_LookingProvider[PreflightInputs]):
     def observe(self, inputs: PreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """Look again; what is in the way now is told by the outputs."""
         facts, verdict = self._judged(inputs)
-        return Live(dict(decide.outputs(facts, inputs.expects, verdict)), {})
+        return Live(dict(decide.outputs(facts, inputs.expects, verdict)))
 
     def _judged(self, inputs: PreflightInputs) -> tuple[HostFacts, decide.Verdict]:
         facts = self.facts(inputs.connection, inputs.expects)
@@ -106,11 +103,9 @@ class FleetPreflightProvider(_LookingProvider[FleetInputs]):
         """Look at machines that are new, and stop if anything is in the way on any of them."""
         verdicts = self._verdicts(decide.to_look_at(inputs, before))
         for name, verdict in verdicts.items():
-            if isinstance(verdict, decide.Verdict):
-                _warn(name, verdict)
-        reports = [_report(n, v) for n, v in verdicts.items() if _findings(v)]
-        if reports:
-            raise decide.FleetError(reports, len(verdicts))
+            _warn(name, verdict)
+        if any(verdict.failures for verdict in verdicts.values()):
+            raise decide.FleetError({n: v.failures for n, v in verdicts.items()})
         kept = {machine.connection.host for machine in inputs.machines}
         warnings = {n: found for n, found in before.get("warnings", {}).items() if n in kept}
         return {"warnings": {**warnings, **_warnings(verdicts)}, "findings": {}}
@@ -118,42 +113,27 @@ class FleetPreflightProvider(_LookingProvider[FleetInputs]):
     def observe(self, inputs: FleetInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """Look at all machines again; what is in the way now is told by the outputs."""
         verdicts = self._verdicts(inputs.machines)
-        found = {n: [f.to_output() for f in _findings(v)] for n, v in verdicts.items()}
-        findings = {name: of_machine for name, of_machine in found.items() if of_machine}
-        return Live({"warnings": _warnings(verdicts), "findings": findings}, {})
+        findings = {
+            n: [f.to_output() for f in v.failures] for n, v in verdicts.items() if v.failures
+        }
+        return Live({"warnings": _warnings(verdicts), "findings": findings})
 
-    def _verdicts(self, machines: Sequence[FleetMachine]) -> Mapping[str, Verdict]:
+    def _verdicts(self, machines: Sequence[FleetMachine]) -> Mapping[str, decide.Verdict]:
         with ThreadPoolExecutor(max(1, min(AT_A_TIME, len(machines)))) as pool:
             found = pool.map(self._verdict, machines)
             return {m.connection.host: v for m, v in zip(machines, found, strict=True)}
 
-    def _verdict(self, machine: FleetMachine) -> Verdict:
+    def _verdict(self, machine: FleetMachine) -> decide.Verdict:
         try:
             facts = self.facts(machine.connection, machine.expects)
         except AdapterError as error:
-            return error  # one machine that does not answer hides nothing of the others
+            # One machine that does not answer hides nothing of the others.
+            return decide.Verdict((Finding("preflight.not-read", str(error)),), ())
         return decide.judge(facts, machine.expects, Stage.BARE)
 
 
-def _warnings(verdicts: Mapping[str, Verdict]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    return {
-        name: [f.to_output() for f in v.warnings] if isinstance(v, decide.Verdict) else []
-        for name, v in verdicts.items()
-    }
-
-
-def _findings(verdict: Verdict) -> Sequence[Finding]:
-    if isinstance(verdict, AdapterError):
-        return [Finding("preflight.not-read", str(verdict))]
-    return verdict.failures
-
-
-def _report(name: str, verdict: Verdict) -> str:
-    """All about one machine that cannot go on."""
-    if isinstance(verdict, AdapterError):
-        return f"{name}:\n  {verdict}"
-    lines = "\n".join(map(decide.text, verdict.failures)).splitlines()
-    return f"{name}:\n" + "\n".join(f"  {line}" for line in lines)
+def _warnings(verdicts: Mapping[str, decide.Verdict]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    return {name: [f.to_output() for f in v.warnings] for name, v in verdicts.items()}
 
 
 class FleetPreflight(ModelResource, module="gpu", name="FleetPreflight"):

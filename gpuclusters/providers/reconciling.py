@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pulumi.dynamic import (
@@ -58,7 +58,7 @@ class Live:
     """What is there now: outputs, and the inputs that would describe it."""
 
     outputs: Properties
-    inputs: Properties
+    inputs: Properties = field(default_factory=dict)
 
 
 class ReconcilingProvider(ResourceProvider, Generic[I]):
@@ -85,28 +85,19 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Validate all that is known; pure."""
-        return CheckResult(
-            news, properties.told(properties.failures(self.model, news, self.sensitive))
-        )
+        found = properties.failures(self.model, news, self.sensitive)
+        return CheckResult(news, properties.told(found))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Compare inputs, and outputs that tell of drift; pure."""
-        names = [
-            name
-            for name in properties.changed(self.model, olds, news)
-            if name.partition(".")[0] not in (ADOPT, self.asked_through)
-        ]
-        drifted = self.has_drifted(properties.plain(olds))
+        given, passed = properties.plain(news), {ADOPT, self.asked_through}
+        changed = properties.changed(self.model, olds, news)
+        names = [name for name in changed if name.partition(".")[0] not in passed]
         # What is not known yet is not taken for another host: most often it is the same one.
-        replaces = [
-            name
-            for name in names
-            if name in self.identity
-            and not properties.has_unknown(_at(properties.plain(news), name))
-        ]
+        known = (name for name in names if not properties.has_unknown(_at(given, name)))
         return DiffResult(
-            changes=bool(names) or drifted,
-            replaces=sorted({name.partition(".")[0] for name in replaces}),
+            changes=bool(names) or self.has_drifted(properties.plain(olds)),
+            replaces=sorted({name.partition(".")[0] for name in known if name in self.identity}),
             stables=[],
             # A host or board that only got another name is still the same: making the new one
             # first would find the old in place, and deleting the old would take the new away.

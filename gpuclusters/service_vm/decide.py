@@ -20,7 +20,6 @@ from typing import Annotated
 from gpuclusters.core.facts import BASE64, Facts, Yes
 from gpuclusters.core.finding import Finding, Level, blocked, repair
 from gpuclusters.fabric.answers import FabricError
-from gpuclusters.fabric.model import FabricManager
 from gpuclusters.host.model import sha256_of
 from gpuclusters.service_vm import cloud_init, domain_xml
 from gpuclusters.service_vm.cloud_init import Seed
@@ -36,7 +35,6 @@ ORDERING = tuple(
     for daemon in ("libvirtd", "virtqemud")
 )
 UNITS = (UNIT, f"{WATCH}.timer")
-"""Units that are enabled."""
 SETTLE_SECONDS = 20.0
 """After a restart the fabric manager answers -8 until it is told what is active, and while it initialises."""
 FIRST_PAUSE_SECONDS = 0.5
@@ -71,7 +69,6 @@ class Guest:
     service: str = ""
     """ActiveState of its unit."""
     log: tuple[str, ...] = ()
-    """The last lines of its log."""
 
     @property
     def answered(self) -> bool:
@@ -107,7 +104,6 @@ class Health(StrEnum):
     VERSION_MISMATCH = "version-mismatch"
     FAILED = "failed"
     STOPPED = "stopped"
-    """The VM does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +133,6 @@ class LiveVm(Facts):
     """Why libvirt could not be asked; then nothing else of it is known."""
     boot_id: str = ""
     network: Annotated[str | None, BASE64] = None
-    """XML."""
     network_active: Yes = False
     network_autostart: Yes = False
     domain: Annotated[str | None, BASE64] = None
@@ -157,13 +152,10 @@ class LiveVm(Facts):
     files: Mapping[str, str] = {}
     """sha256 by path, of the host files that are there."""
     disabled: tuple[str, ...] = ()
-    """Units of ours that are not enabled."""
     stale: Yes = False
     """Whether systemd has not read our units as they are now."""
     console: Annotated[str, BASE64] = ""
-    """The last lines of the VM's serial console."""
     host_key: Annotated[str, BASE64] = ""
-    """The VM's public SSH host key."""
     holders: str = ""
     """Who holds GPUs of the board, in words; asked only where the VM would have to restart."""
     health: Health | None = None
@@ -346,16 +338,10 @@ _OF_CODE = {
 """By fmReturn; any other is FAILED."""
 
 
-def ask(fabric: FabricManager) -> tuple[Health, str]:
-    """One question: the health, and the fabric manager's words."""
-    try:
-        table = fabric.partitions()
-    except FabricError as error:
-        health = _OF_CODE.get(error.code, Health.FAILED)
-        return health, f"fabric manager answered {error.code} ({error.output})"
-    if not table:
-        return Health.FAILED, "it lists no partition"
-    return Health.READY, ""
+def health_of(error: FabricError) -> tuple[Health, str]:
+    """The health that an answer without a list tells, and the fabric manager's words."""
+    words = f"fabric manager answered {error.code} ({error.output})"
+    return _OF_CODE.get(error.code, Health.FAILED), words
 
 
 _PROBLEMS = {
@@ -371,7 +357,6 @@ _PROBLEMS = {
     "no-boot": "it does not boot: its console says nothing after {seconds} s ({words})",
     "no-answer": "it booted but the fabric manager did not answer within {seconds} s ({words}){last}",
 }
-"""By fault."""
 
 
 def unhealthy(

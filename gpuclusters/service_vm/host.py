@@ -16,8 +16,8 @@ from gpuclusters.core.converge import Clock, Reporter, Step
 from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.fabric.answers import FabricError
-from gpuclusters.fabric.model import FabricManager
-from gpuclusters.host.model import PciDevices
+from gpuclusters.fabric.manager import SshFabricManager
+from gpuclusters.host.remote import SshPciDevices
 from gpuclusters.host.script import command_error, last_lines, read_facts, run_script
 from gpuclusters.host.ssh import Completed, SshHost
 from gpuclusters.service_vm import decide, domain_xml
@@ -196,8 +196,8 @@ class ServiceVmCapability:
         self,
         vm: ServiceVmInputs,
         host: SshServiceVm,
-        fabric: FabricManager,
-        pci: PciDevices,
+        fabric: SshFabricManager,
+        pci: SshPciDevices,
         clock: Clock,
         reporter: Reporter,
         *,
@@ -247,7 +247,7 @@ class ServiceVmCapability:
         if not live.running:
             gone = Health.STOPPED if live.domain is not None else None
             return live.model_copy(update={"health": gone})
-        found, words = decide.ask(self._fabric)
+        found, words = self._ask()
         said = {"health": found, "words": words, "guest": self._host.ask_guest()}
         return live.model_copy(update=said)
 
@@ -292,7 +292,7 @@ class ServiceVmCapability:
     def _wait(self) -> Health:
         vm, begin, pause = self._vm, self._clock.now(), decide.FIRST_PAUSE_SECONDS
         while True:
-            found, words = decide.ask(self._fabric)
+            found, words = self._ask()
             passed = self._clock.now() - begin
             settled = vm.fabric_manager.restart and passed >= decide.SETTLE_SECONDS
             if found is Health.READY or (found is Health.WAITING and settled):
@@ -307,6 +307,14 @@ class ServiceVmCapability:
                 raise self._unhealthy(found, words)
             self._clock.sleep(min(pause, max(vm.boot_timeout_seconds - passed, 0.1)))
             pause = min(pause * 2, decide.LONGEST_PAUSE_SECONDS)
+
+    def _ask(self) -> tuple[Health, str]:
+        """One question: the health, and the fabric manager's words."""
+        try:
+            table = self._fabric.partitions()
+        except FabricError as error:
+            return decide.health_of(error)
+        return (Health.READY, "") if table else (Health.FAILED, "it lists no partition")
 
     def _unhealthy(self, found: Health, words: str) -> Refused:
         stopped = found is Health.STOPPED

@@ -32,7 +32,6 @@ LAB_IMAGE: Mapping[str, str] = {
     "path": "/var/lib/libvirt/images/fabric-manager.img",
     "sha256": "1ddee9c11948b94b4a494e5d4a314eb3fefba513a71877a5d9e54824898bd105",
 }
-"""What the machines of the lab come with."""
 
 STATE_FOLDER = "/etc/gpu-clusters/service-vm"
 """Keys of the VM on its host; root alone may read it."""
@@ -61,7 +60,6 @@ class VmImage(Strict):
         ]
         | None
     ) = None
-    """Where the host downloads it from."""
     sha256: Annotated[
         str, matches(r"[0-9a-f]{64}", "write the 64 digits that `sha256sum` prints, in lower case")
     ]
@@ -94,7 +92,6 @@ class Packages(Strict):
     key: Annotated[
         str, matches(r"(?s)-----BEGIN PGP PUBLIC KEY BLOCK-----.{1,20000}", "write the public key")
     ]
-    """Public key that signs the repository, ASCII-armoured."""
     proxy: Annotated[str, matches(r"http://[^\s'\"]{1,500}", "write http://ADDRESS:PORT")]
     """HTTP proxy on the host: the VM reaches nothing else."""
     packages: Mapping[
@@ -133,7 +130,6 @@ class ServiceVmInputs(Strict):
     boot_timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
     """How long the fabric manager may take from the start of the VM to its first answer."""
     shutdown_timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 120
-    """How long the VM may take to shut down before it is switched off."""
     download_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1800
     adopt: bool = False
 

@@ -50,7 +50,7 @@ class ServiceVmProvider(ConvergingProvider[ServiceVmInputs, "LiveVm"]):
         live = capability.asked(capability.observe())
         if self.is_absent(inputs, live):
             return None
-        return Live(self.kept(inputs, capability, live), {})
+        return Live(self.kept(inputs, capability, live))
 
     def is_absent(self, inputs: ServiceVmInputs, live: LiveVm) -> bool:  # noqa: ARG002
         """Whether there is no VM."""

@@ -116,7 +116,7 @@ def test_every_rule_has_a_case_in_its_row_that_it_alone_decides(rule: Rule) -> N
 
 def test_the_page_has_every_version_of_the_sets() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for name in usernetes_versions.SET_NAMES:
+    for name in usernetes_versions.table().sets:
         one = usernetes_versions.version_set(name)
         for value in one.model_dump(exclude={"name", "node_image", "slirp4netns"}).values():
             assert value is None or f"{value}" in page, (name, value)

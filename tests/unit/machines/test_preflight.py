@@ -295,7 +295,7 @@ def test_every_platform_can_be_expected(platform: Platform) -> None:
     board = Board(preset.gpus, preset.switches, preset.extra_functions)
     expects = expects_of(preset, board)
     assert Expects.model_validate(expects.model_dump(mode="json")) == expects
-    assert expects.gpu_bars_mib.get("2", preset.gpu_bar_gib * 1024) == preset.gpu_bar_gib * 1024
+    assert expects.gpu_bars_mib == {str(n): mib for n, mib in preset.gpu_bars_mib.items()}
 
 
 def test_an_address_twice_is_refused() -> None:
