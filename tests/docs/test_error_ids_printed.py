@@ -84,7 +84,7 @@ def test_a_refusal_says_its_codes_in_every_process() -> None:
     ("error", "expected"),
     [
         (HostKeyMismatchError("a", "b", "c", "d"), "remote.host-key-mismatch"),
-        (FleetError(["report"], 2), "preflight.fleet-unfit"),
+        (FleetError({"hgx-01": ()}), "preflight.fleet-unfit"),
         (FabricError("hgx-01", "activate partition 3", -8, ""), "fabric.answer-8"),
         (FabricError("hgx-01", "activate partition 3", -99, ""), "fabric.answer-unknown"),
         (UsageError("none", "command.no-stack"), "command.no-stack"),
@@ -114,7 +114,7 @@ def test_foreign_errors_have_none() -> None:
 
 def test_a_failed_step_ends_its_first_line_with_the_id() -> None:
     with pytest.raises(StepError) as caught, explained("create x", ()):
-        raise FleetError(["hgx-01: all wrong"], 2)
+        raise FleetError({"hgx-01": ()})
     assert str(caught.value).splitlines()[0].endswith("[preflight.fleet-unfit]")
     with pytest.raises(StepError) as caught, explained("create x", ()):
         raise ZeroDivisionError

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
@@ -98,18 +99,14 @@ def _receive(connection: socket.socket) -> tuple[list[str], list[int], list[int]
 
 def _move(received: Sequence[int], wanted: Sequence[int]) -> None:
     """Give the files the numbers that they have in the client; nothing else stays open."""
-    high = [_above(number) for number in received]
-    os.closerange(0, 128)
+    # Beyond all of them: a client with many open files has large numbers.
+    beyond = max(128, *(target + 1 for target in wanted))
+    high = [fcntl.fcntl(number, fcntl.F_DUPFD, beyond) for number in received]
+    os.closerange(0, beyond)
     for number, target in zip(high, wanted, strict=True):
         os.dup2(number, target)
         os.set_inheritable(target, target < 3)
-    os.closerange(128, 512)
-
-
-def _above(number: int) -> int:
-    import fcntl
-
-    return fcntl.fcntl(number, fcntl.F_DUPFD, 128)
+    os.closerange(beyond, beyond + 384)
 
 
 def run(arguments: list[str]) -> None:
