@@ -38,7 +38,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         config.hosts,
         secrets.hosts,
         cluster=config.name,
-        between_nodes=firewall_rules.usernetes(usernetes_plan.ports(config)),
+        between_nodes=firewall_rules.usernetes(config.network.ports),
         protect=[config.control_plane.host] if config.protect else (),
     )
     prepared = {
@@ -51,7 +51,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         access=usernetes_plan.api(config),
         connection=there.connections[config.control_plane.host].as_input(),
         private_key=secrets.ssh_private_key,
-        remote_port=usernetes_plan.ports(config).kube_apiserver,
+        remote_port=config.network.ports.kube_apiserver,
     )
     in_cluster = kubernetes_objects.inside(
         kubeconfig,

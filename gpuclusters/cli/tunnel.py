@@ -61,7 +61,7 @@ def run(project: Project, stack: str, command: Sequence[str]) -> int:
             "command.no-tunnel",
         )
     connections, credentials = reach(project, stack, config)
-    remote = usernetes_plan.ports(config).kube_apiserver
+    remote = config.network.ports.kube_apiserver
     first = connections[config.control_plane.host]
     return hold(first, credentials, command, local_port=access.local_port, remote_port=remote)
 

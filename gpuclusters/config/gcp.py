@@ -85,6 +85,8 @@ _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _SCOPE = re.compile(r"[a-z][a-z.-]*[a-z]")
 
+IAP_RANGE = "35.235.240.0/20"
+"""Where IAP's tunnels come from; source: cloud.google.com/iap/docs/using-tcp-forwarding."""
 SCOPES = ("logging.write", "monitoring.write")
 """What a machine may do by default: write its logs and measurements, and nothing else."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuclusters.config.gcp import (
+    IAP_RANGE,
     ExistingNetwork,
     GcpGroup,
     GcpHosts,
@@ -20,8 +21,6 @@ from gpuclusters.config.gcp import (
 from gpuclusters.gcp import placement
 from gpuclusters.gcp.machine_types import attachable
 
-IAP_RANGE = "35.235.240.0/20"
-"""Where IAP's tunnels come from; source: cloud.google.com/iap/docs/using-tcp-forwarding."""
 LONGEST_ACCOUNT = 30
 _DIGITS = 6
 

@@ -1,17 +1,18 @@
 """What must hold together in `hosts` with `source: gcp`, for every cluster type that makes machines there.
 
 Pure functions over the section: what Google Cloud would refuse after half of a cluster is paid for, and what
-nobody would notice until a driver does not load or a pod cannot be reached.
+nobody would notice until a driver does not load or a pod cannot be reached. Paths are those below `hosts`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 
-from gpuclusters.config.fault import finding, show, show_values
+from gpuclusters.config.fault import show, show_values
 from gpuclusters.config.gcp import (
+    IAP_RANGE,
     GcpGroup,
     GcpHosts,
     IapAccess,
@@ -21,214 +22,21 @@ from gpuclusters.config.gcp import (
     instance_name,
     public_system,
 )
-from gpuclusters.core.finding import Finding, Path
+from gpuclusters.config.rules.rule import Wrong
+from gpuclusters.core.finding import Path
 from gpuclusters.gcp import machine_types
 from gpuclusters.gcp.machine_types import Provisioning, machine_type, region
-
-
-def gpus(group: GcpGroup, at: Path) -> Iterator[Finding]:
-    """The machine type can have the GPUs, and so many of them."""
-    size = machine_type(group.machine_type)
-    if size is None:  # the type of the value has said so
-        return
-    if size.built_in is not None:
-        yield from _built_in(group, size.built_in, size.gpus, at)
-        return
-    if group.gpu is None:
-        return
-    found = machine_types.attachable(group.gpu.product)
-    if found is None:
-        yield finding(
-            (*at, "machine-type"),
-            f"cannot be given {group.gpu.product}, which comes with machine types of its own",
-            show(group.machine_type),
-            f"write {_types_with(group.gpu.product, group.gpu.count)}",
-        )
-    elif not size.takes_gpus:
-        yield finding(
-            (*at, "machine-type"),
-            f"cannot be given GPUs: {group.gpu.product} goes with N1 machines alone",
-            show(group.machine_type),
-            "write one like n1-standard-8, or custom-12-79872",
-        )
-    else:
-        yield from _limits(group, size, found[1], at)
-
-
-def _built_in(
-    group: GcpGroup, family: machine_types.BuiltIn, count: int, at: Path
-) -> Iterator[Finding]:
-    if group.gpu is None:
-        yield finding(
-            (*at, "gpu"),
-            f"is missing, and {group.machine_type} comes with {count} {family.product}",
-            "nothing",
-            f"write {{product: {family.product}, count: {count}}}, which says what is paid for",
-        )
-    elif (group.gpu.product, group.gpu.count) != (family.product, count):
-        yield finding(
-            (*at, "gpu"),
-            f"is not what {group.machine_type} comes with",
-            f"{group.gpu.count} {group.gpu.product}",
-            f"write {{product: {family.product}, count: {count}}}, or another machine type",
-        )
-
-
-def _limits(
-    group: GcpGroup, size: machine_types.MachineType, row: machine_types.Attachable, at: Path
-) -> Iterator[Finding]:
-    if group.gpu is None:
-        return
-    limits = row.counts.get(group.gpu.count)
-    if limits is None:
-        yield finding(
-            (*at, "gpu", "count"),
-            f"is not a number of {group.gpu.product} that a machine can have",
-            show(group.gpu.count),
-            f"write {either(map(str, row.counts))}",
-        )
-        return
-    vcpus, memory = limits
-    if size.vcpus > vcpus or size.memory_gib > memory:
-        enough = [n for n, (v, m) in row.counts.items() if size.vcpus <= v and size.memory_gib <= m]
-        more = f", or {enough[0]} GPUs" if enough else ""
-        yield finding(
-            (*at, "machine-type"),
-            f"has {size.vcpus} vCPUs and {size.memory_gib:g} GiB, and with {group.gpu.count}"
-            f" {group.gpu.product} {vcpus} and {memory} are the most",
-            show(group.machine_type),
-            f"write a smaller machine type{more}",
-        )
-
-
-def _types_with(product: str, count: int) -> str:
-    rows = [
-        family for family in machine_types.table().built_in.values() if family.product == product
-    ]
-    given = [(name, one[0]) for family in rows for name, one in family.types.items()]
-    fitting = [name for name, gpus in given if gpus == count]
-    return either(fitting or [name for name, _ in given])
-
-
-def either(values: Iterable[str]) -> str:
-    """One of several, in words."""
-    *others, last = values
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def zones_have(hosts: GcpHosts, group: GcpGroup, at: Path) -> Iterator[Finding]:
-    """Every zone sells what the group asks for."""
-    size = machine_type(group.machine_type)
-    known: tuple[str, ...] | None = None
-    if size is not None and size.built_in is not None:
-        known, what = size.built_in.zones, group.machine_type
-    elif group.gpu is not None and (found := machine_types.attachable(group.gpu.product)):
-        known, what = found[1].zones, group.gpu.product
-    if known is None:
-        return
-    lacking = [zone for zone in hosts.zones if zone not in known]
-    if lacking:
-        near = [zone for zone in known if region(zone) == hosts.region]
-        elsewhere = sorted({region(zone) for zone in known})
-        yield finding(
-            (*at[:-2], "zones"),
-            f"has {both(lacking)} without {what}, which the group {group.name} has"
-            f" (as of {machine_types.table().as_of})",
-            show_values(hosts.zones),
-            f"write {either(near)}" if near else f"write zones of {either(elsewhere)}",
-        )
-
-
-def both(values: Collection[str]) -> str:
-    """All of several, in words."""
-    *others, last = values
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def _also(ways: tuple[str, ...]) -> str:
-    return f" ({either(ways)} is sold too, which this program does not ask for)" if ways else ""
-
-
-def provisioning(group: GcpGroup, at: Path) -> Iterator[Finding]:
-    """What may be taken back at any time runs no control plane, and is sold that way."""
-    spot = group.provisioning is Provisioning.SPOT
-    if spot and group.role == "controller":
-        yield finding(
-            (*at, "provisioning"),
-            "lets Google take the control plane back at any time, and the cluster with it",
-            show(group.provisioning.value),
-            "write standard; workers may be spot",
-        )
-    size = machine_type(group.machine_type)
-    if size and size.built_in and group.provisioning not in size.built_in.provisioning:
-        sold = either(one.value for one in size.built_in.provisioning)
-        yield finding(
-            (*at, "provisioning"),
-            f"is not how {group.machine_type} is sold",
-            show(group.provisioning.value),
-            f"write {sold}, or a larger machine type{_also(size.built_in.elsewhere)}",
-        )
-
+from gpuclusters.usernetes.addresses import DOCKER_BRIDGE
 
 RESERVED_ADDRESSES = 4
 """Of every subnet Google keeps the first two and the last two."""
 GOOGLE_RANGES = {
-    "what Google keeps for health checks and IAP": IPv4Network("35.235.240.0/20"),
-    "docker0 of every host": IPv4Network("172.17.0.0/16"),
+    "what Google keeps for health checks and IAP": IPv4Network(IAP_RANGE),
+    "docker0 of every host": DOCKER_BRIDGE,
     "link-local addresses, with the metadata server": IPv4Network("169.254.0.0/16"),
 }
 WIDEST_PREFIX = 16
 """0.0.0.0/1 twice is 0.0.0.0/0 too."""
-
-
-def networks(hosts: GcpHosts, path: Path, ranges: Mapping[str, IPv4Network]) -> Iterator[Finding]:
-    """The subnet is private, large enough, and collides with nothing."""
-    cidr = hosts.network.cidr
-    at = (*path, "network", "cidr")
-    for what, network in {**ranges, **GOOGLE_RANGES}.items():
-        if cidr.overlaps(network):
-            yield finding(
-                at,
-                f"overlaps with {what}, which is {network}: packets for one would go to the other",
-                show(str(cidr)),
-                "write another private range, for example 10.10.0.0/18",
-            )
-    if isinstance(hosts.network, OwnNetwork):
-        room = cidr.num_addresses - RESERVED_ADDRESSES
-        if not cidr.is_private:
-            yield finding(
-                at, "is not a private range", show(str(cidr)), "write one within 10.0.0.0/8"
-            )
-        elif room < len(hosts.machines):
-            yield finding(
-                at,
-                f"has room for {max(room, 0)} machines, and there are {len(hosts.machines)}",
-                show(str(cidr)),
-                "write a wider range",
-            )
-
-
-def public_addresses(hosts: GcpHosts, path: Path) -> Iterator[Finding]:
-    """The ranges that may log in are those of people, not of the internet."""
-    if isinstance(hosts.access, IapAccess):
-        return
-    for number, network in enumerate(hosts.access.ranges):
-        if network.is_private and hosts.access.public_addresses:
-            yield finding(
-                (*path, "access", "ranges", number),
-                "is a private range, and nobody comes from one to a public address",
-                show(str(network)),
-                "write the range as the internet sees you, or leave public-addresses out",
-            )
-        if network.prefixlen < WIDEST_PREFIX and not network.is_private:
-            yield finding(
-                (*path, "access", "ranges", number),
-                "lets a large part of the internet try to log in",
-                show(str(network)),
-                f"write ranges of /{WIDEST_PREFIX} or less, or source: iap",
-            )
-
-
 SYSTEMS: tuple[System, ...] = ("ubuntu-22.04", "ubuntu-24.04")
 """Whose public images have cloud-init, which gives a machine its host key before its SSH server starts."""
 LONGEST_NAME = 63
@@ -238,136 +46,242 @@ SMALLEST_GPU_DISK_GIB = 100
 """The same with driver, container toolkit and one image of a framework, each 10 to 20 GiB."""
 
 
-def check(
-    hosts: GcpHosts,
-    *,
-    nodes: int | None = None,
-    path: Path = ("hosts",),
-    cluster: str = "",
-    ranges: Mapping[str, IPv4Network] | None = None,
-    systems: Collection[System] = SYSTEMS,
-) -> Iterable[Finding]:
-    """Everything that is wrong with the machines.
-
-    Args:
-        hosts: the section.
-        nodes: how many machines the rest of the configuration asks for; None if it asks by name.
-        path: where the section stands within that of the cluster type.
-        cluster: name of the cluster, with which names on Google Cloud begin.
-        ranges: networks of the cluster by their key, which must not collide with that of the machines.
-        systems: operating systems that the cluster type can prepare, as public images.
-    """
-    yield from _zones(hosts, path)
-    yield from _names(hosts, path, cluster)
-    if nodes is not None and nodes != len(hosts.machines):
-        yield finding(
-            (*path, "groups"),
-            f"has {len(hosts.machines)} machines, and the cluster has {nodes} nodes",
-            show_values(hosts.machines),
-            "name one machine for each node",
-        )
+def check(hosts: GcpHosts, *, cluster: str, ranges: Mapping[str, IPv4Network]) -> Iterable[Wrong]:
+    """Everything that is wrong with the machines; `ranges` are the cluster's networks by key."""
+    yield from _zones(hosts)
+    yield from _names(hosts, cluster)
     for number, group in enumerate(hosts.groups):
-        at = (*path, "groups", number)
-        yield from gpus(group, at)
-        yield from zones_have(hosts, group, at)
-        yield from provisioning(group, at)
+        at = ("groups", number)
+        yield from _gpus(group, at)
+        yield from _zones_have(hosts, group)
+        yield from _provisioning(group, at)
         yield from _disk(group, at)
-    yield from networks(hosts, path, ranges or {})
-    yield from _image(hosts, path, systems)
-    yield from public_addresses(hosts, path)
+    yield from _networks(hosts, ranges)
+    yield from _image(hosts)
+    yield from _public_addresses(hosts)
 
 
-def _zones(hosts: GcpHosts, path: Path) -> Iterator[Finding]:
+def _gpus(group: GcpGroup, at: Path) -> Iterator[Wrong]:
+    """The machine type can have the GPUs, and so many of them."""
+    size, gpu, type_path = machine_type(group.machine_type), group.gpu, (*at, "machine-type")
+    if size is None:  # the type of the value has said so
+        return
+    if size.built_in is not None:
+        given = f"{{product: {size.built_in.product}, count: {size.gpus}}}"
+        if gpu is None:
+            yield Wrong(
+                (*at, "gpu"),
+                f"is missing, and {group.machine_type} comes with {size.gpus} {size.built_in.product}",
+                f"write {given}, which says what is paid for",
+            )
+        elif (gpu.product, gpu.count) != (size.built_in.product, size.gpus):
+            yield Wrong(
+                (*at, "gpu"),
+                f"is not what {group.machine_type} comes with",
+                f"write {given}, or another machine type",
+                f"{gpu.count} {gpu.product}",
+            )
+        return
+    if gpu is None:
+        return
+    found = machine_types.attachable(gpu.product)
+    if found is None:
+        yield Wrong(
+            type_path,
+            f"cannot be given {gpu.product}, which comes with machine types of its own",
+            f"write {_types_with(gpu.product, gpu.count)}",
+        )
+    elif not size.takes_gpus:
+        yield Wrong(
+            type_path,
+            f"cannot be given GPUs: {gpu.product} goes with N1 machines alone",
+            "write one like n1-standard-8, or custom-12-79872",
+        )
+    elif gpu.count not in found[1].counts:
+        yield Wrong(
+            (*at, "gpu", "count"),
+            f"is not a number of {gpu.product} that a machine can have",
+            f"write {either(map(str, found[1].counts))}",
+        )
+    else:
+        enough = [
+            count
+            for count, (vcpus, memory) in found[1].counts.items()
+            if size.vcpus <= vcpus and size.memory_gib <= memory
+        ]
+        vcpus, memory = found[1].counts[gpu.count]
+        if gpu.count not in enough:
+            yield Wrong(
+                type_path,
+                f"has {size.vcpus} vCPUs and {size.memory_gib:g} GiB, and with {gpu.count} {gpu.product} "
+                f"{vcpus} and {memory} are the most",
+                f"write a smaller machine type{f', or {enough[0]} GPUs' if enough else ''}",
+            )
+
+
+def _types_with(product: str, count: int) -> str:
+    given = {
+        name: gpus
+        for family in machine_types.table().built_in.values()
+        if family.product == product
+        for name, (gpus, _, _) in family.types.items()
+    }
+    return either([name for name, gpus in given.items() if gpus == count] or given)
+
+
+def either(values: Iterable[str], word: str = "or") -> str:
+    """One of several, in words."""
+    *others, last = values
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def _zones_have(hosts: GcpHosts, group: GcpGroup) -> Iterator[Wrong]:
+    """Every zone sells what the group asks for."""
+    size = machine_type(group.machine_type)
+    if size is not None and size.built_in is not None:
+        known, what = size.built_in.zones, group.machine_type
+    elif group.gpu is not None and (found := machine_types.attachable(group.gpu.product)):
+        known, what = found[1].zones, group.gpu.product
+    else:
+        return
+    if lacking := [zone for zone in hosts.zones if zone not in known]:
+        near = [zone for zone in known if region(zone) == hosts.region]
+        elsewhere = sorted({region(zone) for zone in known})
+        yield Wrong(
+            "zones",
+            f"has {either(lacking, 'and')} without {what}, which the group {group.name} has"
+            f" (as of {machine_types.table().as_of})",
+            f"write {either(near)}" if near else f"write zones of {either(elsewhere)}",
+            show_values(hosts.zones),
+        )
+
+
+def _provisioning(group: GcpGroup, at: Path) -> Iterator[Wrong]:
+    """What may be taken back at any time runs no control plane, and is sold that way."""
+    path = (*at, "provisioning")
+    if group.provisioning is Provisioning.SPOT and group.role == "controller":
+        yield Wrong(
+            path,
+            "lets Google take the control plane back at any time, and the cluster with it",
+            "write standard; workers may be spot",
+        )
+    size = machine_type(group.machine_type)
+    if size and size.built_in and group.provisioning not in size.built_in.provisioning:
+        ways = size.built_in.elsewhere
+        also = f" ({either(ways)} is sold too, which this program does not ask for)" if ways else ""
+        yield Wrong(
+            path,
+            f"is not how {group.machine_type} is sold",
+            f"write {either(size.built_in.provisioning)}, or a larger machine type{also}",
+        )
+
+
+def _networks(hosts: GcpHosts, ranges: Mapping[str, IPv4Network]) -> Iterator[Wrong]:
+    """The subnet is private, large enough, and collides with nothing."""
+    cidr, path = hosts.network.cidr, ("network", "cidr")
+    for what, network in {**ranges, **GOOGLE_RANGES}.items():
+        if cidr.overlaps(network):
+            yield Wrong(
+                path,
+                f"overlaps with {what}, which is {network}: packets for one would go to the other",
+                "write another private range, for example 10.10.0.0/18",
+            )
+    if not isinstance(hosts.network, OwnNetwork):
+        return
+    room, machines = cidr.num_addresses - RESERVED_ADDRESSES, len(hosts.machines)
+    if not cidr.is_private:
+        yield Wrong(path, "is not a private range", "write one within 10.0.0.0/8")
+    elif room < machines:
+        wrong = f"has room for {max(room, 0)} machines, and there are {machines}"
+        yield Wrong(path, wrong, "write a wider range")
+
+
+def _public_addresses(hosts: GcpHosts) -> Iterator[Wrong]:
+    """The ranges that may log in are those of people, not of the internet."""
+    if isinstance(hosts.access, IapAccess):
+        return
+    for number, network in enumerate(hosts.access.ranges):
+        path = ("access", "ranges", number)
+        if network.is_private and hosts.access.public_addresses:
+            yield Wrong(
+                path,
+                "is a private range, and nobody comes from one to a public address",
+                "write the range as the internet sees you, or leave public-addresses out",
+            )
+        if network.prefixlen < WIDEST_PREFIX and not network.is_private:
+            yield Wrong(
+                path,
+                "lets a large part of the internet try to log in",
+                f"write ranges of /{WIDEST_PREFIX} or less, or source: iap",
+            )
+
+
+def _zones(hosts: GcpHosts) -> Iterator[Wrong]:
     for number, zone in enumerate(hosts.zones):
-        at = (*path, "zones", number)
         if region(zone) != hosts.region:
-            yield finding(
-                at,
+            yield Wrong(
+                ("zones", number),
                 f"is in another region than {hosts.zones[0]}: a subnet, and so a cluster, has one",
-                show(zone),
                 f"write zones of {hosts.region}, or a second cluster",
             )
         if zone in hosts.zones[:number]:
-            yield finding(at, "stands there twice", show(zone), "remove one of them")
+            yield Wrong(("zones", number), "stands there twice", "remove one of them")
 
 
-def _names(hosts: GcpHosts, path: Path, cluster: str) -> Iterator[Finding]:
+def _names(hosts: GcpHosts, cluster: str) -> Iterator[Wrong]:
     counts = Counter(hosts.machines)
     groups = Counter(group.name for group in hosts.groups)
     for number, group in enumerate(hosts.groups):
+        at = ("groups", number)
         if groups[group.name] > 1:
-            yield finding(
-                (*path, "groups", number, "name"),
-                "is the name of two groups",
-                show(group.name),
-                "give each its own",
-            )
+            yield Wrong((*at, "name"), "is the name of two groups", "give each its own")
         for position, name in enumerate(group.machines):
-            at = (*path, "groups", number, "machines", position)
-            full = instance_name(cluster, name) if cluster else name
+            path, full = (*at, "machines", position), instance_name(cluster, name)
             if counts[name] > 1:
-                yield finding(at, "is the name of two machines", show(name), "give each its own")
+                yield Wrong(path, "is the name of two machines", "give each its own")
             if len(full) > LONGEST_NAME:
-                yield finding(
-                    at,
+                yield Wrong(
+                    path,
                     f"makes a machine's name of {len(full)} characters, and {LONGEST_NAME} are the most",
-                    show(full),
                     "write a shorter name for the machine or the cluster",
+                    show(full),
                 )
             if not full[0].isalpha():
-                yield finding(
-                    at,
+                yield Wrong(
+                    path,
                     "makes a machine's name that begins with a digit, which Google Cloud refuses",
-                    show(full),
                     "begin with a letter",
+                    show(full),
                 )
 
 
-def _disk(group: GcpGroup, at: Path) -> Iterator[Finding]:
-    least = SMALLEST_DISK_GIB if group.gpu is None else SMALLEST_GPU_DISK_GIB
+def _disk(group: GcpGroup, at: Path) -> Iterator[Wrong]:
+    least, needs = SMALLEST_DISK_GIB, "Kubernetes and its images"
+    if group.gpu is not None:
+        least, needs = SMALLEST_GPU_DISK_GIB, "driver, toolkit and images of frameworks"
     if group.disk.size_gib < least:
-        needs = (
-            "driver, toolkit and images of frameworks" if group.gpu else "Kubernetes and its images"
-        )
-        yield finding(
-            (*at, "disk", "size-gib"),
-            f"leaves no room for {needs}",
-            show(group.disk.size_gib),
-            f"write {least} at the least; 256 is the default",
-        )
+        remedy = f"write {least} at the least; 256 is the default"
+        yield Wrong((*at, "disk", "size-gib"), f"leaves no room for {needs}", remedy)
 
 
-def _image(hosts: GcpHosts, path: Path, systems: Collection[System]) -> Iterator[Finding]:
-    image = hosts.image
-    name = image.name if isinstance(image, PinnedImage) else image.family
-    key = "name" if isinstance(image, PinnedImage) else "family"
-    public = public_system(image)
+def _image(hosts: GcpHosts) -> Iterator[Wrong]:
+    image, public = hosts.image, public_system(hosts.image)
+    key, name = ("name", image.name) if isinstance(image, PinnedImage) else ("family", image.family)
     if public is None and image.system is None:
-        yield finding(
-            (*path, "image", "system"),
+        yield Wrong(
+            "image.system",
             f"is missing, and the name {name} does not say which operating system it is",
-            "nothing",
-            f"write {either(systems)}",
+            f"write {either(SYSTEMS)}",
         )
     elif public and image.system and public != image.system:
-        yield finding(
-            (*path, "image", "system"),
-            f"is not that of {name}, which is {public}",
-            show(image.system),
-            "leave it out",
-        )
-    elif public and public not in systems:
-        yield finding(
-            (*path, "image", key),
+        yield Wrong("image.system", f"is not that of {name}, which is {public}", "leave it out")
+    elif public and public not in SYSTEMS:
+        yield Wrong(
+            ("image", key),
             f"is a public image of {public}, and those have no cloud-init, which gives a machine its"
             " host key before anybody logs in",
-            show(name),
-            f"write one of {either(systems)}, or an image of your own with cloud-init",
+            f"write one of {either(SYSTEMS)}, or an image of your own with cloud-init",
         )
     if "arm64" in name or "aarch64" in name:
-        yield finding(
-            (*path, "image", key),
-            "is for ARM, and the machines here have x86 processors",
-            show(name),
-            "write the one with amd64",
-        )
+        wrong = "is for ARM, and the machines here have x86 processors"
+        yield Wrong(("image", key), wrong, "write the one with amd64")

@@ -1,27 +1,28 @@
-"""What must hold for every cluster by RKE2, whatever type it belongs to; the rules of each type call these.
+"""What must hold for every cluster on machines with GPUs, or by RKE2; the rules of each type call these.
 
-`prefix` is where the settings stand within the section: `kubernetes` in a `caas` cluster, nothing in an
-`rke2` one. Each gives what is wrong; none reads more than its arguments.
+Each gives what is wrong, below the section of the cluster; none reads more than its arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Address, IPv4Network
 
-from gpuclusters.compat import rke2_matrix
-from gpuclusters.compat.versions import older, parse_release
-from gpuclusters.config.fault import NOTHING, finding, render_path, show, show_values
+from gpuclusters.compat import gpu_products, rke2_matrix
+from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of
+from gpuclusters.compat.versions import older, parse_release, release
+from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2 import Rke2Common
 from gpuclusters.config.rules.rule import Wrong
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.rke2.model import SERVER_COUNTS
+from gpuclusters.tenancy.isolation import literal
+from gpuclusters.usernetes.addresses import DOCKER_BRIDGE
 
 NODE_PREFIX = 24
 """Each node takes a /24 of the pods' range (node-cidr-mask-size of the controller manager)."""
-SMALLEST_SERVICE_RANGE = 24
 _SHOWN = 8
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
@@ -36,7 +37,7 @@ def known_branch(path: Path, branch: int, got: object) -> Iterable[Wrong]:
 
 def known_version(path: Path, version: str) -> Iterable[Wrong]:
     """The version of a driver is not newer than the newest of its branch that was read about."""
-    branch = rke2_matrix.branch(rke2_matrix.branch_of(version))
+    branch = rke2_matrix.branch(branch_of(version))
     if branch is not None and older(branch.newest, parse_release(version) or ()):
         wrong = f"is newer than any of its branch that was read about, as of {rke2_matrix.matrix().as_of}"
         yield Wrong(path, wrong, f"see that it exists; {branch.newest} does", show(version))
@@ -44,13 +45,39 @@ def known_version(path: Path, version: str) -> Iterable[Wrong]:
 
 def fixed_branch(path: Path, version: str) -> Iterable[Wrong]:
     """The branch of a driver still gets fixes."""
-    table, number = rke2_matrix.matrix(), rke2_matrix.branch_of(version)
+    table, number = rke2_matrix.matrix(), branch_of(version)
     branch = rke2_matrix.branch(number)
     if branch is not None and branch.is_over(table.as_of):
         end = "" if branch.end == rke2_matrix.ENDED else f" since {branch.end}"
         good = ", ".join(str(n) for n, one in table.drivers.items() if not one.is_over(table.as_of))
         wrong = f"is of branch {number}, which gets no fixes{end}"
         yield Wrong(path, wrong, f"write a branch that does: {good}", show(version))
+
+
+def new_enough(
+    path: Path, version: str, product: str, *, by_branch: bool = False
+) -> Iterable[Wrong]:
+    """The driver is not older than the first one for the GPUs; `by_branch`, any of that branch will do."""
+    least = gpu_products.product(product).minimum_driver
+    if least is None:
+        return
+    branches = branch_of(version), branch_of(least)
+    if branches[0] < branches[1] or (not by_branch and release(version) < release(least)):
+        wrong = f"is older than {least}, the first driver for {product}"
+        yield Wrong(path, wrong, f"write {least} or newer", show(version))
+
+
+def fitting_modules(
+    path: Path, chosen: ModulesPolicy, version: str, product: str, whose: str = ""
+) -> Iterable[Wrong]:
+    """The GPUs run with these kernel modules of the driver."""
+    generation = gpu_products.product(product).architecture
+    problem = rke2_matrix.module_problem(chosen, branch_of(version), generation)
+    if problem is not None:
+        open_ones = chosen is ModulesPolicy.OPEN
+        other = ModulesPolicy.PROPRIETARY if open_ones else ModulesPolicy.OPEN
+        wrong = f"do not fit {product}{whose}: its GPUs {problem}"
+        yield Wrong(path, wrong, f"write auto, or {other}", show(chosen))
 
 
 def known_machines(hosts: object) -> tuple[str, ...] | None:
@@ -67,154 +94,134 @@ def unknown_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterab
     """Every name is that of a machine under hosts."""
     known = known_machines(hosts)
     for path, name in () if known is None else named:
-        if name not in (known or ()):
-            near = show_values((known or ())[:_SHOWN]) + (
-                ", …" if len(known or ()) > _SHOWN else ""
-            )
+        if known is not None and name not in known:
+            near = show_values(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
             remedy = f"write one of {near}, or add it there"
-            yield Wrong(path, "is none of the machines under hosts", remedy, show(name))
+            yield Wrong(path, "is none of the machines under hosts", remedy)
 
 
-def majority(count: int, prefix: Path) -> Iterable[Finding]:
+def unused_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterator[tuple[Path, str]]:
+    """Machines under hosts that are no node, with where they are stated."""
+    used = {name for _, name in named}
+    listed = isinstance(hosts, ExistingHosts)
+    for number, name in enumerate(known_machines(hosts) or ()):
+        if name not in used:
+            yield ("hosts", "machines", number) if listed else ("hosts", "groups"), name
+
+
+def majority(count: int) -> Iterable[Wrong]:
     """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
     if count not in SERVER_COUNTS:
-        yield finding(
-            (*prefix, "servers"),
+        yield Wrong(
+            "servers",
             f"has {count} machines, and etcd needs a majority of an odd number",
-            f"a list of {count}",
             "write 3 (one may fail), 5 (two may), or 1 (none may)",
+            f"a list of {count}",
         )
 
 
 def one_address(
-    stated: str | None, servers: Mapping[str, str | None], prefix: Path, *, simulated: bool
-) -> Iterable[Finding]:
+    stated: str | None, servers: Mapping[str, str | None], *, simulated: bool
+) -> Iterable[Wrong]:
     """Several servers are reached by one fixed address, else the cluster hangs on the first.
 
-    Args:
-        stated: the registration address.
-        servers: address by name, where it is stated.
-        prefix: where the settings stand.
-        simulated: whether they are the lab's, which are all reached by this computer.
+    `stated` is the registration address, `servers` their own by name as far as they are stated. `simulated`
+    ones are the lab's, which are all reached by this computer.
     """
-    path: Path = (*prefix, "registration-address")
+    path = "registration-address"
     if stated is None:
         if len(servers) > 1:
-            yield finding(
+            yield Wrong(
                 path,
                 f"is missing for {len(servers)} servers",
-                NOTHING,
                 "write the virtual IP, load balancer or DNS name that leads to all of them on ports 9345 "
                 "and 6443",
             )
     elif not simulated:
-        if _is_loopback(stated):
-            yield finding(
-                path,
-                "is every machine's own",
-                show(stated),
-                "write an address of the servers that all machines reach",
-            )
+        if is_own(stated):
+            remedy = "write an address of the servers that all machines reach"
+            yield Wrong(path, "is every machine's own", remedy)
         own = [name for name, address in servers.items() if address == stated]
         if own and len(servers) > 1:
-            yield finding(
+            yield Wrong(
                 path,
                 f"is the address of {own[0]} alone: while it is down nothing joins and nobody gets in",
-                show(stated),
                 "write an address that moves: a virtual IP (keepalived, kube-vip), a load balancer, DNS",
             )
 
 
-def no_spare(count: int, prefix: Path) -> Iterable[Finding]:
+def is_own(host: str) -> bool:
+    """Whether every machine reaches itself by this address or name."""
+    address = literal(host)
+    if address is None:
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
+
+
+def no_spare(count: int) -> Iterable[Wrong]:
     """With one server, its failure or upgrade is an outage of the API."""
     if count == 1:
-        yield finding(
-            (*prefix, "servers"),
+        yield Wrong(
+            "servers",
             "has one machine: nobody reaches the API while it restarts, and its disk is the only copy",
-            "a list of 1",
             "write 3, and keep etcd's snapshots elsewhere",
+            "a list of 1",
         )
 
 
-def room(
-    pods: tuple[str, IPv4Network], services: IPv4Network, nodes: int, prefix: Path
-) -> Iterable[Finding]:
-    """The pods' range has a /24 for every node; neither range can grow later.
-
-    `pods`: the key of their range, and the range.
-    """
-    key, network = pods
+def room(ranges: Mapping[str, IPv4Network], nodes: int) -> Iterable[Wrong]:
+    """Pods, whose range is the first, have a /24 for every node, and services, the next, have one /24."""
+    (pods, network), (services, other), *_ = ranges.items()
     most = 2 ** (NODE_PREFIX - network.prefixlen) if network.prefixlen <= NODE_PREFIX else 0
+    remedy = "write a wider range; it cannot be changed once the cluster is there"
     if nodes > most:
-        yield finding(
-            (*prefix, key),
-            f"has room for {most} nodes, and there are {nodes}",
-            show(str(network)),
-            "write a wider range; it cannot be changed once the cluster is there",
-        )
-    if services.prefixlen > SMALLEST_SERVICE_RANGE:
-        yield finding(
-            (*prefix, "service-cidr"),
-            f"is smaller than a /{SMALLEST_SERVICE_RANGE}",
-            show(str(services)),
-            "write a wider range; it cannot be changed once the cluster is there",
-        )
+        yield Wrong(pods, f"has room for {most} nodes, and there are {nodes}", remedy)
+    if other.prefixlen > NODE_PREFIX:
+        yield Wrong(services, f"is smaller than a /{NODE_PREFIX}", remedy)
 
 
 def outside(
-    stated: Iterable[tuple[Path, str | None]], ranges: Mapping[str, IPv4Network], prefix: Path
+    stated: Iterable[tuple[Path, str | None]], ranges: Mapping[str, IPv4Network]
 ) -> Iterable[Finding]:
-    """No machine has an address of pods or services: it could not be reached from within."""
+    """No machine has an address of the cluster's networks: it could not be reached from within."""
     for path, text in stated:
-        try:
-            address = IPv4Address(text or "")
-        except AddressValueError:
-            continue
+        address = literal(text or "")
         for key, network in ranges.items():
-            if address in network:
-                yield finding(
-                    path,
-                    f"lies within {render_path((*prefix, key))}, which is {network}",
-                    show(str(address)),
-                    f"write another {key}",
-                )
+            if isinstance(address, IPv4Address) and address in network:
+                other = f"another {key}"
+                if network == DOCKER_BRIDGE:
+                    other = "an address outside of it"
+                wrong = f"lies within {key}, which is {network}"
+                yield finding(path, wrong, show(text), f"write {other}")
 
 
-def no_default_runtime(cluster: Rke2Common, prefix: Path) -> Iterable[Finding]:
+def no_default_runtime(cluster: Rke2Common) -> Iterable[Wrong]:
     """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
     if cluster.default_runtime is not None:
-        yield finding(
-            (*prefix, "default-runtime"),
+        yield Wrong(
+            "default-runtime",
             "keeps RKE2 from starting: its containerd refuses a runtime whose program is not there yet, "
             '"default runtime ... was not found"',
-            show(cluster.default_runtime),
             "remove it: pods choose their runtime by RuntimeClass, and CDI needs none",
         )
 
 
-def variables(cluster: Rke2Common, prefix: Path) -> Iterable[Finding]:
+def variables(cluster: Rke2Common) -> Iterable[Wrong]:
     """The units' environment holds proxies; CONTAINERD_CONFIG there breaks RKE2 at its next restart."""
     for name in cluster.environment:
-        path: Path = (*prefix, "environment", name)
+        path: Path = ("environment", name)
         if name in ("CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "RUNTIME_CONFIG_SOURCE"):
-            yield finding(
+            yield Wrong(
                 path,
                 "is no setting of RKE2: it writes containerd's configuration anew with every start, and "
                 "what points there broke clusters at their next reboot",
-                show(name),
                 "remove it; containerd is set by drop-ins",
+                show(name),
             )
         elif name.removeprefix("CONTAINERD_") not in PROXY_VARIABLES:
-            yield finding(
+            yield Wrong(
                 path,
                 "is not a variable that RKE2's units are given for",
-                show(name),
                 f"write {show_values(PROXY_VARIABLES)}, or the same with CONTAINERD_ before it",
+                show(name),
             )
-
-
-def _is_loopback(text: str) -> bool:
-    try:
-        return IPv4Address(text).is_loopback
-    except AddressValueError:
-        return text == "localhost"

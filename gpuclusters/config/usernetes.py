@@ -16,9 +16,7 @@ from gpuclusters.config.base import (
     DnsLabel,
     Flag,
     Integer,
-    Network,
     PinnedImage,
-    Port,
     Seconds,
     Section,
     Sha256,
@@ -30,8 +28,7 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts, User
 from gpuclusters.config.rke2_cluster import DRIVER_VERSION, GpuProduct
 from gpuclusters.driver.model import PackageSource
-from gpuclusters.usernetes import addresses
-from gpuclusters.usernetes.addresses import FIRST_NUMBER, LAST_NUMBER
+from gpuclusters.usernetes.addresses import FIRST_NUMBER, LAST_NUMBER, NetworkPlan
 
 DriverVersion = Annotated[
     Text,
@@ -164,7 +161,6 @@ class ContainerEngine(StrEnum):
     """Refused: it and rootless Docker exclude each other on a host, and nobody has a GPU recipe for it."""
 
 
-_DEFAULT = addresses.Ports()
 TUNNEL_PORT = 16443
 
 
@@ -178,39 +174,6 @@ def _address(value: str) -> str:
 
 
 ApiAddress = Annotated[Text, AfterValidator(_address)]
-
-
-class UsernetesPorts(Section):
-    """Ports that the nodes take on their hosts. They are equal on all hosts."""
-
-    etcd: Port = _DEFAULT.etcd
-    """etcd (TCP). Only its own host uses it; the firewall keeps it closed."""
-    kube_apiserver: Port = _DEFAULT.kube_apiserver
-    """The API (TCP)."""
-    kubelet: Port = _DEFAULT.kubelet
-    """kubelet (TCP)."""
-    flannel: Port = _DEFAULT.flannel
-    """VXLAN of flannel (UDP)."""
-    calico: Port = _DEFAULT.calico
-    """VXLAN of Calico (UDP): generation 3 publishes it with flannel too."""
-    calico_typha: Port = _DEFAULT.calico_typha
-    """Typha of Calico (TCP): generation 3 publishes it with flannel too."""
-
-
-class UsernetesNetwork(Section):
-    """Addresses and ports. They never change once the cluster is there."""
-
-    pod_subnet: Network = addresses.POD_SUBNET
-    """Addresses of pods; each node takes a /24 of it. Generation 2 of Usernetes has no other."""
-    service_subnet: Network = addresses.SERVICE_SUBNET
-    """Addresses of services. Generation 2 of Usernetes has no other."""
-    node_subnets: Network = addresses.NODE_SUBNETS
-    """A /16, of which each node takes the /24 of its number. Only its own host sees it."""
-    mtu: Annotated[Integer | None, Field(ge=1280, le=65520)] = None
-    """Bytes of the largest packet between a node's container and its host; by default that of the
-    machines' network on Google Cloud, else Docker's, which is 1500."""
-    ports: UsernetesPorts = Field(default_factory=UsernetesPorts)
-    """Ports on the hosts."""
 
 
 class AddressApi(Section):
@@ -480,7 +443,7 @@ class UsernetesConfig(Section):
         default_factory=lambda: PackagedDriver.model_validate({"source": "host"})
     )
     """Who installs the GPU driver, and which."""
-    network: UsernetesNetwork = Field(default_factory=UsernetesNetwork)
+    network: NetworkPlan = Field(default_factory=NetworkPlan)
     """Addresses and ports."""
     api: Api | None = None
     """How the API is reached from outside of its host; by default through a tunnel. The lab's is on this

@@ -23,7 +23,7 @@ from gpuclusters.config.usernetes import (
 )
 from gpuclusters.driver.model import Modules, WantedDriver
 from gpuclusters.proof.checks import CheckLevel
-from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan, Ports
+from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan
 
 GPU = "nvidia.com/gpu"
 DOCKER_MTU = 1500
@@ -94,28 +94,16 @@ def driver(config: UsernetesConfig) -> WantedDriver | None:
     )
 
 
-def ports(config: UsernetesConfig) -> Ports:
-    """Ports on the hosts."""
-    return Ports(**config.network.ports.model_dump())
-
-
 def tcp_ports(config: UsernetesConfig) -> tuple[int, ...]:
     """TCP ports that a node takes on its host. Generation 2 knows nothing of Calico."""
-    known = ports(config).tcp
+    known = config.network.ports.tcp
     calico = versions(config).generation > 2
     return tuple(port for name, port in known.items() if calico or not name.startswith("calico"))
 
 
 def network(config: UsernetesConfig) -> NetworkPlan:
-    """Addresses and ports."""
-    stated = config.network
-    return NetworkPlan(
-        pod_subnet=stated.pod_subnet,
-        service_subnet=stated.service_subnet,
-        node_subnets=stated.node_subnets,
-        mtu=stated.mtu or host_mtu(config),
-        ports=ports(config),
-    )
+    """Addresses and ports, with the MTU of the machines' network where none is stated."""
+    return config.network.model_copy(update={"mtu": config.network.mtu or host_mtu(config)})
 
 
 def host_mtu(config: UsernetesConfig) -> int | None:

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpuclusters.config.base import Integer, Network, Port, Section
 from gpuclusters.core.model import Strict
 
 NODE_SUBNETS = IPv4Network("10.100.0.0/16")
@@ -32,21 +33,22 @@ LAST_NUMBER = 254
 LONGEST_NODE_NAME = 63
 """It becomes a label of the node."""
 
-Port = Annotated[int, Field(ge=1, le=65535)]
 
-
-class Ports(Strict):
-    """Ports of a cluster on its hosts, equal on all of them; by default those of Usernetes."""
+class Ports(Section):
+    """Ports that the nodes take on their hosts. They are equal on all hosts."""
 
     etcd: Port = 2379
+    """etcd (TCP). Only its own host uses it; the firewall keeps it closed."""
     kube_apiserver: Port = 6443
+    """The API (TCP)."""
     kubelet: Port = 10250
+    """kubelet (TCP)."""
     flannel: Port = 8472
-    """UDP."""
+    """VXLAN of flannel (UDP)."""
     calico: Port = 4789
-    """UDP. From generation 3 on the compose file publishes it with flannel too."""
+    """VXLAN of Calico (UDP): generation 3 publishes it with flannel too."""
     calico_typha: Port = 5473
-    """From generation 3 on the compose file publishes it with flannel too."""
+    """Typha of Calico (TCP): generation 3 publishes it with flannel too."""
 
     @property
     def tcp(self) -> Mapping[str, int]:
@@ -64,17 +66,20 @@ class Ports(Strict):
         return {f"PORT_{name.upper()}": str(port) for name, port in self}
 
 
-class NetworkPlan(Strict):
-    """The networks of one cluster. Plain data: inputs of a resource can hold it."""
+class NetworkPlan(Section):
+    """Addresses and ports. They never change once the cluster is there."""
 
-    pod_subnet: IPv4Network = POD_SUBNET
-    service_subnet: IPv4Network = SERVICE_SUBNET
-    node_subnets: IPv4Network = NODE_SUBNETS
-    """A /16, of which every node takes the /24 of its number."""
-    mtu: Annotated[int, Field(ge=1280, le=65520)] | None = None
-    """Bytes of the largest packet between a node's container and its host; None leaves it to Docker:
-    1500."""
-    ports: Ports = Ports()
+    pod_subnet: Network = POD_SUBNET
+    """Addresses of pods; each node takes a /24 of it. Generation 2 of Usernetes has no other."""
+    service_subnet: Network = SERVICE_SUBNET
+    """Addresses of services. Generation 2 of Usernetes has no other."""
+    node_subnets: Network = NODE_SUBNETS
+    """A /16, of which each node takes the /24 of its number. Only its own host sees it."""
+    mtu: Annotated[Integer | None, Field(ge=1280, le=65520)] = None
+    """Bytes of the largest packet between a node's container and its host; by default that of the
+    machines' network on Google Cloud, else Docker's, which is 1500."""
+    ports: Ports = Field(default_factory=Ports)
+    """Ports on the hosts."""
 
     def node_subnet(self, number: int) -> IPv4Network:
         """`NODE_SUBNET` of a node."""

@@ -35,7 +35,9 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         result = super().check(olds, news)
         try:
             before, wanted = (
-                UsernetesNodeInputs.model_validate(properties.inputs_of(UsernetesNodeInputs, bag))
+                UsernetesNodeInputs.model_validate(
+                    properties.inputs_of(UsernetesNodeInputs, bag), by_name=True
+                )
                 for bag in (olds, news)
             )
         except ValidationError:

@@ -15,6 +15,7 @@ from components.usernetes.cluster import (
     UsernetesHost,
 )
 from gpuclusters.compat.usernetes_versions import version_set
+from gpuclusters.providers import properties
 from gpuclusters.usernetes.addresses import ApiAccess
 from gpuclusters.usernetes.model import UsernetesNodeInputs
 from tests.components.recorder import Recorder, record
@@ -69,9 +70,10 @@ def test_what_is_declared_are_inputs_that_the_provider_takes() -> None:
     for versions in ("current", "proven"):
         found = version_set(versions).model_copy(update={"usernetes_sha256": "a" * 64})
         node = cluster(versions=found).of(NODE)["v-1-node"]
-        inputs = {k: v for k, v in node.items() if k in UsernetesNodeInputs.model_fields}
+        inputs = properties.inputs_of(UsernetesNodeInputs, node)
         inputs["connection"] = {k: v for k, v in inputs["connection"].items() if v is not None}
-        assert UsernetesNodeInputs.model_validate(inputs).source.kubernetes == found.kubernetes
+        checked = UsernetesNodeInputs.model_validate(inputs, by_name=True)
+        assert checked.source.kubernetes == found.kubernetes
 
 
 def test_an_archive_without_a_digest_is_refused() -> None:

@@ -200,11 +200,11 @@ def test_the_mtu_is_that_of_googles_network_where_it_is_known() -> None:
 
 def test_the_firewall_follows_the_ports() -> None:
     ports = {"kube-apiserver": 7443, "kubelet": 10350, "flannel": 8473}
-    tcp, udp, icmp = firewall_rules.usernetes(plan.ports(section(network={"ports": ports})))
+    tcp, udp, icmp = firewall_rules.usernetes(section(network={"ports": ports}).network.ports)
     assert (tcp.protocol, tcp.ports) == ("tcp", ("7443", "10350"))
     assert (udp.protocol, udp.ports) == ("udp", ("8473",))
     assert icmp == firewall_rules.ICMP
-    assert firewall_rules.usernetes(plan.ports(section())) == firewall_rules.USERNETES
+    assert firewall_rules.usernetes(section().network.ports) == firewall_rules.USERNETES
 
 
 def test_the_api_is_reached_as_it_says_and_the_labs_on_this_computer() -> None:
@@ -274,7 +274,7 @@ def test_a_range_that_is_too_small_for_a_number_is_said() -> None:
 
 def test_a_plan_of_the_network_is_plain_data_and_comes_back_the_same() -> None:
     whole = NetworkPlan(mtu=1460, ports=Ports(etcd=12379))
-    assert NetworkPlan.model_validate(whole.model_dump(mode="json")) == whole
+    assert NetworkPlan.model_validate(whole.model_dump(mode="json"), by_name=True) == whole
     assert whole.node_ip(7) == IPv4Address("10.100.7.100")
     assert whole.ports.variables["PORT_ETCD"] == "12379"
 

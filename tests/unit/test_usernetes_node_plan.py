@@ -365,7 +365,7 @@ def test_every_variable_is_stated_at_every_call() -> None:
         "install-cni",
     )
     with pytest.raises(ValidationError, match="ranges of pods and services in a file of its own"):
-        inputs(source=source, network={"pod_subnet": "10.20.0.0/16"})
+        inputs(source=source, network={"pod-subnet": "10.20.0.0/16"})
 
 
 def test_inputs_that_cannot_be_are_refused() -> None:

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpuclusters.compat import rke2_matrix
-from gpuclusters.compat.rke2_matrix import Major, OperatingSystem, operator_major
-from gpuclusters.compat.versions import parse_release
+from gpuclusters.compat.rke2_matrix import OperatingSystem, operator_major
+from gpuclusters.compat.versions import release
 from gpuclusters.config import rke2_checks
-from gpuclusters.config.fault import NOTHING, show
+from gpuclusters.config.fault import show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rules.rule import Wrong, rule
-from gpuclusters.core.finding import Finding, Level, Path
+from gpuclusters.core.finding import Level, Path
 from gpuclusters.gpu_operator import keys
 from gpuclusters.gpu_operator.keys import at, environment
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.releases import CONTAINERD_SOCKET
 
+_VALUES: Path = ("operator", "values")
 
-def _minor(text: str) -> int:
-    return int(text.partition(".")[2])
+
+def _containerd(config: Rke2Config) -> tuple[int, ...] | None:
+    """The containerd that the release of RKE2 brings; None if nobody has read about it."""
+    return rke2_matrix.containerd(releases.parse_version(config.version))
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:
@@ -29,20 +32,19 @@ def _dotted(numbers: tuple[int, ...]) -> str:
 @rule(33, "rke2.kubernetes-unsupported")
 def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Wrong]:
     known = rke2_matrix.major(config.operator.version)
-    if known is None:
-        return
-    minor = releases.parse_version(config.version).minor
-    first, last = known.kubernetes
-    if not _minor(first) <= minor <= _minor(last):
-        fitting = [
-            name
-            for name, one in rke2_matrix.operators().majors.items()
-            if _minor(one.kubernetes[0]) <= minor <= _minor(one.kubernetes[1])
-        ]
-        other = f", or operator.version of {' or '.join(fitting)}" if fitting else ""
+    runs = (1, releases.parse_version(config.version).minor)
+
+    def fits(first: str, last: str) -> bool:
+        return release(first) <= runs <= release(last)
+
+    if known is not None and not fits(*known.kubernetes):
+        majors = rke2_matrix.operators().majors.items()
+        fitting = " or ".join(name for name, one in majors if fits(*one.kubernetes))
+        other = f", or operator.version of {fitting}" if fitting else ""
+        first, last = known.kubernetes
         yield Wrong(
             "version",
-            f"is Kubernetes 1.{minor}, and GPU Operator {operator_major(config.operator.version)} was "
+            f"is Kubernetes {_dotted(runs)}, and GPU Operator {operator_major(config.operator.version)} was "
             f"validated on {first} to {last}",
             f"write a release of v{first} to v{last}{other}",
         )
@@ -50,12 +52,8 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Wrong
 
 @rule(33, "rke2.containerd-unsupported")
 def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterable[Wrong]:
-    version = releases.parse_version(config.version)
-    brings = rke2_matrix.containerd(version)
-    known = rke2_matrix.major(config.operator.version)
-    if known is None or brings is None:
-        return
-    if known.cdi_default and brings < (2, 0):
+    brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
+    if known is not None and brings is not None and known.cdi_default and brings < (2, 0):
         yield Wrong(
             "version",
             f"brings containerd {_dotted(brings)}, and GPU Operator "
@@ -67,11 +65,10 @@ def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterabl
 
 @rule(33, "rke2.containerd-not-validated", level=Level.WARN)
 def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Wrong]:
-    brings = rke2_matrix.containerd(releases.parse_version(config.version))
-    known = rke2_matrix.major(config.operator.version)
+    brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is None or brings is None:
         return
-    first, last = (parse_release(text) or () for text in known.containerd)
+    first, last = map(release, known.containerd)
     if brings[:2] > last or (brings[:2] < first and not known.cdi_default):
         yield Wrong(
             "version",
@@ -83,8 +80,7 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Wro
 
 @rule(33, "rke2.release-unknown", level=Level.WARN)
 def releases_are_known(config: Rke2Config) -> Iterable[Wrong]:
-    version = releases.parse_version(config.version)
-    if rke2_matrix.containerd(version) is None:
+    if _containerd(config) is None:
         yield Wrong(
             "version",
             f"is of a minor that was not read about here, as of {rke2_matrix.matrix().as_of}",
@@ -92,24 +88,23 @@ def releases_are_known(config: Rke2Config) -> Iterable[Wrong]:
         )
     table = rke2_matrix.operators()
     if config.operator.version not in table.releases:
-        major = rke2_matrix.major(config.operator.version)
-        what = "is a patch" if major is not None else "is of a major release"
+        known = rke2_matrix.major(config.operator.version)
+        what = "a patch" if known is not None else "of a major release"
         yield Wrong(
             "operator.version",
-            f"{what} that was not read about here, as of {table.as_of}",
+            f"is {what} that was not read about here, as of {table.as_of}",
             f"write one of {', '.join(table.releases)}, or read its release notes first",
         )
 
 
 @rule(33, "rke2.operator-end-of-support", level=Level.WARN)
 def the_operator_is_supported(config: Rke2Config) -> Iterable[Wrong]:
-    known = rke2_matrix.major(config.operator.version)
+    known, table = rke2_matrix.major(config.operator.version), rke2_matrix.operators()
     if known is not None and known.status == "ended":
-        newest = list(rke2_matrix.operators().releases)[-1]
         yield Wrong(
             "operator.version",
-            f"gets no fixes any more, as of {rke2_matrix.operators().as_of}",
-            f"go on to {newest}, by one major release at a time",
+            f"gets no fixes any more, as of {table.as_of}",
+            f"go on to {list(table.releases)[-1]}, by one major release at a time",
         )
 
 
@@ -124,19 +119,14 @@ def _systems(config: Rke2Config) -> Iterator[tuple[Path, OperatingSystem]]:
 @rule(33, "rke2.system-unsupported", each=["pools"])
 def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Wrong]:
     known = rke2_matrix.major(config.operator.version)
+    validated = (*known.operating_systems, *known.partner) if known is not None else ()
     for path, system in _systems(config) if known is not None else ():
-        if known is not None and system.family != "rocky" and not _validated(known, system):
-            names = ", ".join((*known.operating_systems, *known.partner))
+        if system.family != "rocky" and system not in validated:
             yield Wrong(
                 path,
                 f"is none that GPU Operator {operator_major(config.operator.version)} was validated on",
-                f"write one of {names}, or another operator.version",
-                show(system.value),
+                f"write one of {', '.join(validated)}, or another operator.version",
             )
-
-
-def _validated(known: Major, system: OperatingSystem) -> bool:
-    return system in (*known.operating_systems, *known.partner)
 
 
 @rule(33, "rke2.system-not-validated", each=["pools"], level=Level.WARN)
@@ -148,14 +138,12 @@ def somebody_validated_the_operating_system(config: Rke2Config) -> Iterable[Wron
                 path,
                 "is in NVIDIA's matrix for plain Kubernetes, not for RKE2",
                 "write rhel, or know that a fault there is yours to find",
-                show(system.value),
             )
         elif known is not None and system in known.partner:
             yield Wrong(
                 path,
                 "is validated by its vendor, on one release of Kubernetes and two GPUs",
                 "ask SUSE before you ask NVIDIA",
-                show(system.value),
             )
 
 
@@ -186,13 +174,8 @@ _DECIDED: Mapping[str, str] = {
 @rule(37, "rke2.chart-value-unknown")
 def the_chart_reads_every_value(config: Rke2Config) -> Iterable[Wrong]:
     values = config.operator.values
-    for problem in keys.problems(values, operator_major(config.operator.version)):
-        yield Wrong(
-            ("operator", "values", *problem.path),
-            problem.wrong,
-            problem.instead,
-            _shown(values, problem.path),
-        )
+    for one in keys.problems(values, operator_major(config.operator.version)):
+        yield Wrong((*_VALUES, *one.path), one.wrong, one.instead, _shown(values, one.path))
 
 
 def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
@@ -207,17 +190,21 @@ def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
 @rule(39, "rke2.chart-value-twice")
 def values_are_not_decided_twice(config: Rke2Config) -> Iterable[Wrong]:
     for key, instead in _DECIDED.items():
-        found = at(config.operator.values, key)
-        if found is not None:
-            yield Wrong(
-                ("operator", "values", *key.split(".")),
-                "is decided by this configuration already",
-                instead,
-                show(found, tuple(key.split("."))),
-            )
+        if at(config.operator.values, key) is not None:
+            path = (*_VALUES, *key.split("."))
+            yield Wrong(path, "is decided by this configuration already", instead)
 
 
-_ENV: Path = ("operator", "values", "toolkit", "env")
+@rule(38, "rke2.default-runtime")
+def no_default_runtime(config: Rke2Config) -> Iterable[Wrong]:
+    return rke2_checks.no_default_runtime(config)
+
+
+@rule(38, "rke2.environment-variable")
+def variables_are_those_of_a_proxy(config: Rke2Config) -> Iterable[Wrong]:
+    return rke2_checks.variables(config)
+
+
 _BREAKING = {
     "CONTAINERD_CONFIG": (
         "points the toolkit at a file that RKE2 writes anew with every start: the node does not come back "
@@ -234,72 +221,64 @@ _NEEDLESS = {
 }
 
 
-@rule(38, "rke2.default-runtime")
-def no_default_runtime(config: Rke2Config) -> Iterable[Wrong | Finding]:
-    return rke2_checks.no_default_runtime(config, ())
-
-
-@rule(38, "rke2.environment-variable")
-def variables_are_those_of_a_proxy(config: Rke2Config) -> Iterable[Wrong | Finding]:
-    return rke2_checks.variables(config, ())
+def _variables(config: Rke2Config, refused: Mapping[str, str]) -> Iterator[Wrong]:
+    for name, value in environment(config.operator.values, "toolkit").items():
+        if name in refused:
+            path = (*_VALUES, "toolkit", "env", name)
+            yield Wrong(path, refused[name], "remove it", show(value))
 
 
 @rule(38, "rke2.toolkit-containerd-config")
 def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Iterable[Wrong]:
-    for name, value in environment(config.operator.values, "toolkit").items():
-        if name in _BREAKING:
-            yield Wrong((*_ENV, name), _BREAKING[name], "remove it", show(value))
+    return _variables(config, _BREAKING)
 
 
 @rule(38, "rke2.toolkit-socket")
 def the_toolkit_knows_the_socket(config: Rke2Config) -> Iterable[Wrong]:
-    if at(config.operator.values, "toolkit.env") is None or config.operator.nri_plugin:
+    values = config.operator.values
+    if at(values, "toolkit.env") is None or config.operator.nri_plugin:
         return
-    found = environment(config.operator.values, "toolkit").get("CONTAINERD_SOCKET")
+    found = environment(values, "toolkit").get("CONTAINERD_SOCKET")
+    wrong, remedy = "is not the socket of RKE2's containerd", f"write {CONTAINERD_SOCKET}"
     if found is None:
-        yield Wrong(
-            (*_ENV, "CONTAINERD_SOCKET"),
-            'is missing: the toolkit signals another socket, "error signaling containerd … no such file"',
-            f"add {{name: CONTAINERD_SOCKET, value: {CONTAINERD_SOCKET}}}; a list here replaces ours",
-            NOTHING,
-        )
-    elif found != CONTAINERD_SOCKET:
-        yield Wrong(
-            (*_ENV, "CONTAINERD_SOCKET"),
-            "is not the socket of RKE2's containerd",
-            f"write {CONTAINERD_SOCKET}",
-            show(found),
-        )
+        wrong = 'is missing: the toolkit signals another socket, "error signaling containerd … no such file"'
+        remedy = f"add {{name: CONTAINERD_SOCKET, value: {CONTAINERD_SOCKET}}}; a list here replaces ours"
+    if found != CONTAINERD_SOCKET:
+        path = (*_VALUES, "toolkit", "env", "CONTAINERD_SOCKET")
+        yield Wrong(path, wrong, remedy, show(found))
 
 
 @rule(38, "rke2.toolkit-old-variable", level=Level.WARN)
 def variables_of_old_guides_are_gone(config: Rke2Config) -> Iterable[Wrong]:
     known = rke2_matrix.major(config.operator.version)
-    if known is not None and not known.cdi_default:
-        return
-    for name, value in environment(config.operator.values, "toolkit").items():
-        if name in _NEEDLESS:
-            yield Wrong((*_ENV, name), _NEEDLESS[name], "remove it", show(value))
+    return _variables(config, _NEEDLESS) if known is None or known.cdi_default else ()
 
 
 @rule(38, "rke2.toolkit-folder")
 def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Wrong]:
-    found = at(config.operator.values, "toolkit.installDir")
-    if found is not None and found != "/usr/local/nvidia":
+    if at(config.operator.values, "toolkit.installDir") not in (None, "/usr/local/nvidia"):
         yield Wrong(
-            ("operator", "values", "toolkit", "installDir"),
+            (*_VALUES, "toolkit", "installDir"),
             "is not where RKE2 looks for the runtime when it starts",
             "remove it: RKE2 puts /usr/local/nvidia/toolkit before its PATH, and no other folder",
-            show(found),
         )
+
+
+def _off(config: Rke2Config, key: str, *, nri: bool | None = None) -> bool:
+    """Whether a part of the operator is switched off, and the NRI plugin is on or off as asked for."""
+    plugin = nri is None or config.operator.nri_plugin is nri
+    return plugin and at(config.operator.values, key) is False
+
+
+_TOOLKIT, _CDI = "operator.values.toolkit.enabled", "operator.values.cdi.enabled"
+_REFUSED = ("is off while operator.nri-plugin is true, which the chart refuses", "remove it")
 
 
 @rule(38, "rke2.toolkit-not-installed", level=Level.WARN)
 def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
-    off = at(config.operator.values, "toolkit.enabled") is False
-    if off and not config.operator.nri_plugin:
+    if _off(config, "toolkit.enabled", nri=False):
         yield Wrong(
-            "operator.values.toolkit.enabled",
+            _TOOLKIT,
             "is off: no GPU gets into a container unless every host has nvidia-container-toolkit",
             "remove it, or install the toolkit on all hosts before RKE2 starts on them",
         )
@@ -307,22 +286,16 @@ def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
 
 @rule(38, "rke2.cdi-off")
 def cdi_stays_on(config: Rke2Config) -> Iterable[Wrong]:
-    if at(config.operator.values, "cdi.enabled") is not False:
-        return
-    if config.operator.nri_plugin:
-        yield Wrong(
-            "operator.values.cdi.enabled",
-            "is off while operator.nri-plugin is true, which the chart refuses",
-            "remove it",
-        )
+    if _off(config, "cdi.enabled", nri=True):
+        yield Wrong(_CDI, *_REFUSED)
 
 
 @rule(38, "rke2.gpus-open-to-pods", level=Level.WARN)
 def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Wrong]:
     known = rke2_matrix.major(config.operator.version)
-    if at(config.operator.values, "cdi.enabled") is False and (known is None or known.cdi_default):
+    if _off(config, "cdi.enabled") and (known is None or known.cdi_default):
         yield Wrong(
-            "operator.values.cdi.enabled",
+            _CDI,
             "is off: pods need runtimeClassName: nvidia, and NVIDIA_VISIBLE_DEVICES=all gives them every GPU",
             "remove it",
         )
@@ -330,24 +303,21 @@ def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Wrong]:
 
 @rule(38, "rke2.nri-unsupported")
 def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Wrong]:
-    if not config.operator.nri_plugin:
-        return
-    path: Path = ("operator", "nri-plugin")
     known = rke2_matrix.major(config.operator.version)
-    if known is not None and not known.nri:
+    if not config.operator.nri_plugin or known is None:
+        return
+    if not known.nri:
         yield Wrong(
-            path,
+            "operator.nri-plugin",
             f"is not in GPU Operator {operator_major(config.operator.version)}",
             "write operator.version v26.3.0 or later, or remove it",
         )
         return
-    brings = rke2_matrix.containerd(releases.parse_version(config.version))
-    fitting = [parse_release(text) or () for text in (known.nri if known is not None else ())]
-    if brings is not None and fitting and not any(_is_of(brings, one) for one in fitting):
+    brings = _containerd(config)
+    if brings is not None and not any(_is_of(brings, release(one)) for one in known.nri):
         yield Wrong(
-            path,
-            f"needs containerd {', '.join(known.nri if known else ())}, and {config.version} brings "
-            f"{'.'.join(map(str, brings))}",
+            "operator.nri-plugin",
+            f"needs containerd {', '.join(known.nri)}, and {config.version} brings {_dotted(brings)}",
             "write another version, or remove it",
         )
 
@@ -359,12 +329,8 @@ def _is_of(brings: tuple[int, ...], one: tuple[int, ...]) -> bool:
 
 @rule(38, "rke2.nri-without-toolkit")
 def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
-    if config.operator.nri_plugin and at(config.operator.values, "toolkit.enabled") is False:
-        yield Wrong(
-            "operator.values.toolkit.enabled",
-            "is off while operator.nri-plugin is true, which the chart refuses",
-            "remove it",
-        )
+    if _off(config, "toolkit.enabled", nri=True):
+        yield Wrong(_TOOLKIT, *_REFUSED)
 
 
 @rule(38, "rke2.nri-experimental", level=Level.WARN)

@@ -20,7 +20,6 @@ from gpuclusters.host.drop_ins import ContainerdSchema
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.host_config import PolicyEnforcement
 
-_PREFIX: Path = ("kubernetes",)
 _rke2 = partial(rule, 24, of="kubernetes", kind=Rke2Kubernetes)
 
 
@@ -93,17 +92,20 @@ def lab_is_one_thing(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @_rke2("rke2.network-too-small")
-def networks_have_room(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Finding]:
-    pods = ("pod-cidr", cluster.pod_cidr)
-    return rke2_checks.room(pods, cluster.service_cidr, len(_machines(config)), _PREFIX)
+def networks_have_room(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+    ranges = {"pod-cidr": cluster.pod_cidr, "service-cidr": cluster.service_cidr}
+    return rke2_checks.room(ranges, len(_machines(config)))
 
 
 @_rke2("rke2.machine-in-cluster-network")
 def machines_are_outside_of_the_clusters_networks(
     config: CaasConfig, cluster: Rke2Kubernetes
 ) -> Iterable[Finding]:
-    ranges = {"pod-cidr": cluster.pod_cidr, "service-cidr": cluster.service_cidr}
-    return rke2_checks.outside(machine_addresses(config), ranges, _PREFIX)
+    ranges = {
+        "kubernetes.pod-cidr": cluster.pod_cidr,
+        "kubernetes.service-cidr": cluster.service_cidr,
+    }
+    return rke2_checks.outside(machine_addresses(config), ranges)
 
 
 @_rke2("caas.drop-ins-not-imported")
@@ -146,15 +148,13 @@ def drop_ins_are_confirmed(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iter
 
 
 @_rke2("rke2.default-runtime")
-def no_default_runtime(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Finding]:
-    return rke2_checks.no_default_runtime(cluster, _PREFIX)
+def no_default_runtime(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+    return rke2_checks.no_default_runtime(cluster)
 
 
 @_rke2("rke2.environment-variable")
-def variables_are_those_of_a_proxy(
-    _config: CaasConfig, cluster: Rke2Kubernetes
-) -> Iterable[Finding]:
-    return rke2_checks.variables(cluster, _PREFIX)
+def variables_are_those_of_a_proxy(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+    return rke2_checks.variables(cluster)
 
 
 @_rke2("caas.rke2-release-unknown", level=Level.WARN)
@@ -179,8 +179,8 @@ def always_closes_the_system_too(_config: CaasConfig, cluster: Rke2Kubernetes) -
 
 
 @_rke2("rke2.server-count")
-def servers_can_hold_a_majority(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Finding]:
-    return rke2_checks.majority(len(cluster.servers), _PREFIX)
+def servers_can_hold_a_majority(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+    return rke2_checks.majority(len(cluster.servers))
 
 
 @_rke2("caas.server-machine")
@@ -239,16 +239,15 @@ def servers_are_machines_of_their_own(
 
 
 @_rke2("rke2.registration-address")
-def servers_have_one_address(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Finding]:
+def servers_have_one_address(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
     return rke2_checks.one_address(
         cluster.registration_address,
         {server.name: server.address for server in cluster.servers},
-        _PREFIX,
         simulated=not isinstance(config.hosts, ExistingHosts),
     )
 
 
 @_rke2("rke2.single-server", level=Level.WARN)
-def one_server_is_no_spare(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Finding]:
+def one_server_is_no_spare(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
     if isinstance(config.hosts, ExistingHosts):
-        yield from rke2_checks.no_spare(len(cluster.servers), _PREFIX)
+        yield from rke2_checks.no_spare(len(cluster.servers))

@@ -8,80 +8,72 @@ from collections.abc import Iterable, Iterator
 from gpuclusters.compat import gpu_products
 from gpuclusters.config import gcp_rules, rke2_checks
 from gpuclusters.config.fault import NOTHING, show
-from gpuclusters.config.gcp import GcpHosts, public_system
-from gpuclusters.config.gcp_rules import either
+from gpuclusters.config.gcp import GcpGroup, GcpHosts, public_system
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.rules.rule import Wrong, listed_twice, rule
-from gpuclusters.config.usernetes import ContainerEngine, PackagedDriver, UsernetesConfig
+from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule
+from gpuclusters.config.usernetes import (
+    ContainerEngine,
+    PackagedDriver,
+    UsernetesConfig,
+    UsernetesHosts,
+)
 from gpuclusters.config.usernetes_plan import schedulable, training_pods, uses_sudo
-from gpuclusters.config.usernetes_rules.network import ranges
+from gpuclusters.config.usernetes_rules.network import node_name, ranges, stated_for_nodes
 from gpuclusters.core.finding import Finding, Level, Path
 
 MOST_MEASURED = 32
 """Nodes of the largest cluster with Usernetes and V100s that anybody wrote about (size-32, 2025)."""
 
 
-def named(config: UsernetesConfig) -> Iterator[tuple[Path, str]]:
-    """Every place where a node names its machine."""
-    yield ("control-plane", "host"), config.control_plane.host
-    for number, worker in enumerate(config.workers):
-        yield ("workers", number, "host"), worker.host
+def _named(config: UsernetesConfig) -> list[tuple[Path, str]]:
+    return [(path, node.host) for path, node in stated_for_nodes(config, "host")]
 
 
 @rule(45, "usernetes.machine-twice", each=["workers"])
 def a_machine_is_one_node(config: UsernetesConfig) -> Iterable[Wrong]:
-    seen: dict[str, Path] = {}
-    for path, name in named(config):
-        if name in seen:
-            before = seen[name]
-            place = "the control plane" if before[0] == "control-plane" else f"workers[{before[1]}]"
-            yield Wrong(path, f"is {place} already", "name each machine once", show(name))
-        seen.setdefault(name, path)
+    named = _named(config)
+    for again, first in repeats([name for _, name in named]):
+        yield Wrong(named[again][0], f"is {node_name(first)} already", "name each machine once")
 
 
 @rule(45, "usernetes.machine-unknown", each=["workers"])
 def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Iterable[Wrong]:
-    return rke2_checks.unknown_machines(named(config), config.hosts)
+    return rke2_checks.unknown_machines(_named(config), config.hosts)
 
 
 @rule(45, "usernetes.machine-unused", level=Level.WARN)
 def every_machine_is_a_node(config: UsernetesConfig) -> Iterable[Wrong]:
-    used = {name for _, name in named(config)}
-    for number, name in enumerate(rke2_checks.known_machines(config.hosts) or ()):
-        if name not in used:
-            listed = isinstance(config.hosts, ExistingHosts)
-            yield Wrong(
-                ("hosts", "machines", number) if listed else ("hosts", "groups"),
-                "is no node"
-                if listed
-                else f"have {name}, which is no node and costs as much as one",
-                "write it under workers with a number, or remove it",
-                show(name),
-            )
+    listed = isinstance(config.hosts, ExistingHosts)
+    for path, name in rke2_checks.unused_machines(_named(config), config.hosts):
+        wrong = (
+            "is no node" if listed else f"have {name}, which is no node and costs as much as one"
+        )
+        yield Wrong(path, wrong, "write it under workers with a number, or remove it", show(name))
 
 
 @rule(45, "usernetes.host-twice")
-def existing_machines_are_listed_once(config: UsernetesConfig) -> Iterable[Wrong | Finding]:
+def existing_machines_are_listed_once(config: UsernetesConfig) -> Iterable[Finding]:
     return listed_twice(config.hosts)
+
+
+def _groups(config: UsernetesConfig) -> Iterator[tuple[Path, str, GcpGroup]]:
+    """Nodes on Google Cloud, with the group that makes the machine of each."""
+    hosts = config.hosts
+    for path, name in _named(config):
+        if isinstance(hosts, GcpHosts) and name in hosts.machines:
+            yield path, name, hosts.group_of(name)
 
 
 @rule(45, "usernetes.group-role", each=["workers"])
 def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Wrong]:
-    if not isinstance(config.hosts, GcpHosts):
-        return
-    first = config.control_plane.host
-    for path, name in named(config):
-        if name not in config.hosts.machines:
-            continue
-        group = config.hosts.group_of(name)
-        role = "controller" if name == first else "worker"
+    roles = {"controller": "the control plane", "worker": "a worker"}
+    for path, name, group in _groups(config):
+        role = "controller" if name == config.control_plane.host else "worker"
         if group.role != role:
-            what = "the control plane" if role == "controller" else "a worker"
             yield Wrong(
                 path,
-                f"is {what}, and its group {group.name} says role: {group.role}",
+                f"is {roles[role]}, and its group {group.name} says role: {group.role}",
                 f"move it to a group with role: {role}",
-                show(name),
             )
 
 
@@ -99,19 +91,16 @@ def so_many_nodes_were_seen(config: UsernetesConfig) -> Iterable[Wrong]:
 
 @rule(47, "usernetes.machine-gpus", each=["workers"])
 def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[Wrong]:
-    if not isinstance(config.hosts, GcpHosts):
-        return
-    names = {name for _, name in named(config)}
-    for number, group in enumerate(config.hosts.groups):
-        if names.isdisjoint(group.machines):
-            continue
+    product, count = config.gpus.product, config.gpus.count
+    used = [group for _, _, group in _groups(config)]
+    groups = config.hosts.groups if isinstance(config.hosts, GcpHosts) else ()
+    for number, group in enumerate(groups):
         made = None if group.gpu is None else (group.gpu.product, group.gpu.count)
-        if made != (config.gpus.product, config.gpus.count):
+        if group in used and made != (product, count):
             yield Wrong(
                 ("hosts", "groups", number, "gpu"),
-                f"is not what gpus says, {config.gpus.count} × {config.gpus.product}: all nodes are alike,"
-                " the control plane too",
-                f"write {{product: {config.gpus.product}, count: {config.gpus.count}}}, or change gpus",
+                f"is not what gpus says, {count} × {product}: all nodes are alike, the control plane too",
+                f"write {{product: {product}, count: {count}}}, or change gpus",
                 NOTHING if made is None else f"{made[1]} × {made[0]}",
             )
 
@@ -148,22 +137,18 @@ def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Iterable[
 
 @rule(47, "usernetes.training-gpus")
 def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
-    stated = config.proof.training
+    stated, count, nodes = config.proof.training, config.gpus.count, len(schedulable(config))
     if stated is None:
         return
-    count = config.gpus.count
     each = stated.gpus_per_pod or count
+    room = nodes * (count // each)
     if each > count:
         yield Wrong(
             "proof.training.gpus-per-pod",
             f"is more than the {count} of a node: the pods would stay Pending",
             f"write {count} or less, or nothing for all of a node",
-            show(each),
         )
-        return
-    nodes = len(schedulable(config))
-    room = nodes * (count // each)
-    if nodes and training_pods(config, stated) > room:
+    elif nodes and training_pods(config, stated) > room:
         yield Wrong(
             "proof.training.pods",
             f"is more than fit on {nodes} nodes that take pods, with {count} GPUs each and {each} for a pod:"
@@ -197,23 +182,26 @@ def the_account_is_none_of_os_login(config: UsernetesConfig) -> Iterable[Wrong]:
         )
 
 
-@rule(50, "usernetes.driver-without-root")
-def an_administrator_installs_the_driver(config: UsernetesConfig) -> Iterable[Wrong]:
-    if not uses_sudo(config) and isinstance(config.driver, PackagedDriver):
+@rule(50, "usernetes.driver-without-root", "driver", kind=PackagedDriver)
+def an_administrator_installs_the_driver(
+    config: UsernetesConfig, _driver: PackagedDriver
+) -> Iterable[Wrong]:
+    if not uses_sudo(config):
         yield Wrong(
-            "driver.source",
+            "source",
             "is host, and preparation.by is administrator: a driver cannot be installed without root",
             "write driver: {source: installed}; the check says what is missing and the command for it",
         )
 
 
-@rule(50, "usernetes.account-without-sudo")
-def without_sudo_the_account_logs_in_itself(config: UsernetesConfig) -> Iterable[Wrong]:
-    if uses_sudo(config) or not isinstance(config.hosts, ExistingHosts | GcpHosts):
-        return
-    if config.hosts.user != config.account:
+@rule(50, "usernetes.account-without-sudo", "hosts")
+def without_sudo_the_account_logs_in_itself(
+    config: UsernetesConfig, hosts: UsernetesHosts
+) -> Iterable[Wrong]:
+    known = isinstance(hosts, ExistingHosts | GcpHosts)
+    if known and not uses_sudo(config) and hosts.user != config.account:
         yield Wrong(
-            "hosts.user",
+            "user",
             f"is not {config.account}, and preparation.by is administrator: without root nobody becomes"
             " another account",
             f"write {config.account} there, or the account that logs in as account",
@@ -222,9 +210,8 @@ def without_sudo_the_account_logs_in_itself(config: UsernetesConfig) -> Iterable
 
 @rule(50, "usernetes.machines-not-prepared")
 def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[Wrong]:
-    if uses_sudo(config) or not isinstance(config.hosts, GcpHosts):
-        return
-    if public_system(config.hosts.image) is not None:
+    made = isinstance(config.hosts, GcpHosts) and not uses_sudo(config)
+    if made and public_system(config.hosts.image) is not None:
         yield Wrong(
             "preparation.by",
             "is administrator, and the machines are made from a public image, which nobody has prepared",
@@ -235,29 +222,24 @@ def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[W
 @rule(51, "usernetes.container-engine")
 def only_rootless_docker_is_built(config: UsernetesConfig) -> Iterable[Wrong]:
     why = {
-        ContainerEngine.PODMAN: "is not built: with its own network, pasta, flannel never reaches 10.96.0.1,"
-        " and nobody has a GPU recipe for it",
-        ContainerEngine.NERDCTL: "is not built: its rootless containerd and rootless Docker exclude each"
-        " other on a host, and nobody has a GPU recipe for it",
-    }
-    if config.container_engine in why:
-        yield Wrong("container-engine", why[config.container_engine], "write docker, or remove it")
+        ContainerEngine.PODMAN: "with its own network, pasta, flannel never reaches 10.96.0.1,",
+        ContainerEngine.NERDCTL: "its rootless containerd and rootless Docker exclude each other on a host,",
+    }.get(config.container_engine)
+    if why is not None:
+        wrong = f"is not built: {why} and nobody has a GPU recipe for it"
+        yield Wrong("container-engine", wrong, "write docker, or remove it")
 
 
-@rule(52, "usernetes.google-cloud-refuses")
-def google_cloud_can_make_the_nodes(config: UsernetesConfig) -> Iterable[Wrong | Finding]:
-    if isinstance(config.hosts, GcpHosts):
-        yield from gcp_rules.check(config.hosts, cluster=config.name, ranges=ranges(config))
+@rule(52, "usernetes.google-cloud-refuses", "hosts", kind=GcpHosts)
+def google_cloud_can_make_the_nodes(config: UsernetesConfig, hosts: GcpHosts) -> Iterable[Wrong]:
+    return gcp_rules.check(hosts, cluster=config.name, ranges=ranges(config))
 
 
-@rule(52, "usernetes.image-system")
-def images_are_of_ubuntu(config: UsernetesConfig) -> Iterable[Wrong]:
-    if not isinstance(config.hosts, GcpHosts):
-        return
-    system = config.hosts.image.system
-    if system is not None and system not in gcp_rules.SYSTEMS:
+@rule(52, "usernetes.image-system", "hosts", kind=GcpHosts)
+def images_are_of_ubuntu(_config: UsernetesConfig, hosts: GcpHosts) -> Iterable[Wrong]:
+    if hosts.image.system not in (None, *gcp_rules.SYSTEMS):
         yield Wrong(
-            "hosts.image.system",
+            "image.system",
             "is not one that hosts of Usernetes are prepared on",
-            f"write {either(gcp_rules.SYSTEMS)}",
+            f"write {gcp_rules.either(gcp_rules.SYSTEMS)}",
         )

@@ -1,26 +1,26 @@
-"""Row 46: addresses and ports have room, and do not meet."""
+"""Rows 46 and 53: addresses and ports have room and do not meet, and the API is reached."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Network
 
-from gpuclusters.config.fault import finding, show
+from gpuclusters.config import rke2_checks
+from gpuclusters.config.base import kebab
+from gpuclusters.config.fault import show
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.rules.rule import Wrong, repeats, rule
 from gpuclusters.config.usernetes import AddressApi, ControlPlane, UsernetesConfig, Worker
-from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, ports, versions
+from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, nodes, versions
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.usernetes import addresses
 from gpuclusters.usernetes.addresses import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
 
 _NODES_PREFIX = 16
 """Of the range that all nodes' networks are cut from: 254 of a /24 each."""
-_POD_PREFIX = 24
-"""Each node takes a /24 of the pods' range (node-cidr-mask-size of the controller manager)."""
-_SMALLEST_SERVICES = 24
 _SSH = 22
+_DOCKER = "docker0 of every host"
 
 
 def ranges(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
@@ -33,151 +33,101 @@ def ranges(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
     }
 
 
+def stated_for_nodes(config: UsernetesConfig, key: str) -> list[tuple[Path, ControlPlane | Worker]]:
+    """All nodes, the control plane first, each with the path of one of its keys."""
+    paths = [("control-plane",), *(("workers", number) for number in range(len(config.workers)))]
+    return [((*path, key), node) for path, node in zip(paths, nodes(config), strict=True)]
+
+
+def node_name(position: int) -> str:
+    """A node in words, by its position among all of them."""
+    return f"workers[{position - 1}]" if position else "the control plane"
+
+
 @rule(46, "usernetes.node-number-twice", each=["workers"])
 def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Wrong]:
-    seen = {config.control_plane.number: "the control plane"}
-    for position, worker in enumerate(config.workers):
-        if worker.number in seen:
-            yield Wrong(
-                ("workers", position, "number"),
-                f"is that of {seen[worker.number]}, and with it its network",
-                f"write one that is free: {_free(config)}",
-                show(worker.number),
-            )
-        seen.setdefault(worker.number, f"workers[{position}]")
-
-
-def _free(config: UsernetesConfig) -> int:
-    taken = {config.control_plane.number, *(worker.number for worker in config.workers)}
-    numbers = range(addresses.FIRST_NUMBER, addresses.LAST_NUMBER + 1)
-    return next((number for number in numbers if number not in taken), 0)
+    taken = [node.number for node in nodes(config)]
+    every = range(addresses.FIRST_NUMBER, addresses.LAST_NUMBER + 1)
+    free = next((number for number in every if number not in taken), 0)
+    for again, first in repeats(taken):
+        yield Wrong(
+            ("workers", again - 1, "number"),
+            f"is that of {node_name(first)}, and with it its network",
+            f"write one that is free: {free}",
+        )
 
 
 @rule(46, "usernetes.node-range")
 def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.network.node_subnets
     if stated.prefixlen != _NODES_PREFIX or not stated.is_private:
-        yield Wrong(
-            "network.node-subnets",
-            "is not a private /16",
-            f"write one like {addresses.NODE_SUBNETS}",
-        )
+        remedy = f"write one like {addresses.NODE_SUBNETS}"
+        yield Wrong("network.node-subnets", "is not a private /16", remedy)
 
 
 @rule(46, "usernetes.networks-overlap")
 def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Wrong]:
-    known = ranges(config)
-    for one, other in addresses.collisions({**known, "docker0": DOCKER_BRIDGE}):
-        # docker0 is on every host and not ours to move.
-        key, against = (one, "docker0 of every host") if other == "docker0" else (other, one)
-        network = DOCKER_BRIDGE if other == "docker0" else known[one]
+    known = {_DOCKER: DOCKER_BRIDGE, **ranges(config)}
+    for against, key in addresses.collisions(known):
         yield Wrong(
-            tuple(key.split(".")),
-            f"meets {against}, which is {network}",
+            key,
+            f"meets {against}, which is {known[against]}",
             "write ranges that have no address in common; they never change",
-            show(str(known[key])),
         )
 
 
 @rule(46, "usernetes.network-too-small")
 def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Wrong]:
-    pods, services = config.network.pod_subnet, config.network.service_subnet
-    nodes = len(config.workers) + 1
-    most = 2 ** (_POD_PREFIX - pods.prefixlen) if pods.prefixlen <= _POD_PREFIX else 0
-    if nodes > most:
-        yield Wrong(
-            "network.pod-subnet",
-            f"has room for {most} nodes, and there are {nodes}",
-            "write a wider range; it cannot be changed once the cluster is there",
-            show(str(pods)),
-        )
-    if services.prefixlen > _SMALLEST_SERVICES:
-        yield Wrong(
-            "network.service-subnet",
-            f"is smaller than a /{_SMALLEST_SERVICES}",
-            "write a wider range; it cannot be changed once the cluster is there",
-            show(str(services)),
-        )
+    return rke2_checks.room(ranges(config), len(nodes(config)))
 
 
 @rule(46, "usernetes.machine-in-cluster-network", each=["workers"])
-def machines_are_outside_of_the_nodes_networks(
-    config: UsernetesConfig,
-) -> Iterable[Wrong | Finding]:
+def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Iterable[Finding]:
+    machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
     places: list[tuple[Path, str | None]] = [
-        (("control-plane", "host-ip"), config.control_plane.host_ip),
-        *((("workers", n, "host-ip"), worker.host_ip) for n, worker in enumerate(config.workers)),
+        *((path, node.host_ip) for path, node in stated_for_nodes(config, "host-ip")),
+        *((("hosts", "machines", n, "address"), one.address) for n, one in enumerate(machines)),
     ]
-    if isinstance(config.hosts, ExistingHosts):
-        machines = enumerate(config.hosts.machines)
-        places += [(("hosts", "machines", n, "address"), one.address) for n, one in machines]
-    for path, address in places:
-        if address is not None:
-            yield from within(path, address, config)
+    return rke2_checks.outside(places, {**ranges(config), _DOCKER: DOCKER_BRIDGE})
 
 
 @rule(46, "usernetes.host-ip", each=["workers"])
 def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]:
     seen: dict[str, str] = {}
-    nodes: list[tuple[Path, ControlPlane | Worker]] = [(("control-plane",), config.control_plane)]
-    nodes += [(("workers", number), worker) for number, worker in enumerate(config.workers)]
-    for path, node in nodes:
-        text = node.host_ip
-        if text is None:
+    for path, node in stated_for_nodes(config, "host-ip"):
+        if node.host_ip is None:
             continue
-        if IPv4Address(text).is_loopback or text in seen:
-            owner = seen.get(text)
+        owner = seen.setdefault(node.host_ip, node.host)
+        own = rke2_checks.is_own(node.host_ip)
+        if own or owner != node.host:
             yield Wrong(
-                (*path, "host-ip"),
-                f"is that of {owner} too" if owner else "is every host's own",
+                path,
+                "is every host's own" if own else f"is that of {owner} too",
                 "write the address of this host in the network that all of them share",
-                show(text),
-            )
-        seen.setdefault(text, node.host)
-
-
-def within(path: Path, text: str, config: UsernetesConfig) -> Iterator[Finding]:
-    """An address that lies in a network of the cluster; a name is nobody's to judge."""
-    try:
-        address = IPv4Address(text)
-    except AddressValueError:
-        return
-    for key, network in {**ranges(config), "docker0 of every host": DOCKER_BRIDGE}.items():
-        if address in network:
-            other = "an address outside of it" if network == DOCKER_BRIDGE else f"another {key}"
-            yield finding(
-                path, f"lies within {key}, which is {network}", show(text), f"write {other}"
             )
 
 
 @rule(46, "usernetes.range-fixed")
 def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Wrong]:
-    chosen = versions(config)
-    if chosen.generation != 2:
-        return
-    stated = config.network
-    for key, network, fixed in (
-        ("pod-subnet", stated.pod_subnet, POD_SUBNET),
-        ("service-subnet", stated.service_subnet, SERVICE_SUBNET),
-    ):
-        if network != fixed:
+    chosen, stated = versions(config), ranges(config)
+    fixed = {"network.pod-subnet": POD_SUBNET, "network.service-subnet": SERVICE_SUBNET}
+    for key, network in fixed.items():
+        if chosen.generation == 2 and stated[key] != network:
             yield Wrong(
-                ("network", key),
-                f"cannot be chosen with {chosen.usernetes}, which has {fixed}",
+                key,
+                f"cannot be chosen with {chosen.usernetes}, which has {network}",
                 "remove it, or write versions: current",
-                show(str(network)),
             )
 
 
 @rule(46, "usernetes.port-twice")
 def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]:
-    for port, names in addresses.shared_ports(ports(config)):
-        keys = [name.replace("_", "-") for name in names]
+    for _, names in addresses.shared_ports(config.network.ports):
+        *others, last = map(kebab, names)
         yield Wrong(
-            ("network", "ports", keys[-1]),
-            f"is the port of {' and '.join(keys[:-1])} too",
+            ("network", "ports", last),
+            f"is the port of {' and '.join(others)} too",
             "give each a port of its own",
-            show(port),
         )
 
 
@@ -187,16 +137,13 @@ def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Wrong]:
         return
     listening = {_SSH: "SSH"}
     if isinstance(config.hosts, ExistingHosts):
-        listening = {
-            machine.port: f"the SSH server of {machine.name}" for machine in config.hosts.machines
-        }
-    for name, port in ports(config).tcp.items():
+        listening = {one.port: f"the SSH server of {one.name}" for one in config.hosts.machines}
+    for name, port in config.network.ports.tcp.items():
         if port in listening:
             yield Wrong(
-                ("network", "ports", name.replace("_", "-")),
+                ("network", "ports", kebab(name)),
                 f"is the port of {listening[port]}",
                 "write another one; it is the same on all hosts",
-                show(port),
             )
 
 
@@ -210,7 +157,6 @@ def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Iterable[
             "network.mtu",
             f"is above hosts.network.mtu, which is {most}: packets between nodes go out in pieces",
             f"write {most} or less, or remove it",
-            show(stated),
         )
     elif stated is None and most is None:
         yield Wrong(
@@ -221,42 +167,27 @@ def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Iterable[
         )
 
 
-_ADDRESS: Path = ("api", "address")
-
-
-@rule(53, "usernetes.api-address")
-def the_apis_address_is_reached_from_outside(config: UsernetesConfig) -> Iterable[Wrong | Finding]:
-    if not isinstance(config.api, AddressApi):
-        return
-    text = config.api.address
-    if _only_there(text):
+@rule(53, "usernetes.api-address", "api", kind=AddressApi)
+def the_apis_address_is_reached_from_outside(
+    config: UsernetesConfig, api: AddressApi
+) -> Iterable[Wrong | Finding]:
+    if rke2_checks.is_own(api.address):
         yield Wrong(
-            _ADDRESS,
+            "address",
             "is every machine's own",
             "write an address of the control plane's host, or through: tunnel",
-            show(text),
         )
-    yield from within(_ADDRESS, text, config)
+    known = {**ranges(config), _DOCKER: DOCKER_BRIDGE}
+    yield from rke2_checks.outside([(("api", "address"), api.address)], known)
 
 
-def _only_there(text: str) -> bool:
-    try:
-        address = IPv4Address(text)
-    except AddressValueError:
-        return text == "localhost"
-    return address.is_loopback or address.is_unspecified
-
-
-@rule(53, "usernetes.api-behind-firewall")
-def googles_firewall_lets_the_api_through(config: UsernetesConfig) -> Iterable[Wrong]:
-    hosts = config.hosts
-    if (
-        isinstance(config.api, AddressApi)
-        and isinstance(hosts, GcpHosts)
-        and isinstance(hosts.network, OwnNetwork)
-    ):
+@rule(53, "usernetes.api-behind-firewall", "api", kind=AddressApi)
+def googles_firewall_lets_the_api_through(
+    config: UsernetesConfig, _api: AddressApi
+) -> Iterable[Wrong]:
+    if isinstance(config.hosts, GcpHosts) and isinstance(config.hosts.network, OwnNetwork):
         yield Wrong(
-            "api.through",
+            "through",
             "is address, and the firewall that is made with hosts.network lets only SSH in from outside",
             "write tunnel, or a network of your own whose firewall lets the API through",
         )

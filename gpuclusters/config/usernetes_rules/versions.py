@@ -1,4 +1,4 @@
-"""Rows 48 and 49: the driver knows the GPUs, and versions go together."""
+"""Rows 48, 49 and 54: driver, versions and the training's image fit the GPUs and each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
 from gpuclusters.compat.gpu_products import Architecture
-from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of
+from gpuclusters.compat.rke2_matrix import branch_of
 from gpuclusters.compat.versions import older, release
 from gpuclusters.config import rke2_checks
 from gpuclusters.config.fault import show
@@ -14,15 +14,14 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.usernetes import PackagedDriver, UsernetesConfig
-from gpuclusters.config.usernetes_plan import driver_version, modules, versions
+from gpuclusters.config.usernetes_plan import TRAINING_RUNG, driver_version, modules, versions
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.driver.model import PackageSource
 
 _VERSION: Path = ("driver", "version")
 
 
-def architecture(config: UsernetesConfig) -> Architecture:
-    """The generation of the GPUs."""
+def _architecture(config: UsernetesConfig) -> Architecture:
     return gpu_products.product(config.gpus.product).architecture
 
 
@@ -39,9 +38,8 @@ def the_hosts_driver_exists(config: UsernetesConfig) -> Iterable[Wrong]:
 
 @rule(48, "usernetes.driver-without-gpu")
 def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
-    version = driver_version(config)
+    version, generation = driver_version(config), _architecture(config)
     branch = rke2_matrix.branch(branch_of(version))
-    generation = architecture(config)
     if branch is not None and generation.is_before(branch.oldest):
         last = rke2_matrix.last_branch_for(generation)
         yield Wrong(
@@ -55,15 +53,7 @@ def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
 
 @rule(48, "usernetes.driver-too-old")
 def the_hosts_driver_is_new_enough(config: UsernetesConfig) -> Iterable[Wrong]:
-    least = gpu_products.product(config.gpus.product).minimum_driver
-    version = driver_version(config)
-    if least is not None and release(version) < release(least):
-        yield Wrong(
-            _VERSION,
-            f"is older than {least}, the first driver for {config.gpus.product}",
-            f"write {least} or newer",
-            show(version),
-        )
+    return rke2_checks.new_enough(_VERSION, driver_version(config), config.gpus.product)
 
 
 @rule(48, "usernetes.driver-branch-ended", level=Level.WARN)
@@ -71,43 +61,32 @@ def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Iterable[Wrong
     return rke2_checks.fixed_branch(_VERSION, driver_version(config))
 
 
-@rule(48, "usernetes.kernel-modules")
-def gpus_take_the_hosts_modules(config: UsernetesConfig) -> Iterable[Wrong]:
-    if not isinstance(config.driver, PackagedDriver):
-        return
-    chosen = modules(config)
-    version = driver_version(config)
-    problem = rke2_matrix.module_problem(chosen, branch_of(version), architecture(config))
-    if problem is not None:
-        open_ones = chosen is ModulesPolicy.OPEN
-        other = ModulesPolicy.PROPRIETARY if open_ones else ModulesPolicy.OPEN
-        yield Wrong(
-            "driver.modules",
-            f"do not fit {config.gpus.product}: its GPUs {problem}",
-            f"write auto, or {other.value}",
-            show(chosen.value),
-        )
+@rule(48, "usernetes.kernel-modules", "driver", kind=PackagedDriver)
+def gpus_take_the_hosts_modules(
+    config: UsernetesConfig, _driver: PackagedDriver
+) -> Iterable[Wrong]:
+    version, product = driver_version(config), config.gpus.product
+    return rke2_checks.fitting_modules(("modules",), modules(config), version, product)
 
 
 @rule(48, "usernetes.secure-boot")
 def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Iterable[Wrong]:
-    if not config.secure_boot:
-        return
-    if isinstance(config.hosts, GcpHosts):
-        yield Wrong(
-            "secure-boot",
-            "is true, and machines with GPUs are made without it on Google Cloud",
-            "write false",
-        )
-    elif (
-        isinstance(config.driver, PackagedDriver) and config.driver.packages is PackageSource.NVIDIA
-    ):
-        yield Wrong(
-            "driver.packages",
-            "builds modules on the hosts, which nobody signs: Secure Boot refuses them,"
-            ' "Key was rejected by service"',
-            "write distribution: Ubuntu's prebuilt modules are signed",
-        )
+    match config.hosts, config.driver:
+        case _ if not config.secure_boot:
+            return
+        case GcpHosts(), _:
+            yield Wrong(
+                "secure-boot",
+                "is true, and machines with GPUs are made without it on Google Cloud",
+                "write false",
+            )
+        case _, PackagedDriver(packages=PackageSource.NVIDIA):
+            yield Wrong(
+                "driver.packages",
+                "builds modules on the hosts, which nobody signs: Secure Boot refuses them,"
+                ' "Key was rejected by service"',
+                "write distribution: Ubuntu's prebuilt modules are signed",
+            )
 
 
 def _place(key: str) -> Path:
@@ -117,24 +96,21 @@ def _place(key: str) -> Path:
 @rule(49, "usernetes.checksum-missing")
 def the_source_archive_has_a_checksum(config: UsernetesConfig) -> Iterable[Wrong]:
     chosen = versions(config)
+    remedy = (
+        f"write what `curl -fsSL {chosen.archive_url} | sha256sum` prints, once you have compared the"
+        " archive as docs/usernetes.md says"
+    )
+    if isinstance(config.hosts, LabHosts):
+        remedy = "write that of the lab's own archive, as Pulumi.dev.yaml has it"
     if chosen.usernetes_sha256 is None:
-        measure = (
-            f"write what `curl -fsSL {chosen.archive_url} | sha256sum` prints, once you have compared the"
-            " archive as docs/usernetes.md says"
-        )
-        in_lab = isinstance(config.hosts, LabHosts)
-        yield Wrong(
-            _place("usernetes-sha256"),
-            f"is missing, and this version has not seen the archive of {chosen.usernetes}",
-            "write that of the lab's own archive, as Pulumi.dev.yaml has it" if in_lab else measure,
-        )
+        wrong = f"is missing, and this version has not seen the archive of {chosen.usernetes}"
+        yield Wrong(_place("usernetes-sha256"), wrong, remedy)
 
 
 @rule(49, "usernetes.tag-incomplete")
 def another_tag_says_what_it_brings(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.version_overrides
-    brings = {"kubernetes": stated.kubernetes, "node-image": stated.node_image}
-    for key, value in brings.items():
+    for key, value in (("kubernetes", stated.kubernetes), ("node-image", stated.node_image)):
         if stated.usernetes is not None and value is None:
             yield Wrong(
                 _place(key),
@@ -146,7 +122,6 @@ def another_tag_says_what_it_brings(config: UsernetesConfig) -> Iterable[Wrong]:
                 _place(key),
                 "is decided by the tag of Usernetes, and that is the set's",
                 "remove it, or write the tag that brings it as usernetes",
-                show(value),
             )
 
 
@@ -157,25 +132,22 @@ def the_node_image_has_the_kubernetes(config: UsernetesConfig) -> Iterable[Wrong
         return
     tag = stated.node_image.partition("@")[0].rpartition("/")[2].partition(":")[2]
     if tag and tag != stated.kubernetes:
-        yield Wrong(
-            _place("kubernetes"),
-            f"is not that of the node image, which has {tag}",
-            f"write {tag}",
-            show(stated.kubernetes),
-        )
+        wrong = f"is not that of the node image, which has {tag}"
+        yield Wrong(_place("kubernetes"), wrong, f"write {tag}")
+
+
+def _not_older(key: str, chosen: str, least: str, why: str, write: str) -> Iterable[Wrong]:
+    """A version is at least what this program needs."""
+    if older(chosen, release(least)):
+        wrong, remedy = f"is older than {why}", f"write {write} or newer, or remove it"
+        yield Wrong(_place(key), wrong, remedy, show(chosen))
 
 
 @rule(49, "usernetes.docker-without-cdi")
 def docker_finds_cdi_devices(config: UsernetesConfig) -> Iterable[Wrong]:
     least = usernetes_versions.table().limits.docker_cdi
-    chosen = versions(config).docker
-    if older(chosen, release(least)):
-        yield Wrong(
-            _place("docker"),
-            f"is older than {least}, the first Docker that has CDI on and shows its devices in `docker info`",
-            f"write {least}.0 or newer, or remove it",
-            show(chosen),
-        )
+    why = f"{least}, the first Docker that has CDI on and shows its devices in `docker info`"
+    return _not_older("docker", versions(config).docker, least, why, f"{least}.0")
 
 
 @rule(49, "usernetes.docker-network")
@@ -193,25 +165,104 @@ def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Iterabl
 @rule(49, "usernetes.toolkit-version")
 def the_toolkit_uses_cdi(config: UsernetesConfig) -> Iterable[Wrong]:
     least = usernetes_versions.table().limits.toolkit_cdi
+    why = (
+        f"{least}: up to 1.17 its hook sets device cgroups, which no rootless container may,"
+        ' "bpf_prog_query(BPF_CGROUP_DEVICE) failed", and 1.18.0 broke containers within containers'
+    )
     chosen = versions(config).container_toolkit
-    if older(chosen, release(least)):
-        yield Wrong(
-            _place("container-toolkit"),
-            f"is older than {least}: up to 1.17 its hook sets device cgroups, which no rootless container"
-            ' may, "bpf_prog_query(BPF_CGROUP_DEVICE) failed", and 1.18.0 broke containers within containers',
-            f"write {least} or newer, or remove it",
-            show(chosen),
-        )
+    return _not_older("container-toolkit", chosen, least, why, least)
 
 
 @rule(49, "usernetes.plugin-version")
 def the_plugin_starts_in_a_nested_container(config: UsernetesConfig) -> Iterable[Wrong]:
     least = usernetes_versions.table().limits.plugin_nested
-    chosen = versions(config).device_plugin
-    if older(chosen, release(least)):
+    why = f"v{least}, the first that starts in a container within a container"
+    return _not_older("device-plugin", versions(config).device_plugin, least, why, f"v{least}")
+
+
+LARGEST_UID = 65_535
+"""Ids within a rootless container: the account's own and 65536 subordinate ones."""
+KNOWN_UIDS = {"pytorch-mnist:v1beta1-45c5727": 1_185_200_044}
+"""Images of trainings whose files have an owner above that: kubeflow/katib, seen in 2025."""
+_TRAINING: Path = ("proof", "training")
+_CUDA_13 = (13, 0)
+_PYTORCH_LAST = (2, 8)
+"""From this release on only the builds for CUDA 12.6 have code for sm_70 (pytorch, issue 157517)."""
+_PYTORCH_CUDA = (12, 6)
+
+
+def _is_old(config: UsernetesConfig) -> bool:
+    return _architecture(config).is_before(Architecture.TURING)
+
+
+@rule(54, "usernetes.cuda-without-gpu")
+def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
+    stated = config.proof.training
+    if stated is None or stated.cuda is None or not _is_old(config):
+        return
+    newest = versions(config).cuda_newest
+    if release(stated.cuda) >= _CUDA_13:
         yield Wrong(
-            _place("device-plugin"),
-            f"is older than v{least}, the first that starts in a container within a container",
-            f"write v{least} or newer, or remove it",
-            show(chosen),
+            (*_TRAINING, "cuda"),
+            f"has no code for {config.gpus.product}: the last CUDA that has is {newest}",
+            f"write {newest} or older, and an image with it",
+        )
+
+
+@rule(54, "usernetes.pytorch-without-gpu")
+def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
+    stated = config.proof.training
+    if stated is None or stated.pytorch is None or not _is_old(config):
+        return
+    fits = stated.cuda is not None and release(stated.cuda)[:2] <= _PYTORCH_CUDA
+    if release(stated.pytorch)[:2] >= _PYTORCH_LAST and not fits:
+        yield Wrong(
+            (*_TRAINING, "pytorch"),
+            f"has code for {config.gpus.product} in its builds for CUDA 12.6 alone, and cuda is"
+            f" {stated.cuda or 'not stated'}",
+            'write cuda: "12.6" with such a build, or a PyTorch before 2.8',
+        )
+
+
+@rule(54, "usernetes.image-uid")
+def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[Wrong]:
+    stated = config.proof.training
+    if stated is None:
+        return
+    found = [("image", uid) for name, uid in KNOWN_UIDS.items() if f"/{name}@" in stated.image]
+    for key, uid in (*found, ("largest-uid", stated.largest_uid)):
+        if uid is not None and uid > LARGEST_UID:
+            yield Wrong(
+                (*_TRAINING, key),
+                f"has files of uid {uid}, and a rootless account has ids up to {LARGEST_UID}: its pull ends"
+                ' with "lchown: invalid argument"',
+                "write an image whose files have small uids, as v1beta1-8f182c2 has",
+            )
+
+
+@rule(54, "usernetes.training-rung")
+def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Wrong]:
+    stated = config.proof
+    if stated.rung >= TRAINING_RUNG and stated.training is None:
+        yield Wrong(
+            _TRAINING,
+            f"is missing, and rung {TRAINING_RUNG} is a training",
+            f"write it, or rung: {TRAINING_RUNG - 1}",
+        )
+    if stated.rung < TRAINING_RUNG and stated.training is not None:
+        yield Wrong(
+            "proof.rung",
+            f"ends before the training, which is rung {TRAINING_RUNG}",
+            f"write {TRAINING_RUNG}, or remove the training",
+        )
+
+
+@rule(54, "usernetes.training-timeout")
+def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Wrong]:
+    stated, most = config.proof.training, config.timeouts.proof_seconds
+    if stated is not None and (stated.timeout_seconds or 0) > most:
+        yield Wrong(
+            (*_TRAINING, "timeout-seconds"),
+            f"is more than timeouts.proof-seconds, which is {most} for all rungs",
+            "write less here or more there",
         )
