@@ -8,8 +8,7 @@ keys of the account, which nobody needs, what is installed on a machine later. W
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -18,63 +17,11 @@ from pulumi_gcp import compute, projects, serviceaccount
 
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
-from gpuclusters.core import scripts
 from gpuclusters.gcp import cloud_init
-from gpuclusters.gcp.cloud_init import Boot
-from gpuclusters.gcp.firewall_rules import Allowed
+from gpuclusters.gcp.model import PoolPlan
 from gpuclusters.gcp.resource import FirstLogin, GcpMachine, GcpQuota, SshHostKey
 
 SSH_PORT = 22
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnNetwork:
-    """A network of the cluster's own."""
-
-    cidr: str
-    mtu: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GcpPoolArgs:
-    """What the machines of a cluster have in common."""
-
-    project: str
-    region: str
-    cluster: str
-    """Begins the names of network, rules and account; the machines carry it as their network tag."""
-    owner: str
-    """The stack, as the machines' label says it."""
-    network: OwnNetwork | None
-    """None: somebody else's."""
-    network_project: str
-    network_path: str
-    """From `projects/` on."""
-    ssh_sources: Sequence[str]
-    between_nodes: Sequence[Allowed]
-    """What the cluster type needs from node to node. Google lets nothing in that no rule names."""
-    account_id: str
-    """The account's name before the @: 6 to 30 characters."""
-    roles: Sequence[str]
-    """Of the account in the project."""
-    machines: Mapping[str, Mapping[str, Any]]
-    """What each is made of, by host."""
-    needs: dict[str, dict[str, float]]
-    """What each counts for in quotas, by its name on Google Cloud and metric."""
-    user: str
-    authorized_keys: Sequence[str]
-    through_iap: bool
-    """Whether SSH goes through Identity-Aware Proxy, and not to addresses."""
-    protect: Collection[str] = ()
-    """Hosts whose machine Pulumi refuses to delete."""
-
-    def __post_init__(self) -> None:
-        """Refuse a door that is open to everybody; the configuration should have done so before."""
-        for source in self.ssh_sources:
-            if IPv4Network(source).prefixlen == 0:
-                raise pulumi.RunError(
-                    f"SSH from {source} is the whole internet; name ranges or IAP"
-                )
 
 
 class GpuMachine(pulumi.ComponentResource):
@@ -89,7 +36,7 @@ class GpuMachine(pulumi.ComponentResource):
     def __init__(
         self,
         name: str,
-        args: GcpPoolArgs,
+        args: PoolPlan,
         account: pulumi.Input[str],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -98,13 +45,8 @@ class GpuMachine(pulumi.ComponentResource):
         inputs = args.machines[name]
         child = pulumi.ResourceOptions(parent=self)
         key = SshHostKey(f"{name}-host-key", machine=inputs["name"], opts=child)
-        boot = Boot(
-            user=args.user,
-            authorized_keys=args.authorized_keys,
-            files={file: scripts.read(f"gcp/{file}") for file in cloud_init.PLACES},
-        )
-        user_data = pulumi.Output.all(key.private_key, key.public_key).apply(
-            lambda pair: cloud_init.user_data(boot, private_key=pair[0], public_key=pair[1])
+        user_data = pulumi.Output.all(private_key=key.private_key, public_key=key.public_key).apply(
+            lambda pair: cloud_init.user_data(args.user, args.authorized_keys, **pair)
         )
         machine = GcpMachine(
             f"{name}-machine",
@@ -142,11 +84,16 @@ class GcpPool(pulumi.ComponentResource):
     machines: Mapping[str, GpuMachine]
 
     def __init__(
-        self, name: str, args: GcpPoolArgs, opts: pulumi.ResourceOptions | None = None
+        self, name: str, args: PoolPlan, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:gcp:GcpPool", name, None, opts)
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
+        # The configuration refuses it too; who builds on components alone must not open it either.
+        if open_wide := [one for one in args.ssh_sources if IPv4Network(one).prefixlen == 0]:
+            raise pulumi.RunError(
+                f"SSH from {open_wide[0]} is the whole internet; name ranges or IAP"
+            )
         # Names are set, so the old one has to be gone before a new one can have its name.
         self._named = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         network = self._network(args.network) if args.network is not None else []
@@ -182,7 +129,7 @@ class GcpPool(pulumi.ComponentResource):
         }
         self.register_outputs({})
 
-    def _network(self, own: OwnNetwork) -> list[pulumi.Resource]:
+    def _network(self, own: Mapping[str, Any]) -> list[pulumi.Resource]:
         """One subnet, and a way out that is no way in."""
         name, args = self._name, self._args
         common: dict[str, Any] = {"project": args.project, "name": args.cluster}
@@ -191,14 +138,14 @@ class GcpPool(pulumi.ComponentResource):
             f"{name}-network",
             auto_create_subnetworks=False,
             routing_mode="REGIONAL",
-            mtu=own.mtu,
+            mtu=own["mtu"],
             **common,
         )
         common |= {"region": args.region}
         subnet = compute.Subnetwork(
             f"{name}-subnet",
             network=network.id,
-            ip_cidr_range=own.cidr,
+            ip_cidr_range=own["cidr"],
             private_ip_google_access=True,
             **common,
         )

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from gpuclusters.config.gcp import (
     IAP_RANGE,
-    ExistingNetwork,
     GcpGroup,
     GcpHosts,
     IapAccess,
+    OwnNetwork,
     PinnedImage,
-    RangeAccess,
     instance_name,
 )
-from gpuclusters.gcp import placement
-from gpuclusters.gcp.machine_types import attachable
+from gpuclusters.gcp.firewall_rules import Allowed
+from gpuclusters.gcp.machine_types import Provisioning, attachable, machine_type
+from gpuclusters.gcp.model import PoolPlan
 
 LONGEST_ACCOUNT = 30
 _DIGITS = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedMachine:
-    """One machine."""
-
-    name: str
-    """In the configuration, and of its node."""
-    inputs: dict[str, Any]
-    """Of the resource `GcpMachine`, but for its account and its boot data."""
-    needs: dict[str, float]
-    """What it counts for in quotas."""
+ALL_GPUS = "GPUS_ALL_REGIONS"
+SPOT_PREFIX = "PREEMPTIBLE_"
+CPU_QUOTAS = {"n2": "N2_CPUS", "a2": "A2_CPUS"}
+"""Series that do not count towards CPUS. A3 has no quota of processors."""
 
 
 def owner(project: str, stack: str) -> str:
@@ -51,79 +42,105 @@ def account_id(cluster: str) -> str:
     return f"{whole[: LONGEST_ACCOUNT - _DIGITS - 1].rstrip('-')}-{digest}"
 
 
-def network_project(hosts: GcpHosts) -> str:
-    """The project that has the network, and so its firewall."""
-    network = hosts.network
-    return (isinstance(network, ExistingNetwork) and network.project) or hosts.project
-
-
-def network_path(hosts: GcpHosts, cluster: str) -> str:
-    """The network, from `projects/` on."""
-    network = hosts.network
-    name = network.network if isinstance(network, ExistingNetwork) else cluster
-    return f"projects/{network_project(hosts)}/global/networks/{name}"
-
-
-def ssh_sources(hosts: GcpHosts) -> tuple[str, ...]:
-    """Ranges that may open a connection to port 22."""
-    if isinstance(hosts.access, IapAccess):
-        return (IAP_RANGE,)
-    return tuple(str(network) for network in hosts.access.ranges)
-
-
-def machines(hosts: GcpHosts, *, cluster: str, owner: str) -> Sequence[PlannedMachine]:
-    """All machines, in the order of the configuration."""
-    return [
-        _machine(hosts, group, name, cluster, owner)
-        for group in hosts.groups
-        for name in group.machines
-    ]
-
-
-def _machine(
-    hosts: GcpHosts, group: GcpGroup, name: str, cluster: str, owner: str
-) -> PlannedMachine:
-    public = isinstance(hosts.access, RangeAccess) and hosts.access.public_addresses
-    network, image, gpu, disk = hosts.network, hosts.image, group.gpu, group.disk
-    subnetwork = network.subnetwork if isinstance(network, ExistingNetwork) else cluster
-    # The image or the newest of its family.
-    source = image.name if isinstance(image, PinnedImage) else f"family/{image.family}"
-    gpus = gpu.count if gpu else 0
-    added = attachable(gpu.product) if gpu else None
-    inputs: dict[str, Any] = {
+def pool(
+    hosts: GcpHosts,
+    *,
+    cluster: str,
+    owner: str,
+    between_nodes: Sequence[Allowed],
+    protect: Collection[str] = (),
+) -> PoolPlan:
+    """All machines of a cluster, in the order of the configuration, and what they have in common."""
+    network, access = hosts.network, hosts.access
+    if isinstance(network, OwnNetwork):
+        made: dict[str, Any] | None = {"cidr": str(network.cidr), "mtu": network.mtu}
+        project, name, subnetwork = hosts.project, cluster, cluster
+    else:
+        made, project = None, network.project or hosts.project
+        name, subnetwork = network.network, network.subnetwork
+    public = not isinstance(access, IapAccess) and access.public_addresses
+    common = {
         "project": hosts.project,
         "zones": list(hosts.zones),
-        "name": instance_name(cluster, name),
         "owner": owner,
+        "subnetwork": f"projects/{project}/regions/{hosts.region}/subnetworks/{subnetwork}",
+        "public_address": public,
+        "tags": [cluster],
+        "scopes": list(hosts.service_account.scopes),
+        "deletion_protection": hosts.deletion_protection,
+    }
+    groups = {machine: group for group in hosts.groups for machine in group.machines}
+    machines = {
+        machine: {
+            **common,
+            "name": instance_name(cluster, machine),
+            **_of_group(hosts, group, cluster),
+        }
+        for machine, group in groups.items()
+    }
+    return PoolPlan(
+        project=hosts.project,
+        region=hosts.region,
+        cluster=cluster,
+        owner=owner,
+        network=made,
+        network_project=project,
+        network_path=f"projects/{project}/global/networks/{name}",
+        ssh_sources=(
+            (IAP_RANGE,) if isinstance(access, IapAccess) else tuple(map(str, access.ranges))
+        ),
+        between_nodes=between_nodes,
+        account_id=account_id(cluster),
+        roles=hosts.service_account.roles,
+        machines=machines,
+        needs={
+            instance_name(cluster, machine): _needs(group, public_address=public)
+            for machine, group in groups.items()
+        },
+        user=hosts.user,
+        authorized_keys=hosts.authorized_keys,
+        through_iap=isinstance(access, IapAccess),
+        protect=protect,
+    )
+
+
+def _of_group(hosts: GcpHosts, group: GcpGroup, cluster: str) -> dict[str, Any]:
+    image, gpu, disk = hosts.image, group.gpu, group.disk
+    # The image or the newest of its family.
+    source = image.name if isinstance(image, PinnedImage) else f"family/{image.family}"
+    added = attachable(gpu.product) if gpu else None
+    return {
         "machine_type": group.machine_type,
-        "gpus": gpus,
+        "gpus": gpu.count if gpu else 0,
         "provisioning": group.provisioning.value,
         "disk": {
             "image": f"projects/{image.project}/global/images/{source}",
             "size_gib": disk.size_gib,
             "type": disk.type,
         },
-        "subnetwork": (
-            f"projects/{network_project(hosts)}/regions/{hosts.region}/subnetworks/{subnetwork}"
-        ),
-        "public_address": public,
-        "tags": [cluster],
         "labels": {
             **hosts.labels,
             "gpu-clusters-cluster": cluster,
             "gpu-clusters-role": group.role,
         },
-        "scopes": list(hosts.service_account.scopes),
-        "deletion_protection": hosts.deletion_protection,
+        **({"accelerator": {"type": added[0], "count": gpu.count}} if gpu and added else {}),
     }
-    if added:
-        inputs["accelerator"] = {"type": added[0], "count": gpus}
-    needs = placement.needs(
-        group.machine_type,
-        product=gpu.product if gpu else None,
-        gpus=gpus,
-        provisioning=group.provisioning,
-        disk_gib=disk.size_gib,
-        public_address=public,
-    )
-    return PlannedMachine(name=name, inputs=inputs, needs=needs)
+
+
+def _needs(group: GcpGroup, *, public_address: bool) -> dict[str, float]:
+    """What one machine of a group counts for in quotas, whose type the rules know."""
+    size, gpu = machine_type(group.machine_type), group.gpu
+    spot = SPOT_PREFIX if group.provisioning is Provisioning.SPOT else ""
+    amounts: dict[str, float] = {"SSD_TOTAL_GB": group.disk.size_gib}
+    series = group.machine_type.partition("-")[0]
+    if size is not None and series != "a3" and not spot:
+        amounts[CPU_QUOTAS.get(series, "CPUS")] = size.vcpus
+    if gpu is not None:
+        added = attachable(gpu.product)
+        row = added[1] if added is not None else size and size.built_in
+        if row:
+            amounts[f"{spot}{row.quota}"] = gpu.count
+        amounts[ALL_GPUS] = gpu.count
+    if public_address:
+        amounts["IN_USE_ADDRESSES"] = 1
+    return amounts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import random
@@ -23,12 +22,10 @@ from gpuclusters.core.errors import (
     NoCredentialsError,
     UnreachableError,
 )
-from gpuclusters.gcp.model import OWNER_LABEL, Instance, Quota, refusal
+from gpuclusters.gcp.model import OWNER_LABEL, ApiError, Instance, Quota
 
 TOKEN_VARIABLE = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (the name of a variable)
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-_WHERE = "Google Cloud"
-_TRIED = "find credentials"
 
 
 class GoogleCredentials:
@@ -49,35 +46,28 @@ class GoogleCredentials:
             return self._from_library()
 
     def _from_library(self) -> str:
-        try:
-            # Loaded late: only a machine on Google Cloud needs it.
-            auth = importlib.import_module("google.auth")
-            errors = importlib.import_module("google.auth.exceptions")
-            transport = importlib.import_module("google.auth.transport.urllib3")
-        except ModuleNotFoundError as error:
-            problem = f"the package google-auth is not installed ({error.name} is missing)"
-            remedy = (
-                f"run `pip install -r requirements.lock`, or set {TOKEN_VARIABLE} to what"
-                " `gcloud auth print-access-token` prints"
-            )
-            raise NoCredentialsError(_WHERE, _TRIED, problem, remedy) from error
-        request = transport.Request(urllib3.PoolManager())
+        # Loaded late: only a machine on Google Cloud needs it.
+        import google.auth
+        from google.auth import exceptions, impersonated_credentials
+        from google.auth.transport.urllib3 import Request
+
+        request = Request(urllib3.PoolManager())  # type: ignore[no-untyped-call]
         try:
             if self._found is None:
-                self._found, _ = auth.default(scopes=[SCOPE], request=request)
+                self._found, _ = google.auth.default(scopes=[SCOPE], request=request)
                 if self._impersonate:
-                    self._found = importlib.import_module(
-                        "google.auth.impersonated_credentials"
-                    ).Credentials(self._found, self._impersonate, [SCOPE])
+                    self._found = impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
+                        self._found, self._impersonate, [SCOPE]
+                    )
             if not self._found.valid:
                 self._found.refresh(request)
-        except errors.GoogleAuthError as error:
+        except exceptions.GoogleAuthError as error:
             problem = (str(error) or type(error).__name__).splitlines()[0]
             remedy = (
                 "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS or "
                 f"{TOKEN_VARIABLE}"
             )
-            raise NoCredentialsError(_WHERE, _TRIED, problem, remedy) from error
+            raise NoCredentialsError("Google Cloud", "find credentials", problem, remedy) from error
         return str(self._found.token)
 
 
@@ -107,14 +97,6 @@ _LONGEST_BODY = 300
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class ApiError(Exception):
-    """The API said no, with a code; who asked knows what it means there."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(status, code, message)
-        self.status, self.code, self.message = status, code, message
-
-
 class GoogleRest:
     """Calls of one endpoint as one account."""
 
@@ -137,8 +119,7 @@ class GoogleRest:
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """One object or page."""
-        tail = f"?{urlencode(query)}" if query else ""
-        return self._call("GET", f"{path}{tail}", None)
+        return self._call("GET", f"{path}?{urlencode(query)}" if query else path, None)
 
     def pages(self, path: str, **query: str) -> list[dict[str, Any]]:
         """All pages of a list."""
@@ -230,7 +211,7 @@ class GoogleCompute:
     """Machines and quotas of projects. Waits are bounded.
 
     Every method raises AdapterError where the API cannot be reached or says no; `insert` and `start` raise
-    ZoneRefusal where the zone said no.
+    ApiError where the zone said no.
     """
 
     def __init__(self, rest: GoogleRest) -> None:
@@ -247,18 +228,18 @@ class GoogleCompute:
     def get(self, project: str, zone: str, name: str) -> Instance | None:
         """One machine; None if it is not there."""
         path = _instance(project, zone, name)
-        found: Instance | None = None
+        found: list[Instance] = []
         with _told(path, "read the machine", absent=True):
-            found = _parsed(self._rest.get(path))
-        return found  # noqa: RET504 (None where it is absent)
+            found.append(Instance.model_validate(self._rest.get(path)))
+        return found[0] if found else None
 
     def insert(self, project: str, zone: str, body: Mapping[str, Any], seconds: float) -> None:
         """Make a machine and wait until it is made."""
-        self._zonal(f"projects/{project}/zones/{zone}/instances", body, seconds)
+        self._rest.operate("POST", f"projects/{project}/zones/{zone}/instances", body, seconds)
 
     def start(self, project: str, zone: str, name: str, seconds: float) -> None:
         """Start a machine that is stopped."""
-        self._zonal(f"{_instance(project, zone, name)}/start", None, seconds)
+        self._rest.operate("POST", f"{_instance(project, zone, name)}/start", None, seconds)
 
     def delete(self, project: str, zone: str, name: str, seconds: float) -> None:
         """Delete a machine with its boot disk; absent is fine."""
@@ -283,31 +264,19 @@ class GoogleCompute:
 
     def quotas(self, project: str, region: str) -> Mapping[str, Quota]:
         """Quotas of a region and those of the whole project, by metric."""
-        found: list[Quota] = []
+        rows: list[dict[str, Any]] = []
         for path in (f"projects/{project}", f"projects/{project}/regions/{region}"):
             with _told(path, "read its quotas"):
-                rows = self._rest.get(path).get("quotas") or ()
-            found += [
-                Quota(
-                    str(row.get("metric")), float(row.get("limit", 0)), float(row.get("usage", 0))
-                )
-                for row in rows
-            ]
-        return {quota.metric: quota for quota in found}
+                rows += self._rest.get(path).get("quotas") or ()
+        return {row["metric"]: Quota(row.get("limit", 0), row.get("usage", 0)) for row in rows}
 
     def _list(self, project: str, expression: str) -> Sequence[Instance]:
         path = f"projects/{project}/aggregated/instances"
         with _told(path, "list the machines"):
             pages = self._rest.pages(path, filter=expression, returnPartialSuccess="false")
         zones = [zone for page in pages for zone in (page.get("items") or {}).values()]
-        return [_parsed(one) for zone in zones for one in zone.get("instances") or ()]
-
-    def _zonal(self, path: str, body: Mapping[str, Any] | None, seconds: float) -> None:
-        """An operation whose failure is the zone's answer."""
-        try:
-            self._rest.operate("POST", path, body, seconds)
-        except ApiError as error:
-            raise refusal(error.code, error.message) from error
+        found = [one for zone in zones for one in zone.get("instances") or ()]
+        return [Instance.model_validate(one) for one in found]
 
     def _change(
         self, project: str, instance: Instance, verb: str, body: Mapping[str, Any] | None
@@ -331,23 +300,3 @@ def _told(path: str, tried: str, *, absent: bool = False) -> Iterator[None]:
             problem = f"{error.code}: {error.message}"
             remedy = "correct what it names, then run again"
             raise CommandFailedError(path, tried, problem, remedy) from error
-
-
-def _parsed(found: Mapping[str, Any]) -> Instance:
-    interface: Mapping[str, Any] = next(iter(found.get("networkInterfaces") or [{}]), {})
-    access: Mapping[str, Any] = next(iter(interface.get("accessConfigs") or [{}]), {})
-    tags = found.get("tags") or {}
-    return Instance(
-        name=str(found.get("name", "")),
-        zone=str(found.get("zone", "")).rpartition("/")[2],
-        status=str(found.get("status", "")),
-        instance_id=str(found.get("id", "")),
-        address=str(interface.get("networkIP", "")),
-        public_address=str(access.get("natIP", "")),
-        labels={str(key): str(value) for key, value in (found.get("labels") or {}).items()},
-        label_fingerprint=str(found.get("labelFingerprint", "")),
-        tags=tuple(str(one) for one in tags.get("items") or ()),
-        tag_fingerprint=str(tags.get("fingerprint", "")),
-        deletion_protection=bool(found.get("deletionProtection", False)),
-        machine_type=str(found.get("machineType", "")).rpartition("/")[2],
-    )

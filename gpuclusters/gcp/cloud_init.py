@@ -9,9 +9,10 @@ Source: cloud-init's module reference (ssh, users-groups, write_files, runcmd).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import yaml
+
+from gpuclusters.core import scripts
 
 GUARD_UNIT = "gpu-clusters-metadata-guard.service"
 FIRST_BOOT_UNIT = "gpu-clusters-first-boot.service"
@@ -28,21 +29,15 @@ AGENT_SETTINGS = "/etc/default/instance_configs.cfg"
 AGENT_KEEPS_HOST_KEYS = "[InstanceSetup]\nset_host_keys = false\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boot:
-    """What a machine is told that is no secret."""
-
-    user: str
-    authorized_keys: Sequence[str]
-    files: Mapping[str, str]
-
-
-def user_data(boot: Boot, *, private_key: str, public_key: str) -> str:
+def user_data(
+    user: str, authorized_keys: Sequence[str], *, private_key: str, public_key: str
+) -> str:
     """The machine's user-data. Secret."""
+    ours = {path: (scripts.read(f"gcp/{name}"), mode) for name, (path, mode) in PLACES.items()}
     files = {
         AGENT_SETTINGS: (AGENT_KEEPS_HOST_KEYS, "0644"),
-        FIRST_BOOT_SETTINGS: (f"GPU_CLUSTERS_USER={boot.user}\n", "0644"),
-        **{path: (boot.files[name], mode) for name, (path, mode) in PLACES.items()},
+        FIRST_BOOT_SETTINGS: (f"GPU_CLUSTERS_USER={user}\n", "0644"),
+        **ours,
     }
     document = {
         "ssh_deletekeys": True,
@@ -53,11 +48,11 @@ def user_data(boot: Boot, *, private_key: str, public_key: str) -> str:
         # The first account of a machine, with the id 1000 and a range of subordinate ids.
         "users": [
             {
-                "name": boot.user,
+                "name": user,
                 "shell": "/bin/bash",
                 "lock_passwd": True,
                 "sudo": "ALL=(ALL) NOPASSWD:ALL",
-                "ssh_authorized_keys": list(boot.authorized_keys),
+                "ssh_authorized_keys": list(authorized_keys),
             }
         ],
         "write_files": [

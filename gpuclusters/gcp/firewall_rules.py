@@ -40,9 +40,6 @@ def usernetes(ports: Ports) -> tuple[Allowed, ...]:
     )
 
 
-USERNETES: tuple[Allowed, ...] = usernetes(Ports())
-"""With the ports that Usernetes has by default."""
-
 _RKE2_TCP = (str(API_PORT), str(SUPERVISOR_PORT), "2379-2381", "10250", "30000-32767")
 _METRICS_TCP = ("9100", "10249", "10257", "10259")
 _CNI: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

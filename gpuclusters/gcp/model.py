@@ -5,14 +5,15 @@ Source: Compute Engine API v1, `instances` (scheduling, guestAccelerators, shiel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gpuclusters.core.model import Strict, matches
+from gpuclusters.gcp.firewall_rules import Allowed
 from gpuclusters.gcp.machine_types import Provisioning
 
 OWNER_LABEL = "gpu-clusters-owner"
@@ -100,6 +101,40 @@ class GcpMachineInputs(Strict):
         return {**self.labels, OWNER_LABEL: self.owner}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlan:
+    """The machines of a cluster, and what they have in common."""
+
+    project: str
+    region: str
+    cluster: str
+    """Begins the names of network, rules and account; the machines carry it as their network tag."""
+    owner: str
+    """The stack, as the machines' label says it."""
+    network: Mapping[str, Any] | None
+    """`cidr` and `mtu` of one of the cluster's own; None: somebody else's."""
+    network_project: str
+    network_path: str
+    """From `projects/` on."""
+    ssh_sources: Sequence[str]
+    between_nodes: Sequence[Allowed]
+    """What the cluster type needs from node to node. Google lets nothing in that no rule names."""
+    account_id: str
+    """The account's name before the @: 6 to 30 characters."""
+    roles: Sequence[str]
+    """Of the account in the project."""
+    machines: Mapping[str, Mapping[str, Any]]
+    """Inputs of each `GcpMachine` by host, but for its account and its boot data."""
+    needs: dict[str, dict[str, float]]
+    """What each counts for in quotas, by its name on Google Cloud and metric."""
+    user: str
+    authorized_keys: Sequence[str]
+    through_iap: bool
+    """Whether SSH goes through Identity-Aware Proxy, and not to addresses."""
+    protect: Collection[str] = ()
+    """Hosts whose machine Pulumi refuses to delete."""
+
+
 def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
     """What `instances.insert` is sent for a zone."""
     metadata = {**SETTINGS, USER_DATA: machine.user_data}
@@ -174,49 +209,6 @@ class Refused(StrEnum):
     """The machine itself is not right; another zone would say the same."""
 
 
-class ZoneRefusal(Exception):  # noqa: N818 - an answer, and most often not the end
-    """A zone did not make or start a machine."""
-
-    def __init__(self, kind: Refused, message: str) -> None:
-        super().__init__(kind, message)
-        self.kind = kind
-        self.message = message
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A machine as the API shows it."""
-
-    name: str
-    zone: str
-    status: str
-    """PROVISIONING, STAGING, RUNNING, STOPPING, SUSPENDED, TERMINATED, …"""
-    instance_id: str
-    address: str
-    """Within the network."""
-    public_address: str
-    labels: Mapping[str, str]
-    label_fingerprint: str
-    tags: Sequence[str]
-    tag_fingerprint: str
-    deletion_protection: bool
-    machine_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """How much a project may have of something, and how much it has."""
-
-    metric: str
-    limit: float
-    usage: float
-
-    @property
-    def free(self) -> float:
-        """How much more it may have."""
-        return self.limit - self.usage
-
-
 STOCK_CODES = (
     "ZONE_RESOURCE_POOL_EXHAUSTED",
     "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
@@ -226,13 +218,64 @@ QUOTA_CODES = ("QUOTA_EXCEEDED", "quotaExceeded", "LIMIT_EXCEEDED")
 UNKNOWN_CODES = ("notFound", "RESOURCE_NOT_FOUND", "UNSUPPORTED_OPERATION", "invalid")
 
 
-def refusal(code: str, message: str) -> ZoneRefusal:
-    """What an error of an operation, or of the call that begins it, means for the choice of a zone."""
-    if code in STOCK_CODES or "does not have enough resources available" in message:
-        return ZoneRefusal(Refused.STOCK, message)
-    if code in QUOTA_CODES:
-        return ZoneRefusal(Refused.QUOTA, message)
-    about_type = "acceleratorTypes/" in message or "machineTypes/" in message
-    if code in UNKNOWN_CODES and about_type:
-        return ZoneRefusal(Refused.UNKNOWN_TYPE, message)
-    return ZoneRefusal(Refused.OTHER, f"{code}: {message}")
+class ApiError(Exception):
+    """The API said no, to a call or at the end of an operation; who asked knows what it means there."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(status, code, message)
+        self.status, self.code, self.message = status, code, message
+
+    @property
+    def kind(self) -> Refused:
+        """What it means for the choice of a zone."""
+        if self.code in STOCK_CODES or "does not have enough resources available" in self.message:
+            return Refused.STOCK
+        if self.code in QUOTA_CODES:
+            return Refused.QUOTA
+        about_type = "acceleratorTypes/" in self.message or "machineTypes/" in self.message
+        return Refused.UNKNOWN_TYPE if self.code in UNKNOWN_CODES and about_type else Refused.OTHER
+
+    @property
+    def reason(self) -> str:
+        """In the API's words; the code too where it means nothing to us."""
+        return f"{self.code}: {self.message}" if self.kind is Refused.OTHER else self.message
+
+
+_LastPart = Annotated[str, BeforeValidator(lambda path: path.rpartition("/")[2])]
+_INTERFACE = ("networkInterfaces", 0)
+
+
+class Instance(BaseModel):
+    """A machine as the API shows it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    zone: _LastPart
+    status: str
+    """PROVISIONING, STAGING, RUNNING, STOPPING, SUSPENDED, TERMINATED, …"""
+    instance_id: str = Field("", validation_alias="id")
+    address: str = Field("", validation_alias=AliasPath(*_INTERFACE, "networkIP"))
+    """Within the network."""
+    public_address: str = Field(
+        "", validation_alias=AliasPath(*_INTERFACE, "accessConfigs", 0, "natIP")
+    )
+    labels: Mapping[str, str] = {}
+    label_fingerprint: str = Field("", validation_alias="labelFingerprint")
+    tags: tuple[str, ...] = Field((), validation_alias=AliasPath("tags", "items"))
+    tag_fingerprint: str = Field("", validation_alias=AliasPath("tags", "fingerprint"))
+    deletion_protection: bool = Field(default=False, validation_alias="deletionProtection")
+    machine_type: _LastPart = Field("", validation_alias="machineType")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much a project may have of something, and how much it has."""
+
+    limit: float
+    usage: float
+
+    @property
+    def free(self) -> float:
+        """How much more it may have."""
+        return self.limit - self.usage

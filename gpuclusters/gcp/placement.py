@@ -17,15 +17,14 @@ from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level, refused
 from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.core.model import Strict
-from gpuclusters.gcp.machine_types import Provisioning, attachable, machine_type
 from gpuclusters.gcp.model import (
     OWNER_LABEL,
+    ApiError,
     GcpMachineInputs,
     GoogleAccess,
     Instance,
     Quota,
     Refused,
-    ZoneRefusal,
     body,
 )
 
@@ -100,12 +99,12 @@ class Machine:
 
     def _make(self) -> str:
         """The zone that made it."""
-        wanted, said = self.wanted, dict[str, ZoneRefusal]()
+        wanted, said = self.wanted, dict[str, ApiError]()
         seconds = wanted.create_timeout_seconds
         for zone in wanted.zones:
             try:
                 self.compute.insert(wanted.project, zone, body(wanted, zone), seconds)
-            except ZoneRefusal as error:
+            except ApiError as error:
                 said[zone] = error
                 if error.kind is Refused.OTHER:
                     break  # the next zone would say the same
@@ -113,7 +112,7 @@ class Machine:
                 self.reporter.note(line)
             else:
                 return zone
-        reasons = "; ".join(f"{z}: {one.message[:_LONGEST_REASON]}" for z, one in said.items())
+        reasons = "; ".join(f"{z}: {one.reason[:_LONGEST_REASON]}" for z, one in said.items())
         kinds = {one.kind for one in said.values()}
         remedy = next((text for kind, text in _NOWHERE.items() if kind in kinds), _NO_STOCK)
         raise self._refused("gcp.no-zone", f"no zone made it ({reasons})", remedy)
@@ -126,8 +125,8 @@ class Machine:
         project, seconds = self.wanted.project, self.wanted.create_timeout_seconds
         try:
             self.compute.start(project, found.zone, found.name, seconds)
-        except ZoneRefusal as error:
-            problem = f"it is stopped in {found.zone}, where its disk is, and does not start: {error.message}"
+        except ApiError as error:
+            problem = f"it is stopped in {found.zone}, where its disk is, and does not start: {error.reason}"
             raise self._refused("gcp.not-starting", problem) from error
 
     def _wait(self, zone: str, ends: Sequence[str]) -> Instance:
@@ -186,12 +185,6 @@ _NO_STOCK = (
 )
 
 
-ALL_GPUS = "GPUS_ALL_REGIONS"
-SPOT_PREFIX = "PREEMPTIBLE_"
-CPU_QUOTAS = {"n2": "N2_CPUS", "a2": "A2_CPUS"}
-"""Series that do not count towards CPUS. A3 has no quota of processors."""
-
-
 class GcpQuotaInputs(Strict):
     """The machines of a cluster and what each of them counts for."""
 
@@ -206,35 +199,6 @@ class GcpQuotaInputs(Strict):
     def natural_id(self) -> str:
         """One for each stack and region."""
         return f"{self.project}/{self.region}/{self.owner}/quota"
-
-
-def needs(
-    machine: str,
-    *,
-    product: str | None,
-    gpus: int,
-    provisioning: Provisioning,
-    disk_gib: int,
-    public_address: bool,
-) -> dict[str, float]:
-    """What one machine of a type counts for; KeyError if nobody has read about the type."""
-    size = machine_type(machine)
-    if size is None:
-        raise KeyError(machine)
-    spot = SPOT_PREFIX if provisioning is Provisioning.SPOT else ""
-    amounts: dict[str, float] = {"SSD_TOTAL_GB": disk_gib}
-    series = machine.partition("-")[0]
-    if series != "a3" and not spot:
-        amounts[CPU_QUOTAS.get(series, "CPUS")] = size.vcpus
-    if gpus:
-        row = attachable(product) if product else None
-        metric = row[1].quota if row else size.built_in.quota if size.built_in else None
-        if metric:
-            amounts[f"{spot}{metric}"] = gpus
-        amounts[ALL_GPUS] = gpus
-    if public_address:
-        amounts["IN_USE_ADDRESSES"] = 1
-    return amounts
 
 
 def require(

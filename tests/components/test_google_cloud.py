@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,12 +10,12 @@ import pulumi
 import pytest
 import yaml
 
-from components.gcp import GcpPoolArgs
+from components.gcp import GcpPool
 from gpuclusters.config import gcp_plan
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import cloud_init, firewall_rules
-from gpuclusters.gcp.cloud_init import Boot
 from gpuclusters.gcp.model import GcpMachineInputs
+from gpuclusters.usernetes.addresses import Ports
 from stacks import google_cloud
 from tests.components.recorder import Recorder, record
 
@@ -51,7 +52,9 @@ def declared(seen: list[Any] | None = None, **changes: Any) -> Recorder:
     hosts = GcpHosts.model_validate(HOSTS | changes)
 
     def program() -> None:
-        made = google_cloud.declare(hosts, cluster="lab", between_nodes=firewall_rules.USERNETES)
+        made = google_cloud.declare(
+            hosts, cluster="lab", between_nodes=firewall_rules.usernetes(Ports())
+        )
         if seen is not None:
             seen.append(made)
 
@@ -110,25 +113,14 @@ def test_only_iap_may_open_ssh_and_nodes_reach_each_other_on_the_needed_ports(
 
 
 def test_a_rule_for_the_whole_internet_is_refused() -> None:
+    hosts = GcpHosts.model_validate(HOSTS)
+    plan = gcp_plan.pool(hosts, cluster="c", owner="o", between_nodes=())
+
+    def program() -> None:
+        GcpPool("c", replace(plan, ssh_sources=["0.0.0.0/0"]))
+
     with pytest.raises(pulumi.RunError, match="is the whole internet"):
-        GcpPoolArgs(
-            project="p",
-            region="r",
-            cluster="c",
-            owner="o",
-            network=None,
-            network_project="p",
-            network_path="n",
-            ssh_sources=["0.0.0.0/0"],
-            between_nodes=(),
-            account_id="a",
-            roles=(),
-            machines={},
-            needs={},
-            user="ops",
-            authorized_keys=(),
-            through_iap=False,
-        )
+        record(program)
 
 
 def test_the_network_has_a_way_out_and_none_in(lab: Recorder) -> None:
@@ -222,10 +214,8 @@ def test_a_machine_is_reached_as_the_configuration_says(
 
 
 def test_what_a_machine_is_told_at_its_first_boot() -> None:
-    files = {name: f"text of {name}" for name in cloud_init.PLACES}
-    boot = Boot(user="ubuntu", authorized_keys=[KEY], files=files)
     private = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----\n"
-    text = cloud_init.user_data(boot, private_key=private, public_key=KEY)
+    text = cloud_init.user_data("ubuntu", [KEY], private_key=private, public_key=KEY)
     assert text.startswith("#cloud-config\n")
     told = yaml.safe_load(text)
     assert told["ssh_keys"] == {"ed25519_private": private, "ed25519_public": KEY}

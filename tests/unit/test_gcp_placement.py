@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.gcp import placement
-from gpuclusters.gcp.model import GcpMachineInputs, Instance, Quota, Refused, ZoneRefusal
+from gpuclusters.gcp.model import ApiError, GcpMachineInputs, Instance, Quota
 
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 
@@ -34,19 +34,10 @@ def machine(**changes: Any) -> GcpMachineInputs:
 
 
 def instance(zone: str, status: str) -> Instance:
-    return Instance(
-        name="gpu-1",
-        zone=zone,
-        status=status,
-        instance_id="1",
-        address="10.0.0.2",
-        public_address="",
-        labels={"gpu-clusters-owner": "o"},
-        label_fingerprint="",
-        tags=(),
-        tag_fingerprint="",
-        deletion_protection=False,
-        machine_type="n1-standard-8",
+    labels = {"gpu-clusters-owner": "o"}
+    return Instance.model_validate(
+        {"name": "gpu-1", "zone": zone, "status": status, "labels": labels}
+        | {"machineType": "n1-standard-8"}
     )
 
 
@@ -73,13 +64,13 @@ class World:
         live = self.there.get(zone)
         if live is not None and self.becomes:
             status = self.becomes.pop(0) if len(self.becomes) > 1 else self.becomes[0]
-            live = self.there[zone] = replace(live, status=status)
+            live = self.there[zone] = live.model_copy(update={"status": status})
         return live
 
     def insert(self, project: str, zone: str, body: Mapping[str, Any], seconds: float) -> None:
         self.asked.append(zone)
         if zone not in self.stock:
-            raise ZoneRefusal(Refused.STOCK, "does not have enough resources")
+            raise ApiError(400, "STOCKOUT", "does not have enough resources")
         self.there[zone] = instance(zone, "RUNNING")
 
     def start(self, project: str, zone: str, name: str, seconds: float) -> None:

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gpuclusters.core.errors import NoCredentialsError
-from gpuclusters.gcp import api
 from gpuclusters.gcp.api import GoogleCredentials
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -78,15 +77,6 @@ def key_file(folder: Path, issuer: Issuer) -> Path:
 def test_a_token_in_the_environment_is_used_as_it_is() -> None:
     environment = {"GOOGLE_OAUTH_ACCESS_TOKEN": "given"}
     assert GoogleCredentials(environment=environment).token() == "given"
-
-
-def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(api.importlib, "import_module", missing)
-    with pytest.raises(NoCredentialsError, match="google-auth is not installed"):
-        GoogleCredentials(environment={}).token()
 
 
 def test_a_key_file_is_turned_into_a_token_once(

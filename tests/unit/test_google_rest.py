@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from gpuclusters.core.errors import CommandTimeoutError, InvalidAnswerError, UnreachableError
-from gpuclusters.gcp.api import ApiError, GoogleCompute, GoogleRest
-from gpuclusters.gcp.model import Refused, ZoneRefusal, refusal
+from gpuclusters.gcp.api import GoogleCompute, GoogleRest
+from gpuclusters.gcp.model import ApiError, Refused
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 
 ZONE = "us-central1-a"
@@ -45,7 +45,7 @@ def test_one_that_is_limited_for_ever_is_given_up(
     cloud: Cloud, compute: GoogleCompute, waited: list[float]
 ) -> None:
     cloud.limited = 100
-    with pytest.raises(ZoneRefusal, match="Rate Limit Exceeded"):
+    with pytest.raises(ApiError, match="Rate Limit Exceeded"):
         compute.insert("p", ZONE, BODY, 60)
     assert len(waited) == 6
 
@@ -96,4 +96,4 @@ def test_an_error_of_the_api_keeps_its_code(cloud: Cloud) -> None:
 def test_which_answers_send_a_machine_to_the_next_zone(
     code: str, message: str, kind: Refused
 ) -> None:
-    assert refusal(code, message).kind is kind
+    assert ApiError(400, code, message).kind is kind

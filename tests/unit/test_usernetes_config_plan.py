@@ -204,7 +204,6 @@ def test_the_firewall_follows_the_ports() -> None:
     assert (tcp.protocol, tcp.ports) == ("tcp", ("7443", "10350"))
     assert (udp.protocol, udp.ports) == ("udp", ("8473",))
     assert icmp == firewall_rules.ICMP
-    assert firewall_rules.usernetes(section().network.ports) == firewall_rules.USERNETES
 
 
 def test_the_api_is_reached_as_it_says_and_the_labs_on_this_computer() -> None:

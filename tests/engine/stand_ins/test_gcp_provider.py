@@ -155,9 +155,10 @@ sys.path.insert(0, {root!r})
 import pulumi, yaml
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import firewall_rules
+from gpuclusters.usernetes.addresses import Ports
 from stacks import google_cloud
 hosts = GcpHosts.model_validate(yaml.safe_load(open("hosts.yaml")))
-made = google_cloud.declare(hosts, cluster="v100", between_nodes=firewall_rules.USERNETES)
+made = google_cloud.declare(hosts, cluster="v100", between_nodes=firewall_rules.usernetes(Ports()))
 pulumi.export("machines", sorted(made))
 """
 HOSTS = {
