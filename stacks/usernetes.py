@@ -9,16 +9,16 @@ from typing import Any
 import pulumi
 
 from components import kubernetes_objects
-from components.host_connection import HostConnection
 from components.kubernetes_objects import after
-from components.usernetes.cluster import (
+from components.usernetes import (
+    GpuPlugin,
+    GpuPluginArgs,
     RootlessHost,
     RootlessHostArgs,
     UsernetesCluster,
     UsernetesClusterArgs,
     UsernetesHost,
 )
-from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.secrets import Secrets
 from gpuclusters.config.usernetes import NoExporter, UsernetesConfig
@@ -41,14 +41,54 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         between_nodes=firewall_rules.usernetes(config.network.ports),
         protect=[config.control_plane.host] if config.protect else (),
     )
+    versions, api = usernetes_plan.versions(config), usernetes_plan.api(config)
     prepared = {
-        name: RootlessHost(name, _prepared(config, connection), after(there.made.get(name)))
+        name: RootlessHost(
+            name,
+            RootlessHostArgs(
+                connection=connection,
+                account=config.account,
+                gpus=config.gpus.count,
+                driver=usernetes_plan.driver(config),
+                versions=versions,
+                sudo=usernetes_plan.uses_sudo(config),
+                ports=usernetes_plan.tcp_ports(config),
+                remove_data=config.preparation.remove_data,
+            ),
+            after(there.made.get(name)),
+        )
         for name, connection in there.connections.items()
     }
-    made = UsernetesCluster(config.name, _cluster(config, there.connections, prepared))
+    first, *others = (
+        UsernetesHost(
+            connection=there.connections[node.host],
+            account=config.account,
+            number=node.number,
+            gpus=config.gpus.count,
+            host_ip=node.host_ip,
+            after=prepared[node.host],
+        )
+        for node in usernetes_plan.nodes(config)
+    )
+    made = UsernetesCluster(
+        config.name,
+        UsernetesClusterArgs(
+            versions=versions,
+            control_plane=first,
+            workers=others,
+            network=usernetes_plan.network(config),
+            api=api,
+            join_token_hours=config.join_token_hours,
+            schedule_on_control_plane=config.schedule_on_control_plane,
+            join_timeout_seconds=config.timeouts.join_seconds,
+            build_timeout_seconds=config.timeouts.build_seconds,
+            drain_timeout_seconds=config.timeouts.drain_seconds,
+            protect=config.protect,
+        ),
+    )
     kubeconfig = api_tunnel.open_first(
         made.kubeconfig,
-        access=usernetes_plan.api(config),
+        access=api,
         connection=there.connections[config.control_plane.host].as_input(),
         private_key=secrets.ssh_private_key,
         remote_port=config.network.ports.kube_apiserver,
@@ -67,7 +107,7 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
         GpuPluginArgs(
             cluster=config.name,
             kubeconfig=kubeconfig,
-            versions=usernetes_plan.versions(config),
+            versions=versions,
             nodes=dict.fromkeys(made.nodes, config.gpus.count),
             triggers=list(gpus.values()),
             metrics=not isinstance(config.metrics, NoExporter),
@@ -88,50 +128,6 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
             for node in usernetes_plan.nodes(config)
         },
         proof=_proof(config, kubeconfig, gpus, plugin),
-    )
-
-
-def _prepared(config: UsernetesConfig, connection: HostConnection) -> RootlessHostArgs:
-    return RootlessHostArgs(
-        connection=connection,
-        account=config.account,
-        gpus=config.gpus.count,
-        driver=usernetes_plan.driver(config),
-        versions=usernetes_plan.versions(config),
-        sudo=usernetes_plan.uses_sudo(config),
-        ports=usernetes_plan.tcp_ports(config),
-        remove_data=config.preparation.remove_data,
-    )
-
-
-def _cluster(
-    config: UsernetesConfig,
-    connections: Mapping[str, HostConnection],
-    prepared: Mapping[str, RootlessHost],
-) -> UsernetesClusterArgs:
-    first, *others = (
-        UsernetesHost(
-            connection=connections[node.host],
-            account=config.account,
-            number=node.number,
-            gpus=config.gpus.count,
-            host_ip=node.host_ip,
-            after=prepared[node.host],
-        )
-        for node in usernetes_plan.nodes(config)
-    )
-    return UsernetesClusterArgs(
-        versions=usernetes_plan.versions(config),
-        control_plane=first,
-        workers=others,
-        network=usernetes_plan.network(config),
-        api=usernetes_plan.api(config),
-        join_token_hours=config.join_token_hours,
-        schedule_on_control_plane=config.schedule_on_control_plane,
-        join_timeout_seconds=config.timeouts.join_seconds,
-        build_timeout_seconds=config.timeouts.build_seconds,
-        drain_timeout_seconds=config.timeouts.drain_seconds,
-        protect=config.protect,
     )
 
 

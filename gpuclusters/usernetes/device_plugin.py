@@ -47,16 +47,13 @@ def runtime_class() -> dict[str, Any]:
     }
 
 
-def device_plugin(image: str, *, fail_on_init_error: bool = True) -> dict[str, Any]:
-    """The DaemonSet.
-
-    A plugin that finds no GPUs and does not `fail_on_init_error` waits for ever and looks healthy.
-    """
+def device_plugin(image: str) -> dict[str, Any]:
+    """The DaemonSet, whose plugin ends without GPUs: one that waits for them for ever looks healthy."""
     container = {
         "name": PLUGIN_CONTAINER,
         "image": image,
         "env": [
-            {"name": "FAIL_ON_INIT_ERROR", "value": str(fail_on_init_error).lower()},
+            {"name": "FAIL_ON_INIT_ERROR", "value": "true"},
             {"name": "DEVICE_LIST_STRATEGY", "value": "envvar"},
             {"name": "DEVICE_ID_STRATEGY", "value": "uuid"},
         ],

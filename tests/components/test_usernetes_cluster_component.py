@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pulumi
-import pytest
-
 from components.host_connection import HostConnection
-from components.usernetes.cluster import (
+from components.usernetes import (
     OVERLAY,
     UsernetesCluster,
     UsernetesClusterArgs,
@@ -74,8 +71,3 @@ def test_what_is_declared_are_inputs_that_the_provider_takes() -> None:
         inputs["connection"] = {k: v for k, v in inputs["connection"].items() if v is not None}
         checked = UsernetesNodeInputs.model_validate(inputs, by_name=True)
         assert checked.source.kubernetes == found.kubernetes
-
-
-def test_an_archive_without_a_digest_is_refused() -> None:
-    with pytest.raises(pulumi.RunError, match=r"sha256sum.* prints as usernetes-sha256"):
-        cluster(versions=version_set("current"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from components.usernetes.gpu_plugin import GpuPlugin, GpuPluginArgs
+from components.usernetes import GpuPlugin, GpuPluginArgs
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.proof.model import LadderInputs
 from gpuclusters.proof.resource import PluginGateProvider, TrainingProof, TrainingProofProvider

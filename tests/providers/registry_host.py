@@ -16,7 +16,7 @@ from typing import Any
 import asyncssh
 import yaml
 
-from components.usernetes.cluster import OVERLAY
+from components.usernetes import OVERLAY
 from gpuclusters.compat.usernetes_versions import VersionSet, version_set
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.host import forward as ssh_forward

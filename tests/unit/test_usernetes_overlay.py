@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.usernetes.cluster import OVERLAY
+from components.usernetes import OVERLAY
 from gpuclusters.usernetes.model import words
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes"

@@ -1,8 +1,9 @@
-"""A Usernetes cluster on hosts that are reached over SSH: a control plane, then workers side by side.
+"""A Usernetes cluster on hosts that are reached over SSH: a control plane, workers side by side, their GPUs.
 
 Owns of a host, before the cluster: its driver where that is ours, packages, files, account settings, the
-account's daemon. Owns of the cluster: the node container of every host, membership, the kubeconfig.
-Deliberately does not own: the machines, the accounts' data, anything inside the cluster.
+account's daemon. Owns of the cluster: the node container of every host, membership, the kubeconfig; NVIDIA's
+device plugin, the runtime class, metrics if wanted, and the wait for every node's GPUs. Deliberately does not
+own: the machines, the accounts' data, what makes GPUs visible inside a node, which belongs to the node.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
+from pulumi_kubernetes.apps.v1 import DaemonSet
+from pulumi_kubernetes.core.v1 import Service
+from pulumi_kubernetes.node.v1 import RuntimeClass
 
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
@@ -19,7 +23,10 @@ from gpuclusters.compat.usernetes_versions import VersionSet
 from gpuclusters.core import scripts
 from gpuclusters.driver.model import WantedDriver
 from gpuclusters.driver.resource import GpuDriver
+from gpuclusters.proof.nodes import DEFAULT_TIMEOUT_SECONDS
+from gpuclusters.proof.resource import PluginGate
 from gpuclusters.rootless.resource import RootlessHost as PreparedHost
+from gpuclusters.usernetes import device_plugin as manifest
 from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan
 from gpuclusters.usernetes.resource import UsernetesNode
 
@@ -55,28 +62,15 @@ class RootlessHost(pulumi.ComponentResource):
     def __init__(
         self, name: str, args: RootlessHostArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        """Refused: a driver to be installed on a host that an administrator prepares."""
         super().__init__("gpu-clusters:usernetes:RootlessHost", name, None, opts)
         host, child = args.connection.host, pulumi.ResourceOptions(parent=self)
-        wanted, driver = args.driver, None
-        if wanted is not None:
-            if not args.sudo:
-                raise pulumi.RunError(
-                    f"{host}: an administrator prepares it, so that its driver is installed already; write "
-                    "driver.source: installed"
-                )
-            driver = GpuDriver(
-                f"{host}-driver",
-                connection=args.connection.as_input(),
-                gpus=args.gpus,
-                opts=child,
-                **wanted.inputs(),
-            )
+        common: dict[str, Any] = {"connection": args.connection.as_input(), "gpus": args.gpus}
+        driver = None
+        if args.driver is not None:
+            driver = GpuDriver(f"{host}-driver", opts=child, **common, **args.driver.inputs())
         prepared = PreparedHost(
             f"{host}-rootless",
-            connection=args.connection.as_input(),
             account=args.account,
-            gpus=args.gpus,
             docker=args.versions.docker,
             container_toolkit=args.versions.container_toolkit,
             sudo=args.sudo,
@@ -85,6 +79,7 @@ class RootlessHost(pulumi.ComponentResource):
             probe_image=args.versions.node_image,
             remove_data=args.remove_data,
             opts=after(driver, opts=child),
+            **common,
         )
         self.facts = prepared.facts
         self.register_outputs({"facts": self.facts, "gpu_uuids": prepared.gpu_uuids})
@@ -139,12 +134,40 @@ class UsernetesCluster(pulumi.ComponentResource):
         self, name: str, args: UsernetesClusterArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gpu-clusters:usernetes:UsernetesCluster", name, None, opts)
-        first = args.control_plane
-        control = self._node(name, args, first, None)
-        made = {first.connection.host: control}
-        for worker in args.workers:
-            made[worker.connection.host] = self._node(name, args, worker, control)
-        self.nodes = made
+        first, versions = args.control_plane, args.versions
+        self._common: dict[str, Any] = {
+            "cluster": name,
+            "source": {
+                "tag": versions.usernetes,
+                "location": versions.archive_url,
+                "sha256": versions.usernetes_sha256,
+                "kubernetes": versions.kubernetes,
+            },
+            "container_toolkit": versions.container_toolkit,
+            "overlay": {file: scripts.read(f"usernetes/overlay/{file}") for file in OVERLAY},
+            "network": args.network.model_dump(mode="json"),
+            "slirp4netns": versions.slirp4netns,
+            "schedule_on_control_plane": args.schedule_on_control_plane,
+            "api": args.api.model_dump(mode="json", exclude_none=True),
+            "join_token_hours": args.join_token_hours,
+            "join_timeout_seconds": args.join_timeout_seconds,
+            "build_timeout_seconds": args.build_timeout_seconds,
+            "drain_timeout_seconds": args.drain_timeout_seconds,
+        }
+        control = self._node(first, "control-plane", protect=args.protect)
+        joins: dict[str, Any] = {
+            "control": {
+                "connection": first.connection.as_input(),
+                "account": first.account,
+                "node_name": first.connection.host,
+                "host_ip": control.address,
+            },
+            "cluster_id": control.member_of,
+        }
+        self.nodes = {first.connection.host: control} | {
+            worker.connection.host: self._node(worker, "worker", control, **joins)
+            for worker in args.workers
+        }
         # The control plane's alone: were it that of all nodes, whatever is in the cluster would seem to
         # change with every worker. Who needs them all depends on `nodes`.
         self.kubeconfig = pulumi.Output.secret(control.kubeconfig)
@@ -152,59 +175,84 @@ class UsernetesCluster(pulumi.ComponentResource):
 
     def _node(
         self,
-        name: str,
-        args: UsernetesClusterArgs,
         host: UsernetesHost,
-        control: UsernetesNode | None,
+        role: str,
+        earlier: UsernetesNode | None = None,
+        *,
+        protect: bool = False,
+        **joins: Any,
     ) -> UsernetesNode:
-        first = args.control_plane
-        asked = {
-            "connection": first.connection.as_input(),
-            "account": first.account,
-            "node_name": first.connection.host,
-        }
-        more: dict[str, Any] = {}
-        if control is not None:
-            more["control"] = {**asked, "host_ip": control.address}
-            more["cluster_id"] = control.member_of
+        child = after(host.after, earlier, opts=pulumi.ResourceOptions(parent=self))
         return UsernetesNode(
             f"{host.connection.host}-node",
             connection=host.connection.as_input(),
             account=host.account,
-            cluster=name,
-            role="control-plane" if control is None else "worker",
+            role=role,
             node_name=host.connection.host,
             number=host.number,
             host_ip=host.host_ip,
-            source=_source(args.versions),
-            container_toolkit=args.versions.container_toolkit,
-            overlay={file: scripts.read(f"usernetes/overlay/{file}") for file in OVERLAY},
-            network=args.network.model_dump(mode="json"),
             gpus=host.gpus,
-            slirp4netns=args.versions.slirp4netns,
-            schedule_on_control_plane=args.schedule_on_control_plane,
-            api=args.api.model_dump(mode="json", exclude_none=True),
-            join_token_hours=args.join_token_hours,
-            join_timeout_seconds=args.join_timeout_seconds,
-            build_timeout_seconds=args.build_timeout_seconds,
-            drain_timeout_seconds=args.drain_timeout_seconds,
-            opts=kept(
-                after(host.after, control, opts=pulumi.ResourceOptions(parent=self)),
-                protect=args.protect and control is None,
+            opts=kept(child, protect=protect),
+            **self._common,
+            **joins,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuPluginArgs:
+    """Which cluster, which versions, and how many GPUs must come of it."""
+
+    cluster: str
+    kubeconfig: pulumi.Input[str]
+    versions: VersionSet
+    nodes: Mapping[str, int]
+    triggers: Sequence[pulumi.Input[str]] = ()
+    """What makes the GPUs be waited for anew: which GPUs each node has."""
+    metrics: bool = False
+    """Whether the DCGM exporter runs too."""
+    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
+    """For the GPUs of all nodes together."""
+
+
+class GpuPlugin(pulumi.ComponentResource):
+    """There when every node offers its GPUs. The provider for the cluster comes with the options."""
+
+    allocatable: pulumi.Output[Mapping[str, int]]
+
+    def __init__(
+        self, name: str, args: GpuPluginArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gpu-clusters:usernetes:GpuPlugin", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        image = args.versions.device_plugin_image
+        made: list[pulumi.Resource] = [
+            RuntimeClass(
+                f"{name}-runtime-class",
+                metadata=manifest.runtime_class()["metadata"],
+                handler=manifest.RUNTIME_CLASS,
+                opts=child,
             ),
-            **more,
+            DaemonSet(f"{name}-device-plugin", **_parts(manifest.device_plugin(image)), opts=child),
+        ]
+        if args.metrics:
+            exporter = _parts(manifest.dcgm_exporter(args.versions.dcgm_exporter_image))
+            service = _parts(manifest.exporter_service())
+            made += [
+                DaemonSet(f"{name}-exporter", **exporter, opts=child),
+                Service(f"{name}-exporter-service", **service, opts=child),
+            ]
+        gate = PluginGate(
+            f"{name}-gate",
+            cluster=args.cluster,
+            kubeconfig=args.kubeconfig,
+            expected=dict(args.nodes),
+            timeout_seconds=args.timeout_seconds,
+            triggers=[image, args.versions.container_toolkit, *args.triggers],
+            opts=after(*made, opts=child),
         )
+        self.allocatable = gate.allocatable
+        self.register_outputs({"allocatable": gate.allocatable})
 
 
-def _source(versions: VersionSet) -> dict[str, str]:
-    if versions.usernetes_sha256 is None:
-        raise pulumi.RunError(
-            f"the digest of the archive of Usernetes {versions.usernetes} is not stated; download "
-            f"{versions.archive_url}, look at it, and state what `sha256sum` prints as usernetes-sha256"
-        )
-    return {
-        "tag": versions.usernetes,
-        "location": versions.archive_url,
-        "sha256": versions.usernetes_sha256,
-        "kubernetes": versions.kubernetes,
-    }
+def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {part: document[part] for part in ("metadata", "spec")}
