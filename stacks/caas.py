@@ -31,7 +31,7 @@ from gpuclusters.maintenance.resource import NodeMaintenance
 from gpuclusters.tenancy import model as tenancy_resource
 from gpuclusters.tenancy.programs import Place, Program, Reach
 from stacks import caas_api, caas_machines, kata
-from stacks.hosts import connection
+from stacks.hosts import connection, from_secret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,17 +220,12 @@ def _tenant(
 
 def _registry_credentials(secrets: CaasSecrets, tenant: TenantPlan) -> pulumi.Output[str] | None:
     """What the tenant's pods pull with."""
-    wanted = tenant.stated.images.registry_auth
-    if not wanted or secrets.tenant_registry_credentials is None:
+    wanted, given = tenant.stated.images.registry_auth, secrets.tenant_registry_credentials
+    if not wanted or given is None:
         return None
-
-    def document(text: str) -> str:
-        try:
-            return tenancy_resource.docker_config(tenant.name, wanted, yaml.safe_load(text))
-        except (ValueError, yaml.YAMLError) as error:
-            # Nothing of what could not be read: it may be the password.
-            said = str(error) if type(error) is ValueError else "it is not YAML"
-            raise pulumi.RunError(f"the secret tenant-registry-credentials: {said}") from None
-
-    # It is made of a secret, and is one.
-    return secrets.tenant_registry_credentials.apply(document)
+    return from_secret(
+        "tenant-registry-credentials",
+        given,
+        lambda text: tenancy_resource.docker_config(tenant.name, wanted, yaml.safe_load(text)),
+        otherwise="it is not YAML",
+    )

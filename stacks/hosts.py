@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
+import yaml
 
 from components.host_connection import HostConnection
 from gpuclusters.config.gcp import GcpHosts
@@ -55,6 +56,24 @@ def declare(
     return Hosts(
         connections={name: one.connection for name, one in machines.items()}, made=machines
     )
+
+
+def from_secret(
+    name: str, secret: pulumi.Output[str], make: Callable[[str], str], *, otherwise: str
+) -> pulumi.Output[str]:
+    """What is made of a secret, and is one. Nothing of what cannot be read is told: it may be the password.
+
+    A ValueError of `make` says what is wrong with it, and for every other error that is `otherwise`.
+    """
+
+    def made(text: str) -> str:
+        try:
+            return make(text)
+        except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+            said = str(error) if type(error) is ValueError else otherwise
+            raise pulumi.RunError(f"the secret {name}: {said}") from None
+
+    return secret.apply(made)
 
 
 def connection(name: str, machine: HostEndpoint) -> HostConnection:

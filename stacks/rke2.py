@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import pulumi
 import yaml
@@ -12,20 +11,21 @@ import yaml
 from components import kubernetes_objects
 from components.kubernetes_objects import after
 from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
-from components.rke2.gpu_operator import (
-    GpuOperator,
-    GpuOperatorArgs,
-    GpuSharing,
-    GpuSharingArgs,
-)
+from components.rke2.gpu_operator import GpuOperator, GpuOperatorArgs, GpuSharing, GpuSharingArgs
 from components.rke2.metrics import Metrics, MetricsArgs
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config import rke2_machines, rke2_plan
 from gpuclusters.config.charts import FileChart
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.rke2_cluster import Mig, NoMetrics, RancherMonitoring, Rke2Config
-from gpuclusters.config.rke2_machines import MachinePlan, machines
+from gpuclusters.config.rke2_cluster import (
+    KubePrometheusStack,
+    Mig,
+    NoMetrics,
+    RancherMonitoring,
+    Rke2Config,
+)
+from gpuclusters.config.rke2_machines import machines
 from gpuclusters.config.secrets import Secrets
 from gpuclusters.core import scripts
 from gpuclusters.driver.model import DriverSource
@@ -65,9 +65,22 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
     )
     joined = after(*made.nodes.values(), opts=in_cluster)
     # Before the operator, which leaves its ServiceMonitor out while the kind is unknown.
-    monitoring = Metrics("metrics", _metrics(config), joined) if metrics is not None else None
+    monitoring = Metrics("metrics", _metrics(config, metrics), joined) if metrics else None
     operator = GpuOperator("gpu-operator", _operator(config, made), after(monitoring, opts=joined))
-    sharing = GpuSharing("gpu-sharing", _sharing(config, made), after(operator, opts=in_cluster))
+    sharing = GpuSharing(
+        "gpu-sharing",
+        GpuSharingArgs(
+            cluster=config.name,
+            kubeconfig=made.kubeconfig,
+            mig=rke2_machines.mig_nodes(config),
+            plugin_configs=rke2_machines.plugin_keys(config),
+            evict=isinstance(config.sharing, Mig) and config.sharing.evict,
+            mig_timeout_seconds=config.timeouts.mig_seconds,
+            adopt=config.adopt.machines,
+            namespace=config.operator.namespace,
+        ),
+        after(operator, opts=in_cluster),
+    )
     gpus = GpuReadiness(
         "gpus-gate",
         cluster=config.name,
@@ -78,13 +91,19 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
         triggers=operator.triggers,
         opts=after(operator, sharing),
     )
-    proof = _proof(config, made, gpus)
+    proof = ProofRun(
+        "proof",
+        kubeconfig=made.kubeconfig,
+        programs=scripts.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
+        opts=after(gpus),
+        **rke2_plan.proof_arguments(config, Level(config.proof.level)),
+    )
     return Outputs(
         kubeconfig=made.kubeconfig,
         nodes={
             plan.name: {
                 "role": plan.role.value,
-                "pool": plan.pool.name if plan.pool is not None else "",
+                "pool": plan.pool,
                 "driver": drivers[plan.name].driver_version if plan.name in drivers else "",
                 "allocatable": gpus.allocatable.apply(partial(_of_node, plan.name)),
                 "certificate_expires": made.nodes[plan.name].certificate_expires,
@@ -97,6 +116,11 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
 
 def _drivers(config: Rke2Config, there: Hosts) -> Mapping[str, GpuDriver]:
     """The driver of every machine with GPUs."""
+    by_operator = {
+        "source": DriverSource.OPERATOR.value,
+        "reboot": RebootPolicy.ALLOW.value,
+        "reboot_timeout_seconds": config.timeouts.driver_seconds,
+    }
     plans = [one for one in machines(config) if one.gpus]
     made: dict[str, GpuDriver] = {}
     for turn, plan in enumerate(plans):
@@ -112,36 +136,25 @@ def _drivers(config: Rke2Config, there: Hosts) -> Mapping[str, GpuDriver]:
             drain_timeout_seconds=config.drain_timeout_seconds,
             adopt=plan.name in config.adopt.machines,
             opts=after(there.made.get(plan.name), made.get(earlier)),
-            **_driver(config, plan),
+            **(by_operator if plan.driver is None else plan.driver.inputs()),
         )
     return made
-
-
-def _driver(config: Rke2Config, plan: MachinePlan) -> Mapping[str, Any]:
-    if plan.driver is not None:
-        return plan.driver.inputs()
-    return {
-        "source": DriverSource.OPERATOR.value,
-        "reboot": RebootPolicy.ALLOW.value,
-        "reboot_timeout_seconds": config.timeouts.driver_seconds,
-    }
 
 
 def _cluster(
     config: Rke2Config, secrets: Secrets, there: Hosts, drivers: Mapping[str, GpuDriver]
 ) -> Rke2Cluster:
     registries = _registries(config, secrets)
-    plans = machines(config)
-    nodes = {
-        plan.name: Rke2Host(
+    nodes: dict[Role, list[Rke2Host]] = {Role.SERVER: [], Role.AGENT: []}
+    for plan in machines(config):
+        host = Rke2Host(
             connection=there.connections[plan.name],
             labels=plan.labels,
             taints=plan.taints,
             files=registries,
             after=drivers.get(plan.name) or there.made.get(plan.name),
         )
-        for plan in plans
-    }
+        nodes[plan.role].append(host)
     address = config.registration_address or _only_address(config)
     return Rke2Cluster(
         config.name,
@@ -149,8 +162,8 @@ def _cluster(
             version=config.version,
             artifacts=rke2_plan.artifacts(config),
             settings=rke2_plan.settings(config, registration_address=address),
-            servers=[nodes[plan.name] for plan in plans if plan.role is Role.SERVER],
-            agents=[nodes[plan.name] for plan in plans if plan.role is Role.AGENT],
+            servers=nodes[Role.SERVER],
+            agents=nodes[Role.AGENT],
             agents_at_once=config.agents_at_once,
             server_token=secrets.server_token,
             agent_token=secrets.agent_token,
@@ -176,28 +189,24 @@ def _registries(config: Rke2Config, secrets: Secrets) -> Mapping[str, pulumi.Inp
         return {}
 
     def document(text: str) -> str:
-        try:
-            found = rke2_plan.registries(config, yaml.safe_load(text))
-        except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-            # Nothing of what could not be read: it may be the password.
-            said = (
-                str(error)
-                if type(error) is ValueError
-                else "it is not username and password by name"
-            )
-            raise pulumi.RunError(f"the secret registry-credentials: {said}") from None
-        return host_config.document(found)
+        return host_config.document(rke2_plan.registries(config, yaml.safe_load(text)))
 
-    # It is made of a secret, and is one.
-    return {releases.REGISTRIES: secrets.registry_credentials.apply(document)}
+    return {
+        releases.REGISTRIES: hosts.from_secret(
+            "registry-credentials",
+            secrets.registry_credentials,
+            document,
+            otherwise="it is not username and password by name",
+        )
+    }
 
 
-def _metrics(config: Rke2Config) -> MetricsArgs:
-    kind, metrics = rke2_plan.monitoring(config), config.metrics
-    assert not isinstance(metrics, NoMetrics)  # noqa: S101 (asked before)
+def _metrics(config: Rke2Config, metrics: KubePrometheusStack | RancherMonitoring) -> MetricsArgs:
+    kind = rke2_plan.monitoring(config)
     names = NAMES[kind]
-    in_lab, where = uses_lab(config), names.repository
-    chart = partial(charts.chart, lab=in_lab, repository=where, version=metrics.version)
+    chart = partial(
+        charts.chart, lab=uses_lab(config), repository=names.repository, version=metrics.version
+    )
     crds = None
     if isinstance(metrics, RancherMonitoring):
         crds = chart(metrics.crd_chart or metrics.chart, name=names.crd_release)
@@ -228,29 +237,6 @@ def _operator(config: Rke2Config, made: Rke2Cluster) -> GpuOperatorArgs:
         nodes=sorted(rke2_machines.expected(config)),
         namespace=stated.namespace,
         timeout_seconds=config.timeouts.operator_seconds,
-    )
-
-
-def _sharing(config: Rke2Config, made: Rke2Cluster) -> GpuSharingArgs:
-    return GpuSharingArgs(
-        cluster=config.name,
-        kubeconfig=made.kubeconfig,
-        mig=rke2_machines.mig_nodes(config),
-        plugin_configs=rke2_machines.plugin_keys(config),
-        evict=isinstance(config.sharing, Mig) and config.sharing.evict,
-        mig_timeout_seconds=config.timeouts.mig_seconds,
-        adopt=config.adopt.machines,
-        namespace=config.operator.namespace,
-    )
-
-
-def _proof(config: Rke2Config, made: Rke2Cluster, gpus: GpuReadiness) -> ProofRun:
-    return ProofRun(
-        "proof",
-        kubeconfig=made.kubeconfig,
-        programs=scripts.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
-        opts=after(gpus),
-        **rke2_plan.proof_arguments(config, Level(config.proof.level)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -33,10 +34,11 @@ _PUBLIC: tuple[tuple[str, re.Pattern[str], System], ...] = (
 )
 
 
+_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 ImageName = Annotated[
     Text,
     matches(
-        r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+        _NAME,
         "is not the name of an image",
         "write it as `gcloud compute images list` prints it, without a path before it",
     ),
@@ -81,14 +83,16 @@ def public_system(image: PinnedImage | ImageFamily) -> System | None:
     return None
 
 
-_LABEL = re.compile(r"[a-z0-9_-]{0,63}")
-_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_SCOPE = re.compile(r"[a-z][a-z.-]*[a-z]")
-
 IAP_RANGE = "35.235.240.0/20"
 """Where IAP's tunnels come from; source: cloud.google.com/iap/docs/using-tcp-forwarding."""
 SCOPES = ("logging.write", "monitoring.write")
 """What a machine may do by default: write its logs and measurements, and nothing else."""
+
+
+def either(values: Iterable[str], word: str = "or") -> str:
+    """One of several, in words."""
+    *others, last = values
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def _machine_type(value: str) -> str:
@@ -105,19 +109,8 @@ def _machine_type(value: str) -> str:
 def _product(value: str) -> str:
     known = machine_types.products()
     if value not in known:
-        raise refusal("is not a GPU that Google Cloud is known to have", f"write {_or(known)}")
+        raise refusal("is not a GPU that Google Cloud is known to have", f"write {either(known)}")
     return value
-
-
-def _or(values: tuple[str, ...]) -> str:
-    return " or ".join((", ".join(values[:-1]), values[-1])) if len(values) > 1 else values[0]
-
-
-def _scope(value: str) -> str:
-    text = value.removeprefix("https://www.googleapis.com/auth/")
-    if not _SCOPE.fullmatch(text):
-        raise refusal("is not a scope", "write one like logging.write or devstorage.read_only")
-    return text
 
 
 def _range_(value: Any) -> Any:
@@ -126,17 +119,6 @@ def _range_(value: Any) -> Any:
             "lets the whole internet try to log in",
             "write the ranges you come from, or source: iap, which needs no open port at all",
         )
-    return value
-
-
-def _labels(value: dict[str, str]) -> dict[str, str]:
-    for key, text in value.items():
-        if not _LABEL_KEY.fullmatch(key) or not _LABEL.fullmatch(text):
-            raise refusal(
-                "has a label that Google Cloud refuses",
-                "write keys and values of at most 63 lower-case letters, digits, '-' and '_',"
-                " keys with a letter first",
-            )
     return value
 
 
@@ -162,16 +144,37 @@ GcpGpuProduct = Annotated[
     AfterValidator(_product),
     WithJsonSchema({"type": "string", "enum": list(machine_types.products())}),
 ]
-Scope = Annotated[Text, AfterValidator(_scope)]
+Scope = Annotated[
+    Text,
+    AfterValidator(lambda value: value.removeprefix("https://www.googleapis.com/auth/")),
+    matches(
+        "[a-z][a-z.-]*[a-z]",
+        "is not a scope",
+        "write one like logging.write or devstorage.read_only",
+    ),
+]
 AdminRange = Annotated[Network, BeforeValidator(_range_)]
 ResourceName = Annotated[
     Text,
     matches(
-        r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+        _NAME,
         "is not the name of a resource",
         "write at most 63 lower-case letters, digits and '-', with a letter first",
     ),
 ]
+
+
+def _labels(value: dict[str, str]) -> dict[str, str]:
+    for key, text in value.items():
+        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62} [a-z0-9_-]{0,63}", f"{key} {text}"):
+            raise refusal(
+                "has a label that Google Cloud refuses",
+                "write keys and values of at most 63 lower-case letters, digits, '-' and '_',"
+                " keys with a letter first",
+            )
+    return value
+
+
 Labels = Annotated[dict[str, str], AfterValidator(_labels)]
 
 

@@ -19,6 +19,7 @@ from gpuclusters.config.gcp import (
     OwnNetwork,
     PinnedImage,
     System,
+    either,
     instance_name,
     public_system,
 )
@@ -127,12 +128,6 @@ def _types_with(product: str, count: int) -> str:
         for name, (gpus, _, _) in family.types.items()
     }
     return either([name for name, gpus in given.items() if gpus == count] or given)
-
-
-def either(values: Iterable[str], word: str = "or") -> str:
-    """One of several, in words."""
-    *others, last = values
-    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def _zones_have(hosts: GcpHosts, group: GcpGroup) -> Iterator[Wrong]:

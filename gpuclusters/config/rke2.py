@@ -15,6 +15,7 @@ from gpuclusters.config.base import (
     Seconds,
     Section,
     Text,
+    matches,
     refusal,
 )
 from gpuclusters.config.hosts import Address, HostKey
@@ -36,37 +37,6 @@ def _version(value: Any) -> Any:
     return value
 
 
-def _digest(value: str) -> str:
-    lowered = value.lower().removeprefix("sha256:")
-    if len(lowered) != 64 or set(lowered) - set("0123456789abcdef"):
-        raise refusal(
-            "is not a sha256",
-            "write the 64 digits that `sha256sum sha256sum-amd64.txt` prints for the release's file",
-        )
-    return lowered
-
-
-def _url(value: str) -> str:
-    if not value.startswith("https://"):
-        raise refusal("is not an https address", f"write one like {RELEASES}")
-    return value.rstrip("/")
-
-
-def _folder(value: str) -> str:
-    if not value.startswith("/") or ".." in value.split("/"):
-        raise refusal("is not the absolute path of a folder", "write one like /opt/rke2-artifacts")
-    return value.rstrip("/") or "/"
-
-
-def _image(value: str) -> str:
-    if not value.startswith("rke2-images") or "/" in value:
-        raise refusal(
-            "is not an archive of images of a release",
-            "write its name: rke2-images-core.linux-amd64.tar.zst, rke2-images-cilium.linux-amd64.tar.zst",
-        )
-    return value
-
-
 def _endpoint(value: str) -> str:
     if not value.startswith(("https://", "http://")):
         raise refusal(
@@ -81,10 +51,37 @@ def _endpoint(value: str) -> str:
 
 
 Rke2Version = Annotated[str, BeforeValidator(_version, json_schema_input_type=str)]
-Digest = Annotated[Text, AfterValidator(_digest)]
-ReleaseUrl = Annotated[Text, AfterValidator(_url)]
-Folder = Annotated[Text, AfterValidator(_folder)]
-ImageArchive = Annotated[Text, AfterValidator(_image)]
+Digest = Annotated[
+    Text,
+    AfterValidator(lambda value: value.lower().removeprefix("sha256:")),
+    matches(
+        "[0-9a-f]{64}",
+        "is not a sha256",
+        "write the 64 digits that `sha256sum sha256sum-amd64.txt` prints for the release's file",
+    ),
+]
+ReleaseUrl = Annotated[
+    Text,
+    matches("https://.*", "is not an https address", f"write one like {RELEASES}"),
+    AfterValidator(lambda value: value.rstrip("/")),
+]
+Folder = Annotated[
+    Text,
+    matches(
+        r"(?!.*/\.\.(/|$))/.*",
+        "is not the absolute path of a folder",
+        "write one like /opt/rke2-artifacts",
+    ),
+    AfterValidator(lambda value: value.rstrip("/") or "/"),
+]
+ImageArchive = Annotated[
+    Text,
+    matches(
+        "rke2-images[^/]*",
+        "is not an archive of images of a release",
+        "write its name: rke2-images-core.linux-amd64.tar.zst, rke2-images-cilium.linux-amd64.tar.zst",
+    ),
+]
 Endpoint = Annotated[Text, AfterValidator(_endpoint)]
 
 

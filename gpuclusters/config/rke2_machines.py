@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.compat import gpu_products, rke2_matrix
-from gpuclusters.compat.gpu_products import Architecture
+from gpuclusters.compat.gpu_products import Architecture, Product
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.config.rke2_cluster import (
     HostDriver,
@@ -39,16 +39,14 @@ class MachinePlan:
 
     name: str
     role: Role
-    pool: Pool | None
+    pool: str
+    """Its name; empty for a server without GPUs."""
+    gpus: int
+    """How many it must show."""
     labels: Mapping[str, str]
     taints: Sequence[str]
     driver: WantedDriver | None
     """None if it has no GPUs, or the operator brings the driver."""
-
-    @property
-    def gpus(self) -> int:
-        """How many it must show."""
-        return self.pool.gpu.count if self.pool is not None and self.pool.gpu is not None else 0
 
 
 def gpu_pools(config: Rke2Config) -> tuple[Pool, ...]:
@@ -56,27 +54,21 @@ def gpu_pools(config: Rke2Config) -> tuple[Pool, ...]:
     return tuple(pool for pool in config.pools if pool.gpu is not None)
 
 
-def architecture(pool: Pool) -> Architecture:
-    """The generation of a pool's GPUs.
-
-    Raises:
-        ValueError: the pool has none.
-    """
+def _product(pool: Pool) -> Product:
     if pool.gpu is None:
         raise ValueError(f"pool {pool.name} has no GPUs")
-    return gpu_products.product(pool.gpu.product).architecture
+    return gpu_products.product(pool.gpu.product)
+
+
+def architecture(pool: Pool) -> Architecture:
+    """The generation of a pool's GPUs; ValueError if it has none."""
+    return _product(pool).architecture
 
 
 def system(config: Rke2Config, pool: Pool | None) -> OperatingSystem | None:
     """What the machines of a pool run; None if nobody said."""
     own = pool.operating_system if pool is not None else None
     return own or config.operating_system
-
-
-def systems(config: Rke2Config, pools: Sequence[Pool]) -> tuple[OperatingSystem, ...]:
-    """What these pools run, each once, as far as it is stated."""
-    stated = [system(config, pool) for pool in pools]
-    return tuple(dict.fromkeys(one for one in stated if one is not None))
 
 
 def pool_of(config: Rke2Config) -> Mapping[str, Pool]:
@@ -86,26 +78,28 @@ def pool_of(config: Rke2Config) -> Mapping[str, Pool]:
 
 def agents(config: Rke2Config) -> tuple[str, ...]:
     """Machines that are no servers, in the order of the pools."""
-    servers = set(config.servers)
-    found = [name for pool in config.pools for name in pool.nodes if name not in servers]
-    return tuple(dict.fromkeys(found))
+    return tuple(name for name in pool_of(config) if name not in config.servers)
 
 
 def machines(config: Rke2Config) -> tuple[MachinePlan, ...]:
     """All machines: servers first, in their order."""
     pools = pool_of(config)
-    names = [*dict.fromkeys(config.servers), *agents(config)]
+    names = (*dict.fromkeys(config.servers), *agents(config))
     return tuple(_machine(config, name, pools.get(name)) for name in names)
 
 
 def _machine(config: Rke2Config, name: str, pool: Pool | None) -> MachinePlan:
+    role = Role.SERVER if name in config.servers else Role.AGENT
+    if pool is None:
+        return MachinePlan(name=name, role=role, pool="", gpus=0, labels={}, taints=(), driver=None)
     return MachinePlan(
         name=name,
-        role=Role.SERVER if name in config.servers else Role.AGENT,
-        pool=pool,
-        labels={POOL_LABEL: pool.name, **pool.labels} if pool is not None else {},
-        taints=pool.taints if pool is not None else (),
-        driver=host_driver(config, pool) if pool is not None else None,
+        role=role,
+        pool=pool.name,
+        gpus=pool.gpu.count if pool.gpu is not None else 0,
+        labels={POOL_LABEL: pool.name, **pool.labels},
+        taints=pool.taints,
+        driver=_host_driver(config, pool),
     )
 
 
@@ -118,69 +112,53 @@ def driver_version(config: Rke2Config, override: PoolDriver | None = None) -> st
     stated = config.driver
     if isinstance(stated, PrecompiledDriver):
         return str(stated.branch)
-    version, branch = stated.version, stated.branch
-    if override is not None and (override.version or override.branch):
-        version, branch = override.version, override.branch
-    if version is not None:
-        return version
+    own = override if override is not None and (override.version or override.branch) else stated
+    if own.version is not None:
+        return own.version
     operator = config.operator.version if isinstance(stated, OperatorDriver) else None
-    number = branch if branch is not None else default_branch(config)
+    number = own.branch if own.branch is not None else _default_branch(config)
     if rke2_matrix.branch(number) is None:
         return f"{number}.0"  # refused by the rules: nobody has read about it
     return rke2_matrix.newest_driver(number, operator)
 
 
-def default_branch(config: Rke2Config) -> int:
-    """The branch where none is stated: the newest with long support that every pool's GPUs have."""
-    pools = [
-        pool
+def _default_branch(config: Rke2Config) -> int:
+    """The newest with long support that the GPUs have of every pool which states none."""
+    products = [
+        _product(pool)
         for pool in gpu_pools(config)
         if pool.driver is None or not (pool.driver.version or pool.driver.branch)
     ]
     order = list(Architecture)
-    oldest = min((architecture(pool) for pool in pools), key=order.index, default=order[-1])
-    least = [
-        rke2_matrix.branch_of(found)
-        for pool in pools
-        if pool.gpu is not None
-        and (found := gpu_products.product(pool.gpu.product).minimum_driver) is not None
-    ]
+    oldest = min((one.architecture for one in products), key=order.index, default=order[-1])
+    least = [rke2_matrix.branch_of(one.minimum_driver) for one in products if one.minimum_driver]
     return rke2_matrix.newest_branch_for(oldest, max(least, default=0))
 
 
 def modules(config: Rke2Config, pool: Pool) -> ModulesPolicy:
     """The kernel modules of a pool: stated, else open wherever its GPUs can."""
-    override = pool.driver.modules if pool.driver is not None else None
-    if override is not None:
-        chosen = override
-    elif isinstance(config.driver, PrecompiledDriver):
-        chosen = ModulesPolicy.AUTO
-    else:
+    chosen = pool.driver.modules if pool.driver is not None else None
+    if chosen is None and not isinstance(config.driver, PrecompiledDriver):
         chosen = config.driver.modules
-    return rke2_matrix.modules_for(architecture(pool)) if chosen is ModulesPolicy.AUTO else chosen
+    if chosen is None or chosen is ModulesPolicy.AUTO:
+        return rke2_matrix.modules_for(architecture(pool))
+    return chosen
 
 
-def host_driver(config: Rke2Config, pool: Pool) -> WantedDriver | None:
+def _host_driver(config: Rke2Config, pool: Pool) -> WantedDriver | None:
     """The driver of a pool's machines; None without GPUs, or where the operator brings it."""
-    if pool.gpu is None or not isinstance(config.driver, HostDriver):
+    gpu, stated = pool.gpu, config.driver
+    if gpu is None or not isinstance(stated, HostDriver):
         return None
+    usual = gpu_products.has_nvswitch(gpu.product, gpu.count)
     return WantedDriver(
         version=driver_version(config, pool.driver),
         modules=Modules(modules(config, pool).value),
-        packages=config.driver.packages,
-        nvswitch=has_nvswitch(pool),
-        reboot=config.driver.reboot,
+        packages=stated.packages,
+        nvswitch=usual if gpu.nvswitch is None else gpu.nvswitch,
+        reboot=stated.reboot,
         reboot_timeout_seconds=config.timeouts.driver_seconds,
     )
-
-
-def has_nvswitch(pool: Pool) -> bool:
-    """Whether a pool's GPUs are behind NVSwitches: stated, else as machines with so many of them are."""
-    if pool.gpu is None:
-        return False
-    if pool.gpu.nvswitch is not None:
-        return pool.gpu.nvswitch
-    return gpu_products.has_nvswitch(pool.gpu.product, pool.gpu.count)
 
 
 def container_driver(config: Rke2Config) -> ContainerDriver | None:
@@ -193,8 +171,7 @@ def container_driver(config: Rke2Config) -> ContainerDriver | None:
             return ContainerDriver(
                 version=str(stated.branch), precompiled=True, repository=stated.repository
             )
-    version = driver_version(config)
-    chosen = stated.modules
+    version, chosen = driver_version(config), stated.modules
     if chosen is ModulesPolicy.AUTO and not understands_auto(version):
         each = {modules(config, pool) for pool in gpu_pools(config)}
         chosen = each.pop() if len(each) == 1 else chosen
@@ -215,9 +192,8 @@ def layout_name(config: Rke2Config, pool: Pool) -> str | None:
     """
     if not isinstance(config.sharing, Mig) or pool.gpu is None:
         return None
-    if pool.mig is not None:
-        return pool.mig
-    return None if mig_layout.family(pool.gpu.product) is None else DISABLED
+    can_be_cut = mig_layout.family(pool.gpu.product) is not None
+    return pool.mig or (DISABLED if can_be_cut else None)
 
 
 def cuts(config: Rke2Config, pool: Pool) -> tuple[Slices | None, ...]:
@@ -225,64 +201,50 @@ def cuts(config: Rke2Config, pool: Pool) -> tuple[Slices | None, ...]:
 
     A layout that does not exist, or a GPU that it leaves out, counts as not cut; the rules say so.
     """
-    if pool.gpu is None:
-        return ()
+    count = pool.gpu.count if pool.gpu is not None else 0
+    found: list[Slices | None] = [None] * count
     name = layout_name(config, pool)
-    whole: tuple[Slices | None, ...] = (None,) * pool.gpu.count
-    if name is None or name == DISABLED or not isinstance(config.sharing, Mig):
-        return whole
+    if pool.gpu is None or name in (None, DISABLED) or not isinstance(config.sharing, Mig):
+        return tuple(found)
     own = config.sharing.layouts.get(name)
     if own is None:
-        slices = mig_layout.named(pool.gpu.product, name)
-        return whole if slices is None else (slices,) * pool.gpu.count
-    found = list(whole)
+        return (mig_layout.named(pool.gpu.product, name),) * count
     for entry in own:
-        for index in range(pool.gpu.count) if entry.devices is None else entry.devices:
-            if index < len(found):
+        for index in range(count) if entry.devices is None else entry.devices:
+            if index < count:
                 found[index] = entry.profiles or None
     return tuple(found)
 
 
 def needs_mixed(config: Rke2Config, pool: Pool) -> bool:
     """Whether strategy single cannot name this pool's GPUs: several profiles, or some cut and some not."""
-    kinds = {None if cut is None else frozenset(cut) for cut in cuts(config, pool)}
-    return len(kinds) > 1 or any(len(kind) > 1 for kind in kinds if kind is not None)
+    kinds = {frozenset(cut or ()) for cut in cuts(config, pool)}
+    return len(kinds) > 1 or any(len(kind) > 1 for kind in kinds)
 
 
 def mig_strategy(config: Rke2Config) -> MigStrategy:
     """How slices are named, in the whole cluster."""
     if not isinstance(config.sharing, Mig):
         return MigStrategy.SINGLE
-    if config.sharing.strategy is not None:
-        return config.sharing.strategy
     mixed = any(needs_mixed(config, pool) for pool in gpu_pools(config))
-    return MigStrategy.MIXED if mixed else MigStrategy.SINGLE
-
-
-def resource(profile: str) -> str:
-    """What the device plugin calls slices of a profile with strategy mixed."""
-    return f"nvidia.com/mig-{profile.replace('+', '.')}"
+    return config.sharing.strategy or (MigStrategy.MIXED if mixed else MigStrategy.SINGLE)
 
 
 def pool_resources(config: Rke2Config, pool: Pool) -> Mapping[str, int]:
-    """What every node of a pool has to offer, by resource; empty without GPUs."""
-    if pool.gpu is None:
-        return {}
-    sharing = config.sharing
+    """What every node of a pool with GPUs has to offer, by resource."""
+    sharing, count = config.sharing, pool.gpu.count if pool.gpu is not None else 0
     if isinstance(sharing, TimeSlicing | Mps):
         if not is_shared(config, pool):
-            return {GPU: pool.gpu.count}
-        return {SHARED if sharing.rename else GPU: pool.gpu.count * sharing.replicas}
+            return {GPU: count}
+        return {SHARED if sharing.rename else GPU: count * sharing.replicas}
+    # A node whose GPUs are all cut offers no whole one, and that is worth waiting for too.
     found: Counter[str] = Counter({GPU: 0})
     mixed = mig_strategy(config) is MigStrategy.MIXED
     for cut in cuts(config, pool):
-        if cut is None:
-            found[GPU] += 1
-            continue
-        for profile, count in cut.items():
-            found[resource(profile) if mixed else GPU] += count
-    # A node whose GPUs are all cut offers no whole one, and that is worth waiting for too.
-    return dict(found) if mixed else {GPU: found[GPU]}
+        for profile, number in ({"": 1} if cut is None else cut).items():
+            slices = f"nvidia.com/mig-{profile.replace('+', '.')}"
+            found[slices if profile and mixed else GPU] += number
+    return dict(found)
 
 
 def expected(config: Rke2Config) -> Mapping[str, Mapping[str, int]]:
@@ -328,9 +290,10 @@ def plugin_config(config: Rke2Config) -> Mapping[str, str]:
         "renameByDefault": sharing.rename,
         "resources": [{"name": GPU, "replicas": sharing.replicas}],
     }
+    kind = "mps"
     if isinstance(sharing, TimeSlicing):
+        kind = "timeSlicing"
         shared["failRequestsGreaterThanOne"] = sharing.refuse_more_than_one
-    kind = "timeSlicing" if isinstance(sharing, TimeSlicing) else "mps"
     return {
         SHARED_KEY: yaml.safe_dump({"version": "v1", "sharing": {kind: shared}}),
         WHOLE_KEY: yaml.safe_dump({"version": "v1"}),
@@ -351,9 +314,7 @@ def mig_config(config: Rke2Config) -> str | None:
     }
     for pool in gpu_pools(config):
         name = layout_name(config, pool)
-        slices = (
-            None if name is None or pool.gpu is None else mig_layout.named(pool.gpu.product, name)
-        )
+        slices = mig_layout.named(pool.gpu.product, name) if pool.gpu and name else None
         if name is not None and slices:
             layouts[name] = [_entry(None, slices)]
     for name, entries in config.sharing.layouts.items():
@@ -363,6 +324,5 @@ def mig_config(config: Rke2Config) -> str | None:
 
 def _entry(devices: tuple[int, ...] | None, profiles: Slices) -> dict[str, Any]:
     where: Any = "all" if devices is None else list(devices)
-    if not profiles:
-        return {"devices": where, "mig-enabled": False}
-    return {"devices": where, "mig-enabled": True, "mig-devices": dict(profiles)}
+    cut = {"mig-devices": dict(profiles)} if profiles else {}
+    return {"devices": where, "mig-enabled": bool(profiles), **cut}

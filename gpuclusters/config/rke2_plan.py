@@ -26,8 +26,7 @@ from gpuclusters.config.rke2_machines import (
     mig_config,
     mig_strategy,
     plugin_config,
-    pool_of,
-    systems,
+    system,
 )
 from gpuclusters.config.rke2_proof import ProofL0, ProofL1
 from gpuclusters.gpu_operator.values import OperatorSpec, Taint, references, values
@@ -108,30 +107,21 @@ def _mirrors(cluster: Rke2Common) -> dict[str, Any]:
 
 
 def registries(config: Rke2Config, credentials: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """`registries.yaml` with the passwords of the secret; what is made of it is one too.
+    """`registries.yaml` with the passwords of the secret, which has `username` and `password` by registry.
 
-    Args:
-        config: the section.
-        credentials: by registry, `username` and `password`.
-
-    Raises:
-        ValueError: the secret does not have exactly the registries of `registry-auth`.
+    ValueError: the secret does not have exactly the registries of `registry-auth`.
     """
     wanted, given = set(config.registry_auth), set(credentials)
-    if wanted != given:
-        missing, spare = ", ".join(sorted(wanted - given)), ", ".join(sorted(given - wanted))
+    faults = {"missing": wanted - given, "not asked for:": given - wanted}
+    said = [f"{what} {', '.join(sorted(names))}" for what, names in faults.items() if names]
+    if said:
         raise ValueError(
-            "the secret registry-credentials does not fit registry-auth: "
-            + "; ".join(
-                text
-                for text in (missing and f"missing {missing}", spare and f"not asked for: {spare}")
-                if text
-            )
+            f"the secret registry-credentials does not fit registry-auth: {'; '.join(said)}"
         )
     found = _mirrors(config)
     if credentials:
         found["configs"] = {
-            name: {"auth": {"username": one["username"], "password": one["password"]}}
+            name: {"auth": {key: one[key] for key in ("username", "password")}}
             for name, one in credentials.items()
         }
     return found
@@ -149,23 +139,19 @@ def monitoring_values(config: Rke2Config) -> Mapping[str, Any]:
         return {}
     spec: dict[str, Any] = {"retention": f"{metrics.retention_days}d"}
     if metrics.volume is not None:
-        spec["storageSpec"] = {
-            "volumeClaimTemplate": {
-                "spec": {
-                    "storageClassName": metrics.volume.storage_class,
-                    "accessModes": ["ReadWriteOnce"],
-                    "resources": {"requests": {"storage": f"{metrics.volume.size_gib}Gi"}},
-                }
-            }
+        claim = {
+            "storageClassName": metrics.volume.storage_class,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": f"{metrics.volume.size_gib}Gi"}},
         }
+        spec["storageSpec"] = {"volumeClaimTemplate": {"spec": claim}}
     return merged({"prometheus": {"prometheusSpec": spec}}, metrics.values)
 
 
 def taints(config: Rke2Config) -> tuple[Taint, ...]:
     """Taints of the nodes with GPUs, each once; those of servers that carry any, too."""
     found = [taint for pool in gpu_pools(config) for taint in pool.taints]
-    pools = pool_of(config)
-    on_servers = any(name in pools and pools[name].gpu is not None for name in config.servers)
+    on_servers = not expected(config).keys().isdisjoint(config.servers)
     if on_servers and config.dedicated_servers:
         found.append(CONTROL_PLANE_TAINT)
     return tuple(parse_taint(taint) for taint in dict.fromkeys(found))
@@ -173,23 +159,24 @@ def taints(config: Rke2Config) -> tuple[Taint, ...]:
 
 def has_free_node(config: Rke2Config) -> bool:
     """Whether there is a node that anything can run on."""
-    pools = pool_of(config)
-    names = [*agents(config), *(() if config.dedicated_servers else config.servers)]
     closing = ("NoSchedule", "NoExecute")
-    return any(
-        not (name in pools and any(taint.endswith(closing) for taint in pools[name].taints))
-        for name in names
-    )
+    tainted = {
+        name
+        for pool in config.pools
+        if any(taint.endswith(closing) for taint in pool.taints)
+        for name in pool.nodes
+    }
+    names = {*agents(config), *(() if config.dedicated_servers else config.servers)}
+    return not names <= tainted
 
 
 def wish(config: Rke2Config) -> OperatorSpec:
     """What the GPU Operator is for in this cluster."""
-    pools = gpu_pools(config)
-    collected = None if isinstance(config.metrics, NoMetrics) else config.metrics
+    runs = [system(config, pool) for pool in gpu_pools(config)]
     return OperatorSpec(
         version=config.operator.version,
         driver=container_driver(config),
-        systems=systems(config, pools),
+        systems=tuple(dict.fromkeys(one for one in runs if one is not None)),
         mig_strategy=mig_strategy(config).value,
         mig_reboot=isinstance(config.sharing, Mig) and config.sharing.reboot,
         taints=taints(config),
@@ -200,7 +187,7 @@ def wish(config: Rke2Config) -> OperatorSpec:
         # DCGM's diagnostics ask the one that runs on its own.
         host_engine=not isinstance(config.proof, ProofL0 | ProofL1),
         mig=isinstance(config.sharing, Mig),
-        scrape_interval_seconds=None if collected is None else collected.scrape_interval_seconds,
+        scrape_interval_seconds=getattr(config.metrics, "scrape_interval_seconds", None),
         nodes=len(agents(config)) + len(config.servers),
     )
 
@@ -246,8 +233,8 @@ def proof_nodes(config: Rke2Config) -> tuple[ProofNode, ...]:
 
 def proof_tests(config: Rke2Config) -> dict[str, dict[str, Any]]:
     """What the level runs, by test, with the field names of the proof's inputs."""
-    stated = {name: getattr(config.proof, name, None) for name in _TESTS}
-    return {name: one.model_dump() for name, one in stated.items() if one is not None}
+    stated = ((name, getattr(config.proof, name, None)) for name in _TESTS)
+    return {name: one.model_dump() for name, one in stated if one is not None}
 
 
 def proof_arguments(config: Rke2Config, level: Level) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from ipaddress import AddressValueError, IPv4Address
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
@@ -21,6 +20,7 @@ from gpuclusters.config.base import (
     Section,
     Sha256,
     Text,
+    holds,
     matches,
     refusal,
 )
@@ -28,6 +28,7 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts, User
 from gpuclusters.config.rke2_cluster import DRIVER_VERSION, GpuProduct
 from gpuclusters.driver.model import PackageSource
+from gpuclusters.tenancy.isolation import literal
 from gpuclusters.usernetes.addresses import FIRST_NUMBER, LAST_NUMBER, NetworkPlan
 
 DriverVersion = Annotated[
@@ -71,31 +72,28 @@ RootlessDriver = Annotated[PackagedDriver | InstalledDriver, Field(discriminator
 NodeNumber = Annotated[Integer, Field(ge=FIRST_NUMBER, le=LAST_NUMBER)]
 
 
-def _account(value: str) -> str:
-    if value == "root":
-        raise refusal(
-            "is root, and the point of this cluster type is that nothing of it runs as root",
-            "write an account without privileges; ubuntu is the default",
-        )
-    return value
-
-
 def _whole(value: Any) -> Any:
     if isinstance(value, bool):  # which Python counts among the numbers
         raise refusal("is not a number of GPUs", "write 1, 2, 4 or 8")
     return value
 
 
-def _host_ip(value: str) -> str:
-    try:
-        address = IPv4Address(value)
-    except AddressValueError:
-        raise refusal("is not an IPv4 address", 'write one like "192.0.2.10"') from None
-    return str(address)
-
-
-HostIp = Annotated[Text, AfterValidator(_host_ip)]
-Account = Annotated[User, AfterValidator(_account)]
+HostIp = Annotated[
+    Text,
+    holds(
+        lambda value: isinstance(literal(value), IPv4Address),
+        "is not an IPv4 address",
+        'write one like "192.0.2.10"',
+    ),
+]
+Account = Annotated[
+    User,
+    matches(
+        "(?!root$).*",
+        "is root, and the point of this cluster type is that nothing of it runs as root",
+        "write an account without privileges; ubuntu is the default",
+    ),
+]
 
 
 class ControlPlane(Section):
@@ -164,16 +162,14 @@ class ContainerEngine(StrEnum):
 TUNNEL_PORT = 16443
 
 
-def _address(value: str) -> str:
-    if any(character.isspace() or character in "/@[]:" for character in value):
-        raise refusal(
-            "is not a host name or an IPv4 address",
-            "write it alone, like 192.0.2.10 or api.example.com; the port is network.ports.kube-apiserver",
-        )
-    return value
-
-
-ApiAddress = Annotated[Text, AfterValidator(_address)]
+ApiAddress = Annotated[
+    Text,
+    matches(
+        r"[^\s/@\[\]:]*",
+        "is not a host name or an IPv4 address",
+        "write it alone, like 192.0.2.10 or api.example.com; the port is network.ports.kube-apiserver",
+    ),
+]
 
 
 class AddressApi(Section):
@@ -198,31 +194,7 @@ class TunnelApi(Section):
 Api = Annotated[AddressApi | TunnelApi, Field(discriminator="through")]
 
 
-_NUMBERS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){2}")
-_IMAGE_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-
-
-def _place(value: str) -> str:
-    if not value.startswith(("https://", "/")) or any(character.isspace() for character in value):
-        raise refusal(
-            "is not where a file is",
-            "write an address that begins with https://, or a path that the file has on every host",
-        )
-    return value
-
-
-def _release(value: str) -> str:
-    if not value.startswith("v") or not _NUMBERS.fullmatch(value[1:]):
-        raise refusal("is not a release", "write v and its three numbers, like v1.37.0")
-    return value
-
-
-def _image_tag(value: str) -> str:
-    if not _IMAGE_TAG.fullmatch(value) or value == "latest":
-        raise refusal("is not a tag that stays", "write one like 4.6.0-4.8.3-distroless")
-    return value
-
-
+_NUMBERS = r"[0-9]{1,4}(\.[0-9]{1,4}){2}"
 Tag = Annotated[
     Text,
     matches(
@@ -231,17 +203,34 @@ Tag = Annotated[
         "write one like gen3-v20260902.0; generation 1 and branches are not built in this version",
     ),
 ]
-FilePlace = Annotated[Text, AfterValidator(_place)]
+FilePlace = Annotated[
+    Text,
+    matches(
+        r"(https:/)?/\S*",
+        "is not where a file is",
+        "write an address that begins with https://, or a path that the file has on every host",
+    ),
+]
 PackageVersion = Annotated[
     Text,
     matches(
-        _NUMBERS.pattern,
+        _NUMBERS,
         "is not a version of a package",
         'write its three numbers in quotes, without what Debian puts around them: "29.7.2"',
     ),
 ]
-ReleaseTag = Annotated[Text, AfterValidator(_release)]
-ImageTag = Annotated[Text, AfterValidator(_image_tag)]
+ReleaseTag = Annotated[
+    Text,
+    matches(f"v{_NUMBERS}", "is not a release", "write v and its three numbers, like v1.37.0"),
+]
+ImageTag = Annotated[
+    Text,
+    matches(
+        r"(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}",
+        "is not a tag that stays",
+        "write one like 4.6.0-4.8.3-distroless",
+    ),
+]
 
 
 class VersionsName(StrEnum):
@@ -282,13 +271,6 @@ class VersionOverrides(Section):
 
 DATA_FOLDER = "/opt/pytorch-mnist/data"
 """Where the image that ran on V100s in 2025 keeps it."""
-_FOLDER = re.compile(r"(/[A-Za-z0-9._-]+)+")
-
-
-def _folder(value: str) -> str:
-    if not _FOLDER.fullmatch(value) or ".." in value.split("/"):
-        raise refusal("is not a folder within a container", "write one like /data, from / on")
-    return value
 
 
 def _none(value: Any) -> Any:
@@ -303,7 +285,14 @@ Dotted = Annotated[
         'write its numbers in quotes: "12.6"',
     ),
 ]
-Folder = Annotated[Text, AfterValidator(_folder)]
+Folder = Annotated[
+    Text,
+    matches(
+        r"(?!.*/\.\.(/|$))(/[A-Za-z0-9._-]+)+",
+        "is not a folder within a container",
+        "write one like /data, from / on",
+    ),
+]
 
 
 class BakedData(Section):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from gpuclusters.compat import gpu_products
 from gpuclusters.config import gcp_rules, rke2_checks
 from gpuclusters.config.fault import NOTHING, show
-from gpuclusters.config.gcp import GcpGroup, GcpHosts, public_system
+from gpuclusters.config.gcp import GcpGroup, GcpHosts, either, public_system
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule
 from gpuclusters.config.usernetes import (
@@ -241,5 +241,5 @@ def images_are_of_ubuntu(_config: UsernetesConfig, hosts: GcpHosts) -> Iterable[
         yield Wrong(
             "image.system",
             "is not one that hosts of Usernetes are prepared on",
-            f"write {gcp_rules.either(gcp_rules.SYSTEMS)}",
+            f"write {either(gcp_rules.SYSTEMS)}",
         )
