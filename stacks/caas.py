@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,6 +11,14 @@ import pulumi
 import yaml
 
 from components import kubernetes_objects
+from components.caas.api import (
+    ApiCertificate,
+    ApiCertificateArgs,
+    ApiExposure,
+    ApiExposureArgs,
+    Issuer,
+    Pair,
+)
 from components.caas.gpu_host import GpuHost
 from components.caas.programs import (
     Monitoring,
@@ -22,6 +30,14 @@ from components.caas.programs import (
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
 from components.kubernetes_objects import after
+from gpuclusters.config.api import (
+    Exposure,
+    ExternalExposure,
+    GatewayExposure,
+    IngressExposure,
+    LoadBalancerExposure,
+    ManagedCertificate,
+)
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
@@ -30,7 +46,7 @@ from gpuclusters.lease import model as lease_resource
 from gpuclusters.maintenance.resource import NodeMaintenance
 from gpuclusters.tenancy import model as tenancy_resource
 from gpuclusters.tenancy.programs import Place, Program, Reach
-from stacks import caas_api, caas_machines, kata
+from stacks import caas_machines, kata
 from stacks.hosts import connection, from_secret
 
 
@@ -88,12 +104,14 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
             system=system,
             reach=_reach(config, secrets),
             monitored=config.programs.monitoring,
-            callers=caas_api.callers(config),
+            callers=_callers(config),
         ),
         in_cluster,
     )
     home = system.homes[Program.API].namespace
-    certificate = caas_api.certificate(config, secrets, home, in_cluster)
+    exposure = config.api.exposure
+    certificate = _certificate(exposure, secrets, home, in_cluster)
+    balanced = exposure if isinstance(exposure, LoadBalancerExposure) else None
     programs = Programs(
         "programs",
         ProgramsArgs(
@@ -101,12 +119,11 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
             replicas=config.programs.replicas,
             nodes=[node.name for node in cluster.nodes],
             system=system,
+            # Where nothing before it ends TLS, the API does.
             certificate=(
-                certificate.secret
-                if certificate is not None and caas_api.ends_tls_itself(config)
-                else None
+                certificate.secret if certificate and (balanced or exposure is None) else None
             ),
-            balanced=caas_api.balanced(config),
+            balanced=dict(balanced.annotations) if balanced else None,
             image_pull_secret=config.programs.image_pull_secret,
         ),
         # Programs go before Kata: its VMs hold what they lease.
@@ -116,7 +133,22 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
             opts=in_cluster,
         ),
     )
-    caas_api.expose(config, certificate, programs, home, in_cluster)
+    if certificate is not None and isinstance(exposure, IngressExposure | GatewayExposure):
+        of_ingress = isinstance(exposure, IngressExposure)
+        ApiExposure(
+            "api",
+            ApiExposureArgs(
+                kind=exposure.kind,
+                class_name=exposure.ingress_class if of_ingress else exposure.gateway_class,
+                host=exposure.host,
+                namespace=home,
+                service=programs.api_service,
+                service_port=programs.api_port,
+                certificate=certificate.secret,
+                annotations=exposure.annotations,
+            ),
+            after(certificate, opts=in_cluster),
+        )
     if config.programs.monitoring:
         Monitoring("monitoring", system, in_cluster)
     for node in cluster.nodes:
@@ -154,6 +186,39 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
             for tenant in cluster.tenants
         },
     )
+
+
+def _certificate(
+    exposure: Exposure | None,
+    secrets: CaasSecrets,
+    namespace: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+) -> ApiCertificate | None:
+    """The certificate that tenants see; None if somebody else shows one, or nobody."""
+    source: Issuer | Pair
+    if (
+        exposure is not None
+        and not isinstance(exposure, ExternalExposure)
+        and isinstance(exposure.certificate, ManagedCertificate)
+    ):
+        issuer = exposure.certificate
+        source = Issuer(kind=issuer.issuer_kind.value, name=issuer.issuer, host=exposure.host)
+    elif secrets.api_certificate is not None and secrets.api_private_key is not None:
+        source = Pair(chain=secrets.api_certificate, private_key=secrets.api_private_key)
+    else:
+        return None
+    args = ApiCertificateArgs(namespace=namespace, source=source)
+    return ApiCertificate("api-certificate", args, opts)
+
+
+def _callers(config: CaasConfig) -> Sequence[str]:
+    """Networks outside of the cluster from which the API's Service is called."""
+    match config.api.exposure:
+        case LoadBalancerExposure():
+            return ("0.0.0.0/0", "::/0")
+        case ExternalExposure():
+            return [str(proxy) for proxy in config.api.proxies]
+    return ()
 
 
 def _system(

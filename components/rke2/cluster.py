@@ -27,7 +27,6 @@ class Rke2Host:
     """One host; its name in the configuration is the name of its node too."""
 
     connection: HostConnection
-    node_ip: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[str] = ()
     """At the first registration only."""
@@ -74,20 +73,16 @@ class Rke2Cluster(pulumi.ComponentResource):
     ) -> None:
         super().__init__("gpu-clusters:rke2:Rke2Cluster", name, None, opts)
         tokens = self._tokens(name, args)
-        hosts = {host.connection.host: host for host in (*args.servers, *args.agents)}
-        order = join_order(
-            [host.connection.host for host in args.servers],
-            [host.connection.host for host in args.agents],
-            args.agents_at_once,
-        )
-        made: dict[str, Rke2Node] = {}
-        for join in order:
+        servers = {host.connection.host: host for host in args.servers}
+        agents = {host.connection.host: host for host in args.agents}
+        hosts, made = servers | agents, dict[str, Rke2Node]()
+        for join in join_order([*servers], [*agents], args.agents_at_once):
             made[join.host] = self._node(name, args, join, hosts[join.host], made, tokens)
         self.nodes = made
-        servers = [made[host.connection.host] for host in args.servers]
+        joined = [made[host].joined for host in servers]
         # Known when the last server is there, so that nobody builds on a cluster that still changes shape.
         self.kubeconfig = pulumi.Output.secret(
-            pulumi.Output.all(servers[0].kubeconfig, *(one.joined for one in servers)).apply(_first)
+            pulumi.Output.all(made[next(iter(servers))].kubeconfig, *joined).apply(_first)
         )
         self.register_outputs({"kubeconfig": self.kubeconfig})
 
@@ -114,8 +109,6 @@ class Rke2Cluster(pulumi.ComponentResource):
         tokens: tuple[pulumi.Input[str], pulumi.Input[str]],
     ) -> Rke2Node:
         settings, is_server = args.settings, join.role is Role.SERVER
-        files: dict[str, pulumi.Input[str]] = {**host_config.files(settings, join.role)}
-        files |= host.files
         earlier = made[join.after] if join.after is not None else None
         return Rke2Node(
             f"{join.host}-rke2",
@@ -137,11 +130,10 @@ class Rke2Cluster(pulumi.ComponentResource):
                 join.role,
                 first=join.first,
                 node_name=join.host,
-                node_ip=host.node_ip,
                 labels=host.labels,
                 taints=host.taints,
             ),
-            files=files,
+            files={**host_config.files(settings, join.role), **host.files},
             labels=dict(host.labels),
             cis=settings.cis,
             selinux=settings.selinux,

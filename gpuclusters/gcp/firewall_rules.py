@@ -25,21 +25,6 @@ class Allowed:
 
 ICMP = Allowed(protocol="icmp")
 """Without it nobody learns that a packet was too large."""
-
-
-def usernetes(ports: Ports) -> tuple[Allowed, ...]:
-    """What nodes of a Usernetes cluster send to each other.
-
-    API server, kubelet; flannel's VXLAN. etcd is published too, and used by its own machine alone; so are the
-    ports of Calico.
-    """
-    return (
-        Allowed(protocol="tcp", ports=(str(ports.kube_apiserver), str(ports.kubelet))),
-        Allowed(protocol="udp", ports=(str(ports.flannel),)),
-        ICMP,
-    )
-
-
 _RKE2_TCP = (str(API_PORT), str(SUPERVISOR_PORT), "2379-2381", "10250", "30000-32767")
 _METRICS_TCP = ("9100", "10249", "10257", "10259")
 _CNI: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -48,14 +33,19 @@ _CNI: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cilium": (("4240", "4244"), ("8472", "51871")),
     "flannel": ((), ("4789", "8472")),
 }
+"""Ports of TCP and of UDP."""
+
+
+def _rules(tcp: Sequence[str], udp: Sequence[str]) -> tuple[Allowed, ...]:
+    return Allowed(protocol="tcp", ports=tcp), Allowed(protocol="udp", ports=udp), ICMP
+
+
+def usernetes(ports: Ports) -> tuple[Allowed, ...]:
+    """API server, kubelet; flannel's VXLAN. The ports of etcd and Calico, their own machines alone use."""
+    return _rules((str(ports.kube_apiserver), str(ports.kubelet)), (str(ports.flannel),))
 
 
 def rke2(cni: str, *, metrics: bool) -> tuple[Allowed, ...]:
-    """What nodes of an RKE2 cluster send to each other; with `metrics` Prometheus reads node exporter too."""
+    """What RKE2 and the CNI need; with `metrics` Prometheus reads node exporter too."""
     tcp, udp = _CNI[cni]
-    more = _METRICS_TCP if metrics else ()
-    return (
-        Allowed(protocol="tcp", ports=(*_RKE2_TCP, *tcp, *more)),
-        Allowed(protocol="udp", ports=udp),
-        ICMP,
-    )
+    return _rules((*_RKE2_TCP, *tcp, *(_METRICS_TCP if metrics else ())), udp)

@@ -77,13 +77,13 @@ class Machines(Table):
     built_in: Mapping[str, BuiltIn]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MachineType:
     """The size of a machine type."""
 
     vcpus: int
     memory_gib: float
-    takes_gpus: bool
+    takes_gpus: bool = False
     built_in: BuiltIn | None = None
     gpus: int = 0
 
@@ -96,9 +96,7 @@ def machine_type(name: str) -> MachineType | None:
     for family in table().built_in.values():
         if name in family.types:
             gpus, vcpus, memory = family.types[name]
-            return MachineType(
-                vcpus=vcpus, memory_gib=memory, takes_gpus=False, built_in=family, gpus=gpus
-            )
+            return MachineType(vcpus, memory, built_in=family, gpus=gpus)
     if found := _CUSTOM.fullmatch(name):
         return _custom(int(found[1]), int(found[2]))
     series, _, vcpus_text = name.rpartition("-")
@@ -106,9 +104,7 @@ def machine_type(name: str) -> MachineType | None:
     if row is None or not vcpus_text.isascii() or vcpus_text not in map(str, row.vcpus):
         return None
     vcpus = int(vcpus_text)
-    return MachineType(
-        vcpus=vcpus, memory_gib=vcpus * row.memory, takes_gpus=series.startswith("n1-")
-    )
+    return MachineType(vcpus, vcpus * row.memory, takes_gpus=series.startswith("n1-"))
 
 
 def _custom(vcpus: int, memory_mib: int) -> MachineType | None:
@@ -120,7 +116,7 @@ def _custom(vcpus: int, memory_mib: int) -> MachineType | None:
         and memory_mib % rule.step_mib == 0
         and vcpus * rule.least_memory <= memory <= vcpus * rule.most_memory
     )
-    return MachineType(vcpus=vcpus, memory_gib=memory, takes_gpus=True) if fits else None
+    return MachineType(vcpus, memory, takes_gpus=True) if fits else None
 
 
 def type_names() -> tuple[str, ...]:
@@ -131,17 +127,14 @@ def type_names() -> tuple[str, ...]:
 
 def products() -> tuple[str, ...]:
     """The GPUs that Google has in a machine we know, as the table of GPU products names them."""
-    rows = [row.product for row in table().attachable.values()]
-    rows += [row.product for row in table().built_in.values()]
-    return tuple(dict.fromkeys(rows))
+    added = (row.product for row in table().attachable.values())
+    return tuple(dict.fromkeys((*added, *(row.product for row in table().built_in.values()))))
 
 
 def attachable(product: str) -> tuple[str, Attachable] | None:
     """Accelerator type and row of a GPU that is added to an N1 machine; None for others."""
-    for name, row in table().attachable.items():
-        if row.product == product:
-            return name, row
-    return None
+    rows = table().attachable.items()
+    return next((found for found in rows if found[1].product == product), None)
 
 
 def region(zone: str) -> str:

@@ -100,24 +100,12 @@ class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
 
     model = GcpMachineInputs
     identity = frozenset(
-        {
-            "project",
-            "name",
-            "owner",
-            "machine_type",
-            "accelerator",
-            "accelerator.type",
-            "accelerator.count",
-            "gpus",
-            "provisioning",
-            "disk.image",
-            "disk.size_gib",
-            "disk.type",
-            "subnetwork",
-            "public_address",
-            "service_account",
-            "scopes",
-        }
+        (
+            *("project", "name", "owner", "machine_type", "gpus", "provisioning"),
+            *("accelerator", "accelerator.type", "accelerator.count"),
+            *("disk.image", "disk.size_gib", "disk.type"),
+            *("subnetwork", "public_address", "service_account", "scopes"),
+        )
     )
     sensitive = frozenset({"user_data"})
 
@@ -250,9 +238,9 @@ def wait_until_ready(host: SshHost, clock: Clock, seconds: float) -> None:
                 )
                 remedy = f"{error.remedy}; {more}"
                 raise type(error)(error.where, error.tried, problem, remedy) from error
-            clock.sleep(PAUSE_SECONDS)
         else:
             return
+        clock.sleep(PAUSE_SECONDS)
 
 
 class FirstLoginProvider(ReconcilingProvider[FirstLoginInputs]):
