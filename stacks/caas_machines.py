@@ -17,7 +17,7 @@ from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.config.secrets import CaasSecrets
 from gpuclusters.preflight.resource import FleetPreflight
-from gpuclusters.rke2.host_config import Cilium, Settings
+from gpuclusters.rke2.host_config import Cilium
 from stacks import hosts
 
 
@@ -63,7 +63,13 @@ def _host(
     reached: HostConnection,
     secrets: CaasSecrets,
 ) -> GpuHostArgs:
-    own = config.own_table
+    own, drop_ins = config.own_table, None
+    if not isinstance(
+        config.kubernetes, Rke2Kubernetes
+    ):  # which reads others, and only when it starts
+        drop_ins = RuntimeDropIns(
+            kubelet=cluster.kubelet_drop_in, containerd=config.kubernetes.containerd.drop_in
+        )
     return GpuHostArgs(
         preparation=HostPreparationArgs(
             connection=reached,
@@ -85,16 +91,8 @@ def _host(
         guest_driver=config.versions.guest_driver or config.versions.fabric_manager,
         cdi_kind=config.device_access.cdi_kind,
         vfio=config.device_access.vfio.value,
-        drop_ins=_drop_ins(config, cluster),
+        drop_ins=drop_ins,
         protect=config.protect,
-    )
-
-
-def _drop_ins(config: CaasConfig, cluster: CaasPlan) -> RuntimeDropIns | None:
-    if isinstance(config.kubernetes, Rke2Kubernetes):
-        return None  # it reads others, and only when it starts
-    return RuntimeDropIns(
-        kubelet=cluster.kubelet_drop_in, containerd=config.kubernetes.containerd.drop_in
     )
 
 
@@ -122,8 +120,12 @@ def _rke2(
     machines: Machines,
 ) -> Rke2Cluster:
     servers = [server.name for server in cluster.servers]
-    address = cluster.registration_address or _only_address(config, cluster)
+    address = cluster.registration_address
+    if address is None:
+        (server,) = cluster.servers
+        address = server.address or hosts.own_address(config.hosts, server.name)
     endpoints = {**secrets.hosts, **secrets.servers}
+    ingress = getattr(config.api.exposure, "ingress_class", None)
 
     def host(name: str) -> Rke2Host:
         # Servers too wait for all machines, so that none is changed in vain.
@@ -135,7 +137,19 @@ def _rke2(
         Rke2ClusterArgs(
             version=cluster.version,
             artifacts=rke2_plan.artifacts(cluster),
-            settings=_settings(config, plan, cluster, address),
+            settings=rke2_plan.shared_settings(
+                cluster,
+                registration_address=address,
+                pod_cidr=cluster.pod_cidr,
+                service_cidr=cluster.service_cidr,
+                cilium=Cilium(
+                    **cluster.cilium.model_dump(),
+                    kube_proxy_replacement=config.network.kube_proxy_replacement,
+                    ingress_controller=ingress == "cilium",
+                ),
+                kubelet_drop_in=plan.kubelet_drop_in,
+                containerd_drop_in=cluster.containerd.drop_in,
+            ),
             servers=[host(name) for name in servers],
             agents=[host(node.name) for node in config.nodes if node.name not in servers],
             agents_at_once=cluster.agents_at_once,
@@ -147,30 +161,3 @@ def _rke2(
             protect=config.protect,
         ),
     )
-
-
-def _settings(
-    config: CaasConfig, plan: CaasPlan, cluster: Rke2Kubernetes, address: str
-) -> Settings:
-    return rke2_plan.shared_settings(
-        cluster,
-        registration_address=address,
-        pod_cidr=cluster.pod_cidr,
-        service_cidr=cluster.service_cidr,
-        cilium=Cilium(
-            **cluster.cilium.model_dump(),
-            kube_proxy_replacement=config.network.kube_proxy_replacement,
-            ingress_controller=getattr(config.api.exposure, "ingress_class", None) == "cilium",
-        ),
-        kubelet_drop_in=plan.kubelet_drop_in,
-        containerd_drop_in=cluster.containerd.drop_in,
-    )
-
-
-def _only_address(config: CaasConfig, cluster: Rke2Kubernetes) -> str:
-    """The address of the only server; that of the lab is this computer."""
-    (server,) = cluster.servers
-    if server.address is not None:
-        return server.address
-    machines = config.hosts.machines if config.hosts.source == "existing" else ()
-    return next((one.address for one in machines if one.name == server.name), "127.0.0.1")

@@ -10,7 +10,9 @@ import pulumi
 import yaml
 
 from components.host_connection import HostConnection
+from gpuclusters.config import gcp_plan
 from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.secrets import HostEndpoint
 from gpuclusters.gcp.firewall_rules import Allowed
 
@@ -42,20 +44,26 @@ def declare(
     *,
     cluster: str,
     between_nodes: Sequence[Allowed],
-    protect: Collection[str],
+    protect: Collection[str] = (),
 ) -> Hosts:
     """The machines of a cluster; `endpoints` has those that are not made here."""
     if not isinstance(hosts, GcpHosts):
         return Hosts(connections={name: connection(name, endpoints[name]) for name in endpoints})
-    # Its packages are large, and nobody else needs them.
-    from stacks import google_cloud
+    # Their packages are large, and nobody else needs them.
+    import pulumi_gcp
 
-    machines = google_cloud.declare(
-        hosts, cluster=cluster, between_nodes=between_nodes, protect=protect
+    from components.gcp import GcpPool
+
+    provider = pulumi_gcp.Provider("google-cloud", project=hosts.project, region=hosts.region)
+    plan = gcp_plan.pool(
+        hosts,
+        cluster=cluster,
+        owner=gcp_plan.owner(pulumi.get_project(), pulumi.get_stack()),
+        between_nodes=between_nodes,
+        protect=protect,
     )
-    return Hosts(
-        connections={name: one.connection for name, one in machines.items()}, made=machines
-    )
+    made = GcpPool(cluster, plan, pulumi.ResourceOptions(providers=[provider])).machines
+    return Hosts(connections={name: one.connection for name, one in made.items()}, made=made)
 
 
 def from_secret(
@@ -74,6 +82,12 @@ def from_secret(
             raise pulumi.RunError(f"the secret {name}: {said}") from None
 
     return secret.apply(made)
+
+
+def own_address(hosts: object, server: str) -> str:
+    """The address of a server that is the only one; that of the lab is this computer."""
+    machines = hosts.machines if isinstance(hosts, ExistingHosts) else ()
+    return next((one.address for one in machines if one.name == server), "127.0.0.1")
 
 
 def connection(name: str, machine: HostEndpoint) -> HostConnection:

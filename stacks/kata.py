@@ -67,8 +67,16 @@ def deploy(
     kata = config.kata
     if isinstance(kata.chart, NoChart):
         return None
-    shim = _shim(config, cluster)
+    shim = ShimConfiguration(
+        shim=kata.shim,
+        profile=cluster.boot,
+        installation=kata.installation,
+        huge_pages=kata.huge_pages,
+        kubelet_root=_kubelet_root(config),
+    )
     drop_in = shim.toml()
+    # What Kata's own image must hold; of another only its builder knows.
+    own_image = kata.guest_image is GuestImage.KATA and config.versions.kata in KATA_RELEASES
     values = kata_model.chart_values(
         shim=kata.shim,
         installation=kata.installation,
@@ -98,7 +106,7 @@ def deploy(
                 kata.installation.prefix,
                 f"{shim.folder}/configuration-{kata.shim.value}.toml",
                 hashlib.sha256(drop_in.encode()).hexdigest(),
-                _guest_driver(config),
+                (guest_driver(config) if own_image else None) or "-",
                 kata.guest_image_sha256 or "-",
                 *_CONTAINERD,
             ],
@@ -152,22 +160,6 @@ def tenant_storage(
     return TenantStorage(f"{tenant.name}-storage", args, opts)
 
 
-def _shim(config: CaasConfig, cluster: CaasPlan) -> ShimConfiguration:
-    return ShimConfiguration(
-        shim=config.kata.shim,
-        profile=cluster.boot,
-        installation=config.kata.installation,
-        huge_pages=config.kata.huge_pages,
-        kubelet_root=_kubelet_root(config),
-    )
-
-
 def _kubelet_root(config: CaasConfig) -> str:
     distribution = config.kubernetes.distribution.value
     return config.kata.kubelet_root or KUBELET_ROOTS.get(distribution, KUBELET_ROOT)
-
-
-def _guest_driver(config: CaasConfig) -> str:
-    """What Kata's own image must hold; of another only its builder knows."""
-    own = config.kata.guest_image is GuestImage.KATA and config.versions.kata in KATA_RELEASES
-    return (guest_driver(config) if own else None) or "-"

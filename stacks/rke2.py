@@ -17,7 +17,6 @@ from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config import rke2_machines, rke2_plan
 from gpuclusters.config.charts import FileChart
 from gpuclusters.config.cluster import uses_lab
-from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.rke2_cluster import (
     KubePrometheusStack,
     Mig,
@@ -41,8 +40,6 @@ from gpuclusters.rke2 import host_config, releases
 from gpuclusters.rke2.releases import Role
 from stacks import charts, hosts
 from stacks.hosts import Hosts, Outputs
-
-_THIS_COMPUTER = "127.0.0.1"
 
 
 def build(config: Rke2Config, secrets: Secrets) -> Outputs:
@@ -155,7 +152,7 @@ def _cluster(
             after=drivers.get(plan.name) or there.made.get(plan.name),
         )
         nodes[plan.role].append(host)
-    address = config.registration_address or _only_address(config)
+    address = config.registration_address or hosts.own_address(config.hosts, *config.servers)
     return Rke2Cluster(
         config.name,
         Rke2ClusterArgs(
@@ -173,14 +170,6 @@ def _cluster(
             protect=config.protect,
         ),
     )
-
-
-def _only_address(config: Rke2Config) -> str:
-    """The address of the only server; that of the lab is this computer."""
-    if not isinstance(config.hosts, ExistingHosts):
-        return _THIS_COMPUTER
-    (server,) = config.servers
-    return next(one.address for one in config.hosts.machines if one.name == server)
 
 
 def _registries(config: Rke2Config, secrets: Secrets) -> Mapping[str, pulumi.Input[str]]:

@@ -78,7 +78,9 @@ QUESTIONS: Mapping[ClusterType, tuple[Question, ...]] = {
         Question("servers", "Which of them are servers: 1 or 3", lambda a: _names(a)[0]),
         Question("product", "GPUs of the others", "a100-sxm4-80gb"),
         Question("count", "GPUs in each", "8"),
-        Question("version", "Release of RKE2", lambda _: rke2_matrix.matrix().rke2.channels.stable),
+        Question(
+            "version", "Release of RKE2", lambda _: rke2_matrix.matrix().rke2.channels["stable"]
+        ),
         Question("checksum", "SHA-256 of that release's sha256sum-amd64.txt"),
         Question("operator", "Release of the GPU Operator", lambda _: _operator()),
     ),

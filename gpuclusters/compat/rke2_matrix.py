@@ -13,7 +13,7 @@ from functools import cache, partial
 
 from gpuclusters.compat.dated_table import Row, Table
 from gpuclusters.compat.gpu_products import Architecture
-from gpuclusters.compat.versions import Release, parse_release, release
+from gpuclusters.compat.versions import Release, release
 from gpuclusters.rke2 import releases
 
 ENDED = "ended"
@@ -99,13 +99,6 @@ class Fault(Row):
     what: str
 
 
-class Channels(Row):
-    """RKE2's channels."""
-
-    stable: str
-    newest: str
-
-
 class DropIns(StrEnum):
     """Whether the containerd of a release of RKE2 imports `config-v3.toml.d/*.toml`."""
 
@@ -117,7 +110,8 @@ class DropIns(StrEnum):
 
 
 class _Rke2(Row):
-    channels: Channels
+    channels: Mapping[str, str]
+    """`stable` and `newest`."""
     drop_ins: Mapping[DropIns, Mapping[int, str]]
     """By minor of Kubernetes: the first release."""
     containerd: Mapping[int, Mapping[str, str]]
@@ -169,8 +163,6 @@ class Operators(Table):
 
 
 matrix = cache(partial(Matrix.packaged, "rke2_matrix"))
-
-
 operators = cache(partial(Operators.packaged, "gpu_operator_releases"))
 
 
@@ -179,11 +171,9 @@ def containerd(version: releases.Version) -> Release | None:
 
     A patch that is newer than the table has at least what the last one in it has.
     """
-    found = None
-    for first, brings in matrix().rke2.containerd.get(version.minor, {}).items():
-        if releases.parse_version(first) <= version:
-            found = brings
-    return None if found is None else parse_release(found)
+    rows = matrix().rke2.containerd.get(version.minor, {}).items()
+    brings = [text for first, text in rows if releases.parse_version(first) <= version]
+    return release(brings[-1]) if brings else None
 
 
 def newest_minor() -> int:
@@ -197,8 +187,7 @@ def drop_ins(version: releases.Version) -> DropIns:
     Minors that are newer than all that were read about are taken to have kept it.
     """
     for known in (DropIns.CONFIRMED, DropIns.LIKELY):
-        firsts = matrix().rke2.drop_ins[known]
-        first = firsts.get(version.minor)
+        first = matrix().rke2.drop_ins[known].get(version.minor)
         if first is not None and releases.parse_version(first) <= version:
             return known
     return DropIns.LIKELY if version.minor > newest_minor() else DropIns.NO
@@ -251,13 +240,9 @@ def newest_branch_for(oldest: Architecture, least: int = 0) -> int:
         number
         for number, one in table.drivers.items()
         if not oldest.is_before(one.oldest) and number >= least
-    ]
-    if not known:
-        return max(table.drivers)
-    return max(
-        known,
-        key=lambda n: (not table.drivers[n].is_over(table.as_of), table.drivers[n].long, n),
-    )
+    ] or [max(table.drivers)]
+    rank = {n: (not one.is_over(table.as_of), one.long, n) for n, one in table.drivers.items()}
+    return max(known, key=rank.__getitem__)
 
 
 def newest_driver(number: int, operator: str | None = None) -> str:
@@ -266,22 +251,17 @@ def newest_driver(number: int, operator: str | None = None) -> str:
     `operator`: the release whose containers have to have it; None for packages on the hosts.
     """
     of_operator = major(operator) if operator else None
-    listed = [
-        text for text in (of_operator.drivers if of_operator else ()) if branch_of(text) == number
-    ]
-    if listed:
-        return max(listed, key=release)
-    return matrix().drivers[number].newest
+    drivers = of_operator.drivers if of_operator else ()
+    listed = [text for text in drivers if branch_of(text) == number]
+    return max(listed, key=release) if listed else matrix().drivers[number].newest
 
 
 def module_problem(modules: ModulesPolicy, driver: int, one: Architecture) -> str | None:
     """Why GPUs of this generation cannot run with these kernel modules of a branch; None if they can."""
     rules = matrix().kernel_modules
     if modules is ModulesPolicy.OPEN and one.is_before(rules.open_from):
-        return (
-            f"have no GPU System Processor, which open modules need: {one} is older than "
-            f"{rules.open_from}"
-        )
+        needed = "have no GPU System Processor, which open modules need"
+        return f"{needed}: {one} is older than {rules.open_from}"
     if modules is ModulesPolicy.PROPRIETARY and not one.is_before(rules.open_only_from):
         return f"are known to open modules only, as every GPU from {rules.open_only_from} on"
     if modules is ModulesPolicy.PROPRIETARY and driver > rules.proprietary_until:

@@ -316,16 +316,9 @@ class GcpHosts(Section):
         """Names of all machines."""
         return tuple(name for group in self.groups for name in group.machines)
 
-    def group_of(self, machine: str) -> GcpGroup:
-        """The group of a machine.
-
-        Raises:
-            KeyError: there is no such machine.
-        """
-        for group in self.groups:
-            if machine in group.machines:
-                return group
-        raise KeyError(machine)
+    def group_of(self, machine: str) -> GcpGroup | None:
+        """The group of a machine; None if there is no such machine."""
+        return next((group for group in self.groups if machine in group.machines), None)
 
 
 def instance_name(cluster: str, machine: str) -> str:

@@ -72,11 +72,11 @@ def uses_sudo(config: UsernetesConfig) -> bool:
 
 def modules(config: UsernetesConfig) -> ModulesPolicy:
     """The kernel modules of the driver: stated, else by the GPUs. Never auto."""
-    stated = (
-        config.driver.modules if isinstance(config.driver, PackagedDriver) else ModulesPolicy.AUTO
-    )
-    if stated is not ModulesPolicy.AUTO:
-        return stated
+    if (
+        isinstance(config.driver, PackagedDriver)
+        and config.driver.modules is not ModulesPolicy.AUTO
+    ):
+        return config.driver.modules
     return rke2_matrix.modules_for(gpu_products.product(config.gpus.product).architecture)
 
 
@@ -112,10 +112,8 @@ def host_mtu(config: UsernetesConfig) -> int | None:
     slirp4netns sends what a container sends in packets of the same size; what is larger than the
     machines' network carries goes out in pieces.
     """
-    hosts = config.hosts
-    if isinstance(hosts, GcpHosts) and isinstance(hosts.network, OwnNetwork):
-        return hosts.network.mtu
-    return None
+    made = config.hosts.network if isinstance(config.hosts, GcpHosts) else None
+    return made.mtu if isinstance(made, OwnNetwork) else None
 
 
 def api(config: UsernetesConfig) -> ApiAccess:
@@ -129,11 +127,13 @@ def api(config: UsernetesConfig) -> ApiAccess:
     )
 
 
-def training(config: UsernetesConfig) -> dict[str, Any] | None:
-    """The training of the highest rung, an input of the ladder; None if the proof ends before."""
-    stated = config.proof.training
-    if stated is None or config.proof.rung < TRAINING_RUNG:
-        return None
+def training_pods(config: UsernetesConfig, stated: Training) -> int:
+    """How many pods train: stated, else one on every node that takes pods."""
+    return stated.pods or len(schedulable(config))
+
+
+def _training(config: UsernetesConfig, stated: Training) -> dict[str, Any]:
+    """The training of the highest rung, an input of the ladder."""
     kept = {"image", "epochs", "batch_size", "timeout_seconds"}
     return {
         **stated.model_dump(include=kept),
@@ -145,30 +145,17 @@ def training(config: UsernetesConfig) -> dict[str, Any] | None:
     }
 
 
-def training_pods(config: UsernetesConfig, stated: Training) -> int:
-    """How many pods train: stated, else one on every node that takes pods."""
-    return stated.pods or len(schedulable(config))
-
-
 def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
-    """The inputs of the ladder, and the arguments of its component, but the kubeconfig.
-
-    Args:
-        config: the section.
-        highest: the last rung that is climbed; the training is described for rung 9 alone.
-    """
+    """The inputs of the ladder up to a rung, and the arguments of its component, but the kubeconfig."""
     chosen, proof, takes_pods = versions(config), config.proof, schedulable(config)
-    trained = training(config)
-    # One that somebody else installed, and that nobody names, is whatever the host shows.
-    known = isinstance(config.driver, PackagedDriver) or config.driver.version is not None
+    stated = proof.training if proof.rung >= TRAINING_RUNG else None
     # What is pulled for the training anyway has Python.
-    python = proof.network_image or (trained["image"] if trained else None)
-
-    def pods(image: str | None) -> dict[str, Any]:
-        return {"timeout_seconds": config.timeouts.rung_seconds} | (
-            {"image": image} if image else {}
-        )
-
+    images = {
+        "smoke": proof.network_image or (stated.image if stated else None),
+        "vector_add": proof.vector_add_image,
+    }
+    # A driver that somebody else installed, and that nobody names, is whatever the host shows.
+    known = isinstance(config.driver, PackagedDriver) or config.driver.version is not None
     return {
         "cluster": config.name,
         "rung": highest.value,
@@ -177,9 +164,16 @@ def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
             for node in nodes(config)
         ],
         "namespace": proof.namespace,
-        "smoke": pods(python),
-        "vector_add": pods(proof.vector_add_image),
-        "training": trained if highest is CheckLevel.TRAINING else None,
+        **{
+            test: {
+                "timeout_seconds": config.timeouts.rung_seconds,
+                **({"image": image} if image else {}),
+            }
+            for test, image in images.items()
+        },
+        "training": (
+            _training(config, stated) if stated and highest is CheckLevel.TRAINING else None
+        ),
         "versions": {
             **({"driver": chosen.driver} if known else {}),
             "container-toolkit": chosen.container_toolkit,

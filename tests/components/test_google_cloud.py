@@ -16,7 +16,7 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import cloud_init, firewall_rules
 from gpuclusters.gcp.model import GcpMachineInputs
 from gpuclusters.usernetes.addresses import Ports
-from stacks import google_cloud
+from stacks.hosts import declare
 from tests.components.recorder import Recorder, record
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -52,11 +52,10 @@ def declared(seen: list[Any] | None = None, **changes: Any) -> Recorder:
     hosts = GcpHosts.model_validate(HOSTS | changes)
 
     def program() -> None:
-        made = google_cloud.declare(
-            hosts, cluster="lab", between_nodes=firewall_rules.usernetes(Ports())
-        )
+        rules = firewall_rules.usernetes(Ports())
+        made = declare(hosts, {}, cluster="lab", between_nodes=rules)
         if seen is not None:
-            seen.append(made)
+            seen.append(made.connections)
 
     return record(program)
 
@@ -204,7 +203,7 @@ def test_a_machine_is_reached_as_the_configuration_says(
 ) -> None:
     seen: list[Any] = []
     recorder = declared(seen, access=access)
-    connection = seen[0]["gpu-1"].connection
+    connection = seen[0]["gpu-1"]
     assert ("iap" in connection.as_input()) is tunnel
     assert connection.host == "gpu-1"
     assert recorder.of(":GcpMachine")["gpu-1-machine"]["public_address"] is not tunnel

@@ -91,7 +91,7 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
     parsed = parse({"cluster-type": "usernetes", "usernetes": document})
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     config = parsed.usernetes
-    training = plan.training(config)
+    training = plan.arguments(config, CheckLevel.TRAINING)["training"]
     assert training is not None
     assert training["pods"] == len(plan.schedulable(config)) >= 1
     assert training["gpus_per_pod"] == count
@@ -220,18 +220,22 @@ def test_a_training_is_one_pod_for_each_node_that_takes_pods() -> None:
         "rung": 9,
         "training": {"image": IMAGE, "data": {"source": "volume", "claim": "mnist"}},
     }
-    whole = plan.training(section(proof=proof))
+    whole = plan.arguments(section(proof=proof), CheckLevel.TRAINING)["training"]
     assert whole is not None
     places = (whole["data_claim"], whole["data_path"], whole["accuracy_floor"])
     assert (whole["pods"], whole["gpus_per_pod"], *places) == (3, 4, "mnist", "/data", 0.7)
-    without = plan.training(section(proof=proof, schedule_on_control_plane=False))
+    without = plan.arguments(
+        section(proof=proof, schedule_on_control_plane=False), CheckLevel.TRAINING
+    )["training"]
     assert without is not None
     assert without["pods"] == 2
     stated = {"image": IMAGE, "pods": 6, "gpus-per-pod": 2}
-    halves = plan.training(section(proof={"rung": 9, "training": stated}))
+    halves = plan.arguments(section(proof={"rung": 9, "training": stated}), CheckLevel.TRAINING)[
+        "training"
+    ]
     assert halves is not None
     assert (halves["pods"], halves["gpus_per_pod"], halves["data_claim"]) == (6, 2, None)
-    assert plan.training(section()) is None
+    assert plan.arguments(section(), CheckLevel.TRAINING)["training"] is None
 
 
 def _asked(**changes: Any) -> Any:

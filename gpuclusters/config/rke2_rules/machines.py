@@ -86,11 +86,10 @@ def pools_have_the_gpus_of_their_machines(config: Rke2Config, pool: Pool) -> Ite
         return
     wanted = None if pool.gpu is None else (pool.gpu.product, pool.gpu.count)
     for name in pool.nodes:
-        if name not in config.hosts.machines:
-            continue
-        made = config.hosts.group_of(name).gpu
+        group = config.hosts.group_of(name)
+        made = group.gpu if group is not None else None
         there = None if made is None else (made.product, made.count)
-        if there != wanted:
+        if group is not None and there != wanted:
             yield Wrong(
                 "gpu",
                 f"is not what {name} is made with under hosts.groups, which is {_gpus(there)}",

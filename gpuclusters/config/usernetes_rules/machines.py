@@ -60,8 +60,8 @@ def _groups(config: UsernetesConfig) -> Iterator[tuple[Path, str, GcpGroup]]:
     """Nodes on Google Cloud, with the group that makes the machine of each."""
     hosts = config.hosts
     for path, name in _named(config):
-        if isinstance(hosts, GcpHosts) and name in hosts.machines:
-            yield path, name, hosts.group_of(name)
+        if isinstance(hosts, GcpHosts) and (group := hosts.group_of(name)) is not None:
+            yield path, name, group
 
 
 @rule(45, "usernetes.group-role", each=["workers"])

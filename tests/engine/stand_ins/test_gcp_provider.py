@@ -156,9 +156,10 @@ import pulumi, yaml
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import firewall_rules
 from gpuclusters.usernetes.addresses import Ports
-from stacks import google_cloud
+from stacks.hosts import declare
 hosts = GcpHosts.model_validate(yaml.safe_load(open("hosts.yaml")))
-made = google_cloud.declare(hosts, cluster="v100", between_nodes=firewall_rules.usernetes(Ports()))
+rules = firewall_rules.usernetes(Ports())
+made = declare(hosts, {{}}, cluster="v100", between_nodes=rules).made
 pulumi.export("machines", sorted(made))
 """
 HOSTS = {

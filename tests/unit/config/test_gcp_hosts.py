@@ -62,9 +62,9 @@ def said(section: GcpHosts) -> list[str]:
 def test_a_right_section_has_no_flaw() -> None:
     assert said(hosts()) == []
     assert hosts().machines == ("cp-1", "gpu-1", "gpu-2")
-    assert hosts().group_of("gpu-2").name == "gpus"
-    with pytest.raises(KeyError):
-        hosts().group_of("gpu-3")
+    made = hosts()
+    assert made.group_of("gpu-2") is made.groups[1]
+    assert made.group_of("gpu-3") is None
 
 
 @pytest.mark.parametrize(
