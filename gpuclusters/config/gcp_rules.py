@@ -87,23 +87,14 @@ def _gpus(group: GcpGroup, at: Path) -> Iterator[Wrong]:
         return
     found = machine_types.attachable(gpu.product)
     if found is None:
-        yield Wrong(
-            type_path,
-            f"cannot be given {gpu.product}, which comes with machine types of its own",
-            f"write {_types_with(gpu.product, gpu.count)}",
-        )
+        wrong = f"cannot be given {gpu.product}, which comes with machine types of its own"
+        yield Wrong(type_path, wrong, f"write {_types_with(gpu.product, gpu.count)}")
     elif not size.takes_gpus:
-        yield Wrong(
-            type_path,
-            f"cannot be given GPUs: {gpu.product} goes with N1 machines alone",
-            "write one like n1-standard-8, or custom-12-79872",
-        )
+        wrong = f"cannot be given GPUs: {gpu.product} goes with N1 machines alone"
+        yield Wrong(type_path, wrong, "write one like n1-standard-8, or custom-12-79872")
     elif gpu.count not in found[1].counts:
-        yield Wrong(
-            (*at, "gpu", "count"),
-            f"is not a number of {gpu.product} that a machine can have",
-            f"write {either(map(str, found[1].counts))}",
-        )
+        wrong = f"is not a number of {gpu.product} that a machine can have"
+        yield Wrong((*at, "gpu", "count"), wrong, f"write {either(map(str, found[1].counts))}")
     else:
         enough = [
             count
@@ -155,20 +146,14 @@ def _provisioning(group: GcpGroup, at: Path) -> Iterator[Wrong]:
     """What may be taken back at any time runs no control plane, and is sold that way."""
     path = (*at, "provisioning")
     if group.provisioning is Provisioning.SPOT and group.role == "controller":
-        yield Wrong(
-            path,
-            "lets Google take the control plane back at any time, and the cluster with it",
-            "write standard; workers may be spot",
-        )
+        wrong = "lets Google take the control plane back at any time, and the cluster with it"
+        yield Wrong(path, wrong, "write standard; workers may be spot")
     size = machine_type(group.machine_type)
     if size and size.built_in and group.provisioning not in size.built_in.provisioning:
         ways = size.built_in.elsewhere
         also = f" ({either(ways)} is sold too, which this program does not ask for)" if ways else ""
-        yield Wrong(
-            path,
-            f"is not how {group.machine_type} is sold",
-            f"write {either(size.built_in.provisioning)}, or a larger machine type{also}",
-        )
+        remedy = f"write {either(size.built_in.provisioning)}, or a larger machine type{also}"
+        yield Wrong(path, f"is not how {group.machine_type} is sold", remedy)
 
 
 def _networks(hosts: GcpHosts, ranges: Mapping[str, IPv4Network]) -> Iterator[Wrong]:
@@ -204,11 +189,8 @@ def _public_addresses(hosts: GcpHosts) -> Iterator[Wrong]:
                 "write the range as the internet sees you, or leave public-addresses out",
             )
         if network.prefixlen < WIDEST_PREFIX and not network.is_private:
-            yield Wrong(
-                path,
-                "lets a large part of the internet try to log in",
-                f"write ranges of /{WIDEST_PREFIX} or less, or source: iap",
-            )
+            wrong = "lets a large part of the internet try to log in"
+            yield Wrong(path, wrong, f"write ranges of /{WIDEST_PREFIX} or less, or source: iap")
 
 
 def _zones(hosts: GcpHosts) -> Iterator[Wrong]:
@@ -263,11 +245,8 @@ def _image(hosts: GcpHosts) -> Iterator[Wrong]:
     image, public = hosts.image, public_system(hosts.image)
     key, name = ("name", image.name) if isinstance(image, PinnedImage) else ("family", image.family)
     if public is None and image.system is None:
-        yield Wrong(
-            "image.system",
-            f"is missing, and the name {name} does not say which operating system it is",
-            f"write {either(SYSTEMS)}",
-        )
+        wrong = f"is missing, and the name {name} does not say which operating system it is"
+        yield Wrong("image.system", wrong, f"write {either(SYSTEMS)}")
     elif public and image.system and public != image.system:
         yield Wrong("image.system", f"is not that of {name}, which is {public}", "leave it out")
     elif public and public not in SYSTEMS:

@@ -30,11 +30,8 @@ def namespaces_are_ours(config: Rke2Config) -> Iterable[Wrong]:
                 "write a namespace that this program makes, with the Pod Security level that its pods need",
             )
     if config.operator.namespace == config.proof.namespace:
-        yield Wrong(
-            "proof.namespace",
-            "is that of the operator, whose pods may do what no other pod may",
-            "write another one",
-        )
+        wrong = "is that of the operator, whose pods may do what no other pod may"
+        yield Wrong("proof.namespace", wrong, "write another one")
 
 
 @rule(42, "rke2.taint-not-tolerated")
@@ -88,11 +85,8 @@ def there_is_a_node_for_everything_else(config: Rke2Config) -> Iterable[Wrong]:
 def selinux_is_of_the_rhel_family(config: Rke2Config) -> Iterable[Wrong]:
     system = config.operating_system
     if config.selinux and system is not None and system.family == "ubuntu":
-        yield Wrong(
-            "selinux",
-            f"is on, and {system.value} has no rke2-selinux",
-            "remove it: Ubuntu confines by AppArmor",
-        )
+        wrong = f"is on, and {system.value} has no rke2-selinux"
+        yield Wrong("selinux", wrong, "remove it: Ubuntu confines by AppArmor")
 
 
 @rule(42, "rke2.registry-unused")
@@ -129,11 +123,8 @@ def rke2_comes_from_the_closed_network(
         return
     if isinstance(artifacts, DownloadedArtifacts):
         if artifacts.url == RELEASES:
-            yield Wrong(
-                "url",
-                "is on the internet, and air-gap is true",
-                "write the address of your mirror, or artifacts.source: folder",
-            )
+            remedy = "write the address of your mirror, or artifacts.source: folder"
+            yield Wrong("url", "is on the internet, and air-gap is true", remedy)
         return
     # An archive of all images has Canal; for another CNI its own has to come along.
     cni, names = Cni(config.cni.kind), set(artifacts.images)
@@ -173,11 +164,8 @@ def images_come_from_the_closed_network(config: Rke2Config) -> Iterable[Wrong]:
     for registry in registries(wanted):
         if registry not in config.mirrors:
             its = [one.partition("/")[2] for one in wanted if one.startswith(f"{registry}/")]
-            yield Wrong(
-                ("mirrors", registry),
-                "is missing, and air-gap is true",
-                f"write a mirror for it, or for {_ANY}; it must have {', '.join(its)}",
-            )
+            remedy = f"write a mirror for it, or for {_ANY}; it must have {', '.join(its)}"
+            yield Wrong(("mirrors", registry), "is missing, and air-gap is true", remedy)
 
 
 @rule(43, "rke2.air-gap-packages", "driver", kind=OperatorDriver)

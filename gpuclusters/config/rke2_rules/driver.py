@@ -79,11 +79,8 @@ def _stated(config: Rke2Config) -> Iterator[tuple[Path, str | None, int | None]]
 def version_and_branch_agree(config: Rke2Config) -> Iterable[Wrong]:
     for path, version, branch in _stated(config):
         if version is not None and branch is not None and branch_of(version) != branch:
-            yield Wrong(
-                (*path, "version"),
-                f"is not of branch {branch}, which is stated beside it",
-                "write one of them, or make them agree",
-            )
+            wrong = f"is not of branch {branch}, which is stated beside it"
+            yield Wrong((*path, "version"), wrong, "write one of them, or make them agree")
 
 
 @rule(34, "rke2.driver-branch-unknown", each=["pools"])
@@ -119,11 +116,8 @@ def the_operator_has_the_driver(config: Rke2Config, stated: OperatorDriver) -> I
     known = rke2_matrix.major(config.operator.version)
     branches = sorted({branch_of(one) for one in known.drivers}) if known else []
     if known and stated.branch is not None and stated.branch not in branches:
-        yield Wrong(
-            "branch",
-            f"has no driver in the component matrix of GPU Operator {config.operator.version}",
-            f"write one of {', '.join(map(str, branches))}",
-        )
+        wrong = f"has no driver in the component matrix of GPU Operator {config.operator.version}"
+        yield Wrong("branch", wrong, f"write one of {', '.join(map(str, branches))}")
 
 
 @rule(34, "rke2.operator-driver-untested", "driver", kind=OperatorDriver, level=Level.WARN)
@@ -132,11 +126,8 @@ def the_operator_was_tested_with_the_driver(
 ) -> Iterable[Wrong]:
     known = rke2_matrix.major(config.operator.version)
     if known and stated.version is not None and stated.version not in known.drivers:
-        yield Wrong(
-            "version",
-            f"is not in the component matrix of GPU Operator {config.operator.version}",
-            f"write one of {', '.join(known.drivers)}",
-        )
+        wrong = f"is not in the component matrix of GPU Operator {config.operator.version}"
+        yield Wrong("version", wrong, f"write one of {', '.join(known.drivers)}")
 
 
 @rule(34, "rke2.precompiled-driver-missing", each=["pools"])
@@ -288,8 +279,5 @@ def direct_storage_has_open_modules(config: Rke2Config) -> Iterable[Wrong]:
             continue
         for _, pool, _, _ in _pools_with_drivers(config):
             if modules(config, pool) is ModulesPolicy.PROPRIETARY and key.startswith("gds"):
-                yield Wrong(
-                    path,
-                    f"is on, and needs open modules, which pool {pool.name} does not have",
-                    "remove it, or leave that pool to another cluster",
-                )
+                wrong = f"is on, and needs open modules, which pool {pool.name} does not have"
+                yield Wrong(path, wrong, "remove it, or leave that pool to another cluster")

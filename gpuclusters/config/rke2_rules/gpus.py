@@ -55,11 +55,8 @@ def _own(config: Rke2Config) -> Mapping[str, tuple[MigDevices, ...]]:
 @rule(40, "rke2.layout-without-mig", "pools")
 def layouts_are_for_mig(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
     if pool.mig is not None and not isinstance(config.sharing, Mig):
-        yield Wrong(
-            "mig",
-            f"is stated with sharing.kind: {config.sharing.kind}",
-            "write sharing: {kind: mig}, or remove it: a GPU is cut, or shared whole, not both",
-        )
+        remedy = "write sharing: {kind: mig}, or remove it: a GPU is cut, or shared whole, not both"
+        yield Wrong("mig", f"is stated with sharing.kind: {config.sharing.kind}", remedy)
 
 
 @rule(40, "rke2.layout-unknown", each=["pools"])
@@ -172,11 +169,8 @@ def layouts_are_used(config: Rke2Config) -> Iterable[Wrong]:
             )
             yield Wrong(path, "is named by no pool", remedy, show(name))
     if used == {None}:
-        yield Wrong(
-            "sharing.kind",
-            "is mig, and no pool names a layout",
-            "write pools[].mig, or sharing: {kind: none}",
-        )
+        wrong = "is mig, and no pool names a layout"
+        yield Wrong("sharing.kind", wrong, "write pools[].mig, or sharing: {kind: none}")
 
 
 @rule(40, "rke2.mig-manager-system", each=["pools"])
@@ -238,11 +232,8 @@ def mps_needs_volta(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
 
 @rule(41, "rke2.sharing-isolates-nothing", "sharing", kind=Mps, level=Level.WARN)
 def sharing_isolates_nothing(_config: Rke2Config, _sharing: Mps) -> Iterable[Wrong]:
-    yield Wrong(
-        "kind",
-        "is experimental in the device plugin, and a fault of one client ends all of that GPU",
-        "write mig where tenants must not harm each other",
-    )
+    wrong = "is experimental in the device plugin, and a fault of one client ends all of that GPU"
+    yield Wrong("kind", wrong, "write mig where tenants must not harm each other")
 
 
 @rule(41, "rke2.shares-not-in-metrics", level=Level.WARN)
@@ -276,11 +267,8 @@ def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Iterable[Wrong]:
                     f"use an image with CUDA {newest}; older images run on newer drivers",
                 )
             elif stated is not None and architecture(pool).is_before(stated.oldest):
-                yield Wrong(
-                    path,
-                    f"has no code for the {architecture(pool)} GPUs of pool {pool.name}",
-                    f"use an image with CUDA {major - 1}",
-                )
+                wrong = f"has no code for the {architecture(pool)} GPUs of pool {pool.name}"
+                yield Wrong(path, wrong, f"use an image with CUDA {major - 1}")
 
 
 @rule(44, "rke2.proof-without-metrics")
@@ -304,11 +292,8 @@ def there_is_something_to_exchange(config: Rke2Config) -> Iterable[Wrong]:
 @rule(44, "rke2.proof-of-shared-gpus", level=Level.WARN)
 def shared_gpus_are_not_judged(config: Rke2Config) -> Iterable[Wrong]:
     if not isinstance(config.proof, ProofL0) and isinstance(config.sharing, TimeSlicing | Mps):
-        yield Wrong(
-            "proof.level",
-            f"judges no rate where GPUs are shared by {config.sharing.kind}",
-            "prove the GPUs before you share them, or write L0",
-        )
+        wrong = f"judges no rate where GPUs are shared by {config.sharing.kind}"
+        yield Wrong("proof.level", wrong, "prove the GPUs before you share them, or write L0")
 
 
 @rule(44, "rke2.timeout-too-short")

@@ -90,12 +90,8 @@ def pools_have_the_gpus_of_their_machines(config: Rke2Config, pool: Pool) -> Ite
         made = group.gpu if group is not None else None
         there = None if made is None else (made.product, made.count)
         if group is not None and there != wanted:
-            yield Wrong(
-                "gpu",
-                f"is not what {name} is made with under hosts.groups, which is {_gpus(there)}",
-                "write the same in both places",
-                _gpus(wanted),
-            )
+            wrong = f"is not what {name} is made with under hosts.groups, which is {_gpus(there)}"
+            yield Wrong("gpu", wrong, "write the same in both places", _gpus(wanted))
             return
 
 
@@ -108,11 +104,8 @@ def machines_have_processors_that_rke2_is_installed_for(
     _config: Rke2Config, pool: Pool
 ) -> Iterable[Wrong]:
     if pool.gpu is not None and gpu_products.product(pool.gpu.product).cpu != "amd64":
-        yield Wrong(
-            "gpu.product",
-            "is on an arm64 machine, and this version installs RKE2 for amd64",
-            "leave these machines out",
-        )
+        wrong = "is on an arm64 machine, and this version installs RKE2 for amd64"
+        yield Wrong("gpu.product", wrong, "leave these machines out")
 
 
 @rule(30, "rke2.gpus-on-server", each=["pools"], level=Level.WARN)
@@ -163,11 +156,8 @@ def networks_have_room(config: Rke2Config) -> Iterable[Wrong]:
 @rule(32, "rke2.networks-overlap")
 def cluster_networks_do_not_meet(config: Rke2Config) -> Iterable[Wrong]:
     if config.cluster_cidr.overlaps(config.service_cidr):
-        yield Wrong(
-            "service-cidr",
-            f"meets cluster-cidr, which is {config.cluster_cidr}",
-            "write ranges that have no address in common; they never change",
-        )
+        remedy = "write ranges that have no address in common; they never change"
+        yield Wrong("service-cidr", f"meets cluster-cidr, which is {config.cluster_cidr}", remedy)
 
 
 @rule(32, "rke2.machine-in-cluster-network")
@@ -183,21 +173,15 @@ def machines_are_outside_of_the_clusters_networks(config: Rke2Config) -> Iterabl
 @rule(32, "rke2.cis-without-policies")
 def the_cni_closes_what_cis_closes(config: Rke2Config) -> Iterable[Wrong]:
     if config.cis_profile and isinstance(config.cni, Flannel):
-        yield Wrong(
-            "cni.kind",
-            "enforces no network policies, and cis-profile relies on them",
-            "write canal, calico or cilium; it never changes",
-        )
+        wrong = "enforces no network policies, and cis-profile relies on them"
+        yield Wrong("cni.kind", wrong, "write canal, calico or cilium; it never changes")
 
 
 @rule(32, "rke2.cni-without-policies", level=Level.WARN)
 def flannel_closes_nothing(config: Rke2Config) -> Iterable[Wrong]:
     if isinstance(config.cni, Flannel):
-        yield Wrong(
-            "cni.kind",
-            "ignores network policies: every pod reaches every other",
-            "write canal for the same network with policies; it never changes",
-        )
+        remedy = "write canal for the same network with policies; it never changes"
+        yield Wrong("cni.kind", "ignores network policies: every pod reaches every other", remedy)
 
 
 @rule(32, "rke2.google-cloud-refuses", "hosts", kind=GcpHosts)

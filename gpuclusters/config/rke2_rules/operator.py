@@ -101,11 +101,8 @@ def releases_are_known(config: Rke2Config) -> Iterable[Wrong]:
 def the_operator_is_supported(config: Rke2Config) -> Iterable[Wrong]:
     known, table = rke2_matrix.major(config.operator.version), rke2_matrix.operators()
     if known is not None and known.status == "ended":
-        yield Wrong(
-            "operator.version",
-            f"gets no fixes any more, as of {table.as_of}",
-            f"go on to {list(table.releases)[-1]}, by one major release at a time",
-        )
+        remedy = f"go on to {list(table.releases)[-1]}, by one major release at a time"
+        yield Wrong("operator.version", f"gets no fixes any more, as of {table.as_of}", remedy)
 
 
 def _systems(config: Rke2Config) -> Iterator[tuple[Path, OperatingSystem]]:
@@ -134,17 +131,11 @@ def somebody_validated_the_operating_system(config: Rke2Config) -> Iterable[Wron
     known = rke2_matrix.major(config.operator.version)
     for path, system in _systems(config):
         if system.family == "rocky":
-            yield Wrong(
-                path,
-                "is in NVIDIA's matrix for plain Kubernetes, not for RKE2",
-                "write rhel, or know that a fault there is yours to find",
-            )
+            wrong = "is in NVIDIA's matrix for plain Kubernetes, not for RKE2"
+            yield Wrong(path, wrong, "write rhel, or know that a fault there is yours to find")
         elif known is not None and system in known.partner:
-            yield Wrong(
-                path,
-                "is validated by its vendor, on one release of Kubernetes and two GPUs",
-                "ask SUSE before you ask NVIDIA",
-            )
+            wrong = "is validated by its vendor, on one release of Kubernetes and two GPUs"
+            yield Wrong(path, wrong, "ask SUSE before you ask NVIDIA")
 
 
 _DECIDED: Mapping[str, str] = {
@@ -336,8 +327,5 @@ def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
 @rule(38, "rke2.nri-experimental", level=Level.WARN)
 def the_nri_plugin_is_experimental(config: Rke2Config) -> Iterable[Wrong]:
     if config.operator.nri_plugin:
-        yield Wrong(
-            "operator.nri-plugin",
-            "is experimental, and pods with runtimeClassName: nvidia no longer start",
-            "remove it, unless RKE2 must not be restarted",
-        )
+        wrong = "is experimental, and pods with runtimeClassName: nvidia no longer start"
+        yield Wrong("operator.nri-plugin", wrong, "remove it, unless RKE2 must not be restarted")

@@ -70,11 +70,8 @@ def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Wron
     for path, name, group in _groups(config):
         role = "controller" if name == config.control_plane.host else "worker"
         if group.role != role:
-            yield Wrong(
-                path,
-                f"is {roles[role]}, and its group {group.name} says role: {group.role}",
-                f"move it to a group with role: {role}",
-            )
+            wrong = f"is {roles[role]}, and its group {group.name} says role: {group.role}"
+            yield Wrong(path, wrong, f"move it to a group with role: {role}")
 
 
 @rule(45, "usernetes.many-nodes", level=Level.WARN)
@@ -108,21 +105,15 @@ def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[W
 @rule(47, "usernetes.processor")
 def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Iterable[Wrong]:
     if gpu_products.product(config.gpus.product).cpu != "amd64":
-        yield Wrong(
-            "gpus.product",
-            "is on an arm64 machine, and this version prepares amd64",
-            "write the GPUs of an amd64 machine",
-        )
+        wrong = "is on an arm64 machine, and this version prepares amd64"
+        yield Wrong("gpus.product", wrong, "write the GPUs of an amd64 machine")
 
 
 @rule(47, "usernetes.no-node-for-pods")
 def some_node_takes_pods(config: UsernetesConfig) -> Iterable[Wrong]:
     if not schedulable(config):
-        yield Wrong(
-            "schedule-on-control-plane",
-            "is false, and there are no workers: every pod would stay Pending",
-            "write true, or add workers",
-        )
+        wrong = "is false, and there are no workers: every pod would stay Pending"
+        yield Wrong("schedule-on-control-plane", wrong, "write true, or add workers")
 
 
 @rule(47, "usernetes.control-plane-gpus-unused", level=Level.WARN)
@@ -238,8 +229,5 @@ def google_cloud_can_make_the_nodes(config: UsernetesConfig, hosts: GcpHosts) ->
 @rule(52, "usernetes.image-system", "hosts", kind=GcpHosts)
 def images_are_of_ubuntu(_config: UsernetesConfig, hosts: GcpHosts) -> Iterable[Wrong]:
     if hosts.image.system not in (None, *gcp_rules.SYSTEMS):
-        yield Wrong(
-            "image.system",
-            "is not one that hosts of Usernetes are prepared on",
-            f"write {either(gcp_rules.SYSTEMS)}",
-        )
+        wrong = "is not one that hosts of Usernetes are prepared on"
+        yield Wrong("image.system", wrong, f"write {either(gcp_rules.SYSTEMS)}")

@@ -50,11 +50,8 @@ def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Wrong]:
     every = range(addresses.FIRST_NUMBER, addresses.LAST_NUMBER + 1)
     free = next((number for number in every if number not in taken), 0)
     for again, first in repeats(taken):
-        yield Wrong(
-            ("workers", again - 1, "number"),
-            f"is that of {node_name(first)}, and with it its network",
-            f"write one that is free: {free}",
-        )
+        wrong = f"is that of {node_name(first)}, and with it its network"
+        yield Wrong(("workers", again - 1, "number"), wrong, f"write one that is free: {free}")
 
 
 @rule(46, "usernetes.node-range")
@@ -69,11 +66,8 @@ def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Wrong]:
 def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Wrong]:
     known = {_DOCKER: DOCKER_BRIDGE, **ranges(config)}
     for against, key in addresses.collisions(known):
-        yield Wrong(
-            key,
-            f"meets {against}, which is {known[against]}",
-            "write ranges that have no address in common; they never change",
-        )
+        wrong = f"meets {against}, which is {known[against]}"
+        yield Wrong(key, wrong, "write ranges that have no address in common; they never change")
 
 
 @rule(46, "usernetes.network-too-small")
@@ -100,11 +94,8 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iter
         owner = seen.setdefault(node.host_ip, node.host)
         own = rke2_checks.is_own(node.host_ip)
         if own or owner != node.host:
-            yield Wrong(
-                path,
-                "is every host's own" if own else f"is that of {owner} too",
-                "write the address of this host in the network that all of them share",
-            )
+            remedy = "write the address of this host in the network that all of them share"
+            yield Wrong(path, "is every host's own" if own else f"is that of {owner} too", remedy)
 
 
 @rule(46, "usernetes.range-fixed")
@@ -113,22 +104,16 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Wrong]:
     fixed = {"network.pod-subnet": POD_SUBNET, "network.service-subnet": SERVICE_SUBNET}
     for key, network in fixed.items():
         if chosen.generation == 2 and stated[key] != network:
-            yield Wrong(
-                key,
-                f"cannot be chosen with {chosen.usernetes}, which has {network}",
-                "remove it, or write versions: current",
-            )
+            wrong = f"cannot be chosen with {chosen.usernetes}, which has {network}"
+            yield Wrong(key, wrong, "remove it, or write versions: current")
 
 
 @rule(46, "usernetes.port-twice")
 def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]:
     for _, names in addresses.shared_ports(config.network.ports):
         *others, last = map(kebab, names)
-        yield Wrong(
-            ("network", "ports", last),
-            f"is the port of {' and '.join(others)} too",
-            "give each a port of its own",
-        )
+        wrong = f"is the port of {' and '.join(others)} too"
+        yield Wrong(("network", "ports", last), wrong, "give each a port of its own")
 
 
 @rule(46, "usernetes.ssh-port")
@@ -172,11 +157,8 @@ def the_apis_address_is_reached_from_outside(
     config: UsernetesConfig, api: AddressApi
 ) -> Iterable[Wrong | Finding]:
     if rke2_checks.is_own(api.address):
-        yield Wrong(
-            "address",
-            "is every machine's own",
-            "write an address of the control plane's host, or through: tunnel",
-        )
+        remedy = "write an address of the control plane's host, or through: tunnel"
+        yield Wrong("address", "is every machine's own", remedy)
     known = {**ranges(config), _DOCKER: DOCKER_BRIDGE}
     yield from rke2_checks.outside([(("api", "address"), api.address)], known)
 
@@ -196,9 +178,5 @@ def googles_firewall_lets_the_api_through(
 @rule(53, "usernetes.api-in-lab", level=Level.WARN)
 def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Iterable[Wrong]:
     if isinstance(config.hosts, LabHosts) and config.api is not None:
-        yield Wrong(
-            "api",
-            "changes nothing in the lab, whose API is on this computer",
-            "remove it",
-            show(config.api.through),
-        )
+        wrong = "changes nothing in the lab, whose API is on this computer"
+        yield Wrong("api", wrong, "remove it", show(config.api.through))

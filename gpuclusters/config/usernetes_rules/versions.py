@@ -75,11 +75,8 @@ def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Iterable[Wro
         case _ if not config.secure_boot:
             return
         case GcpHosts(), _:
-            yield Wrong(
-                "secure-boot",
-                "is true, and machines with GPUs are made without it on Google Cloud",
-                "write false",
-            )
+            wrong = "is true, and machines with GPUs are made without it on Google Cloud"
+            yield Wrong("secure-boot", wrong, "write false")
         case _, PackagedDriver(packages=PackageSource.NVIDIA):
             yield Wrong(
                 "driver.packages",
@@ -202,11 +199,8 @@ def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[W
         return
     newest = versions(config).cuda_newest
     if release(stated.cuda) >= _CUDA_13:
-        yield Wrong(
-            (*_TRAINING, "cuda"),
-            f"has no code for {config.gpus.product}: the last CUDA that has is {newest}",
-            f"write {newest} or older, and an image with it",
-        )
+        wrong = f"has no code for {config.gpus.product}: the last CUDA that has is {newest}"
+        yield Wrong((*_TRAINING, "cuda"), wrong, f"write {newest} or older, and an image with it")
 
 
 @rule(54, "usernetes.pytorch-without-gpu")
@@ -244,25 +238,16 @@ def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[
 def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.proof
     if stated.rung >= TRAINING_RUNG and stated.training is None:
-        yield Wrong(
-            _TRAINING,
-            f"is missing, and rung {TRAINING_RUNG} is a training",
-            f"write it, or rung: {TRAINING_RUNG - 1}",
-        )
+        wrong = f"is missing, and rung {TRAINING_RUNG} is a training"
+        yield Wrong(_TRAINING, wrong, f"write it, or rung: {TRAINING_RUNG - 1}")
     if stated.rung < TRAINING_RUNG and stated.training is not None:
-        yield Wrong(
-            "proof.rung",
-            f"ends before the training, which is rung {TRAINING_RUNG}",
-            f"write {TRAINING_RUNG}, or remove the training",
-        )
+        wrong = f"ends before the training, which is rung {TRAINING_RUNG}"
+        yield Wrong("proof.rung", wrong, f"write {TRAINING_RUNG}, or remove the training")
 
 
 @rule(54, "usernetes.training-timeout")
 def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Wrong]:
     stated, most = config.proof.training, config.timeouts.proof_seconds
     if stated is not None and (stated.timeout_seconds or 0) > most:
-        yield Wrong(
-            (*_TRAINING, "timeout-seconds"),
-            f"is more than timeouts.proof-seconds, which is {most} for all rungs",
-            "write less here or more there",
-        )
+        wrong = f"is more than timeouts.proof-seconds, which is {most} for all rungs"
+        yield Wrong((*_TRAINING, "timeout-seconds"), wrong, "write less here or more there")
