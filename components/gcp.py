@@ -1,9 +1,7 @@
-"""The machines of one cluster on Google Cloud and what they stand in: network, firewall, account.
+"""The machines of one cluster on Google Cloud, with network, firewall, account and quota.
 
-Owns: the network where it is ours (subnet, router, NAT), the firewall's rules, the account with its roles,
-the machines with boot disk and host key. Deliberately does not own: rules that others put into the network,
-keys of the account, which nobody needs, what is installed on a machine later. Where a machine is, decides
-`GcpMachine`: the first zone that has room.
+Owns: the network where it is ours (subnet, router, NAT), the firewall rules, the account with its roles, the
+machines with boot disk and host key. Does not own: other rules of the network, what is installed later.
 """
 
 from __future__ import annotations
@@ -25,10 +23,7 @@ SSH_PORT = 22
 
 
 class GpuMachine(pulumi.ComponentResource):
-    """Machine `<name>-machine`, its key `<name>-host-key`, and that it lets us in: `<name>-login`.
-
-    Its first SSH connection is verified already.
-    """
+    """Machine `<name>-machine`, its key `<name>-host-key`, and the first login `<name>-login`."""
 
     connection: HostConnection
     """How it is reached; its key is the one that it was given."""

@@ -1,9 +1,8 @@
 """A Usernetes cluster on hosts that are reached over SSH: a control plane, workers side by side, their GPUs.
 
-Owns of a host, before the cluster: its driver where that is ours, packages, files, account settings, the
-account's daemon. Owns of the cluster: the node container of every host, membership, the kubeconfig; NVIDIA's
-device plugin, the runtime class, metrics if wanted, and the wait for every node's GPUs. Deliberately does not
-own: the machines, the accounts' data, what makes GPUs visible inside a node, which belongs to the node.
+Owns of a host: its driver where that is ours, packages, files, account settings, the account's daemon. Of the
+cluster: node containers, membership, kubeconfig, device plugin, runtime class, exporter, the wait for all
+GPUs. Does not own: the machines, the accounts' data, what makes GPUs visible inside a node.
 """
 
 from __future__ import annotations

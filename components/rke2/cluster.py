@@ -1,8 +1,7 @@
-"""An RKE2 cluster on hosts that are reached over SSH: first server, other servers, agents.
+"""An RKE2 cluster on hosts reached over SSH, for `rke2` and for `caas` with `kubernetes.source: rke2`.
 
-Owns: RKE2 on every host, the cluster's tokens, the kubeconfig. Deliberately does not own: the hosts, their
-drivers, the fixed registration address (a virtual IP, a load balancer or DNS), anything inside the cluster.
-Serves the `rke2` cluster type and `caas` clusters with `kubernetes.source: rke2` alike.
+Owns: RKE2 on every host, the tokens, the kubeconfig. Does not own: the hosts, their drivers, the fixed
+registration address (a virtual IP, a load balancer or DNS), anything inside the cluster.
 """
 
 from __future__ import annotations

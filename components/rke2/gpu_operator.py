@@ -1,10 +1,8 @@
 """The NVIDIA GPU Operator in a cluster, and how it shares the GPUs of each node.
 
-Owns: the namespace with its Pod Security label, the chart's CustomResourceDefinitions, the ConfigMaps
-that operands read, the Helm release; the MIG layout of each node, the label by which the device plugin
-chooses its configuration. Deliberately does not own: the RuntimeClass `nvidia`, which RKE2's own chart and
-the operator both write (a third would be refused as existing, and goes with the operator anyway); what makes
-GPUs ready (`GpuReadiness`).
+Owns: its namespace, the CustomResourceDefinitions, the operands' ConfigMaps, the Helm release; the MIG layout
+and the plugin's label of each node. Does not own: the RuntimeClass `nvidia`, which RKE2's own chart and the
+operator both write (a third would be refused as existing); what makes GPUs ready (`GpuReadiness`).
 """
 
 from __future__ import annotations

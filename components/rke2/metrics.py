@@ -1,8 +1,7 @@
-"""Metrics of an rke2 cluster: Prometheus, Grafana, the rules and dashboards about its GPUs.
+"""Metrics of an rke2 cluster: namespaces, Prometheus, Grafana, the rules and dashboards about its GPUs.
 
-Owns: the namespace, the CRDs' release if it is one of its own, the chart, alert rules, dashboards.
-Deliberately does not own: the ServiceMonitor of the GPU exporter, which the GPU operator makes; that is
-why this comes first, since the operator leaves it out while its kind is unknown.
+Does not own the ServiceMonitor of the GPU exporter: the operator makes it, and leaves it out while its kind
+is unknown, which is why this comes first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Tables that decisions are made from, as files of the package: how they are read, and what a row is.
 
-Every row says where it is from. `sources` of a table names what was read, by a short id: where it is, the
-release, commit or edition, and the date. `source: ID` in a mapping is the source of everything below it; the
-nearest one counts.
+`sources` of a table names what was read, by a short id. `source: ID` in a mapping is the source of everything
+below it; the nearest one counts.
 """
 
 from __future__ import annotations

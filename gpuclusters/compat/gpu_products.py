@@ -1,8 +1,4 @@
-"""GPUs as products: architecture, memory, how fast they multiply, how their machines are wired.
-
-The facts are a dated table, `data/gpu_products.yaml`; this module reads it and answers questions. How a GPU
-is cut is `mig_layout`.
-"""
+"""GPUs as products (`data/gpu_products.yaml`); how one is cut is `mig_layout`."""
 
 from __future__ import annotations
 
@@ -100,13 +96,12 @@ def product(name: str) -> Product:
 
 
 def has_nvswitch(name: str, count: int) -> bool:
-    """Whether a machine with so many of these GPUs has NVSwitches, and so needs the fabric manager.
-
-    The boards of Volta with 8 GPUs are a mesh; only the one with 16 (SXM3) has switches.
-    """
+    """Whether a machine with so many of these GPUs has NVSwitches, and so needs the fabric manager."""
     one = product(name)
     if one.form is not Form.SXM or one.architecture is Architecture.PASCAL:
         return False
-    if one.architecture is Architecture.VOLTA:
+    if (
+        one.architecture is Architecture.VOLTA
+    ):  # boards with 8 are a mesh; SXM3 with 16 has switches
         return count == max(NVSWITCH_COUNTS)
     return count in NVSWITCH_COUNTS

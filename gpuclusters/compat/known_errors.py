@@ -1,6 +1,6 @@
 """What the outside world says when something fails, and what it means: `data/known_errors/<area>.yaml`.
 
-Rows are ordered: the first whose pattern is found counts, so that causes stand before what follows from them.
+The first row whose pattern is found counts, so that causes stand before what follows from them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What is known of a machine before anybody logs in: board, PCI functions, memory (`data/platforms.yaml`).
 
-A preset is a default, never a proof: which GPU sits in which module is read from the board itself before
-a VM gets it (`nvidia_gpu_tools.py --query-module-name`), because a mistake here hands one tenant
-another tenant's GPU.
+A default, never a proof: which GPU sits in which module is read from the board itself before a VM gets it,
+because a mistake here hands one tenant another tenant's GPU.
 """
 
 from __future__ import annotations

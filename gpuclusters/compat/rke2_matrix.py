@@ -1,7 +1,6 @@
 """What fits together: releases of RKE2 and of the GPU Operator, operating systems, branches of the driver.
 
-The facts are dated tables, `data/rke2_matrix.yaml` and `data/gpu_operator_releases.yaml`. A release that is
-in none of them is not wrong: nobody has read about it, which is said as a warning and not as a fault.
+A release in none of the tables is not wrong: nobody has read about it, which is a warning and not a fault.
 """
 
 from __future__ import annotations
@@ -167,10 +166,7 @@ operators = cache(partial(Operators.packaged, "gpu_operator_releases"))
 
 
 def containerd(version: releases.Version) -> Release | None:
-    """The containerd of a release of RKE2; None if nobody has read about its minor.
-
-    A patch that is newer than the table has at least what the last one in it has.
-    """
+    """The containerd of a release of RKE2, at least; None if nobody has read about its minor."""
     rows = matrix().rke2.containerd.get(version.minor, {}).items()
     brings = [text for first, text in rows if releases.parse_version(first) <= version]
     return release(brings[-1]) if brings else None
@@ -182,10 +178,7 @@ def newest_minor() -> int:
 
 
 def drop_ins(version: releases.Version) -> DropIns:
-    """Whether containerd reads drop-ins beside the configuration that this release writes.
-
-    Minors that are newer than all that were read about are taken to have kept it.
-    """
+    """Whether containerd reads drop-ins beside its configuration; minors newer than the table likely do."""
     for known in (DropIns.CONFIRMED, DropIns.LIKELY):
         first = matrix().rke2.drop_ins[known].get(version.minor)
         if first is not None and releases.parse_version(first) <= version:
@@ -231,7 +224,7 @@ def generation(pci_id: str) -> Architecture:
 
 
 def newest_branch_for(oldest: Architecture, least: int = 0) -> int:
-    """The branch to take where none is stated: the newest one with long support that knows these GPUs.
+    """The branch to take where none is stated: the newest with long support that knows these GPUs.
 
     `least`: the branch that the youngest of them needs. A branch that has no more fixes counts last.
     """
@@ -246,10 +239,7 @@ def newest_branch_for(oldest: Architecture, least: int = 0) -> int:
 
 
 def newest_driver(number: int, operator: str | None = None) -> str:
-    """The version to take of a branch: the newest in the operator's component matrix, else of the branch.
-
-    `operator`: the release whose containers have to have it; None for packages on the hosts.
-    """
+    """The version to take of a branch: the newest of it; for an `operator`, in its component matrix."""
     of_operator = major(operator) if operator else None
     drivers = of_operator.drivers if of_operator else ()
     listed = [text for text in drivers if branch_of(text) == number]

@@ -1,7 +1,4 @@
-"""Versions of a Usernetes cluster that go together, from Usernetes itself to the driver.
-
-The facts are a dated table, `data/usernetes_versions.yaml`, with its sources; this module reads it.
-"""
+"""Versions of a Usernetes cluster that go together, from Usernetes itself to the driver."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What must hold together in `hosts` with `source: gcp`, for every cluster type that makes machines there.
+"""What must hold together in `hosts` with `source: gcp`; paths are below `hosts`.
 
-Pure functions over the section: what Google Cloud would refuse after half of a cluster is paid for, and what
-nobody would notice until a driver does not load or a pod cannot be reached. Paths are those below `hosts`.
+What Google Cloud would refuse after half of a cluster is paid for, and what nobody would notice until a
+driver does not load or a pod cannot be reached.
 """
 
 from __future__ import annotations

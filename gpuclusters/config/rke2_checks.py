@@ -1,7 +1,4 @@
-"""What must hold for every cluster on machines with GPUs, or by RKE2; the rules of each type call these.
-
-Each gives what is wrong, below the section of the cluster; none reads more than its arguments.
-"""
+"""Checks that the rules of several cluster types share; paths are below the section of the cluster."""
 
 from __future__ import annotations
 
@@ -125,8 +122,7 @@ def one_address(
 ) -> Iterable[Wrong]:
     """Several servers are reached by one fixed address, else the cluster hangs on the first.
 
-    `stated` is the registration address, `servers` their own by name as far as they are stated. `simulated`
-    ones are the lab's, which are all reached by this computer.
+    `servers`: their own addresses by name; `simulated` ones are all reached by this computer.
     """
     path = "registration-address"
     if stated is None:

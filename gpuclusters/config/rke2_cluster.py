@@ -92,11 +92,9 @@ class PrecompiledDriver(Section):
 Driver = Annotated[HostDriver | OperatorDriver | PrecompiledDriver, Field(discriminator="source")]
 
 
-_KEY = re.compile(
-    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-)
-_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
-_TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(NoSchedule|PreferNoSchedule|NoExecute)")
+_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
+_TAINT = rf"(?P<key>{_KEY})(=(?P<value>{_VALUE}))?:(NoSchedule|PreferNoSchedule|NoExecute)"
 
 
 def _product(value: str) -> str:
@@ -112,20 +110,6 @@ def _product(value: str) -> str:
     return value
 
 
-def _taint(value: str) -> str:
-    match = _TAINT.fullmatch(value)
-    if (
-        match is None
-        or not _KEY.fullmatch(match["key"])
-        or not _VALUE.fullmatch(match["value"] or "")
-    ):
-        raise refusal(
-            "is not a taint",
-            "write key=value:NoSchedule, with PreferNoSchedule or NoExecute as other effects",
-        )
-    return value
-
-
 GpuProduct = Annotated[
     str,
     Strict(),
@@ -135,18 +119,25 @@ GpuProduct = Annotated[
 LabelKey = Annotated[
     str,
     Strict(),
-    matches(_KEY.pattern, "is not the key of a label", "write one like example.com/pool or pool"),
+    matches(_KEY, "is not the key of a label", "write one like example.com/pool or pool"),
 ]
 LabelValue = Annotated[
     str,
     Strict(),
     matches(
-        _VALUE.pattern,
+        _VALUE,
         "is not the value of a label",
         "write at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
     ),
 ]
-Taint = Annotated[Text, AfterValidator(_taint)]
+Taint = Annotated[
+    Text,
+    matches(
+        _TAINT,
+        "is not a taint",
+        "write key=value:NoSchedule, with PreferNoSchedule or NoExecute as other effects",
+    ),
+]
 
 
 class PoolGpu(Section):
@@ -195,7 +186,7 @@ class Pool(Section):
 
 def parse_taint(text: str) -> dict[str, Any]:
     """A taint as Kubernetes has it: key, value, effect."""
-    match = _TAINT.fullmatch(text)
+    match = re.fullmatch(_TAINT, text)
     if match is None:
         raise ValueError(f"{text!r} is not a taint")
     return {"key": match["key"], "value": match["value"] or "", "effect": text.rpartition(":")[2]}

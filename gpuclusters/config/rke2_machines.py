@@ -90,24 +90,21 @@ def machines(config: Rke2Config) -> tuple[MachinePlan, ...]:
 
 def _machine(config: Rke2Config, name: str, pool: Pool | None) -> MachinePlan:
     role = Role.SERVER if name in config.servers else Role.AGENT
-    if pool is None:
-        return MachinePlan(name=name, role=role, pool="", gpus=0, labels={}, taints=(), driver=None)
     return MachinePlan(
         name=name,
         role=role,
-        pool=pool.name,
-        gpus=pool.gpu.count if pool.gpu is not None else 0,
-        labels={POOL_LABEL: pool.name, **pool.labels},
-        taints=pool.taints,
-        driver=_host_driver(config, pool),
+        pool=pool.name if pool is not None else "",
+        gpus=pool.gpu.count if pool is not None and pool.gpu is not None else 0,
+        labels={POOL_LABEL: pool.name, **pool.labels} if pool is not None else {},
+        taints=pool.taints if pool is not None else (),
+        driver=_host_driver(config, pool) if pool is not None else None,
     )
 
 
 def driver_version(config: Rke2Config, override: PoolDriver | None = None) -> str:
-    """The version that is installed: stated, else the newest that is known of the branch.
+    """What is installed: the version stated, else the newest known of the branch; precompiled, the branch.
 
-    Without a branch it is that of the newest one with long support that all GPUs have. A precompiled
-    driver is its branch.
+    Without a branch it is that of the newest one with long support that all GPUs have.
     """
     stated = config.driver
     if isinstance(stated, PrecompiledDriver):
@@ -186,10 +183,7 @@ WHOLE_KEY = "whole"
 
 
 def layout_name(config: Rke2Config, pool: Pool) -> str | None:
-    """The MIG layout of a pool; None if its GPUs cannot be cut, or nobody cuts any.
-
-    A pool that could be cut and names no layout is not cut, also if it once was.
-    """
+    """The MIG layout of a pool, by default disabled; None if its GPUs cannot be cut, or nobody cuts any."""
     if not isinstance(config.sharing, Mig) or pool.gpu is None:
         return None
     can_be_cut = mig_layout.family(pool.gpu.product) is not None
@@ -197,10 +191,7 @@ def layout_name(config: Rke2Config, pool: Pool) -> str | None:
 
 
 def cuts(config: Rke2Config, pool: Pool) -> tuple[Slices | None, ...]:
-    """How each GPU of a machine of the pool is cut, by index; None is a GPU that is not.
-
-    A layout that does not exist, or a GPU that it leaves out, counts as not cut; the rules say so.
-    """
+    """How each GPU of a machine of the pool is cut, by index; None is a GPU that is not."""
     count = pool.gpu.count if pool.gpu is not None else 0
     found: list[Slices | None] = [None] * count
     name = layout_name(config, pool)
@@ -303,8 +294,7 @@ def plugin_config(config: Rke2Config) -> Mapping[str, str]:
 def mig_config(config: Rke2Config) -> str | None:
     """The MIG manager's configuration; None if its own has every layout that is used.
 
-    A configuration of ours replaces that which the manager makes from what each node's driver says, so it
-    has to hold every layout that any node is given, the manager's own names too.
+    One of ours replaces the manager's, so it has to hold every layout that any node is given.
     """
     if not isinstance(config.sharing, Mig) or not config.sharing.layouts:
         return None

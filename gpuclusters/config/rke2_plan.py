@@ -60,10 +60,7 @@ _SAME = {
 
 
 def shared_settings(cluster: Rke2Common, *, registration_address: str, **more: Any) -> Settings:
-    """What hosts agree on, in the same words in every cluster type; networks and CNI are `more`.
-
-    `registration_address` is the fixed address of the servers, resolved.
-    """
+    """What hosts agree on in every cluster type; networks and CNI are `more`."""
     return Settings(
         registration_address=registration_address,
         cis=cluster.cis_profile,

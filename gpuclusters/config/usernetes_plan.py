@@ -32,11 +32,7 @@ TRAINING_RUNG = 9
 
 
 def versions(config: UsernetesConfig) -> VersionSet:
-    """The set, with what the configuration states in its place.
-
-    A tag of the configuration's own is one that nobody has read about: its commit and the versions of its
-    CNI plugins, Helm and flannel are not known then.
-    """
+    """The set, with what is stated in its place; what another tag brings beside that is not known."""
     stated = config.version_overrides.model_dump(exclude_none=True)
     if "usernetes" in stated:
         stated |= {"usernetes_commit": None, "cni_plugins": None, "helm": None, "flannel": None}

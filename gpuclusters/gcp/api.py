@@ -210,8 +210,7 @@ SMALL_STEP_SECONDS = 120.0
 class GoogleCompute:
     """Machines and quotas of projects. Waits are bounded.
 
-    Every method raises AdapterError where the API cannot be reached or says no; `insert` and `start` raise
-    ApiError where the zone said no.
+    AdapterError: the API is not reached or says no; ApiError of `insert` and `start`: the zone says no.
     """
 
     def __init__(self, rest: GoogleRest) -> None:

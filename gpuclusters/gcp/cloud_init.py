@@ -1,9 +1,7 @@
 """What cloud-init on a machine of Google Cloud is told: its host key, its account, two units of ours.
 
-The host key is in it, so the text is secret. Any process of the machine could ask the metadata server for it;
-the first unit keeps everybody but root from asking.
-
-Source: cloud-init's module reference (ssh, users-groups, write_files, runcmd).
+The host key makes it secret. Any process of the machine could ask the metadata server for it; the first unit
+keeps everybody but root from asking. Source: cloud-init's module reference (ssh, write_files, runcmd).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Machine types of Google Compute Engine: their size, the GPUs they have or can be given, and where.
-
-The facts are a dated table, `data/gcp_machines.yaml`; this module reads it and answers questions.
-"""
+"""Machine types of Google Compute Engine, the GPUs they have or can be given, and where (a dated table)."""
 
 from __future__ import annotations
 

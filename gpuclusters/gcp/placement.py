@@ -1,7 +1,6 @@
-"""Keeping one machine on Google Cloud: its quota first, then found, or made in the first zone that has room.
+"""Keeping one machine on Google Cloud: found by its name in every zone, or made in the first that has room.
 
-Where a machine is, is never decided twice: one that exists is found by its name in every zone and stays, in
-whatever order the configuration lists them. Reads, then acts, so that an interrupted step can be run again.
+Reads, then acts, so that an interrupted step can be run again; a machine that exists stays where it is.
 """
 
 from __future__ import annotations

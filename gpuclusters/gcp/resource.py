@@ -1,8 +1,4 @@
-"""What a cluster has on Google Cloud beside what Pulumi's own provider makes.
-
-Quota that is read before the first machine is made, machines in the first zone of several that has room,
-their host keys, and the first login to each.
-"""
+"""Quota, machines, their host keys and the first login to each, beside what Pulumi's own provider makes."""
 
 from __future__ import annotations
 
@@ -218,10 +214,7 @@ class FirstLoginInputs(Strict):
 
 
 def wait_until_ready(host: SshHost, clock: Clock, seconds: float) -> None:
-    """Log in and wait until the machine has been set up; `host` should try each connection once.
-
-    A machine that shows another key is not waited for: it had its key before its SSH server started.
-    """
+    """Wait until a machine lets us in and is set up; one with another host key is not waited for."""
     from gpuclusters.host.script import run_script
 
     script, tried, end = "gcp/first-login", "wait for its set-up", clock.now() + seconds

@@ -1,5 +1,1 @@
-"""Dated tables that decisions are made from: versions, products, the values of charts.
-
-What moves with every release of a vendor stands in files here, not in code: each says as of when it is true
-and who said so.
-"""
+"""Dated tables of what moves with every release of a vendor; each says as of when, and who said so."""
