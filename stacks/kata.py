@@ -13,7 +13,7 @@ from components.caas.kata import KataDeploy, KataDeployArgs, runtime_class
 from components.caas.storage import TenantStorage, TenantStorageArgs
 from components.host_connection import HostConnection
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, install_at_once, install_timeout_seconds
-from gpuclusters.compat.versions import KATA_RELEASES
+from gpuclusters.compat.versions import KATA_GUEST_DRIVERS
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import NoChart
 from gpuclusters.config.hosts import LabHosts
@@ -76,7 +76,7 @@ def deploy(
     )
     drop_in = shim.toml()
     # What Kata's own image must hold; of another only its builder knows.
-    own_image = kata.guest_image is GuestImage.KATA and config.versions.kata in KATA_RELEASES
+    own_image = kata.guest_image is GuestImage.KATA and config.versions.kata in KATA_GUEST_DRIVERS
     values = kata_model.chart_values(
         shim=kata.shim,
         installation=kata.installation,

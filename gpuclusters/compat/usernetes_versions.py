@@ -26,8 +26,6 @@ class VersionSet(Row):
     name: str = ""
     """Name of the set; a configuration that overrides a part of it keeps the name."""
     usernetes: str
-    usernetes_commit: str | None = None
-    """Commit that the tag pointed to when it was read; None for a tag that nobody has read about."""
     usernetes_sha256: str | None = None
     """Checksum of the source archive; None until a configuration states it."""
     usernetes_url: str | None = None
@@ -36,9 +34,6 @@ class VersionSet(Row):
     """Kubernetes of the node image, `v1.37.0`."""
     node_image: str
     """What the Dockerfile of the tag starts from."""
-    cni_plugins: str | None = None
-    helm: str | None = None
-    flannel: str | None = None
     docker: str
     """Docker Engine, without Debian's epoch and revision: `29.7.2`."""
     container_toolkit: str

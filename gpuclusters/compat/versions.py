@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 
 from gpuclusters.compat.dated_table import Source
@@ -35,27 +34,10 @@ QEMU_ALIGNED_BARS: Release = (9, 2)
 """QEMU that aligns its mappings of BARs so that the kernel can use huge pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class KataRelease:
-    """What a release of Kata brings in its guest image and tarball."""
-
-    guest_driver: str
-    qemu: str
-    guest_kernel: str
-
-
-SOURCES = (
-    Source(
-        at="github.com/kata-containers/kata-containers versions.yaml",
-        release="4.1.0",
-        date=date(2026, 8, 22),
-    ),
-)
-"""Of the rows below."""
-
-KATA_RELEASES: Mapping[str, KataRelease] = {
-    "4.1.0": KataRelease(guest_driver="595.58.03", qemu="11.0.1", guest_kernel="6.18.35"),
-}
+_KATA = "github.com/kata-containers/kata-containers versions.yaml"
+SOURCES = (Source(at=_KATA, release="4.1.0", date=date(2026, 8, 22)),)
+KATA_GUEST_DRIVERS: Mapping[str, str] = {"4.1.0": "595.58.03"}
+"""NVIDIA's driver in the guest image by release of Kata."""
 
 
 def parse_release(text: str) -> Release | None:

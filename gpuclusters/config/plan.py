@@ -15,7 +15,7 @@ from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.boot.model import MachinePreparation, RebootPolicy, host_files, kernel_arguments
 from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.compat.platforms import PRESETS, Preset
-from gpuclusters.compat.versions import KATA_RELEASES, POD_RESOURCES_GET, older, parse_release
+from gpuclusters.compat.versions import KATA_GUEST_DRIVERS, POD_RESOURCES_GET, older, parse_release
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
@@ -129,8 +129,7 @@ def table(config: CaasConfig) -> PartitionTable:
 
 def guest_driver(config: CaasConfig) -> str | None:
     """The NVIDIA driver in the guests' image; None where nobody says."""
-    release = KATA_RELEASES.get(config.versions.kata)
-    return config.versions.guest_driver or (release.guest_driver if release else None)
+    return config.versions.guest_driver or KATA_GUEST_DRIVERS.get(config.versions.kata)
 
 
 def board(config: CaasConfig, node: Node) -> Board:

@@ -32,12 +32,10 @@ TRAINING_RUNG = 9
 
 
 def versions(config: UsernetesConfig) -> VersionSet:
-    """The set, with what is stated in its place; what another tag brings beside that is not known."""
+    """The set, with what is stated in its place."""
     stated = config.version_overrides.model_dump(exclude_none=True)
-    if "usernetes" in stated:
-        stated |= {"usernetes_commit": None, "cni_plugins": None, "helm": None, "flannel": None}
-    stated["driver"] = driver_version(config)
-    return version_set(config.versions.value).model_copy(update=stated)
+    update = {**stated, "driver": driver_version(config)}
+    return version_set(config.versions.value).model_copy(update=update)
 
 
 def driver_version(config: UsernetesConfig) -> str:

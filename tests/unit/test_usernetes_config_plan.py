@@ -185,10 +185,9 @@ def test_overrides_are_laid_over_the_set_and_a_tag_forgets_what_was_read_about_a
     found = plan.versions(section(version_overrides=stated))
     assert (found.name, found.generation, found.docker) == ("current", 2, "29.8.0")
     assert found.archive_url == "https://mirror.example.com/usernetes.tar.gz"
-    assert (found.usernetes_commit, found.flannel, found.helm) == (None, None, None)
     assert found.container_toolkit == usernetes_versions.version_set("current").container_toolkit
     same = plan.versions(section())
-    assert same.usernetes_commit == usernetes_versions.version_set("current").usernetes_commit
+    assert same.usernetes == usernetes_versions.version_set("current").usernetes
 
 
 def test_the_mtu_is_that_of_googles_network_where_it_is_known() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpuclusters.compat.platforms import SwitchAccess
 from gpuclusters.compat.rke2_matrix import branch_of
-from gpuclusters.compat.versions import KATA_RELEASES
+from gpuclusters.compat.versions import KATA_GUEST_DRIVERS
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.fault import show
@@ -219,8 +219,8 @@ def fabric_manager_is_of_the_guest_drivers_version(
 @rule(2, "caas.guest-driver-version", "versions")
 def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions) -> Iterable[Wrong]:
     custom = config.kata.guest_image is GuestImage.CUSTOM
-    release = None if custom else KATA_RELEASES.get(versions.kata)
-    if release is None:
+    known = None if custom else KATA_GUEST_DRIVERS.get(versions.kata)
+    if known is None:
         if versions.guest_driver is None:
             why = "your own guest image" if custom else f"Kata {versions.kata}"
             yield Wrong(
@@ -228,11 +228,11 @@ def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions)
                 f"is missing, and which driver {why} holds is not known",
                 "write the version of the NVIDIA driver in the guest image",
             )
-    elif versions.guest_driver not in (None, release.guest_driver):
+    elif versions.guest_driver not in (None, known):
         yield Wrong(
             "guest-driver",
-            f"is not in the guest image of Kata {versions.kata}, which has {release.guest_driver}",
-            f"write {release.guest_driver}, or set kata.guest-image: custom and build an image",
+            f"is not in the guest image of Kata {versions.kata}, which has {known}",
+            f"write {known}, or set kata.guest-image: custom and build an image",
         )
 
 
