@@ -79,10 +79,6 @@ class GcpQuotaProvider(ReconcilingProvider[GcpQuotaInputs]):
         quotas = api.quotas(inputs.project, inputs.region)
         return {"needed": placement.require(inputs, existing, quotas)}
 
-    def observe(self, inputs: GcpQuotaInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """What was found stays true until the machines change."""
-        return Live({"needed": before.get("needed") or {}})
-
 
 class GcpQuota(_GoogleResource, module="gpu", name="GcpQuota"):
     """That the project may have the machines of a cluster."""
@@ -251,10 +247,6 @@ class FirstLoginProvider(ReconcilingProvider[FirstLoginInputs]):
         host = SshHost(inputs.connection, credentials, connect_attempts=1)
         wait_until_ready(host, SystemClock(), inputs.timeout_seconds)
         return {"reached": inputs.instance}
-
-    def observe(self, inputs: FirstLoginInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """That it was reached once stays true; whether it is up now, others see."""
-        return Live({"reached": before.get("reached")})
 
 
 class FirstLogin(ModelResource, module="gpu", name="FirstLogin"):

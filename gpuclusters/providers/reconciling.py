@@ -167,9 +167,9 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
         """Read, compare, act; answers all outputs. `before` is empty on creation."""
         raise NotImplementedError
 
-    def observe(self, inputs: I, before: Properties) -> Live | None:
-        """What is live now, or None when it is gone."""
-        raise NotImplementedError
+    def observe(self, inputs: I, before: Properties) -> Live | None:  # noqa: ARG002
+        """What is live now, or None when it is gone; of one that only looks, what it saw stays true."""
+        return Live({})
 
     def remove(self, inputs: I, before: Properties) -> None:
         """Remove what `ensure` made; one that only looks made nothing."""
