@@ -23,6 +23,7 @@ from gpuclusters.config.rke2_cluster import (
     PrecompiledDriver,
     Rke2Config,
     TimeSlicing,
+    machine_names,
 )
 from gpuclusters.driver.model import Modules, WantedDriver
 from gpuclusters.gpu_operator import mig_layout
@@ -76,16 +77,10 @@ def pool_of(config: Rke2Config) -> Mapping[str, Pool]:
     return {name: pool for pool in config.pools for name in pool.nodes}
 
 
-def agents(config: Rke2Config) -> tuple[str, ...]:
-    """Machines that are no servers, in the order of the pools."""
-    return tuple(name for name in pool_of(config) if name not in config.servers)
-
-
 def machines(config: Rke2Config) -> tuple[MachinePlan, ...]:
     """All machines: servers first, in their order."""
     pools = pool_of(config)
-    names = (*dict.fromkeys(config.servers), *agents(config))
-    return tuple(_machine(config, name, pools.get(name)) for name in names)
+    return tuple(_machine(config, name, pools.get(name)) for name in machine_names(config))
 
 
 def _machine(config: Rke2Config, name: str, pool: Pool | None) -> MachinePlan:

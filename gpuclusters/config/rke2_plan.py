@@ -12,11 +12,11 @@ from gpuclusters.config.rke2_cluster import (
     Mig,
     NoMetrics,
     Rke2Config,
+    machine_names,
     parse_taint,
 )
 from gpuclusters.config.rke2_machines import (
     WHOLE_KEY,
-    agents,
     container_driver,
     cuts,
     driver_version,
@@ -163,8 +163,8 @@ def has_free_node(config: Rke2Config) -> bool:
         if any(taint.endswith(closing) for taint in pool.taints)
         for name in pool.nodes
     }
-    names = {*agents(config), *(() if config.dedicated_servers else config.servers)}
-    return not names <= tainted
+    closed = tainted.union(config.servers if config.dedicated_servers else ())
+    return not closed.issuperset(machine_names(config))
 
 
 def wish(config: Rke2Config) -> OperatorSpec:
@@ -185,7 +185,7 @@ def wish(config: Rke2Config) -> OperatorSpec:
         host_engine=not isinstance(config.proof, ProofL0 | ProofL1),
         mig=isinstance(config.sharing, Mig),
         scrape_interval_seconds=getattr(config.metrics, "scrape_interval_seconds", None),
-        nodes=len(agents(config)) + len(config.servers),
+        nodes=len(machine_names(config)),
     )
 
 

@@ -137,6 +137,7 @@ class PoolPlan:
 
 def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
     """What `instances.insert` is sent for a zone."""
+    spot = machine.provisioning is Provisioning.SPOT
     metadata = {**SETTINGS, USER_DATA: machine.user_data}
     scopes = [f"https://www.googleapis.com/auth/{scope}" for scope in machine.scopes]
     interface: dict[str, Any] = {"subnetwork": machine.subnetwork}
@@ -149,7 +150,15 @@ def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
         "machineType": f"zones/{zone}/machineTypes/{machine.machine_type}",
         "labels": machine.all_labels,
         "tags": {"items": list(machine.tags)},
-        "scheduling": scheduling(machine),
+        "scheduling": {
+            # A GPU cannot move to another host; the API refuses MIGRATE for it, and for spot machines.
+            "onHostMaintenance": "TERMINATE" if machine.gpus or spot else "MIGRATE",
+            "automaticRestart": not spot,
+            "provisioningModel": "SPOT" if spot else "STANDARD",
+            "preemptible": spot,
+            # The disk stays, and with it the node.
+            **({"instanceTerminationAction": "STOP"} if spot else {}),
+        },
         "disks": [
             {
                 "boot": True,
@@ -178,21 +187,6 @@ def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:
         answer["guestAccelerators"] = [
             {"acceleratorType": kind, "acceleratorCount": machine.accelerator.count}
         ]
-    return answer
-
-
-def scheduling(machine: GcpMachineInputs) -> dict[str, Any]:
-    """What happens to the machine when its host needs maintenance or somebody else pays more."""
-    spot = machine.provisioning is Provisioning.SPOT
-    answer: dict[str, Any] = {
-        # A GPU cannot move to another host; the API refuses MIGRATE for it, and for spot machines.
-        "onHostMaintenance": "TERMINATE" if machine.gpus or spot else "MIGRATE",
-        "automaticRestart": not spot,
-        "provisioningModel": "SPOT" if spot else "STANDARD",
-        "preemptible": spot,
-    }
-    if spot:
-        answer["instanceTerminationAction"] = "STOP"  # the disk stays, and with it the node
     return answer
 
 

@@ -17,7 +17,6 @@ from gpuclusters.config import rke2_plan as plan
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_machines import (
     POOL_LABEL,
-    agents,
     container_driver,
     expected,
     machines,
@@ -71,7 +70,7 @@ def test_machines_are_servers_and_the_pools_others() -> None:
     assert found["g1"].labels == {POOL_LABEL: "train"}
     assert found["g1"].gpus == 8
     assert found["s1"].driver is None
-    assert agents(config()) == ("g1", "g2")
+    assert [one.name for one in machines(config()) if one.role is Role.AGENT] == ["g1", "g2"]
 
 
 def test_a_pools_driver_is_an_input_of_the_host() -> None:
@@ -394,4 +393,5 @@ def test_a_right_configuration_gives_values_that_the_chart_reads_and_gpus_to_wai
     assert all(one.resources for one in plan.proof_nodes(found))
     assert set(mig_nodes(found)).isdisjoint(plugin_keys(found))
     plan.settings(found, registration_address="10.0.0.1")
-    assert len(machines(found)) == len(found.servers) + len(agents(found))
+    names = {*found.servers, *(name for pool in found.pools for name in pool.nodes)}
+    assert {one.name for one in machines(found)} == names

@@ -11,7 +11,7 @@ from gpuclusters.config.fault import NOTHING, render_path, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.rke2_cluster import Canal, Flannel, Pool, Rke2Config, machine_names
-from gpuclusters.config.rke2_machines import agents, gpu_pools, pool_of
+from gpuclusters.config.rke2_machines import gpu_pools, pool_of
 from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule, unexpected_names
 from gpuclusters.core.finding import Finding, Level, Path
 
@@ -150,7 +150,7 @@ def _ranges(config: Rke2Config) -> Mapping[str, IPv4Network]:
 
 @rule(32, "rke2.network-too-small")
 def networks_have_room(config: Rke2Config) -> Iterable[Wrong]:
-    return rke2_checks.room(_ranges(config), len(set(config.servers)) + len(agents(config)))
+    return rke2_checks.room(_ranges(config), len(machine_names(config)))
 
 
 @rule(32, "rke2.networks-overlap")
