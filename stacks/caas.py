@@ -164,7 +164,17 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
             )
     ready = after(api, programs, opts=in_cluster)
     tenants = {
-        tenant.name: Tenant(tenant.name, _tenant(config, secrets, tenant, kubeconfig), ready)
+        tenant.name: Tenant(
+            tenant.name,
+            TenantArgs(
+                cluster=config.name,
+                kubeconfig=kubeconfig,
+                tenancy=tenant.tenancy,
+                registry_credentials=_registry_credentials(secrets, tenant),
+                adopt=tenant.name in config.adopt.tenants,
+            ),
+            ready,
+        )
         for tenant in cluster.tenants
     }
     mounted = kata.csi_driver(config, after(installed, opts=in_cluster))
@@ -268,18 +278,6 @@ def _reach(config: CaasConfig, secrets: CaasSecrets) -> pulumi.Output[Reach]:
                 if url
             ],
         )
-    )
-
-
-def _tenant(
-    config: CaasConfig, secrets: CaasSecrets, tenant: TenantPlan, kubeconfig: pulumi.Output[str]
-) -> TenantArgs:
-    return TenantArgs(
-        cluster=config.name,
-        kubeconfig=kubeconfig,
-        tenancy=tenant.tenancy,
-        registry_credentials=_registry_credentials(secrets, tenant),
-        adopt=tenant.name in config.adopt.tenants,
     )
 
 

@@ -17,7 +17,13 @@ from gpuclusters.config.rke2_cluster import (
     PrecompiledDriver,
     Rke2Config,
 )
-from gpuclusters.config.rke2_machines import architecture, driver_version, modules, system
+from gpuclusters.config.rke2_machines import (
+    architecture,
+    driver_version,
+    gpu_pools,
+    modules,
+    system,
+)
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.driver.model import PackageSource
@@ -135,7 +141,7 @@ def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Wrong]:
     known, stated = rke2_matrix.major(config.operator.version), config.driver
     if known is None or not isinstance(stated, PrecompiledDriver) or stated.repository is not None:
         return  # with a repository somebody builds them
-    for _, pool, _, _ in _pools_with_drivers(config):
+    for pool in gpu_pools(config):
         runs = system(config, pool)
         there = known.precompiled.get(runs, ()) if runs is not None else ()
         if runs is None:
@@ -169,7 +175,7 @@ def pools_differ_only_on_hosts(config: Rke2Config, pool: Pool) -> Iterable[Wrong
 def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[Wrong]:
     if isinstance(config.driver, HostDriver):
         return
-    found = {system(config, pool) for _, pool, _, _ in _pools_with_drivers(config)} - {None}
+    found = {system(config, pool) for pool in gpu_pools(config)} - {None}
     if len(found) > 1:
         yield Wrong(
             "driver.source",
@@ -212,7 +218,7 @@ def old_drivers_are_told_their_modules(config: Rke2Config) -> Iterable[Wrong]:
     if not isinstance(config.driver, OperatorDriver):
         return
     version = driver_version(config)
-    each = {modules(config, pool) for _, pool, _, _ in _pools_with_drivers(config)}
+    each = {modules(config, pool) for pool in gpu_pools(config)}
     auto = config.driver.modules is ModulesPolicy.AUTO
     if auto and len(each) > 1 and not understands_auto(version):
         yield Wrong(
@@ -248,12 +254,10 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Wrong]:
 
 @rule(36, "rke2.distribution-driver-missing", each=["pools"])
 def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Wrong]:
-    match config.driver:
-        case HostDriver(packages=PackageSource.DISTRIBUTION):
-            pools = [pool for _, pool, _, _ in _pools_with_drivers(config)]
-        case _:
-            return
-    for pool in pools:
+    stated = config.driver
+    if not isinstance(stated, HostDriver) or stated.packages is not PackageSource.DISTRIBUTION:
+        return
+    for pool in gpu_pools(config):
         runs = system(config, pool)
         if runs is not None and runs.family in ("rhel", "rocky"):
             yield Wrong(
@@ -277,7 +281,7 @@ def direct_storage_has_open_modules(config: Rke2Config) -> Iterable[Wrong]:
                 "write driver.source: operator, or install it on the hosts and remove this",
             )
             continue
-        for _, pool, _, _ in _pools_with_drivers(config):
+        for pool in gpu_pools(config):
             if modules(config, pool) is ModulesPolicy.PROPRIETARY and key.startswith("gds"):
                 wrong = f"is on, and needs open modules, which pool {pool.name} does not have"
                 yield Wrong(path, wrong, "remove it, or leave that pool to another cluster")
