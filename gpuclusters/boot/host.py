@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuclusters.boot import decide, model
 from gpuclusters.boot.command_line import split
 from gpuclusters.boot.decide import MODE, OWNER, BootMethod, BootState
 from gpuclusters.boot.model import HostBootInputs, RebootPolicy
-from gpuclusters.core.converge import Clock, Reporter, Step
+from gpuclusters.core.converge import Clock, Step
 from gpuclusters.core.errors import (
     AdapterError,
     BusyError,
@@ -20,7 +20,7 @@ from gpuclusters.core.errors import (
     UnreachableError,
 )
 from gpuclusters.core.finding import Finding, refused
-from gpuclusters.host.remote import SshNodeFiles
+from gpuclusters.host.capability import HostCapability
 from gpuclusters.host.script import look, run_script
 from gpuclusters.host.ssh import SshHost
 
@@ -30,34 +30,38 @@ POLL_SECONDS = 0.5
 _IN_USE, _CANNOT_TELL = 6, 7
 
 
-class BootCapability:
-    """The boot of one host; `before` are the files that this resource had written before."""
+class BootCapability(HostCapability[HostBootInputs, BootState]):
+    """The boot of one host."""
 
-    def __init__(
-        self,
-        inputs: HostBootInputs,
-        host: SshHost,
-        before: Iterable[str],
-        clock: Clock,
-        reporter: Reporter,
-    ) -> None:
-        self._inputs, self._host, self._before = inputs, host, sorted(before)
-        self._files = SshNodeFiles(host)
-        self._clock, self._reporter = clock, reporter
-        self.target = host.target
-        self.steps = {decide.WRITE: Step(self._write), decide.REBOOT: Step(self._reboot)}
+    @property
+    def steps(self) -> Mapping[str, Step[BootState]]:
+        """Files and boot loader, then another boot."""
+        return {decide.WRITE: Step(self._write), decide.REBOOT: Step(self._reboot)}
+
+    @property
+    def _written(self) -> list[str]:
+        """Files that this resource had written before."""
+        return sorted(self._before.get("files") or ())
 
     def observe(self) -> BootState:
         """What it boots with, and our files."""
-        return inspect(self._host, sorted({*self._inputs.files, *self._before}))
+        return inspect(self._host, sorted({*self._inputs.files, *self._written}))
 
     def findings(self, live: BootState) -> Iterable[Finding]:
         """See `decide.findings`."""
-        return decide.findings(self._inputs, self._before, live)
+        return decide.findings(self._inputs, self._written, live)
 
     def differences(self, live: BootState) -> Iterable[Finding]:
         """Other files, and what would need another boot; what is not there is only added."""
         return [one for one in self.findings(live) if not one.missing]
+
+    def outputs(self, live: BootState) -> Mapping[str, str]:
+        """The boot in which all is in effect."""
+        return {"boot_id": live.boot_id, "kernel_command_line": live.running}
+
+    def is_absent(self, live: BootState) -> bool:
+        """Whether nothing of ours is on the host."""
+        return not live.ours and all(file.digest is None for file in live.files.values())
 
     def remove(self) -> None:
         """Take our arguments and files away; they are in effect until the next boot."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gpuclusters.cdi import decide
 from gpuclusters.cdi.decide import LiveCdi
@@ -12,18 +13,17 @@ from gpuclusters.core.finding import Finding, refused
 from gpuclusters.fabric.decide import require_map
 from gpuclusters.fabric.manager import SshModuleMap
 from gpuclusters.fabric.table import MapSource
-from gpuclusters.host.remote import SshNodeFiles, SshPciDevices
-from gpuclusters.host.ssh import SshHost
+from gpuclusters.host.capability import HostCapability
+from gpuclusters.host.remote import SshPciDevices
 
 
-class CdiCapability:
-    """The CDI file of one host; `written` says that this resource has written it before."""
+class CdiCapability(HostCapability[CdiSpecInputs, LiveCdi]):
+    """The CDI file of one host."""
 
-    def __init__(self, inputs: CdiSpecInputs, host: SshHost, *, written: bool) -> None:
-        self._inputs, self._host, self._written = inputs, host, written
-        self._files = SshNodeFiles(host)
-        self.target = host.target
-        self.steps = {decide.WRITE: Step(self._write)}
+    @property
+    def steps(self) -> Mapping[str, Step[LiveCdi]]:
+        """The only one."""
+        return {decide.WRITE: Step(self._write)}
 
     def observe(self) -> LiveCdi:
         """The files, and the GPUs with their IOMMU groups as of now."""
@@ -36,12 +36,34 @@ class CdiCapability:
 
     def findings(self, live: LiveCdi) -> Iterable[Finding]:
         """See `decide.findings`."""
-        return decide.findings(self._inputs, live, written=self._written)
+        return decide.findings(self._inputs, live, written=bool(self._before.get("sha256")))
 
     def differences(self, live: LiveCdi) -> Iterable[Finding]:
         """What the file hands out otherwise; a form of its own is none."""
         broken = [*decide.device_findings(self._inputs, live.functions)]
         return broken or [*decide.effect_differences(self._inputs, live)]
+
+    def outputs(self, live: LiveCdi) -> Mapping[str, Any]:
+        """What the file is now."""
+        assert live.file is not None  # noqa: S101 (else it is absent)
+        kind, devices = decide.devices_in(live.file.content)
+        return {
+            "qualified_names": [f"{kind}={device['name']}" for device in devices],
+            "content": live.file.content.decode(errors="replace"),
+            "sha256": live.file.sha256,
+        }
+
+    def live_inputs(self, live: LiveCdi) -> Mapping[str, Any]:
+        """Kind and devices, where the file says others."""
+        assert live.file is not None  # noqa: S101 (else it is absent)
+        kind, devices = decide.devices_in(live.file.content)
+        declared = [device.model_dump() for device in self._inputs.devices]
+        same = (kind, devices) == (self._inputs.kind, declared)
+        return {} if same else {"kind": kind, "devices": devices}
+
+    def is_absent(self, live: LiveCdi) -> bool:
+        """Whether the file is gone."""
+        return live.file is None
 
     def remove(self) -> None:
         """Remove the file if it carries our mark; absent is fine."""

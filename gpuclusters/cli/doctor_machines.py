@@ -18,7 +18,6 @@ from gpuclusters.config.inventory import Inventory, InventoryError, resolve_mach
 from gpuclusters.config.plan import expects
 from gpuclusters.config.rke2_cluster import HostDriver, Rke2Config, machine_names
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.core.converge import StderrReporter
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.driver import decide as driver
@@ -191,7 +190,7 @@ def usernetes_host(config: UsernetesConfig) -> Look:
             sudo=usernetes_plan.uses_sudo(config),
             ports=usernetes_plan.tcp_ports(config),
         )
-        live = RootlessCapability(inputs, host, StderrReporter()).observe()
+        live = RootlessCapability(inputs, host).observe()
         return of_rootless(inputs, live, installs_driver=installs_driver)
 
     return look

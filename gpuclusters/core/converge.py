@@ -12,7 +12,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from gpuclusters.core.finding import Finding, Level, Refused
 
 L = TypeVar("L")
-L_co = TypeVar("L_co", covariant=True)
 ROUNDS = 12
 
 
@@ -63,7 +62,7 @@ def time_of_day() -> str:
 class Step(Generic[L]):
     """What repairs the findings that name it."""
 
-    run: Callable[[L, Sequence[Finding]], None]
+    run: Callable[[L, Sequence[Finding]], object]
     """Told what was observed, and the findings that it repairs."""
     look: bool = True
     """Whether what it brings decides what the following steps find, so that they wait for another look."""
@@ -87,6 +86,45 @@ class Capability(Protocol[L]):
 
     def findings(self, live: L) -> Iterable[Finding]:
         """How what is there differs from the inputs, and what forbids to change it."""
+
+
+class Kept(Generic[L]):
+    """What a resource keeps by its capability."""
+
+    def observe(self) -> L:
+        """See `Capability`."""
+        raise NotImplementedError
+
+    def findings(self, live: L) -> Iterable[Finding]:
+        """See `Capability`."""
+        raise NotImplementedError
+
+    def seen(self) -> L:
+        """What a refresh looks at, where it is more or less than `up` needs."""
+        return self.observe()
+
+    def differences(self, live: L) -> Iterable[Finding]:
+        """What of the findings forbids to take over what is there."""
+        return self.findings(live)
+
+    def prove(self, live: L) -> L | None:  # noqa: ARG002
+        """Refuse if it does not serve what it was made for; may answer what it saw then."""
+        return None
+
+    def outputs(self, live: L) -> Mapping[str, Any]:
+        """What the resource tells beside `drift`."""
+        raise NotImplementedError
+
+    def is_absent(self, live: L) -> bool:
+        """Whether nothing of it is there any more."""
+        raise NotImplementedError
+
+    def live_inputs(self, live: L) -> Mapping[str, Any]:  # noqa: ARG002
+        """Inputs that would describe what is there, as far as it can be said in inputs."""
+        return {}
+
+    def remove(self) -> None:
+        """Take away what was made; absent is fine."""
 
 
 def converge(capability: Capability[L], reporter: Reporter, *, made_before: bool = False) -> L:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 from gpuclusters.boot.decide import BootMethod
 from gpuclusters.boot.host import reboot, update
-from gpuclusters.core.converge import Clock, Reporter, Step
+from gpuclusters.core.converge import Step
 from gpuclusters.core.finding import Finding, Refused
 from gpuclusters.driver import decide, model
 from gpuclusters.driver.model import GpuDriverInputs, LiveDriver
+from gpuclusters.host.capability import HostCapability, Reach
 from gpuclusters.host.kubectl import KubectlHost, answering
-from gpuclusters.host.remote import SshNodeFiles
-from gpuclusters.host.script import read_facts, run_script
+from gpuclusters.host.script import look
 from gpuclusters.host.ssh import SshHost
+from gpuclusters.rke2.host import SshRke2Control
 
 # A gigabyte over a slow mirror, and modules that are built for several kernels.
 INSTALL_SECONDS = 2400.0
@@ -23,34 +24,32 @@ _REASON = "driver-"
 """How the note begins that a node was drained for its driver; see `rke2_node.DRAINED`."""
 
 
-class DriverCapability:
-    """The driver of one host; `servers` drain the node that the host may be already."""
+class DriverCapability(HostCapability[GpuDriverInputs, LiveDriver]):
+    """The driver of one host; the servers of its cluster drain the node that it may be already."""
 
-    def __init__(
-        self,
-        inputs: GpuDriverInputs,
-        host: SshHost,
-        servers: Sequence[KubectlHost],
-        clock: Clock,
-        reporter: Reporter,
-    ) -> None:
-        self._inputs = inputs
-        self._host = host
-        self._files = SshNodeFiles(host)
-        self._servers = servers
-        self._clock = clock
-        self._reporter = reporter
-        self._drained = False
-        self.target = host.target
-        self.steps = {
+    room = area = "driver"
+    servers: Sequence[KubectlHost] = ()
+    _drained = False
+
+    @classmethod
+    def on(cls, inputs: GpuDriverInputs, reach: Reach, before: Mapping[str, Any]) -> Self:
+        """With the servers."""
+        made = super().on(inputs, reach, before)
+        made.servers = [SshRke2Control(reach(one)) for one in inputs.control]
+        return made
+
+    @property
+    def steps(self) -> Mapping[str, Step[LiveDriver]]:
+        """What needs no GPU first; with a restart under way the boot comes before what it would undo."""
+        return {
             "files": Step(self._write, look=False),
             "install": Step(self._install),
             "initramfs": Step(self._build_initramfs, look=False),
             "boot": Step(self._restart),
             "hold": Step(self._hold, look=False),
             "restart": Step(self._restart),
-            "load": _step(lambda: self._run("load the module nvidia", "load", [], 300.0)),
-            "fabric": _step(self._start_fabric_manager),
+            "load": Step(lambda *_: self._run("load the module nvidia", "load", seconds=300.0)),
+            "fabric": Step(self._start_fabric_manager),
         }
 
     def observe(self) -> LiveDriver:
@@ -68,15 +67,28 @@ class DriverCapability:
     def prove(self, live: LiveDriver) -> None:
         """Note that it is as it must be, and open the node again if we closed it, now or in a killed run."""
         if live.applied != self._inputs.digest:
-            self._run("mark the host", "finish", [self._inputs.digest])
-        if live.node and self._servers:
-            server, name = (
-                answering(self._servers, self._clock, self._reporter),
-                self._inputs.node_name,
-            )
+            self._run("mark the host", "finish", self._inputs.digest)
+        if live.node and self.servers:
+            server = answering(self.servers, self._clock, self._reporter)
+            name = self._inputs.node_name
             node = server.node(name)
             if node is not None and node.drained_for.startswith(_REASON):
                 server.uncordon(name)
+
+    def outputs(self, live: LiveDriver) -> Mapping[str, Any]:
+        """What others need of the host."""
+        steps = {one.step for one in self.findings(live)}
+        return {
+            "driver_version": live.loaded,
+            "gpu_product": live.product,
+            "gpu_count": len(live.shown) if live.loaded else len(live.gpu),
+            "reboot_pending": live.reboot_required or bool(steps & {"boot", "restart"}),
+            "kernel": live.kernel,
+        }
+
+    def is_absent(self, live: LiveDriver) -> bool:
+        """Whether nothing of ours is on the host."""
+        return not live.applied and not live.file
 
     def remove(self) -> None:
         """Take out what we brought. The module stays in the kernel until the next boot."""
@@ -84,7 +96,7 @@ class DriverCapability:
         used = list(decide.in_use(live))
         if used:
             raise Refused(self.target, used)
-        self._run("uninstall the driver", "uninstall", [live.family], INSTALL_SECONDS)
+        self._run("uninstall the driver", "uninstall", live.family, seconds=INSTALL_SECONDS)
         for path in decide.contents(live):
             self._files.remove(path)
 
@@ -98,9 +110,8 @@ class DriverCapability:
         packages = decide.installable(self._inputs, live)
         if packages is not None:
             wanted = [f"{name}={version}" for name, version in packages.wanted]
-            arguments = [live.family, packages.stream or "none", *wanted]
-            tried = f"install {', '.join(packages.names)}"
-            self._run(tried, "install", arguments, INSTALL_SECONDS)
+            tried, stream = f"install {', '.join(packages.names)}", packages.stream or "none"
+            self._run(tried, "install", live.family, stream, *wanted, seconds=INSTALL_SECONDS)
 
     def _build_initramfs(self, live: LiveDriver, _found: Sequence[Finding]) -> None:
         method = BootMethod.GRUB_FOLDER if live.family == "debian" else BootMethod.GRUBBY
@@ -109,7 +120,7 @@ class DriverCapability:
 
     def _hold(self, live: LiveDriver, _found: Sequence[Finding]) -> None:
         names = decide.loose(live, decide.installable(self._inputs, live))
-        self._run(f"hold {', '.join(names)}", "hold", [live.family, *names], 300.0)
+        self._run(f"hold {', '.join(names)}", "hold", live.family, *names, seconds=300.0)
 
     def _restart(self, live: LiveDriver, found: Sequence[Finding]) -> None:
         self._vacate(live, found)
@@ -122,7 +133,7 @@ class DriverCapability:
         """Drain the node before pods would lose their GPUs; who computes after that is no pod."""
         if not live.node or self._drained or not decide.disturbs(live, found):
             return
-        server, inputs = answering(self._servers, self._clock, self._reporter), self._inputs
+        server, inputs = answering(self.servers, self._clock, self._reporter), self._inputs
         if server.node(inputs.node_name) is not None:
             reason = f"{_REASON}{inputs.version}"
             server.drain(inputs.node_name, reason, inputs.drain_timeout_seconds)
@@ -131,29 +142,15 @@ class DriverCapability:
         if used:
             raise Refused(self.target, used)
 
-    def _start_fabric_manager(self) -> None:
+    def _start_fabric_manager(self, _live: LiveDriver, _found: Sequence[Finding]) -> None:
         """Enable it, and start it anew: the one that runs may be of the driver before."""
         unit = model.FABRIC_MANAGER
-        arguments = ["apply", unit, "enabled", "active", "restart"]
-        self._run(f"start {unit}", "host/unit", arguments, 300.0)
-
-    def _run(
-        self, tried: str, name: str, arguments: Sequence[str], seconds: float | None = None
-    ) -> None:
-        script = name if "/" in name else f"driver/{name}"
-        how: dict[str, Any] = {"timeout_seconds": seconds, "area": "driver"}
-        run_script(self._host, script, arguments, tried=tried, **how)
+        words = ("apply", unit, "enabled", "active", "restart")
+        self._run(f"start {unit}", "host/unit", *words, seconds=300.0)
 
 
 def inspect(host: SshHost) -> LiveDriver:
     """The driver of a host as it is."""
-    tried = "look at the driver"
-    done = run_script(host, "driver/inspect", _FILES, tried=tried, repeatable=True, area="driver")
-    return read_facts(LiveDriver, host, done.stdout.decode(errors="replace"), tried=tried)
-
-
-def _step(run: Callable[[], None]) -> Step[LiveDriver]:
-    def without_arguments(_live: LiveDriver, _found: Sequence[Finding]) -> None:
-        run()
-
-    return Step(without_arguments)
+    return look(
+        host, LiveDriver, "driver/inspect", _FILES, tried="look at the driver", area="driver"
+    )

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from gpuclusters.core.converge import Clock, Reporter, Step, overdue, poll
+from gpuclusters.core.converge import Clock, Kept, Reporter, Step, overdue, poll
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.gpu_operator import objects
@@ -77,7 +77,7 @@ class MigState:
 
 
 @dataclass(frozen=True, slots=True)
-class MigNode:
+class MigNode(Kept[MigState | None]):
     """A node that is brought to its layout."""
 
     inputs: MigInputs
@@ -127,6 +127,14 @@ class MigNode:
         if live is None or live.layout in ("", self.inputs.layout):
             return []
         return [Finding("mig.layout-changed", self._divided(live))]
+
+    def outputs(self, live: MigState | None) -> Mapping[str, Any]:
+        """The layout as it is."""
+        return live.outputs() if live else {}
+
+    def is_absent(self, live: MigState | None) -> bool:
+        """Whether the node is gone."""
+        return live is None
 
     def remove(self) -> None:
         """Give the label up: the operator puts its own default there. Refuses while pods use the GPUs."""

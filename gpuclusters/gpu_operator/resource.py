@@ -11,13 +11,17 @@ from pydantic import Field
 
 from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.gpu_operator import preflight, readiness
-from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode, MigState
+from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
-from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
-from gpuclusters.providers.resource import ModelResource
+from gpuclusters.providers.reconciling import (
+    ClusterProvider,
+    ConvergingProvider,
+    Live,
+    Properties,
+)
+from gpuclusters.providers.resource import ConvergingResource, ModelResource
 
 
 class CrdInputs(ClusterInputs):
@@ -138,23 +142,15 @@ class GpuReadiness(ModelResource, module="gpu", name="GpuReadiness"):
     """Findings of the last refresh: what is not ready, with what blocks it; empty after `up`."""
 
 
-class MigLayoutProvider(ConvergingProvider[MigInputs, MigState | None], ClusterProvider[MigInputs]):
+class MigLayoutProvider(ConvergingProvider[MigInputs], ClusterProvider[MigInputs]):
     """Asks for a layout and waits until the node offers it; never while pods use its GPUs, unless told."""
 
     model = MigInputs
     identity = frozenset({"cluster", "node"})
     changes_machine = False
 
-    def outputs(self, inputs: MigInputs, live: MigState | None) -> Properties:  # noqa: ARG002
-        """The layout as it is."""
-        return live.outputs() if live else {}
-
-    def is_absent(self, inputs: MigInputs, live: MigState | None) -> bool:  # noqa: ARG002
-        """Whether the node is gone."""
-        return live is None
-
-    def _capability(self, inputs: MigInputs, before: Properties) -> MigNode:  # noqa: ARG002
-
+    def capability(self, inputs: MigInputs, before: Properties) -> MigNode:  # noqa: ARG002
+        """The node."""
         return MigNode(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pulumi.dynamic import (
@@ -24,7 +26,9 @@ from pulumi.dynamic import (
 from pydantic import BaseModel, ValidationError
 
 from gpuclusters.core import adoption
+from gpuclusters.core.converge import StderrReporter, converge
 from gpuclusters.core.errors import UnreachableError
+from gpuclusters.core.finding import Level
 from gpuclusters.host.model import HostConnection
 from gpuclusters.providers import properties
 from gpuclusters.providers.failures import InvalidStateError, explained
@@ -205,6 +209,52 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
         if isinstance(self.ssh_key, str):
             secrets.append(self.ssh_key)
         return explained(f"{step} {self._name}", secrets)
+
+
+class ConvergingProvider(ReconcilingProvider[I]):
+    """Keeps what a capability of a host converges; see `core.converge.Kept`."""
+
+    kept_by: ClassVar[str]
+    """What makes its capability, as `MODULE:NAME`; loaded when it is needed: a program only declares."""
+    changes_machine = True
+
+    def capability(self, inputs: I, before: Properties) -> Any:
+        """What brings this host to these inputs; `before` is empty on creation."""
+        reach = partial(host, ssh_key=self.ssh_key)
+        return resolve_name(self.kept_by)(inputs, reach, before)
+
+    def ensure(self, inputs: I, before: Properties) -> Properties:
+        """Converge, and prove that it serves."""
+        capability = self.capability(inputs, before)
+        made_before = bool(before) and self._parsed(before) == inputs
+        live = converge(capability, StderrReporter(), made_before=made_before)
+        return self._told(capability, capability.prove(live) or live)
+
+    def observe(self, inputs: I, before: Properties) -> Live | None:
+        """What is there, with everything that differs as `drift`."""
+        capability = self.capability(inputs, before)
+        live = capability.seen()
+        if capability.is_absent(live):
+            return None
+        return Live(self._told(capability, live), capability.live_inputs(live))
+
+    def has_drifted(self, outputs: Properties) -> bool:
+        """Whether a refresh found something that `up` repairs, or refuses."""
+        return any(one["level"] != Level.WARN for one in outputs.get("drift") or ())
+
+    def differences(self, inputs: I) -> Sequence[str]:
+        """In words, what forbids to take over what is there."""
+        capability = self.capability(inputs, {})
+        return [finding.problem for finding in capability.differences(capability.seen())]
+
+    def remove(self, inputs: I, before: Properties) -> None:
+        """Take it away."""
+        self.capability(inputs, before).remove()
+
+    def _told(self, capability: Any, live: Any) -> Properties:
+        """All outputs, with what is found as `drift`: after `up` that is warnings at most."""
+        drift = [finding.to_output() for finding in capability.findings(live)]
+        return {**capability.outputs(live), "drift": drift}
 
 
 class ClusterProvider(ReconcilingProvider[I]):

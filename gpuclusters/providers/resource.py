@@ -47,6 +47,13 @@ class ModelResource(Resource):
         super().__init__(name, properties(type(self), inputs), opts)
 
 
+class ConvergingResource(ModelResource):
+    """What a capability keeps."""
+
+    drift: pulumi.Output[Sequence[Mapping[str, Any]]]
+    """Findings of the last refresh: code, problem, path, level; empty after `up`."""
+
+
 def properties(
     kind: type[ModelResource], inputs: Mapping[str, pulumi.Input[Any]]
 ) -> Mapping[str, pulumi.Input[Any]]:

@@ -7,14 +7,25 @@ RKE2 has read). A later run starts again exactly what was not finished.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
 
-from gpuclusters.core.converge import Clock, Reporter, Step, poll, raise_if_not_converged
+from gpuclusters.core.converge import (
+    Clock,
+    Kept,
+    Reporter,
+    StderrReporter,
+    Step,
+    SystemClock,
+    poll,
+    raise_if_not_converged,
+)
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.host.kubectl import POLL_SECONDS, KubectlHost, answering
-from gpuclusters.host.node import ClusterNode, parse_node
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.node import ClusterNode, parse_node, readdressed
 from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import SshHost
@@ -28,7 +39,7 @@ INSTALL_SECONDS = 600.0
 FIRST_POLL_SECONDS = 0.25
 
 
-class Rke2Capability:
+class Rke2Capability(Kept[LiveNode]):
     """One host in its cluster."""
 
     def __init__(
@@ -39,26 +50,60 @@ class Rke2Capability:
         clock: Clock,
         reporter: Reporter,
         *,
-        before: Mapping[str, Any] | None = None,
+        before: Mapping[str, Any],
     ) -> None:
-        """`others` are further servers; `before` are earlier inputs, None where the cluster is not asked."""
+        """`others` are further servers; `before` are earlier inputs."""
         self._inputs, self._host, self._others = inputs, host, others
         self._clock, self._reporter, self._before = clock, reporter, before
         self.target = host.target
         self.steps = {"join": Step(self._join), "settle": Step(self._settle)}
 
+    @classmethod
+    def on(
+        cls,
+        inputs: Rke2NodeInputs,
+        reach: Callable[[HostConnection], SshHost],
+        before: Mapping[str, Any],
+    ) -> Self:
+        """Over SSH."""
+        host, others = reach(inputs.connection), [SshRke2Control(reach(c)) for c in inputs.control]
+        clock, reporter = SystemClock(), StderrReporter()
+        return cls(inputs, SshRke2Host(host), others, clock, reporter, before=before)
+
     def observe(self) -> LiveNode:
-        """The host; before it is changed, also what its cluster says."""
+        """The host, and what its cluster says of it."""
+        live = self.seen()
+        return replace(live, cluster=self._ask(live.host))
+
+    def seen(self) -> LiveNode:
+        """The host alone: between two runs nobody's cluster has to answer."""
         inputs = self._inputs
         live = self._host.inspect([*inputs.contents(), releases.TOKENS])
-        cluster = None if self._before is None else self._ask(live)
         joined = bool(live.applied) and decide.is_active(live, inputs.role)
-        kubeconfig = self._host.kubeconfig() if inputs.first and joined else ""
-        return LiveNode(live, cluster, kubeconfig)
+        return LiveNode(live, None, self._host.kubeconfig() if inputs.first and joined else "")
+
+    def outputs(self, live: LiveNode) -> Mapping[str, Any]:
+        """Release, certificate, kubeconfig."""
+        host, inputs = live.host, self._inputs
+        where = {"name": inputs.cluster, "host": inputs.registration_address}
+        return {
+            "joined": bool(host.applied) and decide.is_active(host, inputs.role),
+            "installed_version": host.version,
+            "certificate_expires": host.expires,
+            "kubeconfig": readdressed(live.kubeconfig, **where) if live.kubeconfig else "",
+        }
+
+    def is_absent(self, live: LiveNode) -> bool:
+        """Whether RKE2 is not on it."""
+        return not live.host.version and not live.host.owner
+
+    def live_inputs(self, live: LiveNode) -> Mapping[str, str]:
+        """The release."""
+        return {"version": live.host.version} if live.host.release() else {}
 
     def findings(self, live: LiveNode) -> Iterable[Finding]:
         """See `decide.findings`."""
-        return decide.findings(self._inputs, self._before or {}, live)
+        return decide.findings(self._inputs, self._before, live)
 
     def differences(self, live: LiveNode) -> Iterable[Finding]:
         """Of an RKE2 that is there: release, configuration, tokens, files."""
@@ -128,7 +173,7 @@ class Rke2Capability:
             if was.version and node is not None:
                 self._drain(self._control(), inputs.version)
         host.run("prepare", [profile], "prepare the host for RKE2")
-        for path in sorted(set((self._before or {}).get("files") or ()) - set(inputs.contents())):
+        for path in sorted(set(self._before.get("files") or ()) - set(inputs.contents())):
             host.files.remove(path)
         for path, content in decide.differing(inputs, was).items():
             # Root alone reads it; the content travels on standard input.
@@ -169,9 +214,9 @@ class Rke2Capability:
         inputs, node, control = self._inputs, live.cluster and live.cluster.node, self._control()
         if not node:
             return
-        if labels := decide.label_changes(inputs, self._before or {}, node):
+        if labels := decide.label_changes(inputs, self._before, node):
             control.label(inputs.node_name, labels)
-        if taints := decide.node_taints(inputs, self._before or {}, node):
+        if taints := decide.node_taints(inputs, self._before, node):
             control.taint(inputs.node_name, taints)
         if node.drained_for:
             control.uncordon(inputs.node_name)

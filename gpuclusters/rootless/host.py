@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuclusters.core.converge import Reporter, Step
+from gpuclusters.core.converge import Step
 from gpuclusters.core.finding import Finding, Refused, blocked
-from gpuclusters.host.script import read_facts, run_script
-from gpuclusters.host.ssh import SshHost
+from gpuclusters.host.capability import HostCapability
+from gpuclusters.host.script import read_facts
 from gpuclusters.rootless import decide, files
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 
@@ -19,33 +19,29 @@ INSTALL_SECONDS = 1800.0
 GATE_SECONDS = 600.0
 
 
-class RootlessCapability:
+class RootlessCapability(HostCapability[RootlessHostInputs, LiveRootless]):
     """Rootless Docker of one account on one host."""
 
-    def __init__(self, inputs: RootlessHostInputs, host: SshHost, reporter: Reporter) -> None:
-        self._inputs, self._host, self._reporter = inputs, host, reporter
-        self.target = host.target
-        account = inputs.account
+    room = area = "rootless"
 
-        def root(
-            tried: str, name: str, *arguments: str, seconds: float | None = None
-        ) -> Step[LiveRootless]:
-            return _step(lambda _: self._run(tried, name, arguments, seconds))
-
-        self.steps = {
+    @property
+    def steps(self) -> Mapping[str, Step[LiveRootless]]:
+        """Root's first, then the account's own."""
+        account, root = self._inputs.account, self._as_root
+        return {
             "account": root(f"create {account}", "account", "create", account),
-            "packages": _step(self._install),
-            "files": _step(self._write),
+            "packages": Step(self._install, look=False),
+            "files": Step(self._write, look=False),
             "rootful": root("switch Docker as root off", "rootful", "off", seconds=300.0),
-            "hold": _step(self._hold),
-            "ids": _step(self._add_ids),
-            "linger": _step(self._let_linger),
+            "hold": Step(self._hold, look=False),
+            "ids": Step(self._add_ids, look=False),
+            "linger": Step(self._let_linger, look=False),
             "runtime": root("set NVIDIA's runtime to CDI", "toolkit", "runtime"),
             "cdi": root("write the CDI specification", "toolkit", "cdi", seconds=180.0),
-            "manager": _step(self._restart_manager, look=True),
-            "configuration": _step(self._configure),
-            "setup": _step(self._set_up, look=True),
-            "restart": _step(self._restart, look=True),
+            "manager": Step(self._restart_manager),
+            "configuration": Step(self._configure, look=False),
+            "setup": Step(self._set_up),
+            "restart": Step(self._restart),
         }
 
     def observe(self) -> LiveRootless:
@@ -53,13 +49,13 @@ class RootlessCapability:
         account, own = self._inputs.account, (files.DAEMON_JSON, files.USER_DROP_IN)
         arguments = [account, " ".join(files.MODULES), *files.host_files(account)]
         tried = "look at the host"
-        text = self._run(tried, "inspect", arguments, repeatable=True)
+        text = self._run(tried, "inspect", *arguments, repeatable=True)
         live = read_facts(LiveRootless, self._host, text, tried=tried)
         if live.uid is None or live.manager != "active":
             return live
         paths = [f"{live.home}/{name}" for name in own]
         tried = f"look at Docker of {account}"
-        text += self._own(live, tried, "inspect-account", paths, repeatable=True)
+        text += self._own(live, tried, "inspect-account", *paths, repeatable=True)
         return read_facts(LiveRootless, self._host, text, tried=tried)
 
     def findings(self, live: LiveRootless) -> Iterable[Finding]:
@@ -77,7 +73,7 @@ class RootlessCapability:
             return
         tried = "run a container with all GPUs"
         image = self._inputs.probe_image
-        said = self._own(live, tried, "engine", ["gate", image], GATE_SECONDS)
+        said = self._own(live, tried, "engine", "gate", image, seconds=GATE_SECONDS)
         seen = [uuid for uuid in live.gpu if uuid in said]
         if len(seen) < len(live.gpu):
             sees = f"a container with nvidia.com/gpu=all sees {len(seen)} of {len(live.gpu)} GPUs"
@@ -85,7 +81,26 @@ class RootlessCapability:
             code = "rootless.container-without-gpus"
             raise Refused(self.target, [blocked(code, f"{sees}: {words}")])
         if self._inputs.sudo:
-            self._run("mark the host", "finish", [stamp])
+            self._run("mark the host", "finish", stamp)
+
+    def outputs(self, live: LiveRootless) -> Mapping[str, Any]:
+        """What others need of the host."""
+        toolkit = live.package.get(files.TOOLKIT[0], "")
+        facts = {
+            "uid": live.uid,
+            "home": live.home,
+            "runtime_directory": live.runtime_directory,
+            "docker_host": f"unix://{live.runtime_directory}/docker.sock",
+            "docker": live.docker_info.version,
+            "container_toolkit": toolkit.partition("-")[0],
+            "driver": live.module,
+            "kernel": live.kernel,
+        }
+        return {"facts": facts, "gpu_uuids": list(live.gpu)}
+
+    def is_absent(self, live: LiveRootless) -> bool:
+        """Whether nothing of ours is on the host."""
+        return decide.is_absent(self._inputs, live)
 
     def remove(self) -> None:
         """Stop the account's daemon and take out what we brought; the account stays."""
@@ -93,99 +108,74 @@ class RootlessCapability:
         if live.uid is not None and live.manager == "active":
             data = "remove" if self._inputs.remove_data else "keep"
             tried = "take rootless Docker out"
-            self._own(live, tried, "engine", ["remove", data], INSTALL_SECONDS)
+            self._own(live, tried, "engine", "remove", data, seconds=INSTALL_SECONDS)
         if self._inputs.sudo:
             paths = [*files.host_files(self._inputs.account)]
-            self._run("take out what was prepared", "remove", paths, INSTALL_SECONDS)
+            self._run("take out what was prepared", "remove", *paths, seconds=INSTALL_SECONDS)
 
-    def _install(self, live: LiveRootless) -> None:
+    def _as_root(self, tried: str, name: str, *words: str, **how: Any) -> Step[LiveRootless]:
+        return Step(lambda *_: self._run(tried, name, *words, **how), look=False)
+
+    def _install(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
         missing = files.missing_packages(self._inputs, live)
         wanted = [f"{name}={version}" for name, version in missing.items()]
-        self._run(f"install {', '.join(missing)}", "packages", wanted, INSTALL_SECONDS)
+        self._run(f"install {', '.join(missing)}", "packages", *wanted, seconds=INSTALL_SECONDS)
 
-    def _hold(self, live: LiveRootless) -> None:
+    def _hold(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
         names = files.not_held(live)
-        self._run(f"hold {', '.join(names)}", "hold", names, 300.0)
+        self._run(f"hold {', '.join(names)}", "hold", *names, seconds=300.0)
 
-    def _add_ids(self, live: LiveRootless) -> None:
-        account, first = self._inputs.account, str(decide.next_range(live))
-        tried = f"give {account} subordinate ids"
-        self._run(tried, "account", ["ids", account, first, str(decide.LEAST_IDS)])
+    def _add_ids(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
+        account, ids = self._inputs.account, (decide.next_range(live), decide.LEAST_IDS)
+        self._run(f"give {account} subordinate ids", "account", "ids", account, *map(str, ids))
 
-    def _let_linger(self, live: LiveRootless) -> None:
+    def _let_linger(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
         account = self._inputs.account
-        self._run(f"let {account} linger", "account", ["linger", account, str(live.uid)])
+        self._run(f"let {account} linger", "account", "linger", account, str(live.uid))
 
-    def _set_up(self, live: LiveRootless) -> None:
-        self._own(live, "set up rootless Docker", "engine", ["setup"], 300.0)
+    def _set_up(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
+        self._own(live, "set up rootless Docker", "engine", "setup", seconds=300.0)
 
-    def _restart_manager(self, live: LiveRootless) -> None:
-        uid = str(live.uid)
-        self._run(f"restart user@{uid}.service", "account", ["restart", uid], 180.0)
+    def _restart_manager(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
+        tried = f"restart user@{live.uid}.service"
+        self._run(tried, "account", "restart", str(live.uid), seconds=180.0)
 
-    def _write(self, live: LiveRootless) -> None:
+    def _write(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
         """All differing files in one round trip, then modules, parameters and units."""
         account = self._inputs.account
         wanted = files.host_files(account)
         if paths := files.differing(wanted, live.file):
             lines = (f"{p} {base64.b64encode(wanted[p].encode()).decode()}\n" for p in paths)
-            tried = f"write {', '.join(paths)}"
-            self._run(tried, "write-files", [], content="".join(lines).encode())
-        digest, modules = files.host_digest(account), " ".join(files.MODULES)
-        tried = "let the files in /etc take effect"
-        self._run(tried, "apply", [digest, files.BOOT_UNIT, modules])
+            content = "".join(lines).encode()
+            self._run(f"write {', '.join(paths)}", "write-files", content=content)
+        words = (files.host_digest(account), files.BOOT_UNIT, " ".join(files.MODULES))
+        self._run("let the files in /etc take effect", "apply", *words)
 
-    def _configure(self, live: LiveRootless) -> None:
+    def _configure(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
         """The account's files, by the account: folders on the way are its own too."""
-        wanted = files.account_files(live.home, live.daemon_json)
+        wanted, owner = files.account_files(live.home, live.daemon_json), f"{self._inputs.account}:"
         for path in files.differing(wanted, live.file):
-            where, content = [path, "0644", f"{self._inputs.account}:"], wanted[path].encode()
-            self._own(live, f"write {path}", "host/write_file", where, content=content)
+            script, content = "host/write_file", wanted[path].encode()
+            self._own(live, f"write {path}", script, path, "0644", owner, content=content)
 
-    def _restart(self, live: LiveRootless) -> None:
+    def _restart(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
         if live.docker_info.containers:
             doing = f"restarting Docker of {self._inputs.account}"
             self._reporter.note(f"{self.target}: {doing}; its containers stop for a moment")
-        self._own(live, "start rootless Docker", "engine", ["restart"], 300.0)
+        self._own(live, "start rootless Docker", "engine", "restart", seconds=300.0)
 
-    def _run(
-        self,
-        tried: str,
-        name: str,
-        arguments: Sequence[str],
-        seconds: float | None = None,
-        **how: Any,
-    ) -> str:
+    def _run(self, tried: str, name: str, *arguments: str, **how: Any) -> str:
         """A script as root; as whoever logs in where an administrator prepares the host."""
-        how = {"account": "" if self._inputs.sudo else self._host.connection.user, **how}
-        script, area = name if "/" in name else f"rootless/{name}", "rootless"
-        how |= {"tried": tried, "timeout_seconds": seconds, "area": area}
-        done = run_script(self._host, script, arguments, **how)
-        return done.stdout.decode(errors="replace")
+        account = "" if self._inputs.sudo else self._host.connection.user
+        return super()._run(tried, name, *arguments, **{"account": account, **how})
 
-    def _own(
-        self,
-        live: LiveRootless,
-        tried: str,
-        name: str,
-        arguments: Sequence[str],
-        seconds: float | None = None,
-        **how: Any,
-    ) -> str:
+    def _own(self, live: LiveRootless, tried: str, name: str, *arguments: str, **how: Any) -> str:
         """A script as the account, with the environment that only its own login would give it."""
         folder = live.runtime_directory
-        environment = (
+        how["environment"] = (
             f"HOME={live.home}",
             f"XDG_RUNTIME_DIR={folder}",
             f"DBUS_SESSION_BUS_ADDRESS=unix:path={folder}/bus",
             f"DOCKER_HOST=unix://{folder}/docker.sock",
         )
-        how |= {"account": self._inputs.account, "environment": environment}
-        return self._run(tried, name, arguments, seconds, **how)
-
-
-def _step(run: Callable[[LiveRootless], object], *, look: bool = False) -> Step[LiveRootless]:
-    def with_live(live: LiveRootless, _found: Sequence[Finding]) -> None:
-        run(live)
-
-    return Step(with_live, look=look)
+        return self._run(tried, name, *arguments, account=self._inputs.account, **how)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 from gpuclusters.core import codes, scripts
-from gpuclusters.core.converge import Clock, Reporter, Step
+from gpuclusters.core.converge import Clock, Kept, Reporter, StderrReporter, Step, SystemClock
 from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.manager import SshFabricManager
+from gpuclusters.host.model import HostConnection
 from gpuclusters.host.remote import SshPciDevices
 from gpuclusters.host.script import command_error, last_lines, read_facts, run_script
 from gpuclusters.host.ssh import Completed, SshHost
@@ -189,7 +190,7 @@ def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> by
     return buffer.getvalue()
 
 
-class ServiceVmCapability:
+class ServiceVmCapability(Kept[LiveVm]):
     """The VM of one host; `known` says that this resource made it before."""
 
     def __init__(
@@ -207,20 +208,52 @@ class ServiceVmCapability:
         self._clock, self._reporter, self._known = clock, reporter, known
         self._want = want = decide.wanted(vm, scripts.texts("service_vm"))
         self.target = f"{host.target}: service VM {vm.name}"
+        network, domain = domain_xml.text(want.network), domain_xml.text(want.domain)
         self.steps = {
             decide.IMAGE: Step(self._fetch, look=False),
             decide.FILES: Step(self._install, look=False),
-            decide.SEED: Step(lambda _live, _found: host.write_seed(want.seed), look=False),
+            decide.SEED: Step(lambda *_: host.write_seed(want.seed), look=False),
             decide.STOP: Step(self._stop, look=False),
-            decide.NETWORK: Step(
-                lambda _live, _found: host.define_network(domain_xml.text(want.network)), look=False
-            ),
-            decide.DISK: Step(lambda _live, _found: host.make_disk(), look=False),
-            decide.DOMAIN: Step(
-                lambda _live, _found: host.define_domain(domain_xml.text(want.domain)), look=False
-            ),
-            decide.START: Step(lambda _live, _found: host.start()),
+            decide.NETWORK: Step(lambda *_: host.define_network(network), look=False),
+            decide.DISK: Step(lambda *_: host.make_disk(), look=False),
+            decide.DOMAIN: Step(lambda *_: host.define_domain(domain), look=False),
+            decide.START: Step(lambda *_: host.start()),
         }
+
+    @classmethod
+    def on(
+        cls,
+        inputs: ServiceVmInputs,
+        reach: Callable[[HostConnection], SshHost],
+        before: Mapping[str, Any],
+    ) -> Self:
+        """Over SSH."""
+        host = reach(inputs.connection)
+        fabric = SshFabricManager(host, inputs.name, inputs.fabric_manager.bind_address)
+        own, pci = SshServiceVm(host, inputs), SshPciDevices(host, with_users=True)
+        clock, reporter = SystemClock(), StderrReporter()
+        return cls(inputs, own, fabric, pci, clock, reporter, known=bool(before))
+
+    def seen(self) -> LiveVm:
+        """With what the fabric manager and the VM say."""
+        return self.asked(self.observe())
+
+    def outputs(self, live: LiveVm) -> Mapping[str, str]:
+        """Where the fabric manager is, and what it is."""
+        wanted = self._vm.fabric_manager
+        version = live.guest.version or decide.said(live.console).version
+        return {
+            "address": wanted.bind_address,
+            "state": live.health.value if live.health else "",
+            # What the VM says of itself over SSH, else on its console; that may have been rotated away.
+            "fabric_manager_version": version or wanted.version,
+            "run": live.run,
+            "ssh_host_key": live.host_key,
+        }
+
+    def is_absent(self, live: LiveVm) -> bool:
+        """Whether there is no VM."""
+        return live.domain is None
 
     def observe(self) -> LiveVm:
         """What is there, and who holds GPUs if the VM would have to restart."""

@@ -11,7 +11,7 @@ import base64
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,10 +19,11 @@ from cryptography import x509
 
 from gpuclusters.compat import known_errors
 from gpuclusters.compat.known_errors import last_words
-from gpuclusters.core.converge import Clock, Reporter, Step, poll
+from gpuclusters.core.converge import Kept, StderrReporter, Step, SystemClock, poll
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.host.kubectl import KubectlHost
+from gpuclusters.host.model import HostConnection
 from gpuclusters.host.node import ClusterNode
 from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import Completed, SshHost
@@ -146,22 +147,23 @@ def first_expiry(certificates: str) -> str:
     return min(one.not_valid_after_utc for one in found).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class NodeCapability:
+class NodeCapability(Kept[LivePlace]):
     """One node: its host, and the control plane, which is asked on its own host."""
+
+    host_kind = SshNodeHost
 
     def __init__(
         self,
         inputs: UsernetesNodeInputs,
-        host: SshNodeHost,
-        control: SshNodeControl,
-        clock: Clock,
-        reporter: Reporter,
-        *,
-        known: bool,
+        reach: Callable[[HostConnection], SshHost],
+        before: Mapping[str, Any],
     ) -> None:
-        self._inputs, self._host, self._control = inputs, host, control
-        self._clock, self._reporter, self._known = clock, reporter, known
-        self.target = host.target
+        asked = inputs.control or inputs
+        self._inputs, self._known = inputs, bool(before)
+        self._host = self.host_kind(reach(inputs.connection), inputs.account)
+        self._control = SshNodeControl(reach(asked.connection), asked.account)
+        self._clock, self._reporter = SystemClock(), StderrReporter()
+        self.target = self._host.target
         self.steps = {
             "node": Step(self._prepare),
             "gpus": Step(self._set_up_gpus),
@@ -192,13 +194,29 @@ class NodeCapability:
         """See `decide.findings`."""
         return decide.findings(self._inputs, live, known=self._known)
 
-    def differences(self, live: LivePlace) -> Iterable[Finding]:
-        """A node is taken over by nobody."""
-        return self.findings(live)
+    def outputs(self, live: LivePlace) -> Mapping[str, Any]:
+        """What others need of the node; the kubeconfig of a control plane."""
+        inputs, host, text = self._inputs, live.host, ""
+        address = inputs.host_ip or host.host_ip or host.route
+        joined = bool(host.joined) and host.joined == host.cluster_id and host.is_running
+        if inputs.is_control_plane and joined:
+            tried = "read the kubeconfig in the node"
+            text = self._host.run("kubeconfig", (), tried, repeatable=True)
+            names = {"name": inputs.cluster, "node_name": inputs.node_name}
+            text = decide.kubeconfig(text, inputs.api, **names, host_ip=address)
+        return {
+            "joined": joined,
+            "member_of": host.joined,
+            "address": address,
+            "kubernetes": live.node.version if live.node else "",
+            "gpu_uuids": sorted(name for name in host.cdi if name.startswith("GPU-")),
+            "certificate_expires": first_expiry(host.certificates),
+            "kubeconfig": text,
+        }
 
-    def kubeconfig(self) -> str:
-        """The admin kubeconfig, as it is in the node."""
-        return self._host.run("kubeconfig", (), "read the kubeconfig in the node", repeatable=True)
+    def is_absent(self, live: LivePlace) -> bool:
+        """Whether nothing of a node is there; a daemon that does not answer says nothing of what it keeps."""
+        return live.host.docker == "ok" and not live.host.is_begun
 
     def remove(self) -> None:
         """Drain, delete the Node, remove container and volumes; gone already is fine."""

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pulumi
 from pulumi.dynamic import CheckFailure, CheckResult
 from pydantic import ValidationError
 
-from gpuclusters.core.converge import StderrReporter, SystemClock
 from gpuclusters.providers import properties
-from gpuclusters.providers.converging import ConvergingProvider, ConvergingResource
-from gpuclusters.providers.reconciling import Properties
-from gpuclusters.providers.reconciling import host as reach
-from gpuclusters.usernetes import decide
-from gpuclusters.usernetes.decide import LivePlace, release_problem
+from gpuclusters.providers.reconciling import ConvergingProvider, Properties
+from gpuclusters.providers.resource import ConvergingResource
+from gpuclusters.usernetes.decide import release_problem
 from gpuclusters.usernetes.model import UsernetesNodeInputs
 
-if TYPE_CHECKING:
-    from gpuclusters.host.ssh import SshHost
-    from gpuclusters.usernetes.host import NodeCapability, SshNodeHost
 
-
-class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
+class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs]):
     """Keeps one host in its cluster; another image is an update in place, another number a new node."""
 
     model = UsernetesNodeInputs
     identity = frozenset({"connection.host", "account", "cluster", "role", "node_name", "number"})
     asked_through = "control"
+    kept_by = "gpuclusters.usernetes.host:NodeCapability"
 
     def check(self, olds: Properties, news: Properties) -> CheckResult:
         """Validate, and refuse what cannot be put under the volumes of a control plane; pure."""
@@ -48,54 +41,11 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs, LivePlace]):
         failures = [*(result.failures or []), CheckFailure("source", problem)]
         return CheckResult(result.inputs, failures)
 
-    def capability(
-        self, inputs: UsernetesNodeInputs, before: Properties, host: SshHost
-    ) -> NodeCapability:
-        """The node, and the control plane that knows of it."""
-        from gpuclusters.usernetes.host import NodeCapability, SshNodeControl
-
-        asked = inputs.control or inputs
-        control = SshNodeControl(reach(asked.connection, self.ssh_key), asked.account)
-        there, clock, reporter = self._on(inputs, host), SystemClock(), StderrReporter()
-        return NodeCapability(inputs, there, control, clock, reporter, known=bool(before))
-
     def ensure(self, inputs: UsernetesNodeInputs, before: Properties) -> Properties:
         """Bring sources, start the node, set up GPUs, join; or only what of it is missing."""
         if inputs.control is not None:
-            host = reach(inputs.connection, self.ssh_key)
-            self.capability(inputs, before, host).require_answer()
+            self.capability(inputs, before).require_answer()
         return super().ensure(inputs, before)
-
-    def outputs(self, inputs: UsernetesNodeInputs, live: LivePlace) -> Properties:
-        """What others need of the node; the kubeconfig of a control plane."""
-        from gpuclusters.usernetes.host import first_expiry
-
-        host, node = live.host, live.node
-        address = inputs.host_ip or host.host_ip or host.route
-        joined = bool(host.joined) and host.joined == host.cluster_id and host.is_running
-        text = ""
-        if inputs.is_control_plane and joined:
-            there = self.capability(inputs, {}, reach(inputs.connection, self.ssh_key))
-            names = {"name": inputs.cluster, "node_name": inputs.node_name}
-            text = decide.kubeconfig(there.kubeconfig(), inputs.api, **names, host_ip=address)
-        return {
-            "joined": joined,
-            "member_of": host.joined,
-            "address": address,
-            "kubernetes": node.version if node else "",
-            "gpu_uuids": sorted(name for name in host.cdi if name.startswith("GPU-")),
-            "certificate_expires": first_expiry(host.certificates),
-            "kubeconfig": text,
-        }
-
-    def is_absent(self, inputs: UsernetesNodeInputs, live: LivePlace) -> bool:  # noqa: ARG002
-        """Whether nothing of a node is there; a daemon that does not answer says nothing of what it keeps."""
-        return live.host.docker == "ok" and not live.host.is_begun
-
-    def _on(self, inputs: UsernetesNodeInputs, host: SshHost) -> SshNodeHost:
-        from gpuclusters.usernetes.host import SshNodeHost
-
-        return SshNodeHost(host, inputs.account)
 
 
 class UsernetesNode(ConvergingResource, module="gpu", name="UsernetesNode"):

@@ -3,40 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gpuclusters.core import scripts
 from gpuclusters.core.converge import Step
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Refused
-from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
+from gpuclusters.host.capability import HostCapability
+from gpuclusters.host.remote import SshHostUnits
 from gpuclusters.host.script import run_script
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.vfio import decide
-from gpuclusters.vfio.decide import UNIT, LiveBinding
+from gpuclusters.vfio.decide import UNIT, LiveBinding, WantedFile
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
 
 _RELEASE_SECONDS = 300.0
 _FIELDS = 9
 
 
-class VfioCapability:
-    """The functions of one host; `before` are those that this resource had bound before."""
+class VfioCapability(HostCapability[VfioBindingInputs, LiveBinding]):
+    """The functions of one host; those that were bound before and are not named any more are given back."""
 
-    def __init__(
-        self, inputs: VfioBindingInputs, host: SshHost, before: Sequence[VfioFunction]
-    ) -> None:
-        self._inputs = inputs
-        self._gone = [old for old in before if old.address not in inputs.addresses]
-        self._host = host
-        self._files, self._units = SshNodeFiles(host), SshHostUnits(host)
-        script, unit = scripts.read("vfio/vfio_bind.sh"), scripts.read(f"vfio/{UNIT}")
-        self._wanted = decide.wanted_files(inputs, script, unit)
-        self.target = host.target
-        self.steps = {
+    @property
+    def steps(self) -> Mapping[str, Step[LiveBinding]]:
+        """The unit binds; functions that went are released first."""
+        return {
             "files": Step(self._write, look=False),
             "release": Step(lambda _live, _found: self._release(self._gone), look=False),
-            "bind": Step(self._bind),
+            "bind": Step(
+                lambda _live, _found: self._units.apply(
+                    UNIT, enabled=True, active=True, restart=True
+                )
+            ),
         }
+
+    @property
+    def _gone(self) -> list[VfioFunction]:
+        before = map(VfioFunction.model_validate, self._before.get("functions", ()))
+        return [old for old in before if old.address not in self._inputs.addresses]
+
+    @property
+    def _units(self) -> SshHostUnits:
+        return SshHostUnits(self._host)
+
+    @property
+    def _wanted(self) -> tuple[WantedFile, ...]:
+        script, unit = scripts.read("vfio/vfio_bind.sh"), scripts.read(f"vfio/{UNIT}")
+        return decide.wanted_files(self._inputs, script, unit)
 
     def observe(self) -> LiveBinding:
         """Functions, files and unit."""
@@ -53,6 +66,15 @@ class VfioCapability:
     def differences(self, live: LiveBinding) -> Iterable[Finding]:
         """See `decide.differences`."""
         return decide.differences([*self.findings(live)], self._wanted, live)
+
+    def outputs(self, live: LiveBinding) -> Mapping[str, Any]:
+        """The IOMMU groups."""
+        found = ((a, live.functions[a].iommu_group) for a in self._inputs.addresses)
+        return {"iommu_groups": {address: group for address, group in found if group is not None}}
+
+    def is_absent(self, live: LiveBinding) -> bool:
+        """Whether nothing of ours is on the host."""
+        return not any(live.files.values())
 
     def remove(self) -> None:
         """Give all functions back and take our files away, unless a virtual machine has one of them."""
@@ -78,18 +100,11 @@ class VfioCapability:
                 content = file.content.encode()
                 self._files.write(file.path, content, mode=file.mode, owner="root:root")
 
-    def _bind(self, _live: LiveBinding, _found: Sequence[Finding]) -> None:
-        self._units.apply(UNIT, enabled=True, active=True, restart=True)
-
     def _release(self, functions: Sequence[VfioFunction]) -> None:
         if functions:
-            run_script(
-                self._host,
-                "vfio/vfio_bind",
-                ["release", *(f.entry for f in functions)],
-                tried=f"give back {', '.join(f.address for f in functions)}",
-                timeout_seconds=_RELEASE_SECONDS,
-            )
+            tried = f"give back {', '.join(f.address for f in functions)}"
+            entries = [f.entry for f in functions]
+            self._run(tried, "vfio/vfio_bind", "release", *entries, seconds=_RELEASE_SECONDS)
 
 
 def inspect(host: SshHost, functions: Sequence[VfioFunction]) -> Mapping[str, FoundFunction]:

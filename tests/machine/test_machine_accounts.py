@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from gpuclusters.core.converge import StderrReporter
 from gpuclusters.host.model import HostConnection
 from gpuclusters.rootless import files
 from gpuclusters.rootless.host import RootlessCapability
@@ -32,7 +31,7 @@ def capability(machine: RealMachine) -> RootlessCapability:
         docker="29.7.2",
         container_toolkit="1.20.0",
     )
-    made = RootlessCapability(inputs, machine.ssh, StderrReporter())
+    made = RootlessCapability(inputs, machine.ssh)
     assert [name for name in made.steps if name in STEPS] == list(STEPS)
     for step in STEPS:
         made.steps[step].run(made.observe(), ())

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from gpuclusters.host.connect import (
 from gpuclusters.host.model import KEY_TYPES, HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.kube.jobs import ClusterJobs
-from gpuclusters.usernetes.host import SshNodeHost
+from gpuclusters.providers import reconciling
+from gpuclusters.usernetes.host import NodeCapability, SshNodeHost
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
 
@@ -143,11 +145,20 @@ class HostWithStandIn(SshNodeHost):
         return live.model_copy(update={"host_gpu": (STAND_IN,), "node_gpu": given})
 
 
+class CapabilityWithStandIn(NodeCapability):
+    """The node of a host without GPUs."""
+
+    host_kind = HostWithStandIn
+
+
 class NodeWithStandIn(UsernetesNodeProvider):
     """The provider for a host without GPUs, which refuses such a host otherwise."""
 
-    def _on(self, inputs: UsernetesNodeInputs, host: SshHost) -> SshNodeHost:
-        return HostWithStandIn(host, inputs.account)
+    def capability(
+        self, inputs: UsernetesNodeInputs, before: dict[str, Any]
+    ) -> CapabilityWithStandIn:
+        reach = partial(reconciling.host, ssh_key=self.ssh_key)
+        return CapabilityWithStandIn(inputs, reach, before)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import BootCapability
 from gpuclusters.boot.model import HostBootInputs
 from gpuclusters.core import scripts
-from gpuclusters.core.converge import StderrReporter, SystemClock, converge
+from gpuclusters.core.converge import StderrReporter, converge
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Refused
 from gpuclusters.host.connect import find_credentials
@@ -333,7 +333,7 @@ def test_what_a_machine_boots_with_is_finished_by_the_next_run(
         find_credentials(machine.client_key.read_text()),
     )
     inputs = HostBootInputs.model_validate(boot_inputs(machine, huge_pages_1g={}, reboot="refuse"))
-    boot = BootCapability(inputs, host, (), SystemClock(), StderrReporter())
+    boot = BootCapability(inputs, host)
     undo = (
         f"rm -f {' '.join(inputs.files)} {host_boot.GRUB_FILE} {host_boot.INITRAMFS_STAMP}; "
         "printf 'fs.inotify.max_user_instances = 1\\n' > /tmp/old; sysctl -p /tmp/old; update-grub; "

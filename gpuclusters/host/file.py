@@ -1,0 +1,105 @@
+"""One file on a host: what differs, and the capability that puts it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from gpuclusters.core.converge import Step
+from gpuclusters.core.finding import Finding, Level, refused
+from gpuclusters.host.capability import HostCapability
+from gpuclusters.host.model import MAX_CONTENT_BYTES, HostFileSpec, LiveFile
+
+WRITE = "write"
+
+
+def findings(spec: HostFileSpec, live: LiveFile | None, *, written: bool) -> Iterator[Finding]:
+    """How the file differs; `written` says that this resource has written it before.
+
+    The content itself is not told: it may be secret.
+    """
+    where, remedy = (spec.path,), "find out who else writes it"
+    if live is None:
+        problem = f"{spec.path} is gone"
+        yield Finding(
+            "host.file-missing", problem, remedy, where, Level.REPAIR, WRITE, missing=True
+        )
+        return
+    content = spec.content.encode()
+    if live.content != content:
+        problem = (
+            f"{spec.path} has other content from line {_first_difference(live.content, content)} on "
+            f"({len(live.content)} bytes instead of {len(content)}, sha256 {live.sha256[:12]})"
+        )
+        if written:
+            yield Finding("host.file-changed", problem, remedy, where, Level.REPAIR, WRITE)
+        else:
+            yield Finding("host.file-foreign", problem, "move it away, or make it equal", where)
+    for what, there, here in (("mode", live.mode, spec.mode), ("owner", live.owner, spec.owner)):
+        if there != here:
+            problem = f"{spec.path} has {what} {there} instead of {here}"
+            yield Finding("host.file-mode", problem, remedy, where, Level.REPAIR, WRITE)
+
+
+def _first_difference(there: bytes, here: bytes) -> int:
+    lines = there.splitlines(), here.splitlines()
+    pairs = zip(*lines, strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(map(len, lines)))
+    return same + 1
+
+
+class FileCapability(HostCapability[HostFileSpec, LiveFile | None]):
+    """One file of one host."""
+
+    @property
+    def steps(self) -> Mapping[str, Step[LiveFile | None]]:
+        """The only one."""
+        return {WRITE: Step(self._write)}
+
+    def observe(self) -> LiveFile | None:
+        """The file, if it is there."""
+        return self._files.read(self._inputs.path)
+
+    def findings(self, live: LiveFile | None) -> Iterable[Finding]:
+        """See `findings`."""
+        return findings(self._inputs, live, written=bool(self._before.get("sha256")))
+
+    def differences(self, live: LiveFile | None) -> Iterable[Finding]:
+        """All, of a file that is there."""
+        return self.findings(live) if live else ()
+
+    def outputs(self, live: LiveFile | None) -> Mapping[str, str]:
+        """The digest."""
+        return {"sha256": live.sha256 if live else ""}
+
+    def is_absent(self, live: LiveFile | None) -> bool:
+        """Whether the file is gone."""
+        return live is None
+
+    def live_inputs(self, live: LiveFile | None) -> Mapping[str, str]:
+        """The file as it is."""
+        assert live is not None  # noqa: S101 (else it is absent)
+        content = live.content.decode(errors="replace")
+        if "\0" in content or len(live.content) > MAX_CONTENT_BYTES:
+            content = f"(not text, or too large; sha256 {live.sha256})"
+        # A default is not an input that was given, and a mode may be written with three digits.
+        found = {"mode": live.mode, "owner": live.owner}
+        other = {key: there for key, there in found.items() if getattr(self._inputs, key) != there}
+        return {"content": content, **other}
+
+    def remove(self) -> None:
+        """Remove the file if it is what this resource wrote; absent is fine."""
+        live, path, written = self.observe(), self._inputs.path, self._before.get("sha256") or ""
+        if live is not None and live.sha256 != written:
+            raise refused(
+                self.target,
+                "host.file-changed",
+                f"{path} was changed on the host since it was written here (sha256 "
+                f"{live.sha256[:12]} instead of {written[:12]}), so it is not removed",
+                "run a refresh to accept it as it is now and destroy again, or remove it by hand",
+            )
+        if live is not None:
+            self._files.remove(path)
+
+    def _write(self, _live: LiveFile | None, _found: Sequence[Finding]) -> None:
+        spec = self._inputs
+        self._files.write(spec.path, spec.content.encode(), mode=spec.mode, owner=spec.owner)
