@@ -17,39 +17,23 @@ from gpuclusters.config.rules import Rule
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.core.finding import Level
 from gpuclusters.gpu_operator import mig_layout
-from tests.unit.config.documents import lines, patched
+from tests.unit.config.documents import by_name, cases, expected, patched, told
 
 CASES = Path(__file__).with_name("rke2_cases")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rke2.md"
-FILE = "Pulumi.prod.yaml"
 
 
-def _read(name: str) -> Any:
-    return yaml.safe_load((CASES / f"{name}.yaml").read_text(encoding="utf-8"))
-
-
-BASE: dict[str, Any] = _read("base")
-ALL = [
-    (path.stem, case)
-    for path in sorted(CASES.glob("row_*.yaml"))
-    for case in yaml.safe_load(path.read_text(encoding="utf-8"))
-]
+BASE: dict[str, Any] = yaml.safe_load((CASES / "base.yaml").read_text(encoding="utf-8"))
+ALL = cases(*sorted(CASES.glob("row_*.yaml")))
 
 
 def _document(case: dict[str, Any]) -> Any:
     return patched(BASE, {"rke2": case["rke2"]}, keep_null=case.get("keep-null", False))
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=f"{stem}_{case['name']}") for stem, case in ALL]
-)
+@pytest.mark.parametrize("case", by_name(ALL))
 def test(case: dict[str, Any]) -> None:
-    document = _document(case)
-    parsed = parse(document)
-    refused = "faults" in case
-    assert isinstance(parsed, StackConfig) is not refused
-    said = parsed.warnings if isinstance(parsed, StackConfig) else parsed
-    assert lines(said) == case["faults" if refused else "warnings"]
+    assert told(_document(case)) == expected(case)
 
 
 def test_the_base_is_right_and_nothing_is_said_about_it() -> None:
@@ -63,11 +47,11 @@ def test_every_rule_has_a_case_in_its_row_that_it_alone_decides(rule: Rule) -> N
     mine = [case for stem, case in ALL if stem == f"row_{rule.row}" and case["rule"] == rule.name]
     assert mine
     for case in mine:
-        section = _document(case)["rke2"]
-        flaws = list(rule.check(Rke2Config.model_validate(section)))
-        key = "warnings" if rule.level is Level.WARN else "faults"
+        flaws = list(rule.check(Rke2Config.model_validate(_document(case)["rke2"])))
+        key, said = expected(case)
+        assert (key == "warnings") is (rule.level is Level.WARN)
         assert flaws
-        assert all(any(flaw.problem in line for line in case[key]) for flaw in flaws)
+        assert all(any(flaw.problem in line for line in said) for flaw in flaws)
 
 
 def test_the_page_has_a_line_for_every_row() -> None:

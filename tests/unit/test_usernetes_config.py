@@ -17,12 +17,11 @@ from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_rules import USERNETES_RULES
 from gpuclusters.core.finding import Level
 from gpuclusters.gcp import machine_types
-from tests.unit.config.documents import lines, patched
+from tests.unit.config.documents import by_name, cases, expected, patched, told
 
 CASES = Path(__file__).with_name("usernetes_cases")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "usernetes.md"
 PRICES = Path(__file__).resolve().parents[2] / "gpuclusters" / "compat" / "data" / "prices.yaml"
-FILE = "Pulumi.prod.yaml"
 
 
 def _read(name: str) -> Any:
@@ -31,11 +30,7 @@ def _read(name: str) -> Any:
 
 BASE: dict[str, Any] = _read("base")
 GOOGLE: dict[str, Any] = _read("google")
-ALL = [
-    (path.stem, case)
-    for path in sorted([*CASES.glob("row_*.yaml"), CASES / "types.yaml"])
-    for case in yaml.safe_load(path.read_text(encoding="utf-8"))
-]
+ALL = cases(*sorted(CASES.glob("row_*.yaml")), CASES / "types.yaml")
 RULED = [(stem, case) for stem, case in ALL if "rule" in case]
 
 
@@ -46,15 +41,9 @@ def _document(case: dict[str, Any]) -> Any:
     return patched(start, {"usernetes": case["usernetes"]})
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=f"{stem}_{case['name']}") for stem, case in ALL]
-)
+@pytest.mark.parametrize("case", by_name(ALL))
 def test(case: dict[str, Any]) -> None:
-    parsed = parse(_document(case))
-    refused = "faults" in case
-    assert isinstance(parsed, StackConfig) is not refused
-    said = parsed.warnings if isinstance(parsed, StackConfig) else parsed
-    assert lines(said) == case["faults" if refused else "warnings"]
+    assert told(_document(case)) == expected(case)
 
 
 @pytest.mark.parametrize("google", [False, True], ids=["existing", "google cloud"])
@@ -107,11 +96,11 @@ def test_every_rule_has_a_case_in_its_row_that_it_alone_decides(rule: Rule) -> N
     mine = [case for stem, case in RULED if stem == f"row_{rule.row}" and case["rule"] == rule.name]
     assert mine
     for case in mine:
-        section = _document(case)["usernetes"]
-        flaws = list(rule.check(UsernetesConfig.model_validate(section)))
-        key = "warnings" if rule.level is Level.WARN else "faults"
+        flaws = list(rule.check(UsernetesConfig.model_validate(_document(case)["usernetes"])))
+        key, said = expected(case)
+        assert (key == "warnings") is (rule.level is Level.WARN)
         assert flaws
-        assert all(any(flaw.problem in line for line in case[key]) for flaw in flaws)
+        assert all(any(flaw.problem in line for line in said) for flaw in flaws)
 
 
 def test_the_page_has_every_version_of_the_sets() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from gpuclusters.config.fault import render_path
@@ -20,6 +21,31 @@ FILE = "Pulumi.dev.yaml"
 def lines(found: Iterable[Finding]) -> list[str]:
     """What is said, without the file and the codes."""
     return [f"{render_path(one.path)}: {one.problem}; {one.remedy}" for one in found]
+
+
+def cases(*files: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Cases of tables, each with the name of its file."""
+    read = ((path.stem, yaml.safe_load(path.read_text(encoding="utf-8"))) for path in files)
+    return [(stem, case) for stem, found in read for case in found]
+
+
+def by_name(found: Iterable[tuple[str, dict[str, Any]]]) -> list[Any]:
+    """Cases as parameters of a test."""
+    return [pytest.param(case, id=f"{stem}_{case['name']}") for stem, case in found]
+
+
+def told(document: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """`faults` or, of a document that is right, `warnings`, and what they say, as cases have them."""
+    parsed = parse(document)
+    if isinstance(parsed, StackConfig):
+        return "warnings", lines(parsed.warnings)
+    return "faults", lines(parsed)
+
+
+def expected(case: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """What a case expects to be `told`."""
+    key = "faults" if "faults" in case else "warnings"
+    return key, case[key]
 
 
 def base() -> dict[str, Any]:

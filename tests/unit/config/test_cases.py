@@ -10,16 +10,7 @@ import yaml
 from gpuclusters.config.rules import CAAS_RULES
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.core.finding import Level
-from tests.unit.config.documents import CASES, base, lines, patched
-
-
-def _cases() -> list[Any]:
-    found = []
-    for path in sorted(CASES.glob("*.yaml")):
-        if path.stem != "base":
-            cases = yaml.safe_load(path.read_text())
-            found += [pytest.param(case, id=f"{path.stem}_{case['name']}") for case in cases]
-    return found
+from tests.unit.config.documents import CASES, base, by_name, cases, expected, patched, told
 
 
 def _document(case: dict[str, Any]) -> Any:
@@ -29,17 +20,17 @@ def _document(case: dict[str, Any]) -> Any:
     return patched(base(), patch, keep_null=case.get("keep-null", False))
 
 
-@pytest.mark.parametrize("case", _cases())
+@pytest.mark.parametrize(
+    "case", by_name(cases(*sorted({*CASES.glob("*.yaml")} - {CASES / "base.yaml"})))
+)
 def test(case: dict[str, Any]) -> None:
-    parsed = parse(_document(case))
-    refused = "faults" in case
-    assert isinstance(parsed, StackConfig) is not refused
+    document = _document(case)
+    assert told(document) == expected(case)
+    parsed = parse(document)
     said = parsed.warnings if isinstance(parsed, StackConfig) else parsed
-    expected = case["faults"] if refused else case["warnings"]
-    assert lines(said) == expected
     for rule in CAAS_RULES:
         if rule.name == case.get("rule"):
-            assert (rule.level is Level.WARN) is not refused
+            assert (rule.level is Level.WARN) is ("warnings" in case)
             assert rule.code in {one.code for one in said}
 
 
