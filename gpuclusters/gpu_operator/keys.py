@@ -10,10 +10,10 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
-from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table
 
 Path = tuple[str, ...]
 _GROUP = "with"
@@ -66,10 +66,7 @@ class Problem:
     instead: str
 
 
-@cache
-def table() -> _Table:
-    """The table as it is packaged."""
-    return _Table.model_validate(document("gpu_operator_values"))
+table = cache(partial(_Table.packaged, "gpu_operator_values"))
 
 
 @cache

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import TypeAdapter
 
-from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table
 
 EXPECTED = "gpu_clusters:node_gpus_expected"
 """Recorded by us: how many of a resource a node must offer."""
@@ -115,7 +115,7 @@ class _Xids(Table):
 @cache
 def xids() -> Mapping[int, tuple[Urgency, Xid]]:
     """Every code that is listed, with what it leads to."""
-    table = _Xids.model_validate(document("xids"))
+    table = _Xids.packaged("xids")
     of = {action: urgency for urgency, actions in table.leads_to.items() for action in actions}
     return {number: (xid.leads_to or of[xid.nvidia], xid) for number, xid in table.xids.items()}
 

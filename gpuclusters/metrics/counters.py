@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 
-from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table
 
 FILE = "dcgm-metrics.csv"
 
@@ -42,10 +42,8 @@ class _Counters(Table):
     extra: Counters
 
 
-@cache
-def table() -> _Counters:
-    """The exporter's own list, and what is added to it."""
-    return _Counters.model_validate(document("gpu_counters"))
+table = cache(partial(_Counters.packaged, "gpu_counters"))
+"""The exporter's own list, and what is added to it."""
 
 
 def csv() -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
-from gpuclusters.compat.dated_table import Row, Table, document
+from gpuclusters.compat.dated_table import Row, Table
 from gpuclusters.proof.checks import CheckLevel
 
 ROOM = 4
@@ -51,10 +51,7 @@ class Run:
     source: str = ""
 
 
-@cache
-def table() -> Times:
-    """The table as it is packaged."""
-    return Times.model_validate(document("training_times"))
+table = cache(partial(Times.packaged, "training_times"))
 
 
 def expected_seconds(nodes: int, epochs: int) -> float:
