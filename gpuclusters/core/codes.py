@@ -38,6 +38,8 @@ class Code(BaseModel):
     means: str
     do: str = "Do what the message says."
     """May name `{where}` and `{what}`."""
+    stays: str = "look on the host what changes it again, then run again"
+    """What to do where `up` repairs it and it is there again, as the end of a sentence."""
     source: str = ""
     """Who says so, where it is a vendor's rule."""
     severity: Severity | None = None
@@ -59,3 +61,8 @@ def remedy(code: str) -> str:
     """What to do about a code, as the end of a sentence."""
     do = listed()[code].do.removesuffix(".")
     return do[0].lower() + do[1:]
+
+
+def stays(code: str) -> str:
+    """What to do where repairing did not help."""
+    return listed()[code].stays

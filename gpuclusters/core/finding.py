@@ -61,7 +61,7 @@ def repair(
     code: str, problem: str, step: str, remedy: str = "", path: str = "", *, missing: bool = False
 ) -> Finding:
     """What a step of the capability puts right."""
-    remedy = remedy or "look on the host what changes it again, then run again"
+    remedy = remedy or codes.stays(code)
     return Finding(code, problem, remedy, (path,) if path else (), Level.REPAIR, step, missing)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
@@ -23,3 +24,15 @@ def matches(pattern: str, message: str) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+class BlockDumper(yaml.SafeDumper):
+    """YAML for files that people read: texts of several lines stand as blocks."""
+
+
+def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+BlockDumper.add_representer(str, _block)

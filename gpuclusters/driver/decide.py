@@ -25,7 +25,7 @@ from gpuclusters.driver.model import (
     Packages,
     packages,
 )
-from gpuclusters.host.model import sha256_of
+from gpuclusters.host.model import differing, sha256_of
 
 LEAST_FREE_MIB = 3072
 """Modules, libraries, the packages themselves, and an initramfs for every kernel."""
@@ -188,12 +188,10 @@ def _waits(level: Level) -> Finding:
 def _repairs(
     inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages | None
 ) -> Iterator[Finding]:
-    changed = False
-    for path, text in sorted(contents(live).items()):
-        if live.file.get(path) != sha256_of(text.encode()):
-            changed |= path == NOUVEAU_FILE
-            yield repair("driver.file-changed", f"{path} differs", "files", path=path, missing=True)
-    if changed or live.initramfs != initramfs_digest():
+    changed = differing(contents(live), live.file)
+    for path in sorted(changed):
+        yield repair("driver.file-changed", f"{path} differs", "files", path=path, missing=True)
+    if NOUVEAU_FILE in changed or live.initramfs != initramfs_digest():
         problem = "the initramfs was not built without nouveau"
         yield repair("driver.initramfs", problem, "initramfs", missing=True)
     if live.nouveau:

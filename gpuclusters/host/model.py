@@ -160,6 +160,11 @@ def sha256_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def differing(wanted: Mapping[str, str], digests: Mapping[str, str]) -> dict[str, str]:
+    """Those of the texts, by path, that the host has not or has otherwise; `digests` are its sha256."""
+    return {p: text for p, text in wanted.items() if digests.get(p) != sha256_of(text.encode())}
+
+
 class HostFileSpec(Strict):
     """Inputs of a host file: where, what, and whether an existing other file may be taken over."""
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from gpuclusters.compat import known_errors
 from gpuclusters.core.finding import Finding, Level, blocked, repair
+from gpuclusters.host import model as host_files
 from gpuclusters.host import node as nodes
-from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import ClusterNode
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.model import (
@@ -162,12 +162,7 @@ def is_active(live: LiveHost, role: Role) -> bool:
 
 def differing(inputs: Rke2NodeInputs, live: LiveHost) -> dict[str, str]:
     """Content of files that are not as they must be, tokens among them."""
-    wanted = {**inputs.contents(), releases.TOKENS: inputs.tokens()}
-    return {
-        path: content
-        for path, content in wanted.items()
-        if live.file.get(path) != sha256_of(content.encode())
-    }
+    return host_files.differing({**inputs.contents(), releases.TOKENS: inputs.tokens()}, live.file)
 
 
 def is_as_declared(inputs: Rke2NodeInputs, live: LiveHost) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from gpuclusters.core.model import BlockDumper
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.releases import API_PORT, MANIFESTS, Role
 
@@ -97,19 +98,7 @@ def chart_config(chart: str, chosen: Mapping[str, Any]) -> str:
         "metadata": {"name": chart, "namespace": "kube-system"},
         "spec": {"valuesContent": yaml.safe_dump(dict(chosen), sort_keys=True)},
     }
-    return str(yaml.dump(body, Dumper=_Blocks, sort_keys=False))
-
-
-class _Blocks(yaml.SafeDumper):
-    """Texts of several lines as blocks, for who reads the file on the host."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Blocks.add_representer(str, _text)
+    return str(yaml.dump(body, Dumper=BlockDumper, sort_keys=False))
 
 
 class Cni(StrEnum):

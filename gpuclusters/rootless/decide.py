@@ -7,10 +7,11 @@ Sources: Docker's documentation of rootless mode, Ubuntu 24.04 (AppArmor and use
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
-from gpuclusters.core.finding import Finding, Level, blocked
+from gpuclusters.core import codes
+from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.driver import decide as driver
+from gpuclusters.host.model import differing
 from gpuclusters.rootless import files
 from gpuclusters.rootless.model import LiveRootless, Ranges, RootlessHostInputs
 
@@ -27,12 +28,14 @@ _RESTRICTION = "kernel.apparmor_restrict_unprivileged_userns"
 """Ubuntu's; 1: only programs with a profile make user namespaces."""
 _ROOTFUL = ("docker.service", "docker.socket")
 _PACKAGED = ("/usr/bin/rootlesskit", "/usr/local/bin/rootlesskit")
-_JOURNAL = "read `journalctl --user -u docker` on the host as the account"
+
+Lack = tuple[str, str, str, str]
+"""The step that brings it, the code without its area, what is wrong, and what an administrator types."""
 
 
 def findings(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     """How a host differs from its inputs, and what forbids to change it."""
-    lacks = [*_lacks(inputs, live)]
+    lacks = [_finding(inputs, live, *lack) for lack in _lacks(inputs, live)]
     yield from _machine(inputs, live)
     yield from driver.serving(
         inputs.gpus,
@@ -44,12 +47,11 @@ def findings(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding
         said=live.smi_said,
     )
     yield from _account(inputs, live)
-    if any(one.step == "manager" for one in lacks) and live.docker_info.containers:
-        yield blocked(
-            "rootless.containers-running",
-            f"systemd of {inputs.account} has to be restarted, and {live.docker_info.containers} "
-            "containers of the account run",
-        )
+    running = live.docker_info.containers
+    if running and any(one.step == "manager" for one in lacks):
+        told = f"systemd of {inputs.account} has to be restarted"
+        problem = f"{told}, and {running} containers of the account run"
+        yield blocked("rootless.containers-running", problem)
     yield from lacks
 
 
@@ -67,289 +69,210 @@ def next_range(live: LiveRootless) -> int:
 
 def _machine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
     if live.system != "ubuntu":
-        yield blocked(
-            "rootless.system",
-            f"it runs {live.system or 'an unknown system'} {live.release}, and only Ubuntu is prepared",
-        )
+        is_ = f"{live.system or 'an unknown system'} {live.release}"
+        yield blocked("rootless.system", f"it runs {is_}, and only Ubuntu is prepared")
     if live.architecture != "x86_64":
         yield blocked("rootless.architecture", f"its processor is {live.architecture}")
     if live.cgroup == "v1":
-        yield blocked(
-            "rootless.cgroup-v1", "it has cgroup v1, where nothing can be delegated to an account"
-        )
-    if live.free_mib is not None and live.free_mib < LEAST_FREE_MIB and not live.user_unit:
-        yield blocked(
-            "rootless.disk-full",
-            f"it has {live.free_mib} MiB free where {inputs.account} keeps images, and {LEAST_FREE_MIB} "
-            "are needed",
-        )
-    taken = sorted(live.ports & set(inputs.ports))
-    if taken and not live.docker_info.containers and not live.user_unit:
-        yield blocked(
-            "rootless.port-taken",
-            f"something listens on {', '.join(f'port {port}' for port in taken)} already, which its node "
-            "publishes",
-        )
+        problem = "it has cgroup v1, where nothing can be delegated to an account"
+        yield blocked("rootless.cgroup-v1", problem)
+    if live.user_unit:
+        return
+    if live.free_mib is not None and live.free_mib < LEAST_FREE_MIB:
+        has = f"it has {live.free_mib} MiB free where {inputs.account} keeps images"
+        yield blocked("rootless.disk-full", f"{has}, and {LEAST_FREE_MIB} are needed")
+    taken = ", ".join(f"port {port}" for port in sorted(live.ports & set(inputs.ports)))
+    if taken and not live.docker_info.containers:
+        problem = f"something listens on {taken} already, which its node publishes"
+        yield blocked("rootless.port-taken", problem)
 
 
 def _account(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+    account, containers = inputs.account, live.rootful_container
     if live.uid == 0:
-        yield blocked("rootless.account-root", f"{inputs.account} is root there")
+        yield blocked("rootless.account-root", f"{account} is root there")
     elif live.uid is not None and (not live.local or live.uid > _HIGHEST_UID):
         yield blocked(
             "rootless.account-of-directory",
-            f"{inputs.account} (uid {live.uid}) comes from OS Login or a directory: it has no range of "
+            f"{account} (uid {live.uid}) comes from OS Login or a directory: it has no range of "
             "subordinate ids, and rootless Docker would end up as root's",
         )
-    if live.rootful_container:
-        yield blocked(
-            "rootless.docker-in-use",
-            f"Docker runs as root there and has {len(live.rootful_container)} containers "
-            f"({', '.join(live.rootful_container[:3])}): somebody uses it",
-        )
+    if containers:
+        has = f"{len(containers)} containers ({', '.join(containers[:3])})"
+        problem = f"Docker runs as root there and has {has}: somebody uses it"
+        yield blocked("rootless.docker-in-use", problem)
     if live.nerdctl:
         yield Finding(
             "rootless.nerdctl",
             "rootless containerd of nerdctl runs under the same account (dockerd-rootless.sh conflicts "
             "with containerd-rootless.sh)",
-            f"run `containerd-rootless-setuptool.sh uninstall` as {inputs.account} and remove "
+            f"run `containerd-rootless-setuptool.sh uninstall` as {account} and remove "
             f"{live.runtime_directory}/containerd-rootless, or use another account",
         )
     if live.namespaces and "subuid" not in live.namespaces and "newuidmap" not in live.namespaces:
         restricted = live.sysctl.get(_RESTRICTION) == "1"
-        elsewhere = live.rootlesskit and live.rootlesskit not in _PACKAGED
-        yield Finding(
-            "rootless.user-namespaces",
-            f"{'AppArmor restricts user namespaces' if restricted else 'no user namespace can be made'}: "
-            f"`rootlesskit true` says {live.namespaces!r}",
-            f"use Docker's packages, whose rootlesskit at /usr/bin has a profile, and not {live.rootlesskit}"
-            if elsewhere
-            else "load its profile (`sudo apparmor_parser -r /etc/apparmor.d/rootlesskit`), or install the "
-            "package apparmor anew; `sysctl user.max_user_namespaces` must not be 0",
+        why = (
+            "AppArmor restricts user namespaces" if restricted else "no user namespace can be made"
         )
+        remedy = (
+            "load its profile (`sudo apparmor_parser -r /etc/apparmor.d/rootlesskit`), or install the "
+            "package apparmor anew; `sysctl user.max_user_namespaces` must not be 0"
+        )
+        if live.rootlesskit and live.rootlesskit not in _PACKAGED:
+            ours = "use Docker's packages, whose rootlesskit at /usr/bin has a profile"
+            remedy = f"{ours}, and not {live.rootlesskit}"
+        problem = f"{why}: `rootlesskit true` says {live.namespaces!r}"
+        yield Finding("rootless.user-namespaces", problem, remedy)
     try:
         files.daemon_configuration(live.daemon_json)
     except ValueError as error:
-        path = f"{live.home}/{files.DAEMON_JSON}"
-        yield Finding(
-            "rootless.daemon-json-unreadable",
-            f"{live.home}/{error}",
-            f"repair or remove it on the host (`python3 -m json.tool {path}`)",
-            (path,),
-        )
+        code, path = "rootless.daemon-json-unreadable", f"{live.home}/{files.DAEMON_JSON}"
+        remedy = f"repair or remove it on the host (`python3 -m json.tool {path}`)"
+        yield Finding(code, f"{live.home}/{error}", remedy, (path,))
 
 
-def _lack(
-    inputs: RootlessHostInputs,
-    step: str,
-    name: str,
-    problem: str,
-    command: str = "",
-    stays: str = "run again",
-    *,
-    path: str = "",
+def _finding(
+    inputs: RootlessHostInputs, live: LiveRootless, step: str, name: str, problem: str, command: str
 ) -> Finding:
     """What a step brings; where an administrator prepares the host, with the command that he types."""
-    about = (path,) if path else ()
+    code, path = f"rootless.{name}", problem.partition(" ")[0] if name == "file-changed" else ""
     if inputs.sudo or step in OWN_STEPS:
-        return Finding(f"rootless.{name}", problem, stays, about, Level.REPAIR, step)
-    return Finding(f"rootless.{name}", problem, f"ask an administrator to run: `{command}`", about)
+        return repair(code, problem, step, codes.stays(code).format(live=live), path)
+    about = (path,) if path else ()
+    return Finding(code, problem, f"ask an administrator to run: `{command}`", about)
 
 
-def _lacks(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
-    lack = partial(_lack, inputs)
+def _lacks(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
+    account = inputs.account
     if live.uid is None:
-        yield lack(
-            "account",
-            "account-missing",
-            f"there is no account {inputs.account}",
-            f"useradd --create-home --shell /bin/bash {inputs.account}",
-        )
+        made = f"useradd --create-home --shell /bin/bash {account}"
+        yield "account", "account-missing", f"there is no account {account}", made
     yield from _system(inputs, live)
     if live.uid is None:
         return
     yield from _user(inputs, live)
     if files.TOOLKIT[1] in live.package:
-        yield from _toolkit(inputs, live)
+        yield from _toolkit(live)
     if live.manager == "active" and live.bus:
         yield from _daemon(inputs, live)
     elif live.manager == "active":
-        yield lack(
-            "manager",
-            "user-bus",
-            f"systemd of {inputs.account} cannot be reached (`systemctl --user`: no bus at "
-            f"{live.runtime_directory}/bus)",
-            f"systemctl restart user@{live.uid}.service",
-            "look at `systemctl status user@UID.service` there, and that dbus-user-session is installed; "
-            "a session by su or sudo has no bus",
-        )
+        bus = f"`systemctl --user`: no bus at {live.runtime_directory}/bus"
+        problem = f"systemd of {account} cannot be reached ({bus})"
+        yield "manager", "user-bus", problem, f"systemctl restart user@{live.uid}.service"
 
 
-def _system(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
-    lack = partial(_lack, inputs)
-    missing = files.missing_packages(inputs, live)
+def _system(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
+    missing, loose = files.missing_packages(inputs, live), files.not_held(live)
     if missing:
-        yield lack(
-            "packages",
-            "packages",
-            f"packages are missing or of another version: {', '.join(missing)}",
-            files.install_command(missing),
-            "look at `apt-cache policy` there: no source of the host has these versions",
-        )
+        problem = f"packages are missing or of another version: {', '.join(missing)}"
+        yield "packages", "packages", problem, files.install_command(missing)
     yield from _files(inputs, live)
-    loose = files.not_held(live)
     if loose and not missing:
-        yield lack(
-            "hold",
-            "not-held",
+        problem = (
             "the next upgrade may bring another kernel or daemon, and the driver would have no module: "
-            f"not held: {', '.join(loose)}",
-            f"apt-mark hold {' '.join(loose)}",
-            "something there takes the holds off (configuration management, an upgrade script): look in "
-            "/var/log/apt/history.log",
+            f"not held: {', '.join(loose)}"
         )
+        yield "hold", "not-held", problem, f"apt-mark hold {' '.join(loose)}"
     units = live.rootful | {
         unit
         for unit in _ROOTFUL
         if live.active.get(unit) in ("active", "activating") or live.enabled.get(unit) == "enabled"
     }
     if units and not live.rootful_container:
-        yield lack(
-            "rootful",
-            "docker-as-root",
+        problem = (
             f"Docker runs as root there or may be started so ({', '.join(sorted(units))}): tools of "
-            "the account would find it and be root without a word",
-            "systemctl disable --now docker.socket docker.service && rm -f /var/run/docker.sock",
-            "something there starts it again",
+            "the account would find it and be root without a word"
         )
+        off = "systemctl disable --now docker.socket docker.service && rm -f /var/run/docker.sock"
+        yield "rootful", "docker-as-root", problem, off
 
 
-def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
-    lack = partial(_lack, inputs)
+def _files(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
     wanted = files.host_files(inputs.account)
-    if live.module_missing:
-        names = " ".join(sorted(live.module_missing))
-        yield lack(
-            "files",
-            "kernel-modules",
-            f"kernel modules are not loaded: {names}",
-            f"{files.write_command(files.MODULES_FILE, wanted[files.MODULES_FILE])} && "
-            f"modprobe -a {names}",
-            f"install linux-modules-extra-{live.kernel}",
-        )
+
+    def written(path: str, *then: str) -> str:
+        return " && ".join([files.write_command(path, wanted[path]), *then])
+
+    if names := " ".join(sorted(live.module_missing)):
+        command = written(files.MODULES_FILE, f"modprobe -a {names}")
+        yield "files", "kernel-modules", f"kernel modules are not loaded: {names}", command
     wrong = [
         f"{name} is {live.sysctl.get(name) or 'unknown'}"
         for name, fit in files.SYSCTL.items()
         if live.sysctl.get(name) not in fit
     ]
     if wrong:
-        yield lack(
-            "files",
-            "kernel-parameters",
-            f"kernel parameters do not fit: {', '.join(wrong)}",
-            f"{files.write_command(files.SYSCTL_FILE, wanted[files.SYSCTL_FILE])} && sysctl --system",
-            "a later file in /etc/sysctl.d or /etc/sysctl.conf sets it otherwise",
-        )
-    if live.enabled.get(files.BOOT_UNIT) != "enabled":
-        yield lack(
-            "files",
-            "boot-unit",
-            f"{files.BOOT_UNIT} is not enabled: after a restart the daemon would not see the GPUs",
-            f"{files.write_command(files.BOOT_UNIT_FILE, wanted[files.BOOT_UNIT_FILE])} && systemctl "
-            f"daemon-reload && systemctl enable {files.BOOT_UNIT}",
-        )
+        problem = f"kernel parameters do not fit: {', '.join(wrong)}"
+        command = written(files.SYSCTL_FILE, "sysctl --system")
+        yield "files", "kernel-parameters", problem, command
+    if live.enabled.get(unit := files.BOOT_UNIT) != "enabled":
+        problem = f"{unit} is not enabled: after a restart the daemon would not see the GPUs"
+        then = ("systemctl daemon-reload", f"systemctl enable {unit}")
+        yield "files", "boot-unit", problem, written(files.BOOT_UNIT_FILE, *then)
     # An administrator's own files may say the same in other words: what counts is the effect.
     if inputs.sudo:
-        for path in files.differing(wanted, live.file):
-            yield _differs(inputs, "files", path)
+        for path in sorted(differing(wanted, live.file)):
+            yield "files", "file-changed", f"{path} differs", ""
         if live.applied != files.host_digest(inputs.account):
-            yield lack("files", "files-not-applied", "the files in /etc have not taken effect")
+            yield "files", "files-not-applied", "the files in /etc have not taken effect", ""
     elif not live.linger and files.DELEGATE_FILE not in live.file:
-        yield lack(
-            "files",
-            "delegation",
-            f"it is not known whether the controllers {' '.join(files.CONTROLLERS)} are delegated",
-            f"{_delegation(inputs)} && systemctl daemon-reload",
+        problem = (
+            f"it is not known whether the controllers {' '.join(files.CONTROLLERS)} are delegated"
         )
+        command = written(files.DELEGATE_FILE, "systemctl daemon-reload")
+        yield "files", "delegation", problem, command
 
 
-def _differs(inputs: RootlessHostInputs, step: str, path: str) -> Finding:
-    stays = "something there writes it too"
-    return _lack(inputs, step, "file-changed", f"{path} differs", stays=stays, path=path)
-
-
-def _user(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
-    lack = partial(_lack, inputs)
+def _user(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
+    account, service = inputs.account, f"user@{live.uid}.service"
     if not _enough(live.subuid) or not _enough(live.subgid):
-        first = next_range(live)
-        last = first + LEAST_IDS - 1
-        yield lack(
-            "ids",
-            "subordinate-ids",
-            f"{inputs.account} has no {LEAST_IDS} subordinate ids of users and groups (`getsubids "
-            f"{inputs.account}`): rootless Docker cannot map the users of an image",
-            f"usermod --add-subuids {first}-{last} --add-subgids {first}-{last} {inputs.account}",
-            "the line `subid:` in /etc/nsswitch.conf may lead to a directory; use a local account",
+        ids = f"{next_range(live)}-{next_range(live) + LEAST_IDS - 1}"
+        problem = (
+            f"{account} has no {LEAST_IDS} subordinate ids of users and groups (`getsubids "
+            f"{account}`): rootless Docker cannot map the users of an image"
         )
+        command = f"usermod --add-subuids {ids} --add-subgids {ids} {account}"
+        yield "ids", "subordinate-ids", problem, command
     lacking = sorted(set(files.CONTROLLERS) - live.controllers)
+    file = files.DELEGATE_FILE
+    delegation = files.write_command(file, files.host_files(account)[file])
+    restart = f"{delegation} && systemctl daemon-reload && systemctl restart {service}"
     if not live.linger:
-        yield lack(
-            "linger",
-            "not-lingering",
-            f"{inputs.account} does not linger: the cluster would end when it logs out",
-            f"loginctl enable-linger {inputs.account}",
-            "polkit or logind.conf (KillUserProcesses, KillExcludeUsers) forbids it",
-        )
-    elif live.manager != "active" or lacking:
-        yield lack(
-            "manager",
-            "delegation" if live.manager == "active" else "user-manager",
-            f"the controllers {' '.join(lacking)} are not delegated to user@{live.uid}.service "
+        problem = f"{account} does not linger: the cluster would end when it logs out"
+        yield "linger", "not-lingering", problem, f"loginctl enable-linger {account}"
+    elif live.manager != "active":
+        yield "manager", "user-manager", f"{service} is {live.manager or 'not there'}", restart
+    elif lacking:
+        problem = (
+            f"the controllers {' '.join(lacking)} are not delegated to {service} "
             '("cpu controller needs to be delegated")'
-            if live.manager == "active"
-            else f"user@{live.uid}.service is {live.manager or 'not there'}",
-            f"{_delegation(inputs)} && systemctl daemon-reload && systemctl restart "
-            f"user@{live.uid}.service",
-            "restart the host; if it stays, another drop-in in /etc/systemd/system/user@.service.d says "
-            "less, or the kernel was started with cgroup_disable=",
         )
-
-
-def _delegation(inputs: RootlessHostInputs) -> str:
-    wanted = files.host_files(inputs.account)[files.DELEGATE_FILE]
-    return files.write_command(files.DELEGATE_FILE, wanted)
+        yield "manager", "delegation", problem, restart
 
 
 def _enough(ranges: Ranges) -> bool:
     return sum(count for _, count in ranges) >= LEAST_IDS
 
 
-def _toolkit(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
-    lack = partial(_lack, inputs)
+def _toolkit(live: LiveRootless) -> Iterator[Lack]:
     if live.runtime_mode != "cdi" or live.no_cgroups:
         said = "has no-cgroups" if live.no_cgroups else f"mode is {live.runtime_mode or 'not set'}"
-        yield lack(
-            "runtime",
-            "runtime-mode",
+        problem = (
             f"NVIDIA's container runtime is not in CDI mode ({said}): in a rootless daemon it ends with "
-            '"bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted"',
+            '"bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted"'
+        )
+        command = (
             "nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi --set "
-            "nvidia-container-cli.no-cgroups=false",
-            "something writes /etc/nvidia-container-runtime/config.toml too (the GPU Operator's "
-            "toolkit, configuration management)",
+            "nvidia-container-cli.no-cgroups=false"
         )
+        yield "runtime", "runtime-mode", problem, command
     # Without a driver there is nothing to describe; the findings about the driver say so.
-    problem = _cdi(live) if live.smi == 0 else ""
-    if problem:
-        yield lack(
-            "cdi",
-            "cdi",
-            problem,
+    if live.smi == 0 and (problem := _cdi(live)):
+        command = (
             "rm -f /etc/cdi/nvidia.yaml; systemctl enable --now nvidia-cdi-refresh.path "
-            "nvidia-cdi-refresh.service; systemctl restart nvidia-cdi-refresh.service",
-            "read `journalctl -u nvidia-cdi-refresh` and /etc/nvidia-container-toolkit/"
-            "nvidia-cdi-refresh.env there",
+            "nvidia-cdi-refresh.service; systemctl restart nvidia-cdi-refresh.service"
         )
+        yield "cdi", "cdi", problem, command
 
 
 def _cdi(live: LiveRootless) -> str:
@@ -377,54 +300,42 @@ def _cdi(live: LiveRootless) -> str:
     )
 
 
-def _daemon(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Finding]:
+def _daemon(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[Lack]:
     """The account's own; it is looked at once the packages are there."""
-    lack = partial(_lack, inputs)
     if files.missing_packages(inputs, live):
         return
     try:
         wanted = files.account_files(live.home, live.daemon_json)
     except ValueError:
         wanted = {}  # said already
-    for path in files.differing(wanted, live.file):
-        yield _differs(inputs, "configuration", path)
+    for path in sorted(differing(wanted, live.file)):
+        yield "configuration", "file-changed", f"{path} differs", ""
     if not live.user_unit or not live.user_enabled:
-        problem = f"rootless Docker is not set up for {inputs.account}"
-        yield lack("setup", "not-set-up", problem, stays="run it by hand")
-    for name, problem, stays in _engine(inputs, live):
-        yield lack("restart", name, problem, stays=stays)
+        yield "setup", "not-set-up", f"rootless Docker is not set up for {inputs.account}", ""
+    for name, problem in _engine(inputs, live):
+        yield "restart", name, problem, ""
 
 
-def _engine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[tuple[str, str, str]]:
-    engine = live.docker_info
+def _engine(inputs: RootlessHostInputs, live: LiveRootless) -> Iterator[tuple[str, str]]:
+    engine, wanted = live.docker_info, live.wanted_devices
     if not engine.version:
-        yield "daemon-down", "the daemon of the account does not run", _JOURNAL
+        yield "daemon-down", "the daemon of the account does not run"
         return
     if not engine.rootless:
-        yield (
-            "daemon-not-rootless",
-            "the daemon that answers the account is not rootless (`docker info` has no name=rootless)",
-            f"DOCKER_HOST or a docker context leads elsewhere: it must be unix://{live.runtime_directory}"
-            "/docker.sock",
-        )
+        why = "`docker info` has no name=rootless"
+        yield "daemon-not-rootless", f"the daemon that answers the account is not rootless ({why})"
     if engine.version != inputs.docker:
-        problem = f"Docker {engine.version} runs, and {inputs.docker} is installed"
-        yield "daemon-version", problem, _JOURNAL
+        yield "daemon-version", f"Docker {engine.version} runs, and {inputs.docker} is installed"
     if files.RUNTIME not in engine.runtimes or engine.default_runtime == files.RUNTIME:
+        lacks = "`docker info` does not list the runtime nvidia beside its default"
         yield (
             "daemon-runtime",
-            "`docker info` does not list the runtime nvidia beside its default "
-            f"{engine.default_runtime}: the daemon has not read {live.home}/{files.DAEMON_JSON}",
-            "another --config-file is named in a drop-in of the account's docker.service; "
-            "/etc/docker/daemon.json is not read by a rootless daemon",
+            f"{lacks} {engine.default_runtime}: the daemon has not read {live.home}/{files.DAEMON_JSON}",
         )
-    wanted = live.wanted_devices
     if wanted <= live.cdi and not wanted <= engine.devices:
+        sees = f"{len(engine.devices)} in {', '.join(engine.directories) or 'no directory'}"
         yield (
             "daemon-without-gpus",
-            "the daemon does not see the CDI devices of the host: it sees "
-            f"{len(engine.devices)} in {', '.join(engine.directories) or 'no directory'}, and the "
-            "directory was made after it started or it has read a stale specification",
-            "look with `docker info` there as the account, at CDI spec directories; `features.cdi` may "
-            "be false",
+            f"the daemon does not see the CDI devices of the host: it sees {sees}, and the directory was "
+            "made after it started or it has read a stale specification",
         )

@@ -17,7 +17,6 @@ from string import Template
 from typing import Any
 
 from gpuclusters.core import scripts
-from gpuclusters.host.model import sha256_of
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 
 MARK = "# Written by gpu-clusters; changes are put back."
@@ -116,11 +115,6 @@ def daemon_configuration(there: str | None) -> str:
     if there is not None and wanted == body:
         return there
     return json.dumps(wanted, indent=2) + "\n"
-
-
-def differing(wanted: dict[str, str], digests: Mapping[str, str]) -> list[str]:
-    """Paths of files that are not as they must be."""
-    return [p for p, text in sorted(wanted.items()) if digests.get(p) != sha256_of(text.encode())]
 
 
 def write_command(path: str, text: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from gpuclusters.core.converge import Step
 from gpuclusters.core.finding import Finding, Refused, blocked
 from gpuclusters.host.capability import HostCapability
+from gpuclusters.host.model import differing
 from gpuclusters.host.script import read_facts
 from gpuclusters.rootless import decide, files
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
@@ -144,19 +145,21 @@ class RootlessCapability(HostCapability[RootlessHostInputs, LiveRootless]):
         """All differing files in one round trip, then modules, parameters and units."""
         account = self._inputs.account
         wanted = files.host_files(account)
-        if paths := files.differing(wanted, live.file):
-            lines = (f"{p} {base64.b64encode(wanted[p].encode()).decode()}\n" for p in paths)
-            content = "".join(lines).encode()
-            self._run(f"write {', '.join(paths)}", "write-files", content=content)
+        if texts := dict(sorted(differing(wanted, live.file).items())):
+            encoded = {
+                path: base64.b64encode(text.encode()).decode() for path, text in texts.items()
+            }
+            content = "".join(f"{path} {text}\n" for path, text in encoded.items()).encode()
+            self._run(f"write {', '.join(texts)}", "write-files", content=content)
         words = (files.host_digest(account), files.BOOT_UNIT, " ".join(files.MODULES))
         self._run("let the files in /etc take effect", "apply", *words)
 
     def _configure(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
         """The account's files, by the account: folders on the way are its own too."""
         wanted, owner = files.account_files(live.home, live.daemon_json), f"{self._inputs.account}:"
-        for path in files.differing(wanted, live.file):
-            script, content = "host/write_file", wanted[path].encode()
-            self._own(live, f"write {path}", script, path, "0644", owner, content=content)
+        for path, text in sorted(differing(wanted, live.file).items()):
+            where, content = (path, "0644", owner), text.encode()
+            self._own(live, f"write {path}", "host/write_file", *where, content=content)
 
     def _restart(self, live: LiveRootless, _found: Sequence[Finding]) -> None:
         if live.docker_info.containers:

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from gpuclusters.core.model import BlockDumper
 from gpuclusters.fabric import manager_config as fabric_manager_config
 from gpuclusters.service_vm.model import MAC, ServiceVmInputs
 
@@ -108,17 +109,7 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
-class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as blocks: people read seeds."""
-
-
-def _block(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-_Dumper.add_representer(str, _block)
-
-
 def _yaml(document: Any) -> str:
-    return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000))
+    return str(
+        yaml.dump(document, Dumper=BlockDumper, sort_keys=False, allow_unicode=True, width=1000)
+    )

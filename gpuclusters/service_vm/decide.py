@@ -20,7 +20,7 @@ from typing import Annotated
 from gpuclusters.core.facts import BASE64, Facts, Yes
 from gpuclusters.core.finding import Finding, Level, blocked, repair
 from gpuclusters.fabric.answers import FabricError
-from gpuclusters.host.model import sha256_of
+from gpuclusters.host.model import differing
 from gpuclusters.service_vm import cloud_init, domain_xml
 from gpuclusters.service_vm.cloud_init import Seed
 from gpuclusters.service_vm.domain_xml import differences
@@ -249,9 +249,8 @@ def _differences(want: WantedVm, live: LiveVm) -> Iterator[Finding]:
     vm = want.vm
     if not live.image_verified:
         yield _repair("image", "the image is not verified", IMAGE)
-    for path, text in want.files.items():
-        if live.files.get(path) != sha256_of(text.encode()):
-            yield _repair("file", f"the file {path} is missing or was changed", FILES, path)
+    for path in differing(want.files, live.files):
+        yield _repair("file", f"the file {path} is missing or was changed", FILES, path)
     if live.disabled:
         yield _repair("unit", "the unit that starts the VM is not enabled", FILES)
     if live.stale:

@@ -10,7 +10,7 @@ from functools import partial
 from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.driver.decide import gpu_count
 from gpuclusters.host import node as nodes
-from gpuclusters.host.model import sha256_of
+from gpuclusters.host.model import differing
 from gpuclusters.host.node import ClusterNode, readdressed
 from gpuclusters.usernetes.addresses import ApiAccess
 from gpuclusters.usernetes.model import ABSENT, LiveNode, UsernetesNodeInputs
@@ -92,7 +92,7 @@ class Plan:
 def plan(inputs: UsernetesNodeInputs, live: LiveNode) -> Plan:
     """The steps for a host that nothing speaks against."""
     leave = _leaving(inputs, live)
-    overlay = tuple(sorted(inputs.overlay if leave else differing_overlay(inputs, live)))
+    overlay = tuple(sorted(inputs.overlay if leave else differing(inputs.overlay, live.overlay)))
     fetch = bool(leave) or live.source_differs
     there = live.is_begun and not leave
     recreate = _recreating(inputs, live, fetched=fetch) if there and live.is_running else ""
@@ -112,15 +112,6 @@ def plan(inputs: UsernetesNodeInputs, live: LiveNode) -> Plan:
 def address(inputs: UsernetesNodeInputs, live: LiveNode) -> str:
     """At which other hosts reach it now."""
     return inputs.host_ip or live.route
-
-
-def differing_overlay(inputs: UsernetesNodeInputs, live: LiveNode) -> dict[str, str]:
-    """Files of the overlay that are not as they must be."""
-    return {
-        name: text
-        for name, text in inputs.overlay.items()
-        if live.overlay.get(name) != sha256_of(text.encode())
-    }
 
 
 def _leaving(inputs: UsernetesNodeInputs, live: LiveNode) -> str:
@@ -252,7 +243,7 @@ def _container(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]
     if live.source_differs:
         said = "the files of Usernetes were changed" if live.source else "Usernetes is gone"
         yield anew("usernetes.source-changed", said)
-    for name in sorted(differing_overlay(inputs, live)):
+    for name in sorted(differing(inputs.overlay, live.overlay)):
         yield anew("usernetes.overlay-changed", f"{name} of the overlay differs", path=name)
     if live.machine != inputs.connection.machine:
         yield anew("usernetes.other-machine", "the machine is another one")
