@@ -148,8 +148,8 @@ def monitoring_values(config: Rke2Config) -> Mapping[str, Any]:
 def taints(config: Rke2Config) -> tuple[Taint, ...]:
     """Taints of the nodes with GPUs, each once; those of servers that carry any, too."""
     found = [taint for pool in gpu_pools(config) for taint in pool.taints]
-    on_servers = not expected(config).keys().isdisjoint(config.servers)
-    if on_servers and config.dedicated_servers:
+    with_gpus = {name for pool in gpu_pools(config) for name in pool.nodes}
+    if config.dedicated_servers and not with_gpus.isdisjoint(config.servers):
         found.append(CONTROL_PLANE_TAINT)
     return tuple(parse_taint(taint) for taint in dict.fromkeys(found))
 

@@ -298,14 +298,14 @@ def shared_gpus_are_not_judged(config: Rke2Config) -> Iterable[Wrong]:
 
 @rule(44, "rke2.timeout-too-short")
 def there_is_time_enough(config: Rke2Config) -> Iterable[Wrong]:
-    ready, cutting = config.timeouts.ready_seconds, config.timeouts.mig_seconds
+    ready = config.timeouts.ready_seconds
     if isinstance(config.driver, OperatorDriver) and ready < _DRIVER_BUILD_SECONDS:
         yield Wrong(
             "timeouts.ready-seconds",
             "is less than a driver container takes, which builds for up to 20 minutes on every node",
             f"write {_DRIVER_BUILD_SECONDS} or more",
         )
-    if isinstance(config.sharing, Mig) and ready < cutting:
+    if isinstance(config.sharing, Mig) and ready < (cutting := config.timeouts.mig_seconds):
         yield Wrong(
             "timeouts.ready-seconds",
             f"is less than mig-seconds, which is {cutting}: nothing is ready before the GPUs are cut",

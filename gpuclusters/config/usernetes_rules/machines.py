@@ -128,18 +128,18 @@ def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Iterable[
 
 @rule(47, "usernetes.training-gpus")
 def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
-    stated, count, nodes = config.proof.training, config.gpus.count, len(schedulable(config))
+    stated, count = config.proof.training, config.gpus.count
     if stated is None:
         return
     each = stated.gpus_per_pod or count
-    room = nodes * (count // each)
     if each > count:
-        yield Wrong(
-            "proof.training.gpus-per-pod",
-            f"is more than the {count} of a node: the pods would stay Pending",
-            f"write {count} or less, or nothing for all of a node",
-        )
-    elif nodes and training_pods(config, stated) > room:
+        wrong = f"is more than the {count} of a node: the pods would stay Pending"
+        remedy = f"write {count} or less, or nothing for all of a node"
+        yield Wrong("proof.training.gpus-per-pod", wrong, remedy)
+        return
+    nodes = len(schedulable(config))
+    room = nodes * (count // each)
+    if nodes and training_pods(config, stated) > room:
         yield Wrong(
             "proof.training.pods",
             f"is more than fit on {nodes} nodes that take pods, with {count} GPUs each and {each} for a pod:"

@@ -23,14 +23,16 @@ _SSH = 22
 _DOCKER = "docker0 of every host"
 
 
+def _chosen(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
+    return {
+        "network.pod-subnet": config.network.pod_subnet,
+        "network.service-subnet": config.network.service_subnet,
+    }
+
+
 def ranges(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
     """The networks of the cluster, by key."""
-    stated = config.network
-    return {
-        "network.pod-subnet": stated.pod_subnet,
-        "network.service-subnet": stated.service_subnet,
-        "network.node-subnets": stated.node_subnets,
-    }
+    return {**_chosen(config), "network.node-subnets": config.network.node_subnets}
 
 
 def stated_for_nodes(config: UsernetesConfig, key: str) -> list[tuple[Path, ControlPlane | Worker]]:
@@ -72,7 +74,7 @@ def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Wro
 
 @rule(46, "usernetes.network-too-small")
 def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Wrong]:
-    return rke2_checks.room(ranges(config), len(nodes(config)))
+    return rke2_checks.room(_chosen(config), len(nodes(config)))
 
 
 @rule(46, "usernetes.machine-in-cluster-network", each=["workers"])
@@ -100,7 +102,7 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iter
 
 @rule(46, "usernetes.range-fixed")
 def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Wrong]:
-    chosen, stated = versions(config), ranges(config)
+    chosen, stated = versions(config), _chosen(config)
     fixed = {"network.pod-subnet": POD_SUBNET, "network.service-subnet": SERVICE_SUBNET}
     for key, network in fixed.items():
         if chosen.generation == 2 and stated[key] != network:

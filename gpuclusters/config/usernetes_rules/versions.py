@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
 from gpuclusters.compat.gpu_products import Architecture
@@ -13,7 +13,7 @@ from gpuclusters.config.fault import show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.rules.rule import Wrong, rule
-from gpuclusters.config.usernetes import PackagedDriver, UsernetesConfig
+from gpuclusters.config.usernetes import PackagedDriver, Training, UsernetesConfig
 from gpuclusters.config.usernetes_plan import TRAINING_RUNG, driver_version, modules, versions
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.driver.model import PackageSource
@@ -71,13 +71,14 @@ def gpus_take_the_hosts_modules(
 
 @rule(48, "usernetes.secure-boot")
 def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Iterable[Wrong]:
-    match config.hosts, config.driver:
-        case _ if not config.secure_boot:
-            return
-        case GcpHosts(), _:
-            wrong = "is true, and machines with GPUs are made without it on Google Cloud"
-            yield Wrong("secure-boot", wrong, "write false")
-        case _, PackagedDriver(packages=PackageSource.NVIDIA):
+    if not config.secure_boot:
+        return
+    if isinstance(config.hosts, GcpHosts):
+        wrong = "is true, and machines with GPUs are made without it on Google Cloud"
+        yield Wrong("secure-boot", wrong, "write false")
+        return
+    match config.driver:
+        case PackagedDriver(packages=PackageSource.NVIDIA):
             yield Wrong(
                 "driver.packages",
                 "builds modules on the hosts, which nobody signs: Secure Boot refuses them,"
@@ -218,14 +219,18 @@ def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
         )
 
 
+def _uids(stated: Training) -> Iterator[tuple[str, int]]:
+    for name, uid in KNOWN_UIDS.items():
+        if f"/{name}@" in stated.image:
+            yield "image", uid
+    yield "largest-uid", stated.largest_uid or 0
+
+
 @rule(54, "usernetes.image-uid")
 def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.proof.training
-    if stated is None:
-        return
-    found = [("image", uid) for name, uid in KNOWN_UIDS.items() if f"/{name}@" in stated.image]
-    for key, uid in (*found, ("largest-uid", stated.largest_uid)):
-        if uid is not None and uid > LARGEST_UID:
+    for key, uid in () if stated is None else _uids(stated):
+        if uid > LARGEST_UID:
             yield Wrong(
                 (*_TRAINING, key),
                 f"has files of uid {uid}, and a rootless account has ids up to {LARGEST_UID}: its pull ends"
