@@ -181,8 +181,7 @@ def layout_name(config: Rke2Config, pool: Pool) -> str | None:
     """The MIG layout of a pool, by default disabled; None if its GPUs cannot be cut, or nobody cuts any."""
     if not isinstance(config.sharing, Mig) or pool.gpu is None:
         return None
-    can_be_cut = mig_layout.family(pool.gpu.product) is not None
-    return pool.mig or (DISABLED if can_be_cut else None)
+    return pool.mig or (DISABLED if mig_layout.family(pool.gpu.product) is not None else None)
 
 
 def cuts(config: Rke2Config, pool: Pool) -> tuple[Slices | None, ...]:

@@ -162,12 +162,14 @@ def cluster_networks_do_not_meet(config: Rke2Config) -> Iterable[Wrong]:
 
 @rule(32, "rke2.machine-in-cluster-network")
 def machines_are_outside_of_the_clusters_networks(config: Rke2Config) -> Iterable[Finding]:
+    return rke2_checks.outside(_stated(config), _ranges(config))
+
+
+def _stated(config: Rke2Config) -> Iterator[tuple[Path, str | None]]:
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
-    stated: list[tuple[Path, str | None]] = [
-        *((("hosts", "machines", n, "address"), one.address) for n, one in enumerate(machines)),
-        (("registration-address",), config.registration_address),
-    ]
-    return rke2_checks.outside(stated, _ranges(config))
+    for number, machine in enumerate(machines):
+        yield ("hosts", "machines", number, "address"), machine.address
+    yield ("registration-address",), config.registration_address
 
 
 @rule(32, "rke2.cis-without-policies")

@@ -89,11 +89,11 @@ def so_many_nodes_were_seen(config: UsernetesConfig) -> Iterable[Wrong]:
 @rule(47, "usernetes.machine-gpus", each=["workers"])
 def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[Wrong]:
     product, count = config.gpus.product, config.gpus.count
-    used = [group for _, _, group in _groups(config)]
+    names = {name for _, name in _named(config)}
     groups = config.hosts.groups if isinstance(config.hosts, GcpHosts) else ()
     for number, group in enumerate(groups):
         made = None if group.gpu is None else (group.gpu.product, group.gpu.count)
-        if group in used and made != (product, count):
+        if made != (product, count) and not names.isdisjoint(group.machines):
             yield Wrong(
                 ("hosts", "groups", number, "gpu"),
                 f"is not what gpus says, {count} × {product}: all nodes are alike, the control plane too",

@@ -89,15 +89,17 @@ def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Itera
 
 @rule(46, "usernetes.host-ip", each=["workers"])
 def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]:
-    seen: dict[str, str] = {}
+    seen: dict[str, ControlPlane | Worker] = {}
     for path, node in stated_for_nodes(config, "host-ip"):
         if node.host_ip is None:
             continue
-        owner = seen.setdefault(node.host_ip, node.host)
+        owner = seen.setdefault(node.host_ip, node)
         own = rke2_checks.is_own(node.host_ip)
-        if own or owner != node.host:
+        if own or owner is not node:
             remedy = "write the address of this host in the network that all of them share"
-            yield Wrong(path, "is every host's own" if own else f"is that of {owner} too", remedy)
+            yield Wrong(
+                path, "is every host's own" if own else f"is that of {owner.host} too", remedy
+            )
 
 
 @rule(46, "usernetes.range-fixed")
