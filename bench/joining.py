@@ -9,7 +9,7 @@ from gpuclusters.core.converge import Clock, converge
 from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import ClusterNode
 from gpuclusters.rke2 import host_config
-from gpuclusters.rke2.host import Rke2Capability, SshRke2Control, SshRke2Host
+from gpuclusters.rke2.host import Rke2Capability, SshRke2Control
 from gpuclusters.rke2.model import (
     Join,
     LiveHost,
@@ -38,19 +38,21 @@ class OwnClock:
         self._now += seconds
 
 
-class Machine(SshRke2Host):
+class Machine(Rke2Capability):
     """A host and its cluster: each call takes `latency`, joining takes `seconds` from the start on."""
 
-    place = "bench"
-
-    def __init__(self, clock: Clock, latency: float, seconds: float) -> None:
+    def __init__(
+        self, inputs: Rke2NodeInputs, clock: Clock, latency: float, seconds: float
+    ) -> None:
+        self._inputs, self._before, self._reporter = inputs, {}, Silent()
         self._clock, self._latency, self._seconds = clock, latency, seconds
+        self.others = [self.here()]
         self._begun: float | None = None
         self._applied = self._owner = self._version = ""
         self._role: Role | None = None
         self._digests: dict[str, str] = {}
         self.calls = self.polls = 0
-        self.target, self.files = "bench", self
+        self.target, self._files = "bench", self
 
     def call(self) -> None:
         self.calls += 1
@@ -71,7 +73,7 @@ class Machine(SshRke2Host):
             file=self._digests,
         )
 
-    def run(self, name: str, arguments: Sequence[str], *_: object, **__: object) -> str:
+    def _run(self, _tried: str, name: str, *arguments: str, **_: object) -> str:
         self.call()
         match name:
             case "mark" if arguments[0] == "owner":
@@ -91,22 +93,20 @@ class Machine(SshRke2Host):
     def remove(self, path: str) -> None:
         self.call()
 
-    def progress(self, role: Role, since: str) -> Progress:
+    def _progress(self, since: str) -> Progress:
         self.polls += 1
         self.call()
         return Progress("active" if self.is_up else "activating", 0, "")
 
-    def kubeconfig(self) -> str:
+    def _kubeconfig(self) -> str:
         return ""
 
-    def control(self) -> Servers:
+    def here(self) -> Servers:
         return Servers(self)
 
 
 class Servers(SshRke2Control):
     """The cluster as the servers know it."""
-
-    place = "bench"
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -166,7 +166,6 @@ def inputs(join: Join) -> Rke2NodeInputs:
 
 def run(join: Join, clock: Clock, latency: float, seconds: float) -> Machine:
     """Join one host; the machine afterwards."""
-    machine = Machine(clock, latency, seconds)
-    others = [machine.control()]
-    converge(Rke2Capability(inputs(join), machine, others, clock, Silent(), before={}), Silent())
+    machine = Machine(inputs(join), clock, latency, seconds)
+    converge(machine, Silent())
     return machine

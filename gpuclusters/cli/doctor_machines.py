@@ -29,7 +29,7 @@ from gpuclusters.preflight.decide import judge, stage_of
 from gpuclusters.preflight.host import read_facts
 from gpuclusters.preflight.model import Expects, HostFacts, Stage
 from gpuclusters.rke2 import decide as rke2
-from gpuclusters.rke2.host import SshRke2Host
+from gpuclusters.rke2.host import inspect as inspect_rke2
 from gpuclusters.rke2.model import LiveHost
 from gpuclusters.rke2.releases import Role, parse_version
 from gpuclusters.rootless import decide as rootless
@@ -150,7 +150,7 @@ def rke2_host(config: Rke2Config, name: str) -> Look:
     count = next(counts, 0)
 
     def look(host: SshHost) -> Seen:
-        live = SshRke2Host(host).inspect([])
+        live = inspect_rke2(host, [])
         found = [*_of_rke2(config, name, live)]
         said = f"RKE2 {live.version}" if live.version else "bare, can be prepared"
         if count:

@@ -7,27 +7,17 @@ RKE2 has read). A later run starts again exactly what was not finished.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from gpuclusters.core.converge import (
-    Clock,
-    Kept,
-    Reporter,
-    StderrReporter,
-    Step,
-    SystemClock,
-    poll,
-    raise_if_not_converged,
-)
+from gpuclusters.core.converge import Step, poll, raise_if_not_converged
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Refused, refused
+from gpuclusters.host.capability import HostCapability, Reach
 from gpuclusters.host.kubectl import POLL_SECONDS, KubectlHost, answering
-from gpuclusters.host.model import HostConnection
 from gpuclusters.host.node import ClusterNode, parse_node, readdressed
-from gpuclusters.host.remote import SshNodeFiles
-from gpuclusters.host.script import read_facts, run_script
+from gpuclusters.host.script import look
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.rke2 import adopt, decide, releases
 from gpuclusters.rke2.model import LiveCluster, LiveHost, LiveNode, Progress, Rke2NodeInputs
@@ -39,36 +29,23 @@ INSTALL_SECONDS = 600.0
 FIRST_POLL_SECONDS = 0.25
 
 
-class Rke2Capability(Kept[LiveNode]):
-    """One host in its cluster."""
+class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
+    """One host in its cluster, and further servers that are asked about it."""
 
-    def __init__(
-        self,
-        inputs: Rke2NodeInputs,
-        host: SshRke2Host,
-        others: Sequence[SshRke2Control],
-        clock: Clock,
-        reporter: Reporter,
-        *,
-        before: Mapping[str, Any],
-    ) -> None:
-        """`others` are further servers; `before` are earlier inputs."""
-        self._inputs, self._host, self._others = inputs, host, others
-        self._clock, self._reporter, self._before = clock, reporter, before
-        self.target = host.target
-        self.steps = {"join": Step(self._join), "settle": Step(self._settle)}
+    room = "rke2"
+    others: Sequence[SshRke2Control] = ()
 
     @classmethod
-    def on(
-        cls,
-        inputs: Rke2NodeInputs,
-        reach: Callable[[HostConnection], SshHost],
-        before: Mapping[str, Any],
-    ) -> Self:
-        """Over SSH."""
-        host, others = reach(inputs.connection), [SshRke2Control(reach(c)) for c in inputs.control]
-        clock, reporter = SystemClock(), StderrReporter()
-        return cls(inputs, SshRke2Host(host), others, clock, reporter, before=before)
+    def on(cls, inputs: Rke2NodeInputs, reach: Reach, before: Mapping[str, Any]) -> Self:
+        """With the servers."""
+        made = super().on(inputs, reach, before)
+        made.others = [SshRke2Control(reach(one)) for one in inputs.control]
+        return made
+
+    @property
+    def steps(self) -> Mapping[str, Step[LiveNode]]:
+        """A node has labels and taints once it has joined."""
+        return {"join": Step(self._join), "settle": Step(self._settle)}
 
     def observe(self) -> LiveNode:
         """The host, and what its cluster says of it."""
@@ -78,9 +55,9 @@ class Rke2Capability(Kept[LiveNode]):
     def seen(self) -> LiveNode:
         """The host alone: between two runs nobody's cluster has to answer."""
         inputs = self._inputs
-        live = self._host.inspect([*inputs.contents(), releases.TOKENS])
+        live = self.inspect([*inputs.contents(), releases.TOKENS])
         joined = bool(live.applied) and decide.is_active(live, inputs.role)
-        return LiveNode(live, None, self._host.kubeconfig() if inputs.first and joined else "")
+        return LiveNode(live, None, self._kubeconfig() if inputs.first and joined else "")
 
     def outputs(self, live: LiveNode) -> Mapping[str, Any]:
         """Release, certificate, kubeconfig."""
@@ -107,17 +84,17 @@ class Rke2Capability(Kept[LiveNode]):
 
     def differences(self, live: LiveNode) -> Iterable[Finding]:
         """Of an RKE2 that is there: release, configuration, tokens, files."""
-        documents, token = self._host.configuration()
+        documents, token = self._configuration()
         return adopt.differences(self._inputs, live.host, documents, token)
 
     def remove(self) -> None:
         """Drain, delete the node, uninstall; what is gone already is done."""
-        inputs, live = self._inputs, self._host.inspect([])
+        inputs, live = self._inputs, self.inspect([])
         if live.owner and live.owner != inputs.natural_id:
             problem = f"RKE2 on it belongs to {live.owner}, not to {inputs.natural_id}"
             remedy = "leave it to that stack and take this resource out with `pulumi state delete`"
             raise refused(self.target, "rke2.other-owner", problem, remedy)
-        there = [one for one in self._others if one.is_installed()]
+        there = [one for one in self.others if one.is_installed()]
         control = answering(there, self._clock, self._reporter) if there else None
         # Without a mark and without RKE2 the host was reinstalled; only its node may be left.
         is_bare = not live.owner and not live.version
@@ -128,18 +105,18 @@ class Rke2Capability(Kept[LiveNode]):
                 self._drain(control, "removal")
             control.delete(inputs.node_name)
         if not is_bare:
-            self._host.run("uninstall", [], "uninstall RKE2", INSTALL_SECONDS)
+            self._run("uninstall RKE2", "uninstall", seconds=INSTALL_SECONDS)
 
     def _control(self) -> SshRke2Control:
         if self._inputs.first:
-            return self._host.control()
-        return answering(self._others, self._clock, self._reporter)
+            return self.here()
+        return answering(self.others, self._clock, self._reporter)
 
     def _ask(self, live: LiveHost) -> LiveCluster:
         inputs = self._inputs
         if inputs.first:
-            active, control = decide.is_active(live, Role.SERVER), self._host.control()
-            others = () if live.applied or (inputs.adopt and active) else self._others
+            active, control = decide.is_active(live, Role.SERVER), self.here()
+            others = () if live.applied or (inputs.adopt and active) else self.others
             rivals = (one.target for one in others if one.is_installed() and one.is_ready())
             known = live.applied and active and control.is_ready()
             node = control.node(inputs.node_name) if known else None
@@ -149,9 +126,7 @@ class Rke2Capability(Kept[LiveNode]):
         if not live.owner:
             # Found out now it costs seconds; RKE2 would try for as long as it is let.
             address = inputs.registration_address
-            said = self._host.run(
-                "reach", [address], f"reach {address} from there", repeatable=True
-            )
+            said = self._run(f"reach {address} from there", "reach", address, repeatable=True)
             unreachable = "; ".join(said.split("\n")).strip("; ")
         return LiveCluster(
             node=control.node(inputs.node_name),
@@ -161,28 +136,28 @@ class Rke2Capability(Kept[LiveNode]):
         )
 
     def _join(self, live: LiveNode, _found: Sequence[Finding]) -> None:
-        inputs, host, was = self._inputs, self._host, live.host
+        inputs, was, run = self._inputs, live.host, self._run
         node = live.cluster.node if live.cluster else None
         artifacts, other, unit = inputs.artifacts, was.version != inputs.version, inputs.role.unit
         release, profile = f"RKE2 {inputs.version}", "cis" if inputs.cis else "none"
-        host.run("mark", ["owner", inputs.natural_id], "mark the host")
+        run("mark the host", "mark", "owner", inputs.natural_id)
         if other:
-            where = [artifacts.source.value, artifacts.location, artifacts.checksum]
-            tried = f"get {release} from {artifacts.location}"
-            host.run("fetch", [inputs.version, *where, *artifacts.images], tried, FETCH_SECONDS)
+            where = (artifacts.source.value, artifacts.location, artifacts.checksum)
+            what = (inputs.version, *where, *artifacts.images)
+            run(f"get {release} from {artifacts.location}", "fetch", *what, seconds=FETCH_SECONDS)
             if was.version and node is not None:
                 self._drain(self._control(), inputs.version)
-        host.run("prepare", [profile], "prepare the host for RKE2")
+        run("prepare the host for RKE2", "prepare", profile)
         for path in sorted(set(self._before.get("files") or ()) - set(inputs.contents())):
-            host.files.remove(path)
+            self._files.remove(path)
         for path, content in decide.differing(inputs, was).items():
             # Root alone reads it; the content travels on standard input.
-            host.files.write(path, content.encode(), mode="0600", owner="root:root")
+            self._files.write(path, content.encode(), mode="0600", owner="root:root")
         if other:
-            unpacked = [inputs.version, profile, *artifacts.images]
-            host.run("install", unpacked, f"install {release}", INSTALL_SECONDS)
-        self._wait(host.run("start", [unit], f"start {unit}").strip())
-        host.run("mark", ["applied", inputs.digest], "mark the host")
+            unpacked = (inputs.version, profile, *artifacts.images)
+            run(f"install {release}", "install", *unpacked, seconds=INSTALL_SECONDS)
+        self._wait(run(f"start {unit}", "start", unit).strip())
+        run("mark the host", "mark", "applied", inputs.digest)
 
     def _wait(self, since: str) -> None:
         """Until the node is Ready with its release, a cause that waiting does not help, or the deadline."""
@@ -191,7 +166,7 @@ class Rke2Capability(Kept[LiveNode]):
 
         def look() -> Sequence[Finding]:
             nonlocal progress
-            progress = self._host.progress(inputs.role, since)
+            progress = self._progress(since)
             asks = progress.active == "active" and (not inputs.first or control.is_ready())
             node = control.node(inputs.node_name) if asks else None
             return [*decide.waiting(inputs, progress, node)]
@@ -225,63 +200,44 @@ class Rke2Capability(Kept[LiveNode]):
         if self._inputs.drain_timeout_seconds:
             control.drain(self._inputs.node_name, reason, self._inputs.drain_timeout_seconds)
 
+    def inspect(self, paths: Sequence[str]) -> LiveHost:
+        """What is on the host."""
+        return inspect(self._host, paths)
 
-class SshRke2Host:
-    """Scripts and files of the host, one round trip for each call."""
-
-    def __init__(self, host: SshHost) -> None:
-        self._host, self.files = host, SshNodeFiles(host)
-        self.target = host.target
-
-    def control(self) -> SshRke2Control:
+    def here(self) -> SshRke2Control:
         """The cluster as this very host knows it."""
         return SshRke2Control(self._host)
 
-    def inspect(self, paths: Sequence[str]) -> LiveHost:
-        """What is there."""
-        tried = "look at RKE2"
-        text = self.run("inspect", paths, tried, repeatable=True)
-        return read_facts(LiveHost, self._host, text, tried=tried)
-
-    def configuration(self) -> tuple[Mapping[str, bytes], str]:
+    def _configuration(self) -> tuple[Mapping[str, bytes], str]:
         """The files that RKE2 is configured by, and the token that a server keeps; all of it is secret."""
-        files = {**self.files.read_folders([adopt.CONFIG_FOLDER], [".yaml", ".yml"])}
-        main, token = self.files.read(adopt.CONFIG_FILE), self.files.read(adopt.SERVER_TOKEN)
+        files = {**self._files.read_folders([adopt.CONFIG_FOLDER], [".yaml", ".yml"])}
+        main, token = self._files.read(adopt.CONFIG_FILE), self._files.read(adopt.SERVER_TOKEN)
         if main is not None:
             files[adopt.CONFIG_FILE] = main.content
         return files, "" if token is None else token.content.decode(errors="replace")
 
-    def progress(self, role: Role, since: str) -> Progress:
+    def _progress(self, since: str) -> Progress:
         """How far the unit is."""
-        tried = f"look how far {role.unit} is"
-        said = self.run("progress", [role.unit, since], tried, repeatable=True)
+        unit = self._inputs.role.unit
+        said = self._run(f"look how far {unit} is", "progress", unit, since, repeatable=True)
         head, _, journal = said.partition("\n")
         active, _, restarts = head.strip().partition(" ")
         return Progress(active, int(restarts) if restarts.isdecimal() else 0, journal)
 
-    def kubeconfig(self) -> str:
+    def _kubeconfig(self) -> str:
         """The admin kubeconfig."""
         path = "/etc/rancher/rke2/rke2.yaml"
-        live = self.files.read(path)
+        live = self._files.read(path)
         if live is None:
             problem = "the server has not written it"
             remedy = "look at `journalctl -u rke2-server` on the host"
             raise InvalidAnswerError(self.target, f"read {path}", problem, remedy)
         return live.content.decode()
 
-    def run(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        tried: str,
-        seconds: float | None = None,
-        *,
-        repeatable: bool = False,
-    ) -> str:
-        """What one of our scripts answers."""
-        how: dict[str, Any] = {"timeout_seconds": seconds, "repeatable": repeatable}
-        done = run_script(self._host, f"rke2/{name}", arguments, tried=tried, **how)
-        return done.stdout.decode(errors="replace")
+
+def inspect(host: SshHost, paths: Sequence[str]) -> LiveHost:
+    """What is on a host, these files among it."""
+    return look(host, LiveHost, "rke2/inspect", paths, tried="look at RKE2")
 
 
 class SshRke2Control(KubectlHost):

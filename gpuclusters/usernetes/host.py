@@ -13,20 +13,20 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Self
 
 from cryptography import x509
 
 from gpuclusters.compat import known_errors
 from gpuclusters.compat.known_errors import last_words
-from gpuclusters.core.converge import Kept, StderrReporter, Step, SystemClock, poll
+from gpuclusters.core.converge import Step, poll
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Level, Refused, refused
+from gpuclusters.host.capability import HostCapability, Reach
 from gpuclusters.host.kubectl import KubectlHost
-from gpuclusters.host.model import HostConnection
 from gpuclusters.host.node import ClusterNode
-from gpuclusters.host.script import read_facts, run_script
-from gpuclusters.host.ssh import Completed, SshHost
+from gpuclusters.host.script import look, run_script
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.usernetes import decide
 from gpuclusters.usernetes.decide import CONTROL_PLANE, Invitation, LivePlace, Meeting
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs, words
@@ -47,44 +47,10 @@ FAILED = 1
 _TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
 
 
-class MakeFailedError(Exception):
-    """A program of upstream's ended with an error; what it said last."""
-
-    def __init__(self, called: str, said: str) -> None:
-        super().__init__(called, said)
-        self.called = called
-        # What it said, without join tokens.
-        self.said = _TOKEN.sub("(token)", said)
-
-
-class SshNodeHost:
-    """Scripts that run as the account that owns the node, each in one round trip."""
-
-    def __init__(self, host: SshHost, account: str) -> None:
-        self._host, self._account = host, account
-        self.target = host.target
-
-    def inspect(self) -> LiveNode:
-        """What is there."""
-        tried = "look at Usernetes"
-        text = self.run("inspect", (), tried, repeatable=True)
-        return read_facts(LiveNode, self._host, text, tried=tried)
-
-    def run(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> str:
-        """What one of our scripts answers."""
-        return self._done(name, arguments, tried, **how).stdout.decode(errors="replace")
-
-    def call(
-        self, name: str, arguments: Sequence[str], tried: str, called: str, **how: Any
-    ) -> None:
-        """Run a program of others by our script; a failure is explained by who calls."""
-        done = self._done(name, arguments, tried, accept=(0, FAILED), **how)
-        if done.status == FAILED:
-            raise MakeFailedError(called, done.stderr)
-
-    def _done(self, name: str, arguments: Sequence[str], tried: str, **how: Any) -> Completed:
-        how |= {"tried": tried, "after": ENVIRONMENT, "account": self._account}
-        return run_script(self._host, f"usernetes/{name}", arguments, **how)
+def inspect(host: SshHost, account: str) -> LiveNode:
+    """What is on a host, as the account that owns the node sees it."""
+    how: dict[str, Any] = {"tried": "look at Usernetes", "after": ENVIRONMENT, "account": account}
+    return look(host, LiveNode, "usernetes/inspect", (), **how)
 
 
 class SshNodeControl(KubectlHost):
@@ -126,12 +92,11 @@ class SshNodeControl(KubectlHost):
         """End the life of a token; one that is gone already, or will be soon, is no reason to fail."""
         self.change(["revoke", token_id], "delete the join token", accept=(0, FAILED))
 
-    def sync(self) -> None:
-        """`make sync-external-ip`."""
+    def sync(self) -> str:
+        """`make sync-external-ip`; what it said last, if it failed."""
         tried = "give the nodes their addresses (`make sync-external-ip`)"
         done = self.change(["sync"], tried, accept=(0, FAILED))
-        if done.status == FAILED:
-            raise MakeFailedError("sync-external-ip", done.stderr)
+        return last_words(_TOKEN.sub("(token)", done.stderr)) if done.status == FAILED else ""
 
     def restart_flannel(self, name: str) -> None:
         """Delete its pod there; the DaemonSet makes another."""
@@ -147,33 +112,36 @@ def first_expiry(certificates: str) -> str:
     return min(one.not_valid_after_utc for one in found).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class NodeCapability(Kept[LivePlace]):
+class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
     """One node: its host, and the control plane, which is asked on its own host."""
 
-    host_kind = SshNodeHost
+    room = "usernetes"
+    _control: SshNodeControl
 
-    def __init__(
-        self,
-        inputs: UsernetesNodeInputs,
-        reach: Callable[[HostConnection], SshHost],
-        before: Mapping[str, Any],
-    ) -> None:
-        asked = inputs.control or inputs
-        self._inputs, self._known = inputs, bool(before)
-        self._host = self.host_kind(reach(inputs.connection), inputs.account)
-        self._control = SshNodeControl(reach(asked.connection), asked.account)
-        self._clock, self._reporter = SystemClock(), StderrReporter()
-        self.target = self._host.target
-        self.steps = {
+    @classmethod
+    def on(cls, inputs: UsernetesNodeInputs, reach: Reach, before: Mapping[str, Any]) -> Self:
+        """With the control plane."""
+        made, asked = super().on(inputs, reach, before), inputs.control or inputs
+        made._control = SshNodeControl(reach(asked.connection), asked.account)
+        return made
+
+    @property
+    def steps(self) -> Mapping[str, Step[LivePlace]]:
+        """Everything up to a container that runs, then the cluster."""
+        return {
             "node": Step(self._prepare),
             "gpus": Step(self._set_up_gpus),
             "join": Step(self._join),
             "ready": Step(self._wait_until_ready),
         }
 
+    def inspect(self) -> LiveNode:
+        """The host."""
+        return inspect(self._host, self._inputs.account)
+
     def observe(self) -> LivePlace:
         """The host, and what the cluster says of it as far as it can be asked."""
-        inputs, live = self._inputs, self._host.inspect()
+        inputs, live = self._inputs, self.inspect()
         if live.docker != "ok":
             return LivePlace(live)
         if inputs.control is None:
@@ -186,13 +154,13 @@ class NodeCapability(Kept[LivePlace]):
             return LivePlace(live, node)
         where = [inputs.control.host_ip, str(inputs.network.ports.kube_apiserver)]
         tried = f"reach {':'.join(where)} from there"
-        unreachable = self._host.run("reach", where, tried, repeatable=True).strip()
+        unreachable = self._run(tried, "reach", *where, repeatable=True).strip()
         meeting = Meeting(self._control.clock(), self._control.version(), unreachable)
         return LivePlace(live, node, meeting)
 
     def findings(self, live: LivePlace) -> Iterable[Finding]:
         """See `decide.findings`."""
-        return decide.findings(self._inputs, live, known=self._known)
+        return decide.findings(self._inputs, live, known=bool(self._before))
 
     def outputs(self, live: LivePlace) -> Mapping[str, Any]:
         """What others need of the node; the kubeconfig of a control plane."""
@@ -201,7 +169,7 @@ class NodeCapability(Kept[LivePlace]):
         joined = bool(host.joined) and host.joined == host.cluster_id and host.is_running
         if inputs.is_control_plane and joined:
             tried = "read the kubeconfig in the node"
-            text = self._host.run("kubeconfig", (), tried, repeatable=True)
+            text = self._run(tried, "kubeconfig", repeatable=True)
             names = {"name": inputs.cluster, "node_name": inputs.node_name}
             text = decide.kubeconfig(text, inputs.api, **names, host_ip=address)
         return {
@@ -220,7 +188,7 @@ class NodeCapability(Kept[LivePlace]):
 
     def remove(self) -> None:
         """Drain, delete the Node, remove container and volumes; gone already is fine."""
-        inputs, live = self._inputs, self._host.inspect()
+        inputs, live = self._inputs, self.inspect()
         if live.owner and live.owner != inputs.natural_id:
             raise refused(
                 self.target,
@@ -255,7 +223,7 @@ class NodeCapability(Kept[LivePlace]):
 
     def _prepare(self, live: LivePlace, _found: Sequence[Finding]) -> None:
         """Everything up to a container that runs."""
-        inputs, host, node = self._inputs, self._host, live.node
+        inputs, run, node = self._inputs, self._run, live.node
         steps, is_worker = decide.plan(inputs, live.host), inputs.control is not None
         # The control plane is asked on its own host, whose commands wait for nobody.
         alone: AbstractContextManager[object] = nullcontext()
@@ -268,14 +236,13 @@ class NodeCapability(Kept[LivePlace]):
                 self._remove()
             host_ip = decide.address(inputs, live.host)
             ours = [inputs.natural_id, inputs.connection.machine, inputs.release, host_ip]
-            host.run("claim", [*ours, *words(inputs.environment(host_ip))], "mark the host")
+            run("mark the host", "claim", *ours, *words(inputs.environment(host_ip)))
             if steps.fetch:
                 source, tried = inputs.source, f"get Usernetes {inputs.source.tag}"
-                where, seconds = [source.location, source.sha256], FETCH_TIMEOUT_SECONDS
-                host.run("fetch", where, tried, timeout_seconds=seconds)
+                where = (source.location, source.sha256)
+                run(tried, "fetch", *where, seconds=FETCH_TIMEOUT_SECONDS)
             for name in steps.overlay:
-                content = inputs.overlay[name].encode()
-                host.run("overlay", [name], f"write {name}", content=content)
+                run(f"write {name}", "overlay", name, content=inputs.overlay[name].encode())
             if not steps.up:
                 return
             if steps.recreate:
@@ -295,7 +262,7 @@ class NodeCapability(Kept[LivePlace]):
         said = "; ".join(one.problem for one in found)
         self._reporter.note(f"{self.target}: {said}; the GPUs are set up again")
         tried = f"set up the GPUs in node {self._inputs.node_name}"
-        self._call(tried, "gpus", (), "usernetes-gpus.service", SCRIPT_TIMEOUT_SECONDS)
+        self._call(tried, "gpus", "usernetes-gpus.service", SCRIPT_TIMEOUT_SECONDS)
         self._wait_until_started()
 
     def _join(self, live: LivePlace, _found: Sequence[Finding]) -> None:
@@ -317,12 +284,10 @@ class NodeCapability(Kept[LivePlace]):
             content = decide.join_file(
                 invitation, control_ip=inputs.control.host_ip, control_name=inputs.control.node_name
             ).encode()
-            tried, seconds = (
-                f"join {inputs.cluster} as worker {inputs.node_name}",
-                inputs.join_timeout_seconds,
-            )
+            tried = f"join {inputs.cluster} as worker {inputs.node_name}"
+            seconds = inputs.join_timeout_seconds
             try:
-                self._call(tried, "join", (), "kubeadm-join", seconds, content=content)
+                self._call(tried, "join", "kubeadm-join", seconds, content=content)
             finally:
                 self._control.revoke(invitation.token_id)
         self._wait_until_ready(live, ())
@@ -330,7 +295,7 @@ class NodeCapability(Kept[LivePlace]):
     def _wait_until_ready(self, live: LivePlace, _found: Sequence[Finding]) -> None:
         """Ready, reached from outside, open; then it is marked that it was."""
         self._settle(self._ready(decide.address(self._inputs, live.host)))
-        now = self._host.inspect()
+        now = self.inspect()
         if now.joined != now.cluster_id or now.began:
             self._mark("joined", now.cluster_id)
             self._mark("began")
@@ -349,8 +314,11 @@ class NodeCapability(Kept[LivePlace]):
             if control.is_ready():
                 node = control.node(name)
                 if node is not None and decide.sync_faults(node, host_ip):
-                    # At once, so that flannel finds its address when it starts.
-                    self._sync()
+                    # At once, so that flannel finds its address when it starts. Upstream's target goes
+                    # through all nodes, so that one that just comes or goes can make it fail.
+                    if said := control.sync():
+                        failed = f"`make sync-external-ip` failed ({said}); tried again"
+                        self._reporter.note(f"{control.target}: {failed}")
                     node = control.node(name)
             found = [*decide.node_faults(inputs, node, host_ip)]
             if {one.code for one in found} == {"usernetes.flannel-address"}:
@@ -377,7 +345,7 @@ class NodeCapability(Kept[LivePlace]):
 
         def look() -> Sequence[Finding]:
             nonlocal live
-            live = self._host.inspect()
+            live = self.inspect()
             if live.is_running and live.gpu_unit in ("active", "failed"):
                 return ()
             problem = f"its container is {live.container}"
@@ -404,44 +372,41 @@ class NodeCapability(Kept[LivePlace]):
         if node.ready and seconds:
             self._control.drain(self._inputs.node_name, reason, seconds)
 
-    def _sync(self) -> None:
-        """Upstream's target goes through all nodes, so that one that just comes or goes can make it fail."""
-        try:
-            self._control.sync()
-        except MakeFailedError as error:
-            said = last_words(error.said)
-            self._reporter.note(
-                f"{self._control.target}: `make sync-external-ip` failed ({said}); tried again"
-            )
-
     def _mark(self, *words: str) -> None:
         """Remember a value, or forget a name without one."""
-        self._host.run("mark", words, "mark the host")
+        self._run("mark the host", "mark", *words)
 
     def _remove(self) -> None:
         tried = "remove the node (`make down-v`)"
-        self._host.run("remove", (), tried, timeout_seconds=SCRIPT_TIMEOUT_SECONDS)
+        self._run(tried, "remove", seconds=SCRIPT_TIMEOUT_SECONDS)
 
     def _make(self, tried: str, targets: Sequence[str], seconds: float) -> None:
         called = " ".join(targets)
-        self._call(f"{tried} (`make {called}`)", "make", targets, called, seconds)
+        self._call(f"{tried} (`make {called}`)", "make", called, seconds, *targets)
 
     def _call(
-        self, tried: str, name: str, words: Sequence[str], called: str, seconds: float, **how: Any
+        self, tried: str, name: str, called: str, seconds: float, *words: str, **how: Any
     ) -> None:
         """A step of upstream's; a failure has its cause, if it is a known one."""
-        try:
-            self._host.call(name, words, tried, called, timeout_seconds=seconds, **how)
-        except MakeFailedError as error:
-            known, said = known_errors.explain("usernetes", error.said), last_words(error.said)
-            cause = known.cause if known else f"{error.called} failed"
+        how |= {"after": ENVIRONMENT, "account": self._inputs.account, "accept": (0, FAILED)}
+        how |= {"tried": tried, "timeout_seconds": seconds}
+        done = run_script(self._host, f"usernetes/{name}", words, **how)
+        if done.status == FAILED:
+            shown = _TOKEN.sub("(token)", done.stderr)
+            known, said = known_errors.explain("usernetes", shown), last_words(shown)
+            cause = known.cause if known else f"{called} failed"
             remedy = "run it by hand there, as the account that owns the node"
             raise refused(
                 self.target,
                 known.code if known else "usernetes.step-failed",
                 f"could not {tried}: {cause}{f' ({said})' if said else ''}",
                 known.remedy if known else remedy,
-            ) from None
+            )
+
+    def _run(self, tried: str, name: str, *arguments: str, **how: Any) -> str:
+        """A script as the account that owns the node."""
+        how = {"after": ENVIRONMENT, "account": self._inputs.account, **how}
+        return super()._run(tried, name, *arguments, **how)
 
     def _poll(
         self, look: Callable[[], Sequence[Finding]], seconds: float, target: str = ""

@@ -21,7 +21,7 @@ class UsernetesNodeProvider(ConvergingProvider[UsernetesNodeInputs]):
     model = UsernetesNodeInputs
     identity = frozenset({"connection.host", "account", "cluster", "role", "node_name", "number"})
     asked_through = "control"
-    kept_by = "gpuclusters.usernetes.host:NodeCapability"
+    kept_by = "gpuclusters.usernetes.host:NodeCapability.on"
 
     def check(self, olds: Properties, news: Properties) -> CheckResult:
         """Validate, and refuse what cannot be put under the volumes of a control plane; pure."""

@@ -31,7 +31,7 @@ from gpuclusters.host.model import KEY_TYPES, HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.providers import reconciling
-from gpuclusters.usernetes.host import NodeCapability, SshNodeHost
+from gpuclusters.usernetes.host import NodeCapability, inspect
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
 
@@ -134,7 +134,7 @@ def without_gpus(files: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class HostWithStandIn(SshNodeHost):
+class CapabilityWithStandIn(NodeCapability):
     """Says that a host without GPUs has the one that stands for one, and that its container was given it."""
 
     def inspect(self) -> LiveNode:
@@ -145,12 +145,6 @@ class HostWithStandIn(SshNodeHost):
         return live.model_copy(update={"host_gpu": (STAND_IN,), "node_gpu": given})
 
 
-class CapabilityWithStandIn(NodeCapability):
-    """The node of a host without GPUs."""
-
-    host_kind = HostWithStandIn
-
-
 class NodeWithStandIn(UsernetesNodeProvider):
     """The provider for a host without GPUs, which refuses such a host otherwise."""
 
@@ -158,7 +152,7 @@ class NodeWithStandIn(UsernetesNodeProvider):
         self, inputs: UsernetesNodeInputs, before: dict[str, Any]
     ) -> CapabilityWithStandIn:
         reach = partial(reconciling.host, ssh_key=self.ssh_key)
-        return CapabilityWithStandIn(inputs, reach, before)
+        return CapabilityWithStandIn.on(inputs, reach, before)
 
 
 @dataclass
@@ -210,7 +204,7 @@ class Site:
             UnusableHostError: it is not reached, has no rootless Docker, or has a node of somebody.
         """
         try:
-            live = SshNodeHost(self.ssh, self.account).inspect()
+            live = inspect(self.ssh, self.account)
         except AdapterError as error:
             raise UnusableHostError(f"{VARIABLE}: {error}") from error
         place = self.connection.target
