@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.secret_uses import lab_ends_tls
+from gpuclusters.config.cluster import lab_ends_tls
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import POD

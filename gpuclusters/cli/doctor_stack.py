@@ -12,9 +12,8 @@ from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project, Stack
 from gpuclusters.cli.state_locks import Fate
-from gpuclusters.config.cluster import ClusterConfig
+from gpuclusters.config.cluster import ClusterConfig, needed
 from gpuclusters.config.fault import render_path
-from gpuclusters.config.secret_uses import needed
 from gpuclusters.config.stack import NAMESPACE, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 

@@ -20,8 +20,9 @@ from gpuclusters.cli.files import read
 from gpuclusters.cli.help import Commands
 from gpuclusters.cli.project import Project, Stack, read_valid
 from gpuclusters.cli.questions import QUESTIONS, Answers, document, pairs
+from gpuclusters.config.cluster import SECRET_KEYS
 from gpuclusters.config.fault import told
-from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, StackConfig, parse
+from gpuclusters.config.stack import NAMESPACE, ClusterType, StackConfig, parse
 
 if TYPE_CHECKING:
     import asyncssh
@@ -148,7 +149,7 @@ def _check(name: str, text: str) -> None:
 def _make_stack(project: Project, stack: str, files: Mapping[str, Path]) -> None:
     """Make the stack in a backend, set its secrets, and say what is left to do."""
     # It brings Pulumi's runtime: whoever answers questions does not wait for that.
-    from gpuclusters.config.secret_uses import needed
+    from gpuclusters.config.cluster import needed
 
     exports = _backend(project, stack)
     env = os.environ | exports

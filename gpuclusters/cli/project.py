@@ -15,10 +15,9 @@ import yaml
 
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.config.cluster import uses_lab
+from gpuclusters.config.cluster import placeholders, uses_lab
 from gpuclusters.config.fault import lines, told
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
-from gpuclusters.config.placeholders import placeholders
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 from gpuclusters.core.finding import Finding

@@ -17,13 +17,11 @@ from gpuclusters.config.base import (
     Section,
     refusal,
 )
-from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.hosts import Adopted, Hosts
 from gpuclusters.config.kata import DeviceAccess, Kata
 from gpuclusters.config.kubernetes import Kubernetes
-from gpuclusters.config.leases import Leases
-from gpuclusters.config.nodes import Layout, Node, Preparation, TablePartition
-from gpuclusters.config.tenants import Storage, Tenant
+from gpuclusters.config.nodes import Layout, Node, Preparation, ServiceVm, TablePartition, Versions
+from gpuclusters.config.tenants import Leases, Storage, Tenant
 from gpuclusters.fabric.table import LayoutError, table_for
 
 

@@ -14,10 +14,9 @@ from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.charts import Chart, FileChart
-from gpuclusters.config.cluster import ClusterConfig, uses_lab
+from gpuclusters.config.cluster import SECRET_KEYS, ClusterConfig, placeholders, uses_lab
 from gpuclusters.config.fault import finding, lines, show, told
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
-from gpuclusters.config.placeholders import placeholders
 from gpuclusters.config.rke2_cluster import NoMetrics, Rke2Config
 from gpuclusters.config.secrets import (
     ConfigError,
@@ -27,7 +26,7 @@ from gpuclusters.config.secrets import (
     read,
     unused,
 )
-from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, ClusterType, parse
+from gpuclusters.config.stack import NAMESPACE, ClusterType, parse
 from gpuclusters.core.finding import Finding
 from gpuclusters.core.finding import Path as Key
 

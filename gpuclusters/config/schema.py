@@ -22,10 +22,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gpuclusters.config.cluster import KEY as LAB
-from gpuclusters.config.cluster import LabConfig
+from gpuclusters.config.cluster import SECRET_KEYS, LabConfig
 from gpuclusters.config.explain import discriminator, sections
 from gpuclusters.config.fault import show
-from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, SECTIONS, ClusterType
+from gpuclusters.config.stack import NAMESPACE, SECTIONS, ClusterType
 from gpuclusters.core.finding import Level
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"

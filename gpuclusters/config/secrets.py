@@ -15,7 +15,15 @@ from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config import certificate, usernetes_plan
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.cluster import ClusterConfig
+from gpuclusters.config.cluster import (
+    SECRET_KEYS,
+    ClusterConfig,
+    Need,
+    Use,
+    given_chain,
+    lab_ends_tls,
+    uses,
+)
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, lines, told
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
@@ -27,8 +35,7 @@ from gpuclusters.config.inventory import (
     resolve_servers,
 )
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
-from gpuclusters.config.secret_uses import Need, Use, given_chain, lab_ends_tls, uses
-from gpuclusters.config.stack import NAMESPACE, SECRET_KEYS, WITHOUT_SECRETS, plain_secret
+from gpuclusters.config.stack import NAMESPACE, WITHOUT_SECRETS, plain_secret
 from gpuclusters.core.finding import Finding
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import KEY as LAB
-from gpuclusters.config.cluster import ClusterConfig, LabConfig
+from gpuclusters.config.cluster import SECRET_KEYS, ClusterConfig, LabConfig
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, show
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_rules import RKE2_RULES
@@ -56,12 +56,6 @@ SECTIONS: Mapping[ClusterType, SectionKind] = {
     ClusterType.USERNETES: SectionKind(model=UsernetesConfig, rules=USERNETES_RULES),
 }
 
-SECRET_KEYS = (
-    *("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password"),
-    "api-private-key",
-    *("server-token", "agent-token", "registry-credentials", "tenant-registry-credentials"),
-)
-"""Secrets of all cluster types; which of them a stack needs is told by its section."""
 WITHOUT_SECRETS = "GPU_CLUSTERS_PREVIEW_WITHOUT_SECRETS"
 """Environment variable: a preview takes secrets that are not set as unknown, and warns."""
 TOP_LEVEL_KEYS = ("cluster-type", *SECTIONS, LAB, *SECRET_KEYS)

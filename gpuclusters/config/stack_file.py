@@ -10,11 +10,10 @@ from typing import Any
 
 import yaml
 
-from gpuclusters.config.cluster import ClusterConfig
+from gpuclusters.config.cluster import SECRET_KEYS, ClusterConfig
 from gpuclusters.config.fault import NOTHING, finding, show
 from gpuclusters.config.stack import (
     NAMESPACE,
-    SECRET_KEYS,
     SECTIONS,
     TOP_LEVEL_KEYS,
     ClusterType,

@@ -8,7 +8,7 @@ from typing import Any, cast
 from caas import metrics
 from caas.controllers.controller import Recorder
 from caas.controllers.lease_book import LeaseBook, LeaseReport
-from gpuclusters.config.leases import Deadlines
+from gpuclusters.config.tenants import Deadlines
 from gpuclusters.device_plugin.decide import HELD_BY_ANOTHER, KUBELET_AGREES
 from gpuclusters.lease.board import Limits
 from gpuclusters.lease.model import ConditionType, GPULeaseSpec, Phase, lease_object

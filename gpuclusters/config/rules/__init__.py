@@ -4,9 +4,9 @@ Rows are those of the table of failures in docs/configuration.md. A rule is a pu
 section, and the code with which it is registered says in `core/codes` what it asks for.
 """
 
-from gpuclusters.config.rules import api, cluster, fabric, machine, network, tenant
+from gpuclusters.config.rules import cluster, fabric, machine, tenant
 from gpuclusters.config.rules.rule import Rule, of
 
-CAAS_RULES = of(cluster, fabric, machine, tenant, network, api)
+CAAS_RULES = of(cluster, fabric, machine, tenant)
 
 __all__ = ["CAAS_RULES", "Rule"]

@@ -8,11 +8,10 @@ from gpuclusters.compat.platforms import SwitchAccess
 from gpuclusters.compat.rke2_matrix import branch_of
 from gpuclusters.compat.versions import KATA_GUEST_DRIVERS
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.fabric import ServiceVm, Versions
 from gpuclusters.config.fault import show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kata import GuestImage
-from gpuclusters.config.nodes import MIXED, Node
+from gpuclusters.config.nodes import MIXED, Node, ServiceVm, Versions
 from gpuclusters.config.plan import (
     board,
     cut_sizes,

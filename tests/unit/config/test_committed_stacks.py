@@ -16,10 +16,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from gpuclusters.compat.platforms import PRESETS
 from gpuclusters.config import schema
 from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.cluster import SECRET_KEYS
 from gpuclusters.config.fault import told
 from gpuclusters.config.nodes import BY_LEASE
 from gpuclusters.config.plan import plan
-from gpuclusters.config.stack import SECRET_KEYS, SECTIONS, ClusterType, StackConfig
+from gpuclusters.config.stack import SECTIONS, ClusterType, StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 from gpuclusters.fabric.table import TABLES, plan_layout
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuclusters.config.cluster import placeholders
 from gpuclusters.config.fault import lines
-from gpuclusters.config.placeholders import placeholders
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.stack_file import check_stack_file
 
