@@ -17,14 +17,11 @@ def chart(
     version: str,
 ) -> Chart:
     """The chart: nothing is pulled for the lab, and one that lies on this machine has its own version."""
-    match source:
-        case FileChart():
-            return Chart(reference=source.path)
-        case LabChart():
-            return Chart(reference=f"{LAB_CHARTS}/{name}")
-        case None if lab:
-            return Chart(reference=f"{LAB_CHARTS}/{name}")
-    if isinstance(source, RegistryChart) and source.repository is not None:
+    if isinstance(source, FileChart):
+        return Chart(reference=source.path)
+    if isinstance(source, LabChart) or (source is None and lab):
+        return Chart(reference=f"{LAB_CHARTS}/{name}")
+    if source is not None and source.repository is not None:
         repository = source.repository
     if repository.startswith("oci://"):
         return Chart(reference=repository, version=version)
