@@ -108,6 +108,8 @@ class Machine(Rke2Capability):
 class Servers(SshRke2Control):
     """The cluster as the servers know it."""
 
+    target = "bench"
+
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
@@ -125,7 +127,8 @@ class Servers(SshRke2Control):
         self._machine.call()
         if not self._machine.is_up:
             return None
-        return ClusterNode(ready=True, version=VERSION)
+        taints = frozenset({host_config.CONTROL_PLANE_TAINT})
+        return ClusterNode(ready=True, version=VERSION, taints=taints)
 
     def servers(self) -> Mapping[str, ClusterNode]:
         self._machine.call()

@@ -13,17 +13,13 @@ from pydantic import BeforeValidator
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import SYSCTL_FILE, HostBootInputs, RebootPolicy, initramfs_digest
 from gpuclusters.core.facts import Facts, Yes
-from gpuclusters.core.finding import Finding, Level, blocked, repair
+from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.host.model import sha256_of
 
 MODE, OWNER = "0644", "root:root"
 WRITE, REBOOT = "write", "reboot"
 _repair = partial(
     repair, step=WRITE, remedy="see what else changes the boot of this host, then run again"
-)
-_BOOTED = (
-    "look which entry the boot loader starts (`grub-editenv list`, /boot/grub/grub.cfg), then run "
-    "again"
 )
 
 
@@ -173,25 +169,16 @@ def _running(inputs: HostBootInputs, state: BootState) -> Iterator[Finding]:
     if lacking:
         words = " ".join(lacking)
         begun = set(state.ours) >= set(inputs.kernel_arguments)
-        yield Finding(
-            "boot.running-arguments",
-            f"the running kernel lacks {words}",
-            _BOOTED,
-            level=Level.REPAIR,
-            step=REBOOT,
-            missing=begun,
-        )
+        problem = f"the running kernel lacks {words}"
+        yield repair("boot.running-arguments", problem, REBOOT, missing=begun)
         if inputs.reboot is RebootPolicy.ALLOW and state.device_users != ():
             yield _in_use(words, state.device_users)
         return
     for node, count in sorted(inputs.huge_pages_1g.items()):
         reserved = state.huge_pages_1g.get(int(node), 0)
         if reserved < count:
-            yield blocked(
-                "boot.huge-pages",
-                f"the kernel reserved {reserved} huge pages of 1 GiB on NUMA node {node}, not {count}",
-                (f"node{node}",),
-            )
+            pages = f"{reserved} huge pages of 1 GiB on NUMA node {node}, not {count}"
+            yield blocked("boot.huge-pages", f"the kernel reserved {pages}", (f"node{node}",))
 
 
 def _in_use(words: str, users: Sequence[int] | None) -> Finding:

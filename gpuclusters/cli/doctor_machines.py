@@ -25,7 +25,7 @@ from gpuclusters.driver.host import inspect
 from gpuclusters.host.connect import find_credentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
-from gpuclusters.preflight.decide import judge, stage_of
+from gpuclusters.preflight.decide import judge, of_level, stage_of
 from gpuclusters.preflight.host import read_facts
 from gpuclusters.preflight.model import Expects, HostFacts, Stage
 from gpuclusters.rke2 import decide as rke2
@@ -135,11 +135,11 @@ def caas_host(wanted: Expects, fabric_manager: str | None) -> Look:
     def look(host: SshHost) -> Seen:
         facts: HostFacts = read_facts(host, wanted.functions, fabric_manager=fabric_manager)
         stage = stage_of(facts, wanted)
-        verdict = judge(facts, wanted, stage)
+        found = judge(facts, wanted, stage)
         state = "prepared" if stage is Stage.PREPARED else "bare, can be prepared"
         there = sum(address in facts.functions for address in wanted.gpus.values())
         said = f"{state}: {there} GPUs, {facts.memory_kib // 2**20} GiB, Linux {facts.kernel}"
-        return Seen(verdict.findings, "" if verdict.failures else said, facts.machine_id)
+        return Seen(found, "" if of_level(Level.BLOCK, found) else said, facts.machine_id)
 
     return look
 

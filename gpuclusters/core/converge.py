@@ -180,15 +180,9 @@ def poll(
 ) -> Sequence[Finding]:
     """Look again and again until nothing is found; answers what is still there when the time is over.
 
-    Args:
-        look: what is not as it should be now. A BLOCK that waiting cannot mend ends it at once.
-        target: as notes name it.
-        timeout_seconds: how long; there is always one look.
-        poll_seconds: between two looks.
-        clock: to wait by.
-        reporter: told what is waited for, once per change.
-        looks: looks in a row that must find nothing.
-        first_seconds: the first pause, from which the others double up to `poll_seconds`.
+    There is always one look; a BLOCK, which waiting cannot mend, ends it at once. The reporter is told once
+    per change what is waited for. `looks` in a row must find nothing; pauses double from `first_seconds` up
+    to `poll_seconds`.
     """
     started, clean, pause = clock.now(), 0, first_seconds or poll_seconds
     told: tuple[str, ...] = ()

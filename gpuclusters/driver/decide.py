@@ -37,9 +37,8 @@ _RESTARTS = ("boot", "restart")
 def gpu_count(found: int, declared: int, *, seen_by: str = "nvidia-smi") -> Iterator[Finding]:
     """Whether the host has as many GPUs as are declared."""
     if found != declared:
-        yield blocked(
-            "driver.gpu-count", f"{seen_by} shows {found} GPUs and {declared} are declared"
-        )
+        problem = f"{seen_by} shows {found} GPUs and {declared} are declared"
+        yield blocked("driver.gpu-count", problem)
 
 
 def generations(
@@ -53,20 +52,18 @@ def generations(
             continue
         last = rke2_matrix.last_branch_for(one)
         if branch > last and last != max(table):
+            knows = f"{version} does not know its GPUs ({', '.join(known)})"
+            other = remedy or f"write driver.branch: {last} for this pool"
             yield Finding(
-                "driver.branch-unfit",
-                f"{version} does not know its GPUs ({', '.join(known)}): {last} is the last branch for "
-                f"{one}",
-                remedy or f"write driver.branch: {last} for this pool",
+                "driver.branch-unfit", f"{knows}: {last} is the last branch for {one}", other
             )
         problem = rke2_matrix.module_problem(modules, branch, one)
         if problem:
-            other = Modules.OPEN if modules is ModulesPolicy.PROPRIETARY else Modules.PROPRIETARY
-            yield Finding(
-                "driver.modules-unfit",
-                f"its GPUs ({', '.join(known)}) {problem}; {version} has {modules} ones",
-                remedy or f"write driver.modules: {other} for this pool",
-            )
+            is_closed = modules is ModulesPolicy.PROPRIETARY
+            other = str(Modules.OPEN if is_closed else Modules.PROPRIETARY)
+            text = f"its GPUs ({', '.join(known)}) {problem}; {version} has {modules} ones"
+            other = remedy or f"write driver.modules: {other} for this pool"
+            yield Finding("driver.modules-unfit", text, other)
 
 
 def serving(
@@ -86,18 +83,15 @@ def serving(
     branch, unfit = version.partition(".")[0], list[Finding]()
     if branch.isdecimal():
         modules = ModulesPolicy.OPEN if licence == model.OPEN_LICENCE else ModulesPolicy.PROPRIETARY
-        how = {
-            "version": f"driver {version}",
-            "remedy": "let driver.source: host install one that fits",
-        }
-        unfit = [*generations(pci_ids, int(branch), modules, **how)]
+        named, remedy = f"driver {version}", "let driver.source: host install one that fits"
+        unfit = [*generations(pci_ids, int(branch), modules, version=named, remedy=remedy)]
         yield from unfit
     if not unfit and smi != 0:
-        yield Finding(
-            "driver.not-serving",
-            f"its driver serves no GPU: nvidia-smi ended with {smi}{f' ({said})' if said else ''}",
-            f"install a driver (driver.source: host does), or {_KERNEL_LOG}",
+        problem = (
+            f"its driver serves no GPU: nvidia-smi ended with {smi}{f' ({said})' if said else ''}"
         )
+        remedy = f"install a driver (driver.source: host does), or {_KERNEL_LOG}"
+        yield Finding("driver.not-serving", problem, remedy)
     elif not unfit:
         yield from gpu_count(shown, gpus)
 
@@ -175,7 +169,7 @@ def differences(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
 
 
 def _nouveau() -> Finding:
-    return repair("driver.nouveau", "nouveau has its GPUs", "restart", _KERNEL_LOG, "nouveau")
+    return repair("driver.nouveau", "nouveau has its GPUs", "restart", path="nouveau")
 
 
 def _waits(level: Level) -> Finding:
@@ -205,18 +199,17 @@ def _repairs(
 
 def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> Iterator[Finding]:
     missing = wanted.missing(live)
-    stays = "look at the package sources of the host: none has this version"
     if wanted.stream and live.stream != wanted.stream:
         text = f"the module stream is {live.stream or 'not set'} and not {wanted.stream}"
-        yield repair("driver.stream", text, "install", stays, missing=not live.stream)
+        yield repair("driver.stream", text, "install", missing=not live.stream)
     for name in missing:
         has = live.package.get(name)
         text = f"the package {name} is {has or 'not there'}"
-        yield repair("driver.packages", text, "install", stays, name, missing=has is None)
+        yield repair("driver.packages", text, "install", path=name, missing=has is None)
     kind = "open" if live.loaded_open else "proprietary"
     is_open = inputs.modules is Modules.OPEN
     if not live.loaded:
-        yield repair("driver.not-loaded", "the kernel runs no driver", "load", _KERNEL_LOG)
+        yield repair("driver.not-loaded", "the kernel runs no driver", "load")
     elif live.loaded != inputs.version or live.loaded_open is not is_open:
         text = f"the kernel runs {kind} modules and not {inputs.modules} ones"
         if live.loaded != inputs.version:
@@ -224,14 +217,13 @@ def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> It
         yield repair("driver.loaded-other", text, "restart", _KERNEL_LOG)
     if live.module and live.module != (live.loaded or inputs.version) and missing:
         text = f"module {live.module} is on the disk and {live.loaded or 'none'} in the kernel"
-        yield repair("driver.module-other", text, "install", stays)
+        yield repair("driver.module-other", text, "install")
     up = live.fabric_enabled and live.fabric_manager == "active"
     if inputs.nvswitch and not (up and wanted.fabric_manager not in missing):
         state = live.fabric_manager or "not there"
         text = f"the fabric manager is {state}{'' if live.fabric_enabled else ' and not enabled'}"
-        stays = "read `journalctl -u nvidia-fabricmanager` on the host"
         is_missing = not live.fabric_manager
-        yield repair("driver.fabric-manager", text, "fabric", stays, missing=is_missing)
+        yield repair("driver.fabric-manager", text, "fabric", missing=is_missing)
 
 
 def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
@@ -240,21 +232,17 @@ def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
     yield from gpu_count(len(live.gpu), inputs.gpus, seen_by="the PCI bus")
     if inputs.source is DriverSource.HOST and inputs.nvswitch is not bool(live.switch):
         declared = "some are" if inputs.nvswitch else "none is"
-        yield blocked(
-            "driver.nvswitch-count", f"it has {len(live.switch)} NVSwitches and {declared} declared"
-        )
+        problem = f"it has {len(live.switch)} NVSwitches and {declared} declared"
+        yield blocked("driver.nvswitch-count", problem)
     told = command_line.effective(command_line.split(live.command_line))
     taken = [gpu.address for gpu in live.gpu if gpu.driver == _VFIO]
     if "nvidia" in told.get("module_blacklist", "").split(",") or taken:
         why = f"{_VFIO} has {', '.join(taken)}" if taken else "module_blacklist=nvidia"
-        yield blocked(
-            "driver.passthrough", f"it is prepared to pass its GPUs to virtual machines ({why})"
-        )
+        problem = f"it is prepared to pass its GPUs to virtual machines ({why})"
+        yield blocked("driver.passthrough", problem)
     if live.free_mib < LEAST_FREE_MIB:
-        yield blocked(
-            "driver.disk-full",
-            f"it has {live.free_mib} MiB free in /var or /boot, and the driver needs {LEAST_FREE_MIB}",
-        )
+        has = f"it has {live.free_mib} MiB free in /var or /boot"
+        yield blocked("driver.disk-full", f"{has}, and the driver needs {LEAST_FREE_MIB}")
 
 
 def _host_driver(
@@ -263,11 +251,9 @@ def _host_driver(
     if inputs.source is not DriverSource.HOST:
         there = live.module or ", ".join(model.others(live))
         if there:
-            yield blocked(
-                "driver.installed",
-                f"a driver is installed on the host ({there}), and the operator leaves its own away where "
-                "it finds one",
-            )
+            problem = f"a driver is installed on the host ({there})"
+            why = "the operator leaves its own away where it finds one"
+            yield blocked("driver.installed", f"{problem}, and {why}")
         return
     ids, modules = {gpu.pci_id for gpu in live.gpu}, ModulesPolicy(inputs.modules)
     yield from generations(ids, inputs.branch, modules, version=f"branch {inputs.branch}")
@@ -306,36 +292,30 @@ def _disturbed(
 ) -> Iterator[Finding]:
     why = [one.problem for one in repairs if one.step in _RESTARTS]
     if why and inputs.reboot is RebootPolicy.REFUSE:
-        yield blocked(
-            "driver.restart-refused",
-            f"it must be restarted: {'; '.join(why)}; and restarts are not allowed",
-        )
+        problem = f"it must be restarted: {'; '.join(why)}; and restarts are not allowed"
+        yield blocked("driver.restart-refused", problem)
     if not disturbs(live, repairs):
         return
     # On a node that can be drained they are pods, most often; whoever is left then is none.
     if not (live.node and inputs.control) or drained:
         yield from in_use(live)
     if live.node and not inputs.control:
-        yield blocked(
-            "driver.not-drainable",
-            "it is a node of a cluster, and no server is known that could drain it",
-        )
+        problem = "it is a node of a cluster, and no server is known that could drain it"
+        yield blocked("driver.not-drainable", problem)
 
 
 def _serves(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
     """It serves all GPUs, which is more than being installed."""
     if live.module and live.module != inputs.version:
-        yield Finding(
-            "driver.module-other",
-            f"the packages brought module {live.module}, and {inputs.version} is wanted",
-            "write the driver.version that the repository has, or set up one that has this version",
+        problem = f"the packages brought module {live.module}, and {inputs.version} is wanted"
+        remedy = (
+            "write the driver.version that the repository has, or set up one that has this version"
         )
+        yield Finding("driver.module-other", problem, remedy)
     elif live.smi != 0 or len(live.shown) != inputs.gpus:
         known = known_errors.explain("driver", live.smi_said)
         cause = f"nvidia-smi exited with {live.smi}" if live.smi else "a GPU does not start"
-        yield Finding(
-            "driver.not-serving",
-            f"driver {live.loaded} runs and serves {len(live.shown)} of {inputs.gpus} GPUs: "
-            f"{known.cause if known else cause}{f' ({live.smi_said})' if live.smi_said else ''}",
-            known.remedy if known else _KERNEL_LOG,
-        )
+        said = f" ({live.smi_said})" if live.smi_said else ""
+        does = f"driver {live.loaded} runs and serves {len(live.shown)} of {inputs.gpus} GPUs"
+        problem = f"{does}: {known.cause if known else cause}{said}"
+        yield Finding("driver.not-serving", problem, known.remedy if known else _KERNEL_LOG)

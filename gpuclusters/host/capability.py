@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from gpuclusters.core.converge import Clock, Kept, Reporter, StderrReporter, Step, SystemClock
+from gpuclusters.core.converge import Clock, Kept, Reporter, StderrReporter, Step, SystemClock, poll
+from gpuclusters.core.finding import Finding
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import run_script
@@ -13,6 +14,7 @@ from gpuclusters.host.ssh import SshHost
 
 I = TypeVar("I")  # noqa: E741
 L = TypeVar("L")
+POLL_SECONDS = 2.0
 Reach = Callable[[HostConnection], SshHost]
 
 
@@ -47,6 +49,24 @@ class HostCapability(Kept[L], Generic[I, L]):
     def steps(self) -> Mapping[str, Step[L]]:
         """By name, in the order in which they are done."""
         raise NotImplementedError
+
+    def _poll(
+        self,
+        look: Callable[[], Sequence[Finding]],
+        seconds: float,
+        first_seconds: float,
+        target: str = "",
+    ) -> Sequence[Finding]:
+        """Wait until nothing is found; what is left when the time is over."""
+        return poll(
+            look,
+            target=target or self.target,
+            timeout_seconds=seconds,
+            poll_seconds=POLL_SECONDS,
+            first_seconds=first_seconds,
+            clock=self._clock,
+            reporter=self._reporter,
+        )
 
     def _run(
         self, tried: str, name: str, *arguments: str, seconds: float | None = None, **how: Any

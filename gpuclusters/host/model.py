@@ -56,11 +56,7 @@ def parse_host_key(text: str) -> str:
 
 
 def _parts(raw: bytes) -> list[bytes]:
-    """What a public key is made of, each part after its length (RFC 4253, section 6.6).
-
-    Raises:
-        struct.error: it ends within a part.
-    """
+    """What a public key is made of, each after its length (RFC 4253, 6.6); struct.error if one is cut off."""
     parts, at = [], 0
     while at < len(raw):
         (length,) = struct.unpack_from(">I", raw, at)

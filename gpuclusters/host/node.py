@@ -87,14 +87,10 @@ def name_taken(code: str, cluster: str, name: str, node: ClusterNode) -> Finding
 def readdressed(
     kubeconfig: str, *, name: str, host: str, port: str | None = None, tls_name: str = ""
 ) -> str:
-    """A control plane's admin kubeconfig as others can use it.
+    """A control plane's admin kubeconfig as others can use it; ValueError unless it has exactly one cluster.
 
-    Args:
-        kubeconfig: with exactly one cluster, else ValueError.
-        name: of cluster, user and context.
-        host: where the API is reached.
-        port: where the API is reached; None leaves it.
-        tls_name: the name that its certificate is for, where `host` is none of its names.
+    `name` is that of cluster, user and context, `tls_name` what its certificate is for, where `host` is none
+    of its names; without `port` that of the kubeconfig stays.
     """
     body = yaml.safe_load(kubeconfig)
     try:

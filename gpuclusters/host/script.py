@@ -51,20 +51,10 @@ def run_script(
 ) -> Completed:
     """Run the script `ROOM/SCRIPT` on the host in one round trip; `AdapterError` where that fails.
 
-    Args:
-        host: where.
-        name: without its suffix.
-        arguments: its parameters; never a secret.
-        tried: what this is for, in the words of the error.
-        after: scripts that only define functions, sent before it.
-        content: given in base64 to the script's function `main` as standard input. It follows the script in
-            the same stream: a shell may read ahead, so that a command could not read the rest itself.
-        repeatable: the script only reads.
-        accept: exit statuses that are no failure.
-        timeout_seconds: how long it may take at least; None for a script that is quick.
-        account: who runs it instead of root. `sudo` is needed only where we log in as somebody else.
-        environment: `NAME=value` for the script; never a secret.
-        area: whose `known_errors` say what a failure means.
+    Neither `arguments` nor `environment` (`NAME=value`) may hold a secret. Scripts in `after` only define
+    functions and are sent before it. `content` is given in base64 to the script's function `main` as standard
+    input; it follows the script in the same stream, as a shell may read ahead. `account` runs it instead of
+    root; `area` is whose `known_errors` say what a failure means. For the others see `SshHost.run`.
     """
     becoming: Sequence[str] = ()
     if account and account != host.connection.user:

@@ -105,13 +105,9 @@ class SshHost:
     ) -> Completed:
         """Run a command and wait for its end, whatever its exit status.
 
-        Args:
-            argv: never a secret, for it is in the process list.
-            tried: what this is for, in the words of the error.
-            stdin: given to the command.
-            repeatable: it only reads, so that it is run again when the connection breaks.
-            timeout_seconds: how long it may take at least; None for a command that is quick.
-            as_root: with `sudo`, unless the account is root itself.
+        `argv` never holds a secret: it is in the process list. `tried` is what it is for, in the words of the
+        error; a `repeatable` one only reads, and is run again when the connection breaks. A quick one needs
+        no timeout; `as_root` is with `sudo`, unless the account is root itself.
         """
         becoming = "sudo -n " if as_root and self.connection.user != "root" else ""
         command = shlex.join(argv)

@@ -97,28 +97,17 @@ class CheckContext:
         return [function for function in self.configured() if function.address in gpus]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was found on one machine."""
-
-    failures: tuple[Finding, ...]
-    warnings: tuple[Finding, ...]
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """All, failures first."""
-        return self.failures + self.warnings
-
-
-def judge(facts: HostFacts, expects: Expects, stage: Stage) -> Verdict:
-    """Hold what was read against what is expected."""
+def judge(facts: HostFacts, expects: Expects, stage: Stage) -> tuple[Finding, ...]:
+    """Hold what was read against what is expected; what `up` stops at comes first."""
     context = CheckContext(facts, expects, stage)
     rows = chain.from_iterable(check(context) for check in _CHECKS)
     found = [_finding(*row) for is_wrong, *row in rows if is_wrong and stage in stages(row[0])]
-    return Verdict(
-        tuple(f for f in found if f.level is Level.BLOCK),
-        tuple(f for f in found if f.level is Level.WARN),
-    )
+    return (*of_level(Level.BLOCK, found), *of_level(Level.WARN, found))
+
+
+def of_level(level: Level, found: Iterable[Finding]) -> list[Finding]:
+    """Those of the findings."""
+    return [finding for finding in found if finding.level is level]
 
 
 def stages(code: str) -> frozenset[Stage]:
@@ -429,10 +418,15 @@ def to_look_at(inputs: FleetInputs, before: Mapping[str, Any]) -> tuple[FleetMac
     return tuple(machine for machine in inputs.machines if machine not in fit)
 
 
-def outputs(facts: HostFacts, expects: Expects, verdict: Verdict) -> Mapping[str, Any]:
+def told(level: Level, found: Iterable[Finding]) -> list[Mapping[str, Any]]:
+    """Those of the findings, as outputs."""
+    return [finding.to_output() for finding in of_level(level, found)]
+
+
+def outputs(facts: HostFacts, expects: Expects, found: Iterable[Finding]) -> dict[str, Any]:
     """What the resource says of the machine: only what does not change by itself."""
     gpus = {a: facts.functions[a] for a in sorted(expects.gpus.values()) if a in facts.functions}
-    told = {
+    shown = {
         address: {
             "iommu_group": gpu.iommu_group or "",
             "driver": gpu.driver or "",
@@ -445,7 +439,7 @@ def outputs(facts: HostFacts, expects: Expects, verdict: Verdict) -> Mapping[str
         "qemu": facts.qemu or "",
         "libvirt": facts.libvirt or "",
         "memory_gib": facts.memory_kib // _GIB_IN_KIB,
-        "gpus": told,
-        "warnings": [finding.to_output() for finding in verdict.warnings],
-        "findings": [finding.to_output() for finding in verdict.failures],
+        "gpus": shown,
+        "warnings": told(Level.WARN, found),
+        "findings": told(Level.BLOCK, found),
     }

@@ -14,7 +14,7 @@ import pulumi
 
 from gpuclusters.core.converge import StderrReporter
 from gpuclusters.core.errors import AdapterError
-from gpuclusters.core.finding import Finding
+from gpuclusters.core.finding import Finding, Level
 from gpuclusters.host.model import HostConnection
 from gpuclusters.preflight import decide
 from gpuclusters.preflight.model import (
@@ -43,8 +43,8 @@ class _LookingProvider(ReconcilingProvider[I]):
         return read_facts(host(connection, self.ssh_key), expects.functions)
 
 
-def _warn(where: str, verdict: decide.Verdict) -> None:
-    for finding in verdict.warnings:
+def _warn(where: str, found: Sequence[Finding]) -> None:
+    for finding in decide.of_level(Level.WARN, found):
         StderrReporter().note(f"{where}: warning: {finding}")
 
 
@@ -56,20 +56,20 @@ class PreflightProvider(_LookingProvider[PreflightInputs]):
 
     def ensure(self, inputs: PreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
         """Look, and stop if anything is in the way; warnings are said and kept."""
-        facts, verdict = self._judged(inputs)
-        _warn(inputs.connection.target, verdict)
-        if verdict.failures:
-            raise decide.PreflightError(inputs.connection.target, inputs.stage, verdict.findings)
-        return dict(decide.outputs(facts, inputs.expects, verdict))
+        target, (found, outputs) = inputs.connection.target, self._judged(inputs)
+        _warn(target, found)
+        if outputs["findings"]:
+            raise decide.PreflightError(target, inputs.stage, found)
+        return outputs
 
     def observe(self, inputs: PreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """Look again; what is in the way now is told by the outputs."""
-        facts, verdict = self._judged(inputs)
-        return Live(dict(decide.outputs(facts, inputs.expects, verdict)))
+        return Live(self._judged(inputs)[1])
 
-    def _judged(self, inputs: PreflightInputs) -> tuple[HostFacts, decide.Verdict]:
+    def _judged(self, inputs: PreflightInputs) -> tuple[Sequence[Finding], Properties]:
         facts = self.facts(inputs.connection, inputs.expects)
-        return facts, decide.judge(facts, inputs.expects, inputs.stage)
+        found = decide.judge(facts, inputs.expects, inputs.stage)
+        return found, decide.outputs(facts, inputs.expects, found)
 
 
 class Preflight(ModelResource, module="gpu", name="Preflight"):
@@ -101,39 +101,38 @@ class FleetPreflightProvider(_LookingProvider[FleetInputs]):
 
     def ensure(self, inputs: FleetInputs, before: Properties) -> Properties:
         """Look at machines that are new, and stop if anything is in the way on any of them."""
-        verdicts = self._verdicts(decide.to_look_at(inputs, before))
-        for name, verdict in verdicts.items():
-            _warn(name, verdict)
-        if any(verdict.failures for verdict in verdicts.values()):
-            raise decide.FleetError({n: v.failures for n, v in verdicts.items()})
+        found = self._found(decide.to_look_at(inputs, before))
+        for name, its in found.items():
+            _warn(name, its)
+        unfit = {name: decide.of_level(Level.BLOCK, its) for name, its in found.items()}
+        if any(unfit.values()):
+            raise decide.FleetError(unfit)
         kept = {machine.connection.host for machine in inputs.machines}
-        warnings = {n: found for n, found in before.get("warnings", {}).items() if n in kept}
-        return {"warnings": {**warnings, **_warnings(verdicts)}, "findings": {}}
+        warnings = {n: told for n, told in before.get("warnings", {}).items() if n in kept}
+        return {"warnings": {**warnings, **_told(Level.WARN, found)}, "findings": {}}
 
     def observe(self, inputs: FleetInputs, before: Properties) -> Live | None:  # noqa: ARG002
         """Look at all machines again; what is in the way now is told by the outputs."""
-        verdicts = self._verdicts(inputs.machines)
-        findings = {
-            n: [f.to_output() for f in v.failures] for n, v in verdicts.items() if v.failures
-        }
-        return Live({"warnings": _warnings(verdicts), "findings": findings})
+        found = self._found(inputs.machines)
+        unfit = {name: told for name, told in _told(Level.BLOCK, found).items() if told}
+        return Live({"warnings": _told(Level.WARN, found), "findings": unfit})
 
-    def _verdicts(self, machines: Sequence[FleetMachine]) -> Mapping[str, decide.Verdict]:
+    def _found(self, machines: Sequence[FleetMachine]) -> Mapping[str, Sequence[Finding]]:
         with ThreadPoolExecutor(max(1, min(AT_A_TIME, len(machines)))) as pool:
-            found = pool.map(self._verdict, machines)
-            return {m.connection.host: v for m, v in zip(machines, found, strict=True)}
+            found = pool.map(self._judged, machines)
+            return {m.connection.host: its for m, its in zip(machines, found, strict=True)}
 
-    def _verdict(self, machine: FleetMachine) -> decide.Verdict:
+    def _judged(self, machine: FleetMachine) -> Sequence[Finding]:
         try:
             facts = self.facts(machine.connection, machine.expects)
         except AdapterError as error:
             # One machine that does not answer hides nothing of the others.
-            return decide.Verdict((Finding("preflight.not-read", str(error)),), ())
+            return (Finding("preflight.not-read", str(error)),)
         return decide.judge(facts, machine.expects, Stage.BARE)
 
 
-def _warnings(verdicts: Mapping[str, decide.Verdict]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    return {name: [f.to_output() for f in v.warnings] for name, v in verdicts.items()}
+def _told(level: Level, found: Mapping[str, Sequence[Finding]]) -> Mapping[str, Any]:
+    return {name: decide.told(level, its) for name, its in found.items()}
 
 
 class FleetPreflight(ModelResource, module="gpu", name="FleetPreflight"):

@@ -30,20 +30,13 @@ class InvalidStateError(Exception):
     error_id = "step.invalid-state"
 
 
-# Errors whose text is written for the user. All others are defects of this program.
-FOR_THE_USER = (
-    AdapterError, Refused, FabricError, InvalidStateError,
-)  # fmt: skip
+FOR_THE_USER = (AdapterError, Refused, FabricError, InvalidStateError)
+"""Errors whose text is written for the user. All others are defects of this program."""
 
 
 @contextmanager
 def explained(step: str, secrets: Iterable[str]) -> Iterator[None]:
-    """Turn what goes wrong inside into a `StepError` without secrets.
-
-    Args:
-        step: what the provider was doing, for defects of ours.
-        secrets: texts that must not be shown, whole or by line.
-    """
+    """Turn what goes wrong inside into a `StepError` without secrets, neither whole nor by line."""
     try:
         yield
     except StepError:

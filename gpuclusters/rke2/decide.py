@@ -38,11 +38,7 @@ LEAST_INOTIFY_INSTANCES = 8192
 KUBELET_PORT = 10250
 _SERVER_PORTS = (API_PORT, SUPERVISOR_PORT, 2379, 2380)
 _join = partial(repair, step="join")
-_settle = partial(
-    repair,
-    step="settle",
-    remedy="look what else changes this node (`kubectl get node -o yaml --show-managed-fields`)",
-)
+_settle = partial(repair, step="settle")
 _OTHER_CLUSTERS = ("k3s.service", "k3s-agent.service", "kubelet.service")
 _UNINSTALL = "run `rke2-uninstall.sh` there first"
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from gpuclusters.core.converge import Step, poll, raise_if_not_converged
+from gpuclusters.core.converge import Step, raise_if_not_converged
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.host.capability import HostCapability, Reach
-from gpuclusters.host.kubectl import POLL_SECONDS, KubectlHost, answering
+from gpuclusters.host.kubectl import KubectlHost, answering
 from gpuclusters.host.node import ClusterNode, parse_node, readdressed
 from gpuclusters.host.script import look
 from gpuclusters.host.ssh import SshHost
@@ -171,16 +171,7 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
             node = control.node(inputs.node_name) if asks else None
             return [*decide.waiting(inputs, progress, node)]
 
-        left = poll(
-            look,
-            target=self.target,
-            timeout_seconds=inputs.join_timeout_seconds,
-            poll_seconds=POLL_SECONDS,
-            first_seconds=FIRST_POLL_SECONDS,
-            clock=self._clock,
-            reporter=self._reporter,
-        )
-        if left:
+        if left := self._poll(look, inputs.join_timeout_seconds, FIRST_POLL_SECONDS):
             told = [decide.not_joined(inputs, progress, finding) for finding in left]
             raise Refused(self.target, told)
 

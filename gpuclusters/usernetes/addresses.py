@@ -82,12 +82,19 @@ class NetworkPlan(Section):
     """Ports on the hosts."""
 
     def node_subnet(self, number: int) -> IPv4Network:
-        """`NODE_SUBNET` of a node."""
-        return node_subnet(number, self.node_subnets)
+        """`NODE_SUBNET` of a node: the /24 of its number; ValueError for a number that none can have."""
+        if not FIRST_NUMBER <= number <= LAST_NUMBER:
+            known = f"they go from {FIRST_NUMBER} to {LAST_NUMBER}"
+            raise ValueError(f"{number} is no number of a node; {known}")
+        first = int(self.node_subnets.network_address) + number * 2 ** (32 - NODE_PREFIX)
+        found = IPv4Network((first, NODE_PREFIX))
+        if not found.subnet_of(self.node_subnets):
+            raise ValueError(f"{self.node_subnets} has no /24 for node {number}; write a /16")
+        return found
 
     def node_ip(self, number: int) -> IPv4Address:
-        """`NODE_IP` of a node."""
-        return node_ip(number, self.node_subnets)
+        """`NODE_IP` of a node, in its own network."""
+        return self.node_subnet(number)[NODE_ADDRESS]
 
 
 class ApiAccess(Strict):
@@ -100,25 +107,6 @@ class ApiAccess(Strict):
     """With `address`: a name or an IPv4 address."""
     local_port: Port | None = None
     """With `tunnel`: the port on 127.0.0.1."""
-
-
-def node_subnet(number: int, node_subnets: IPv4Network = NODE_SUBNETS) -> IPv4Network:
-    """The network of a node: the /24 of its number; ValueError for a number that none can have."""
-    if not FIRST_NUMBER <= number <= LAST_NUMBER:
-        raise ValueError(
-            f"{number} is no number of a node; they go from {FIRST_NUMBER} to {LAST_NUMBER}"
-        )
-    size = 2 ** (32 - NODE_PREFIX)
-    first = int(node_subnets.network_address) + number * size
-    found = IPv4Network((first, NODE_PREFIX))
-    if not found.subnet_of(node_subnets):
-        raise ValueError(f"{node_subnets} has no /24 for node {number}; write a /16")
-    return found
-
-
-def node_ip(number: int, node_subnets: IPv4Network = NODE_SUBNETS) -> IPv4Address:
-    """The address of a node in its own network; ValueError for a number that none can have."""
-    return node_subnet(number, node_subnets)[NODE_ADDRESS]
 
 
 def collisions(ranges: Mapping[str, IPv4Network]) -> Iterator[tuple[str, str]]:

@@ -158,16 +158,12 @@ def findings(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> It
     """How a node differs from its inputs, what forbids to change its host; `known`: it was made before."""
     host = live.host
     if host.docker != "ok":
-        yield Finding(
-            "usernetes.docker-down",
-            f"the rootless Docker of {inputs.account} does not answer ({host.docker})",
-            f"look at `systemctl --user -M {inputs.account}@ status docker` there",
-        )
+        problem = f"the rootless Docker of {inputs.account} does not answer ({host.docker})"
+        remedy = f"look at `systemctl --user -M {inputs.account}@ status docker` there"
+        yield Finding("usernetes.docker-down", problem, remedy)
     if not address(inputs, host):
-        yield blocked(
-            "usernetes.no-address",
-            "no address was found at which other hosts reach it (`ip route get 1`)",
-        )
+        problem = "no address was found at which other hosts reach it (`ip route get 1`)"
+        yield blocked("usernetes.no-address", problem)
     yield from gpu_count(len(host.host_gpu), inputs.gpus)
     if host.docker != "ok":
         return
@@ -185,11 +181,11 @@ def _ownership(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> 
     host, node = live.host, live.node
     remedy = "run `make down-v` in its folder of Usernetes, or choose another account"
     if host.owner and host.owner != inputs.natural_id and not is_image_of_another(inputs, host):
-        yield Finding(
-            "usernetes.other-owner",
+        problem, first = (
             f"the node on it belongs to {host.owner}",
-            f"take it out of that stack first, or {remedy}",
+            "take it out of that stack first",
         )
+        yield Finding("usernetes.other-owner", problem, f"{first}, or {remedy}")
     elif not host.owner and (host.volumes or host.container != ABSENT):
         problem = f"{inputs.account} has a Usernetes node already that no stack of ours made"
         yield Finding("usernetes.foreign", problem, remedy)
@@ -210,22 +206,18 @@ def _volumes(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:
             f"put it back, or {_ANEW}",
         )
     if address(inputs, live) and (moved := _moved(inputs, live)):
-        yield Finding(
-            "usernetes.address-changed",
-            f"{moved}, and the certificates and all workers name the old one",
-            f"give it {live.host_ip} back (a reserved address), or {_ANEW}",
-        )
+        problem = f"{moved}, and the certificates and all workers name the old one"
+        remedy = f"give it {live.host_ip} back (a reserved address), or {_ANEW}"
+        yield Finding("usernetes.address-changed", problem, remedy)
 
 
 def _meeting(inputs: UsernetesNodeInputs, live: LiveNode, meeting: Meeting) -> Iterator[Finding]:
     """What would end a join badly, before a token is made; kubeadm would try for minutes."""
     yield from nodes.clocks("usernetes", live.clock, meeting.clock)
     if meeting.version and meeting.version != inputs.source.kubernetes:
-        yield blocked(
-            "usernetes.version-skew",
-            f"the control plane runs Kubernetes {meeting.version}, and {inputs.source.tag} brings "
-            f"{inputs.source.kubernetes}",
-        )
+        runs = f"the control plane runs Kubernetes {meeting.version}"
+        problem = f"{runs}, and {inputs.source.tag} brings {inputs.source.kubernetes}"
+        yield blocked("usernetes.version-skew", problem)
     if meeting.unreachable:
         ports = inputs.network.ports
         yield Finding(
@@ -248,11 +240,10 @@ def _container(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]
     if live.machine != inputs.connection.machine:
         yield anew("usernetes.other-machine", "the machine is another one")
     if not live.is_running:
-        text, remedy = (
-            f"the node container is {live.container}",
-            "read `docker logs usernetes-node` there",
+        remedy = "read `docker logs usernetes-node` there"
+        yield anew(
+            "usernetes.container-down", f"the node container is {live.container}", remedy=remedy
         )
-        yield anew("usernetes.container-down", text, remedy=remedy)
     elif live.has_other_devices:
         yield anew("usernetes.gpus-changed", "the node container has other GPUs than its host")
     elif steps.recreate and not live.source_differs:
@@ -293,9 +284,8 @@ def _membership(inputs: UsernetesNodeInputs, live: LivePlace) -> Iterator[Findin
     if not host.joined:
         return
     if node is None:
-        yield _late(
-            "node-unknown", "the cluster does not know the node, or its API does not answer"
-        )
+        problem = "the cluster does not know the node, or its API does not answer"
+        yield _late("node-unknown", problem)
         return
     yield from node_faults(inputs, node, address(inputs, host))
     if node.drained_for:

@@ -11,7 +11,7 @@ import base64
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from cryptography import x509
 
 from gpuclusters.compat import known_errors
 from gpuclusters.compat.known_errors import last_words
-from gpuclusters.core.converge import Step, poll
+from gpuclusters.core.converge import Step
 from gpuclusters.core.errors import InvalidAnswerError
 from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.host.capability import HostCapability, Reach
@@ -31,7 +31,6 @@ from gpuclusters.usernetes import decide
 from gpuclusters.usernetes.decide import CONTROL_PLANE, Invitation, LivePlace, Meeting
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs, words
 
-POLL_SECONDS = 2.0
 _FIRST_POLL_SECONDS = 0.1
 API_TIMEOUT_SECONDS = 120.0
 """How long a control plane whose host has just started is given."""
@@ -218,7 +217,7 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
         def look() -> Sequence[Finding]:
             return () if self._control.is_ready() else (silent,)
 
-        if left := self._poll(look, API_TIMEOUT_SECONDS, self._control.target):
+        if left := self._poll(look, API_TIMEOUT_SECONDS, _FIRST_POLL_SECONDS, self._control.target):
             raise Refused(self._control.target, left)
 
     def _prepare(self, live: LivePlace, _found: Sequence[Finding]) -> None:
@@ -325,7 +324,7 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
                 control.restart_flannel(name)
             return found
 
-        left = self._poll(look, inputs.join_timeout_seconds)
+        left = self._poll(look, inputs.join_timeout_seconds, _FIRST_POLL_SECONDS)
         if node is None or left:
             said = "; ".join(one.problem for one in left)
             events = last_words(control.events(name))
@@ -352,7 +351,7 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
             remedy = "read `docker logs usernetes-node` there"
             return (Finding("usernetes.container-down", problem, remedy, level=Level.REPAIR),)
 
-        found = self._poll(look, START_TIMEOUT_SECONDS)
+        found = self._poll(look, START_TIMEOUT_SECONDS, _FIRST_POLL_SECONDS)
         if found and not live.is_running:
             raise Refused(self.target, found)
 
@@ -407,16 +406,3 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
         """A script as the account that owns the node."""
         how = {"after": ENVIRONMENT, "account": self._inputs.account, **how}
         return super()._run(tried, name, *arguments, **how)
-
-    def _poll(
-        self, look: Callable[[], Sequence[Finding]], seconds: float, target: str = ""
-    ) -> Sequence[Finding]:
-        return poll(
-            look,
-            target=target or self.target,
-            timeout_seconds=seconds,
-            poll_seconds=POLL_SECONDS,
-            first_seconds=_FIRST_POLL_SECONDS,
-            clock=self._clock,
-            reporter=self._reporter,
-        )

@@ -48,9 +48,7 @@ def found(
     credentials = SshCredentials("test", private_key=host.client_key.read_text())
     reached = SshHost(HostConnection(**host.connection), credentials)
     facts = read_facts(reached, expects.functions)
-    return [
-        finding.code.removeprefix("preflight.") for finding in judge(facts, expects, stage).findings
-    ]
+    return [finding.code.removeprefix("preflight.") for finding in judge(facts, expects, stage)]
 
 
 def test_a_prepared_host_passes_both_stages_with_one_command(machine: SimulatedHost) -> None:

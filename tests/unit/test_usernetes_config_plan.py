@@ -23,8 +23,6 @@ from gpuclusters.usernetes.addresses import (
     NetworkPlan,
     Ports,
     collisions,
-    node_ip,
-    node_subnet,
     shared_ports,
 )
 from tests.fixtures.made_up import host_key
@@ -46,9 +44,9 @@ def section(**changes: Any) -> UsernetesConfig:
 @_slow
 @given(st.sets(st.integers(1, 254), min_size=2, max_size=40))
 def test_numbers_give_networks_that_do_not_meet(numbers: set[int]) -> None:
-    subnets = {str(number): node_subnet(number) for number in numbers}
+    subnets = {str(number): NetworkPlan().node_subnet(number) for number in numbers}
     assert list(collisions(subnets)) == []
-    assert all(node_ip(number) in subnets[str(number)] for number in numbers)
+    assert all(NetworkPlan().node_ip(number) in subnets[str(number)] for number in numbers)
 
 
 @_slow
@@ -264,14 +262,15 @@ def test_generation_2_takes_no_ports_for_calico() -> None:
 @pytest.mark.parametrize("number", [0, 255, -1])
 def test_a_node_has_a_number_from_1_to_254(number: int) -> None:
     with pytest.raises(ValueError, match="from 1 to 254"):
-        node_subnet(number)
+        NetworkPlan().node_subnet(number)
 
 
 def test_a_range_that_is_too_small_for_a_number_is_said() -> None:
-    assert node_subnet(3, IPv4Network("10.7.0.0/20")) == IPv4Network("10.7.3.0/24")
+    small = NetworkPlan.model_validate({"node-subnets": "10.7.0.0/20"})
+    assert small.node_subnet(3) == IPv4Network("10.7.3.0/24")
     with pytest.raises(ValueError, match="write a /16"):
-        node_subnet(16, IPv4Network("10.7.0.0/20"))
-    assert node_ip(254) == IPv4Address("10.100.254.100")
+        small.node_subnet(16)
+    assert NetworkPlan().node_ip(254) == IPv4Address("10.100.254.100")
 
 
 def test_a_plan_of_the_network_is_plain_data_and_comes_back_the_same() -> None:
