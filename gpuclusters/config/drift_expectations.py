@@ -24,12 +24,7 @@ from gpuclusters.usernetes.decide import CONTROL_PLANE
 
 
 def expected(section: Section, golden: Mapping[str, Sequence[str]]) -> Expected:
-    """What a cluster must be like.
-
-    Args:
-        section: of the configuration, of any type.
-        golden: accepted firmware where the configuration itself names none: that of a lab.
-    """
+    """What a cluster must be like; `golden`: accepted firmware where none is stated, that of a lab."""
     if isinstance(section, CaasConfig):
         return _caas(section, golden)
     if isinstance(section, Rke2Config):
@@ -41,26 +36,23 @@ def expected(section: Section, golden: Mapping[str, Sequence[str]]) -> Expected:
 
 def _caas(config: CaasConfig, golden: Mapping[str, Sequence[str]]) -> Expected:
     gpus = max(table(config).sizes)
-    nodes = [
-        ExpectedNode(
-            node.name,
-            labels=config.kata.node_selector,
-            allocatable={config.device_access.resource_name: gpus},
-            serves=node.maintenance is None,
-        )
-        for node in config.nodes
-    ]
-    if isinstance(config.kubernetes, Rke2Kubernetes):
-        # Their taints follow from what runs on them, and from RKE2's own settings.
-        servers = [server.name for server in config.kubernetes.servers]
-    else:
-        servers = []
-    own = isinstance(config.kubernetes, LabKubernetes | Rke2Kubernetes)
+    cluster = config.kubernetes
+    # The taints of servers follow from what runs on them, and from RKE2's own settings.
+    servers = cluster.servers if isinstance(cluster, Rke2Kubernetes) else ()
+    own = isinstance(cluster, LabKubernetes | Rke2Kubernetes)
     stated = config.leases.golden_firmware.versions or golden
     full = config.leases.recycle_policy is RecyclePolicy.FULL
     return Expected(
-        nodes=tuple(nodes),
-        others=frozenset(servers),
+        nodes=tuple(
+            ExpectedNode(
+                node.name,
+                labels=config.kata.node_selector,
+                allocatable={config.device_access.resource_name: gpus},
+                serves=node.maintenance is None,
+            )
+            for node in config.nodes
+        ),
+        others=frozenset(server.name for server in servers),
         marks={} if own else config.kata.node_selector,
         leases={node.name: gpus for node in config.nodes},
         tenants=frozenset(tenant.name for tenant in config.tenants),

@@ -91,12 +91,9 @@ def lab_folder(project: Path) -> Path:
 
 
 def read_inventory(folder: Path) -> Inventory | None:
-    """The inventory of the lab in a folder, None if no lab is running there.
+    """The inventory of the lab in a folder; None if none runs there, `InventoryError` if it is no inventory.
 
     A lab writes its inventory last when it starts and removes it first when it stops.
-
-    Raises:
-        InventoryError: the file cannot be read or is not an inventory of this version.
     """
     path = folder / INVENTORY
     try:
@@ -118,11 +115,7 @@ def read_inventory(folder: Path) -> Inventory | None:
 def resolve_machines(
     names: Sequence[str], hosts: ExistingHosts | LabHosts, inventory: Inventory | None
 ) -> dict[str, ResolvedHost | None]:
-    """Machines by name; None for those of a lab that does not run.
-
-    Raises:
-        InventoryError: the lab runs and lacks one.
-    """
+    """Machines by name; None for those of a lab that does not run, `InventoryError` if it lacks one."""
     if isinstance(hosts, ExistingHosts):
         known = {
             machine.name: ResolvedHost(user=hosts.user, **machine.model_dump())

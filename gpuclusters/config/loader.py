@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from gpuclusters.config.secrets import (
     lab_fault,
     plain_secrets,
     read,
+    unresolved,
     unused,
 )
 from gpuclusters.config.stack import NAMESPACE, ClusterType, parse
@@ -45,14 +46,7 @@ class Loaded:
 
 
 def load(project: Path | None = None) -> Loaded:
-    """The configuration of the current stack.
-
-    Args:
-        project: folder of the project, by default the current one, in which Pulumi runs programs.
-
-    Raises:
-        ConfigError: with everything that is wrong, or because the lab that it names does not run.
-    """
+    """The configuration of the current stack in a project, by default in the current folder."""
     file = f"Pulumi.{pulumi.get_stack()}.yaml"
     parsed = parse(_document())
     if isinstance(parsed, list):
@@ -68,7 +62,7 @@ def load(project: Path | None = None) -> Loaded:
     try:
         secrets = read(config, inventory, file)
     except InventoryError as error:
-        raise ConfigError(file, [lab_fault(kind, str(error))]) from error
+        raise ConfigError(file, [unresolved(kind, error)]) from error
     except ConfigError as error:
         raise ConfigError(file, [*refused, *error.findings]) from error
     if refused:
@@ -123,76 +117,40 @@ def _lab(file: str, kind: str, project: Path) -> Inventory | None:
     try:
         inventory = read_inventory(folder)
     except InventoryError as error:
-        raise ConfigError(file, [lab_fault(kind, str(error))]) from error
+        raise ConfigError(file, [unresolved(kind, error)]) from error
     if inventory is None and not pulumi.runtime.is_dry_run():
-        raise ConfigError(
-            file,
-            [
-                finding(
-                    (kind, "hosts", "source"),
-                    f"is lab, and the lab is not running in {folder}",
-                    '"lab"',
-                    "run `make up` or `gpu-clusters lab start`",
-                    "config.lab-not-usable",
-                )
-            ],
-        )
+        wrong = f"is lab, and the lab is not running in {folder}"
+        start = "run `make up` or `gpu-clusters lab start`"
+        raise ConfigError(file, [lab_fault(kind, wrong, start)])
     return inventory
 
 
 def chart_faults(config: ClusterConfig, project: Path) -> list[Finding]:
-    """What is wrong with the archives that the configuration names.
+    """What is wrong with the archives that the configuration names, from the project's folder."""
+    code, found = "config.chart-file", []
+    for path, chart in _charts(config):
+        if not isinstance(chart, FileChart):
+            continue
+        try:
+            with (project / chart.path).open("rb") as archive:
+                digest = hashlib.file_digest(archive, "sha256").hexdigest()
+        except OSError as error:
+            wrong = f"cannot be read: {(error.strerror or str(error)).lower()}"
+            remedy = "put the archive there with `helm pull`"
+            found.append(finding((*path, "path"), wrong, show(chart.path), remedy, code))
+            continue
+        if digest != chart.sha256:
+            wrong = f"is not the checksum of {chart.path}, which is {digest}"
+            remedy = "put back the right archive, or write this checksum if you trust it"
+            found.append(finding((*path, "sha256"), wrong, show(chart.sha256), remedy, code))
+    return found
 
-    Args:
-        config: the cluster's configuration.
-        project: the folder that paths begin at.
-    """
-    return [
-        fault
-        for path, chart in _named(config)
-        if isinstance(chart, FileChart)
-        for fault in _faults(path, chart, project)
-    ]
 
-
-def _named(config: ClusterConfig) -> tuple[tuple[Key, Chart | None], ...]:
+def _charts(config: ClusterConfig) -> Iterator[tuple[Key, Chart | None]]:
     if isinstance(config, Rke2Config):
-        monitoring = None if isinstance(config.metrics, NoMetrics) else config.metrics.chart
-        return (
-            (("rke2", "operator", "chart"), config.operator.chart),
-            (("rke2", "metrics", "chart"), monitoring),
-        )
-    if isinstance(config, CaasConfig):
-        return (
-            (("caas", "kata", "chart"), config.kata.chart),
-            (("caas", "storage", "csi-driver-chart"), config.storage.csi_driver_chart),
-        )
-    return ()
-
-
-def _faults(path: Key, chart: FileChart, project: Path) -> list[Finding]:
-    try:
-        with (project / chart.path).open("rb") as archive:
-            found = hashlib.file_digest(archive, "sha256").hexdigest()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        return [
-            finding(
-                (*path, "path"),
-                f"cannot be read: {reason}",
-                show(chart.path),
-                "put the archive there with `helm pull`",
-                "config.chart-file",
-            )
-        ]
-    if found == chart.sha256:
-        return []
-    return [
-        finding(
-            (*path, "sha256"),
-            f"is not the checksum of {chart.path}, which is {found}",
-            show(chart.sha256),
-            "put back the right archive, or write this checksum if you trust it",
-            "config.chart-file",
-        )
-    ]
+        yield ("rke2", "operator", "chart"), config.operator.chart
+        if not isinstance(config.metrics, NoMetrics):
+            yield ("rke2", "metrics", "chart"), config.metrics.chart
+    elif isinstance(config, CaasConfig):
+        yield ("caas", "kata", "chart"), config.kata.chart
+        yield ("caas", "storage", "csi-driver-chart"), config.storage.csi_driver_chart

@@ -23,6 +23,7 @@ from gpuclusters.config.nodes import BY_LEASE, PACKAGES, Node
 from gpuclusters.config.tenants import ContainerSize, NfsMount, Tenant
 from gpuclusters.core import naming
 from gpuclusters.core.finding import Path
+from gpuclusters.fabric.manager_config import FabricManagerSettings
 from gpuclusters.fabric.table import (
     Board,
     LayoutError,
@@ -145,18 +146,17 @@ def board(config: CaasConfig, node: Node) -> Board:
     )
 
 
-def partitions(config: CaasConfig, node: Node) -> tuple[Partition, ...]:
-    """The partitions of a node that may be leased.
+def _layout(config: CaasConfig, node: Node) -> tuple[int, ...] | str:
+    """The sizes into which a node's board is cut where it states no numbers, or the word for them."""
+    return config.partition_layout if node.partition_layout is None else node.partition_layout
 
-    Raises:
-        LayoutError: the table cannot give them, or the node states none where it must.
-    """
+
+def partitions(config: CaasConfig, node: Node) -> tuple[Partition, ...]:
+    """The partitions of a node that may be leased; `LayoutError` if there are none."""
     known = table(config)
     if node.partitions is not None:
         return tuple(known.partition(number) for number in sorted(node.partitions))
-    if node.partition_layout is not None:
-        return plan_layout(known, node.partition_layout)
-    layout = config.partition_layout
+    layout = _layout(config, node)
     if layout == BY_LEASE:
         return known.partitions
     if isinstance(layout, str):
@@ -164,21 +164,8 @@ def partitions(config: CaasConfig, node: Node) -> tuple[Partition, ...]:
     return plan_layout(known, layout)
 
 
-def _layout(config: CaasConfig, node: Node) -> tuple[int, ...] | None:
-    """The sizes into which a node's board is cut; None if numbers are stated, or leases alone decide."""
-    if node.partitions is not None:
-        return None
-    if node.partition_layout is not None:
-        return tuple(node.partition_layout)
-    return None if isinstance(config.partition_layout, str) else tuple(config.partition_layout)
-
-
 def most_guests(config: CaasConfig, node: Node) -> tuple[int, ...]:
-    """Partition sizes of a node while it carries as many VMs as it can; they never overlap.
-
-    Raises:
-        LayoutError: as `partitions`.
-    """
+    """Partition sizes of a node while it carries as many VMs as it can; raises as `partitions`."""
     if config.partition_layout == BY_LEASE:
         known = table(config)
         return (min(known.sizes),) * (max(known.sizes) // min(known.sizes))
@@ -370,25 +357,11 @@ def _preparation(config: CaasConfig, node: Node) -> MachinePreparation:
     )
 
 
-_FABRIC_MANAGER = {
-    "fabric_mode": "mode",
-    "fabric_mode_restart": "restart",
-    **{
-        key: key
-        for key in (
-            *("bind_address", "port", "internal_port", "state_file", "daemonize"),
-            *("stay_resident_on_failures", "access_link_failure_mode", "trunk_link_failure_mode"),
-            *("nvswitch_failure_mode", "partition_rail_policy"),
-        )
-    },
-}
-"""What the section says of the fabric manager, and what its configuration calls it."""
-
-
 def _service_vm(config: CaasConfig, node: Node) -> dict[str, Any]:
     vm = config.service_vm
     found = vm.model_dump(mode="json")
-    manager = {name: found.pop(key) for key, name in _FABRIC_MANAGER.items()}
+    manager = {key: found.pop(key) for key in FabricManagerSettings.model_fields if key in found}
+    manager |= {"mode": found.pop("fabric_mode"), "restart": found.pop("fabric_mode_restart")}
     if vm.partition_rail_policy is None:
         del manager["partition_rail_policy"]
     found["fabric_manager"] = {"version": config.versions.fabric_manager, **manager}
@@ -401,11 +374,13 @@ def _service_vm(config: CaasConfig, node: Node) -> dict[str, Any]:
 
 
 def _node(config: CaasConfig, node: Node) -> NodePlan:
+    layout = _layout(config, node)
+    sized = node.partitions is None and not isinstance(layout, str)
     return NodePlan(
         name=node.name,
         board=board(config, node),
         partitions=partitions(config, node),
-        layout=_layout(config, node),
+        layout=tuple(map(int, layout)) if sized else None,
         declared=config.partition_layout != BY_LEASE,
         maintenance=node.maintenance,
         preparation=_preparation(config, node),

@@ -23,12 +23,6 @@ _KNOB_WORDS = {
 }
 """How `nvidia_gpu_tools.py` calls a knob that is off and one that is on."""
 
-_SAME = {
-    *("audience", "tenant_claim", "requests_per_second", "burst", "max_containers"),
-    "connections_per_address",
-}
-"""What the section says of the API and its settings call the same."""
-
 LAB_IMAGE = "gpu-clusters/caas:lab"
 """What pods of the programs name in the lab; its kubelets run the checkout itself for it."""
 
@@ -50,17 +44,12 @@ def settings_file(
 ) -> str:
     """The whole file, as YAML.
 
-    Args:
-        config: the cluster's configuration.
-        plan: what it means.
-        hosts: by node: `address`, `port`, `user`, `host_key` of the machine, and its `bmc` or None.
-        issuer: OpenID issuer of the tenants' tokens.
-        golden_firmware: accepted versions by prefix of the inventory item.
-        cuts: by node the numbers of the partitions into which its board was really cut.
-        issuer_keys: `url` and `ca_certificate` of the issuer's keys, where its own address is not for pods.
+    `hosts`: by node `address`, `port`, `user`, `host_key` of the machine, and its `bmc` or None;
+    `golden_firmware`: accepted versions by prefix of the inventory item; `cuts`: by node the partitions into
+    which its board was really cut; `issuer_keys`: `url` and `ca_certificate`, where pods need others.
     """
     leases, api = config.leases, config.api
-    knobs = leases.golden_firmware.knobs.model_dump()
+    knobs, deadlines = leases.golden_firmware.knobs.model_dump(), leases.deadlines.model_dump()
     made = settings.Settings(
         cluster=config.name,
         namespace=config.programs.namespace,
@@ -69,12 +58,7 @@ def settings_file(
         cdi_kind=config.device_access.cdi_kind,
         runtime_class=config.kata.runtime_class,
         recycle_policy=leases.recycle_policy,
-        phases=Limits.model_validate(
-            {
-                key.removesuffix("_seconds"): value
-                for key, value in leases.deadlines.model_dump().items()
-            }
-        ),
+        phases=Limits(**{key.removesuffix("_seconds"): value for key, value in deadlines.items()}),
         start_deadline_seconds=plan.boot.pod_start_deadline,
         hosts=tuple(
             _host(config, plan, node, hosts[node.name], (cuts or {}).get(node.name))
@@ -89,7 +73,9 @@ def settings_file(
             issuer=issuer,
             jwks_url=issuer_keys["url"] if issuer_keys else api.jwks_url,
             ca_certificate=issuer_keys["ca_certificate"] if issuer_keys else None,
-            **api.model_dump(include=_SAME),
+            **api.model_dump(
+                include={*settings.Api.model_fields} - {"issuer", "jwks_url", "proxies"}
+            ),
             proxies=_proxies(config),
             max_body_bytes=api.max_body_kib * 1024,
         ),
@@ -115,12 +101,10 @@ def _host(
 ) -> settings.Host:
     bmc = machine["bmc"]
     planned = tuple(partition.id for partition in node.partitions)
+    reached = {key: machine[key] for key in ("address", "port", "user", "host_key")}
     return settings.Host(
         name=node.name,
-        address=machine["address"],
-        port=int(machine["port"]),
-        user=machine["user"],
-        host_key=machine["host_key"],
+        **reached,
         baseboard=plan.preset.baseboard,
         table=config.own_table,
         gpus=tuple(

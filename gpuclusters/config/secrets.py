@@ -130,12 +130,7 @@ class CaasSecrets(Secrets):
 
 
 def read(config: ClusterConfig, inventory: Inventory | None, file: str) -> Secrets:
-    """The secrets of a stack: `CaasSecrets` of a `caas` cluster.
-
-    Args:
-        config: the section of the chosen cluster type.
-        inventory: of the lab; None while it does not run, or if nothing is in it.
-        file: name of the stack file, for messages.
+    """The secrets of a stack, `CaasSecrets` of a `caas` cluster; `inventory` is None without a running lab.
 
     Raises:
         InventoryError: the lab runs and lacks a machine.
@@ -258,7 +253,7 @@ class _Reader:
         try:
             return pulumi.Output.secret(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            self.faults.append(lab_fault(section, f"{path} cannot be read: {error}"))
+            self.faults.append(unresolved(section, f"{path} cannot be read: {error}"))
             return None
 
 
@@ -278,11 +273,15 @@ def _fault(key: str, wrong: str, got: str) -> Finding:
     return finding((key,), wrong, got, instead, "config.wrong-secret")
 
 
-def lab_fault(section: str, wrong: str) -> Finding:
+def lab_fault(section: str, wrong: str, instead: str) -> Finding:
     """What is wrong with the lab that a section names."""
     path = (section, "hosts", "source")
-    instead = "see `gpu-clusters lab status`"
-    return finding(path, f"cannot be resolved: {wrong}", '"lab"', instead, "config.lab-not-usable")
+    return finding(path, wrong, '"lab"', instead, "config.lab-not-usable")
+
+
+def unresolved(section: str, why: object) -> Finding:
+    """Something of the lab's is not to be had."""
+    return lab_fault(section, f"cannot be resolved: {why}", "see `gpu-clusters lab status`")
 
 
 def plain_secrets() -> list[Finding]:

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import KEY as LAB
@@ -22,8 +22,6 @@ from gpuclusters.config.structure import Reading, read
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.config.usernetes_rules import USERNETES_RULES
 from gpuclusters.core.finding import Finding, Level, Path
-
-M = TypeVar("M", CaasConfig, Rke2Config, UsernetesConfig)
 
 NAMESPACE = "gpu-clusters"
 """Prefix of all keys of this program in a stack file."""
@@ -42,8 +40,7 @@ class ClusterType(StrEnum):
     USERNETES = "usernetes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SectionKind:
+class SectionKind(NamedTuple):
     """How the section of one cluster type is read."""
 
     model: type[CaasConfig] | type[Rke2Config] | type[UsernetesConfig]
@@ -51,9 +48,9 @@ class SectionKind:
 
 
 SECTIONS: Mapping[ClusterType, SectionKind] = {
-    ClusterType.CAAS: SectionKind(model=CaasConfig, rules=CAAS_RULES),
-    ClusterType.RKE2: SectionKind(model=Rke2Config, rules=RKE2_RULES),
-    ClusterType.USERNETES: SectionKind(model=UsernetesConfig, rules=USERNETES_RULES),
+    ClusterType.CAAS: SectionKind(CaasConfig, CAAS_RULES),
+    ClusterType.RKE2: SectionKind(Rke2Config, RKE2_RULES),
+    ClusterType.USERNETES: SectionKind(UsernetesConfig, USERNETES_RULES),
 }
 
 WITHOUT_SECRETS = "GPU_CLUSTERS_PREVIEW_WITHOUT_SECRETS"
@@ -72,34 +69,9 @@ class StackConfig:
     lab: LabConfig = field(default_factory=LabConfig)
     """What the lab is made of, where the cluster is in one."""
 
-    @property
-    def caas(self) -> CaasConfig:
-        """The section, for what is about `caas` clusters alone."""
-        return self._as(CaasConfig)
-
-    @property
-    def rke2(self) -> Rke2Config:
-        """The section, for what is about `rke2` clusters alone."""
-        return self._as(Rke2Config)
-
-    @property
-    def usernetes(self) -> UsernetesConfig:
-        """The section, for what is about `usernetes` clusters alone."""
-        return self._as(UsernetesConfig)
-
-    def _as(self, kind: type[M]) -> M:
-        if not isinstance(self.section, kind):
-            raise TypeError(f"the cluster type is {self.cluster_type.value}")
-        return self.section
-
 
 def parse(document: Mapping[str, Any]) -> StackConfig | list[Finding]:
-    """Read a configuration: either it is right, or everything that is wrong with it.
-
-    Args:
-        document: the keys of this program without their namespace, as parsed from YAML or JSON.
-            Secret values are not part of it.
-    """
+    """Read the keys of this program, without namespace and secrets: right, or everything that is wrong."""
     wrong = list(_top_level(document))
     lab = _lab(document.get(LAB))
     if isinstance(lab, list):

@@ -98,15 +98,8 @@ def _keys(document: Any) -> dict[str, Any] | list[Finding]:
         return _whole("is not a mapping", "something else", "write config: and keys beneath it")
     config = document.get("config") or {}
     if not isinstance(config, Mapping):
-        return [
-            finding(
-                ("config",),
-                "is not a mapping",
-                "something else",
-                "write keys beneath it",
-                "config.wrong-type",
-            )
-        ]
+        wrong, got, instead = "is not a mapping", "something else", "write keys beneath it"
+        return [finding(("config",), wrong, got, instead, "config.wrong-type")]
     keys: dict[str, Any] = {}
     faults: list[Finding] = []
     for full_key, value in config.items():

@@ -36,5 +36,5 @@ def test_a_right_configuration_can_be_previewed(document: dict[str, Any]) -> Non
         modules = [m for partition in cut for m in partition.modules]
         assert sorted(modules) == list(range(1, 9)), "each GPU is in exactly one partition"
     policies = engine.of(":TenancyPolicy").values()
-    assert len(policies) == len(config.caas.tenants)
+    assert len(policies) == len(config.section.tenants)
     assert len({inputs["namespace"] for inputs in policies}) == len(policies)

@@ -55,7 +55,7 @@ def config(**changes: Any) -> Rke2Config:
     patch = {"rke2": {key.replace("_", "-"): value for key, value in changes.items()}}
     parsed = parse(patched(copy.deepcopy(BASE), patch))
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    return parsed.rke2
+    return parsed.section
 
 
 def pool(name: str, node: str, product: str = "a100-sxm4-80gb", count: int = 8, **more: Any) -> Any:
@@ -313,7 +313,7 @@ def test_registries_have_the_passwords_of_the_secret_and_no_others() -> None:
 def test_the_example_offers_what_its_comments_say() -> None:
     checked = check_stack_file(ROOT / "Pulumi.rke2-a100.yaml")
     assert isinstance(checked, StackConfig)
-    example = checked.rke2
+    example = checked.section
     assert len(example.servers) == 3
     assert [one.gpu.count for one in example.pools if one.gpu] == [8, 8]
     found = expected(example)
@@ -384,7 +384,7 @@ def test_a_right_configuration_gives_values_that_the_chart_reads_and_gpus_to_wai
     if not isinstance(parsed, StackConfig):
         assert all(" (got " in fault.problem and fault.remedy for fault in parsed)
         return
-    found = parsed.rke2
+    found = parsed.section
     values = with_configs(plan.operator_values(found), plan.operator_configs(found))
     major = operator_major(found.operator.version)
     assert list(gpu_operator_keys.problems(values, major)) == []

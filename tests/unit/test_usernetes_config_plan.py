@@ -88,7 +88,7 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
         document["api"] = api[through]
     parsed = parse({"cluster-type": "usernetes", "usernetes": document})
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    config = parsed.usernetes
+    config = parsed.section
     training = plan.arguments(config, CheckLevel.TRAINING)["training"]
     assert training is not None
     assert training["pods"] == len(plan.schedulable(config)) >= 1
@@ -135,7 +135,7 @@ def test_a_wrong_configuration_gives_faults_and_a_right_one_can_be_planned(
         parent[last] = copy.deepcopy(data.draw(st.sampled_from(_STRANGE)))
     parsed = parse(document)
     if isinstance(parsed, StackConfig):
-        config = parsed.usernetes
+        config = parsed.section
         assert plan.arguments(config, CheckLevel.TRAINING)["nodes"]
         assert plan.network(config).ports.tcp
         assert plan.versions(config).driver == plan.driver_version(config)

@@ -54,7 +54,7 @@ class Cluster:
 def config() -> CaasConfig:
     checked = check_stack_file(ROOT / "Pulumi.dev.yaml")
     assert not isinstance(checked, list)
-    return checked.caas
+    return checked.section
 
 
 def node(name: str, *, gpus: int = 8, ready: str = "True", labels: bool = True) -> dict[str, Any]:

@@ -107,9 +107,9 @@ def test_nothing_is_said_of_kata_where_a_cluster_has_none(
 
 def test_the_evidence_of_a_real_cluster_speaks_of_no_stand_in(project: Project) -> None:
     remember(project.lab_folder, LabSpec("dev", (), (), "", kind=Kind.REAL))
-    real = read_valid(project, "hgx-h100").caas
+    real = read_valid(project, "hgx-h100").section
     assert verify_caas.remarks(project, real) == ()
-    in_lab = verify_caas.remarks(project, chosen(project, "caas").caas)
+    in_lab = verify_caas.remarks(project, chosen(project, "caas").section)
     assert f"{sentence(Kind.REAL)}." in in_lab
 
 
@@ -119,7 +119,7 @@ def test_machines_of_other_types_are_explained_and_only_where_there_are_some(
     machine(monkeypatch, GOOD)
     config = chosen(project, "caas")
     said, _ = start(config)
-    own, everything = len(config.caas.nodes), known_machines(project)
+    own, everything = len(config.section.nodes), known_machines(project)
     assert f"{everything - own} of {everything} machines are of rke2 and usernetes" in said
     monkeypatch.setattr(lab_command, "other_sections", lambda _file, _chosen: ())
     alone, _ = start(config)

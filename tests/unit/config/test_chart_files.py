@@ -15,7 +15,7 @@ CHART = {"source": "file", "path": "charts/kata-deploy-4.1.0.tgz", "sha256": DIG
 
 
 def said(project: Path, **changes: Any) -> list[str]:
-    config = accepted(caas(**changes)).caas
+    config = accepted(caas(**changes)).section
     return lines(chart_faults(config, project))
 
 

@@ -44,7 +44,7 @@ RANGES = {
 
 def denied(document: dict[str, Any], address: str) -> bool:
     """Whether the policy of all tenants denies an address, as Cilium reads it."""
-    spec = baseline(plan(accepted(document).caas).network)
+    spec = baseline(plan(accepted(document).section).network)
     ranges = [entry["cidr"] for rule in spec["egressDeny"] for entry in rule.get("toCIDRSet", ())]
     return any(ip_address(address) in ip_network(one) for one in ranges)
 

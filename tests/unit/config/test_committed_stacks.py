@@ -35,7 +35,7 @@ def _config(path: Path) -> StackConfig:
 
 
 def _caas(name: str) -> CaasConfig:
-    return _config(ROOT / f"Pulumi.{name}.yaml").caas
+    return _config(ROOT / f"Pulumi.{name}.yaml").section
 
 
 def test_there_are_stack_files() -> None:
@@ -47,7 +47,7 @@ def test_a_committed_stack_is_right_without_a_warning(path: Path) -> None:
     config = _config(path)
     assert config.warnings == ()
     if config.cluster_type is ClusterType.CAAS:
-        plan(config.caas)
+        plan(config.section)
 
 
 @pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
@@ -159,7 +159,7 @@ def test_the_example_at_the_top_of_the_reference_is_right(tmp_path: Path) -> Non
     assert example is not None
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text(example[1])
-    assert _config(path).caas == _caas("dev")
+    assert _config(path).section == _caas("dev")
 
 
 def test_the_faults_that_the_reference_shows_are_said_in_these_words(tmp_path: Path) -> None:

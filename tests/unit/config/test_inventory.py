@@ -51,7 +51,7 @@ def _inventory(folder: Path, **changes: Any) -> Path:
 
 
 def test_hosts_of_a_running_lab_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
-    config = accepted(caas(nodes=[{"name": "hgx-02"}, {"name": "hgx-01"}])).caas
+    config = accepted(caas(nodes=[{"name": "hgx-02"}, {"name": "hgx-01"}])).section
     hosts = resolve_hosts(config, read_inventory(_inventory(tmp_path)))
     bmc = ResolvedBmc(url="https://127.0.0.1:5000", user="reader", certificate="PEM")
     assert list(hosts.values()) == [
@@ -81,11 +81,11 @@ def test_an_inventory_may_say_where_pods_fetch_the_issuers_keys(tmp_path: Path) 
 
 def test_hosts_of_a_lab_that_does_not_run_are_unknown(tmp_path: Path) -> None:
     assert read_inventory(tmp_path) is None
-    assert resolve_hosts(accepted(base()).caas, None) == {"hgx-01": None, "hgx-02": None}
+    assert resolve_hosts(accepted(base()).section, None) == {"hgx-01": None, "hgx-02": None}
 
 
 def test_a_lab_without_the_hosts_of_the_configuration_says_which_it_has(tmp_path: Path) -> None:
-    config = accepted(caas(nodes=[{"name": "hgx-01"}, {"name": "hgx-07"}])).caas
+    config = accepted(caas(nodes=[{"name": "hgx-01"}, {"name": "hgx-07"}])).section
     with pytest.raises(InventoryError, match="runs hgx-01, hgx-02 and not hgx-07"):
         resolve_hosts(config, read_inventory(_inventory(tmp_path)))
 
@@ -108,7 +108,7 @@ def test_existing_hosts_need_no_lab() -> None:
         kubernetes={"source": "existing"},
         service_vm={"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
     )
-    assert resolve_hosts(accepted(document).caas, None) == {
+    assert resolve_hosts(accepted(document).section, None) == {
         "hgx-01": ResolvedHost(
             name="hgx-01",
             address="10.0.0.1",

@@ -32,7 +32,7 @@ def test_a_table_that_is_given_is_planned_with_and_modules_are_believed() -> Non
             }
         },
     )
-    config = accepted(document).caas
+    config = accepted(document).section
     assert config is not None
     assert table(config).sizes == (4, 8)
     assert [p.id for p in plan(config).nodes[0].partitions] == [21, 22]

@@ -118,10 +118,10 @@ def test_a_mutated_rke2_configuration_gives_faults_or_what_components_take(
     assert repr(document) == repr(before)
     if isinstance(parsed, StackConfig):
         if parsed.cluster_type is ClusterType.RKE2:
-            rke2_plan.operator_values(parsed.rke2)
-            rke2_plan.operator_configs(parsed.rke2)
-            rke2_plan.proof_nodes(parsed.rke2)
-            rke2_plan.settings(parsed.rke2, registration_address="10.0.0.1")
+            rke2_plan.operator_values(parsed.section)
+            rke2_plan.operator_configs(parsed.section)
+            rke2_plan.proof_nodes(parsed.section)
+            rke2_plan.settings(parsed.section, registration_address="10.0.0.1")
         return
     assert parsed
     assert len(set(parsed)) == len(parsed)
@@ -134,7 +134,7 @@ def test_a_mutated_rke2_configuration_gives_faults_or_what_components_take(
 def test_a_right_configuration_loads_and_can_be_planned(document: dict[str, Any]) -> None:
     parsed = parse(document)
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    planned = plan(parsed.caas)
+    planned = plan(parsed.section)
     for node in planned.nodes:
         covered = [module for cut in node.partitions for module in cut.modules]
         # Without a declared cut every GPU is in several partitions, of which a lease takes one.
@@ -161,7 +161,7 @@ def test_a_mutated_configuration_gives_faults_and_nothing_else(document: dict[st
     parsed = parse(document)
     assert repr(document) == repr(before)
     if isinstance(parsed, StackConfig):
-        plan(parsed.caas)
+        plan(parsed.section)
         return
     assert parsed
     assert len(set(parsed)) == len(parsed)

@@ -141,7 +141,7 @@ def test_a_right_file_gives_the_configuration(tmp_path: Path) -> None:
     )
     checked = check_stack_file(_file(tmp_path, text))
     assert isinstance(checked, StackConfig)
-    assert checked.caas.nodes[0].name == "a"
+    assert checked.section.nodes[0].name == "a"
 
 
 def test_a_stack_file_is_checked_without_loading_pulumi() -> None:
