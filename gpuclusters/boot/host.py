@@ -87,9 +87,8 @@ class BootCapability(HostCapability[HostBootInputs, BootState]):
         self._files.remove(model.ARGUMENTS_FILE)
         self._files.remove(model.INITRAMFS_STAMP)
         if present:
-            self._reporter.note(
-                f"{self.target}: kernel arguments are taken out; the next boot is without them"
-            )
+            done = "kernel arguments are taken out; the next boot is without them"
+            self._reporter.note(f"{self.target}: {done}")
 
     def _write(self, live: BootState, found: Sequence[Finding]) -> None:
         """Files, then boot loader, initramfs and what can take effect at once."""
@@ -109,7 +108,11 @@ class BootCapability(HostCapability[HostBootInputs, BootState]):
         elif loader:
             # Both, until grubby has done it: whatever is on the line by us can be found again.
             self._put(model.ARGUMENTS_FILE, model.render_arguments_file([*add, *stale]))
-        digest = model.initramfs_digest(self._inputs.files)
+        digest, written = (
+            model.initramfs_digest(self._inputs.files),
+            touched & {*self._inputs.files},
+        )
+        sysctl = model.SYSCTL_FILE if model.SYSCTL_FILE in written else ""
         update(
             self._host,
             live.method,
@@ -117,9 +120,7 @@ class BootCapability(HostCapability[HostBootInputs, BootState]):
             removed=stale,
             added=add,
             initramfs=digest if live.initramfs != digest else None,
-            sysctl=model.SYSCTL_FILE
-            if model.SYSCTL_FILE in touched & {*self._inputs.files}
-            else "",
+            sysctl=sysctl,
             reload_units=live.units_behind or any(p.startswith("/etc/systemd/") for p in touched),
         )
         if stale and live.method is BootMethod.GRUBBY:
@@ -131,13 +132,10 @@ class BootCapability(HostCapability[HostBootInputs, BootState]):
     def _reboot(self, live: BootState, found: Sequence[Finding]) -> None:
         (one,) = found
         if self._inputs.reboot is RebootPolicy.REFUSE:
-            raise refused(
-                self.target,
-                "boot.reboot-refused",
-                f"{one.problem}; it is set for the next boot, and reboots are refused",
-                "reboot it when nothing runs there (`sudo systemctl reboot`), then run again; or set "
-                "preparation.reboot: allow",
-            )
+            problem = f"{one.problem}; it is set for the next boot, and reboots are refused"
+            ways = "reboot it when nothing runs there (`sudo systemctl reboot`), then run again"
+            remedy = f"{ways}; or set preparation.reboot: allow"
+            raise refused(self.target, "boot.reboot-refused", problem, remedy)
         self._reporter.note(f"{self.target}: rebooting: {one.problem}")
         reboot(self._host, self._clock, live.boot_id, self._inputs.reboot_timeout_seconds)
 
@@ -171,22 +169,11 @@ def update(
 
     `initramfs` is the digest to note in `stamp` after a build; None builds none. `sysctl` is a file to load.
     """
-    run_script(
-        host,
-        "boot/boot_update",
-        [
-            method,
-            "yes" if loader else "no",
-            "no" if initramfs is None else initramfs,
-            stamp,
-            sysctl or "no",
-            "yes" if reload_units else "no",
-            " ".join(removed),
-            " ".join(added),
-        ],
-        tried="set what it boots with",
-        timeout_seconds=UPDATE_SECONDS,
-    )
+    said = {True: "yes", False: "no"}
+    built = "no" if initramfs is None else initramfs
+    first = [method, said[loader], built, stamp, sysctl or "no", said[reload_units]]
+    arguments, tried = [*first, " ".join(removed), " ".join(added)], "set what it boots with"
+    run_script(host, "boot/boot_update", arguments, tried=tried, timeout_seconds=UPDATE_SECONDS)
 
 
 def reboot(host: SshHost, clock: Clock, boot_id: str, timeout_seconds: int) -> None:

@@ -72,13 +72,12 @@ class CdiCapability(HostCapability[CdiSpecInputs, LiveCdi]):
         if live is None:
             return
         if not decide.is_ours(live.content):
-            raise refused(
-                self.target,
-                "cdi.file-foreign",
-                f"{path} was replaced by a file that is not ours (it lacks the annotation "
-                f"{decide.OWNER_ANNOTATION}), so it is not removed",
-                "remove it by hand if nothing needs it, then destroy again",
+            lacks = f"it lacks the annotation {decide.OWNER_ANNOTATION}"
+            problem = (
+                f"{path} was replaced by a file that is not ours ({lacks}), so it is not removed"
             )
+            remedy = "remove it by hand if nothing needs it, then destroy again"
+            raise refused(self.target, "cdi.file-foreign", problem, remedy)
         self._files.remove(path)
 
     def _write(self, live: LiveCdi, _found: Sequence[Finding]) -> None:

@@ -74,13 +74,9 @@ class KubectlHost:
         try:
             self.change(arguments, tried, timeout_seconds + _DRAIN_ROOM_SECONDS)
         except CommandFailedError as error:
-            raise CommandFailedError(
-                self.target,
-                tried,
-                error.problem,
-                f"let the pods that are named end, or raise {self.drain_timeout} (0 leaves pods where they "
-                "are); the node stays closed, and the next run goes on",
-            ) from error
+            ways = f"let the pods that are named end, or raise {self.drain_timeout}"
+            remedy = f"{ways} (0 leaves pods where they are); the node stays closed, and the next run goes on"
+            raise CommandFailedError(self.target, tried, error.problem, remedy) from error
 
     def uncordon(self, name: str) -> None:
         """Open the node and take the note away."""
@@ -133,14 +129,7 @@ def answering(servers: Sequence[C], clock: Clock, reporter: Reporter) -> C:
         ready.extend(one for one in servers if not ready and one.is_ready())
         return () if ready else (silent,)
 
-    left = poll(
-        look,
-        target=target,
-        timeout_seconds=API_TIMEOUT_SECONDS,
-        poll_seconds=POLL_SECONDS,
-        clock=clock,
-        reporter=reporter,
-    )
-    if left:
+    how: dict[str, Any] = {"timeout_seconds": API_TIMEOUT_SECONDS, "poll_seconds": POLL_SECONDS}
+    if left := poll(look, target=target, clock=clock, reporter=reporter, **how):
         raise Refused(target, left)
     return ready[0]

@@ -65,23 +65,18 @@ def clocks(area: str, host: int, servers: int) -> Iterator[Finding]:
     """Whether a host and the control plane that it joins have the same time."""
     difference = abs(host - servers)
     if difference > LONGEST_CLOCK_DIFFERENCE_SECONDS:
-        yield Finding(
-            f"{area}.clock",
-            f"its clock and that of the control plane are {difference} s apart, so that certificates are not "
-            "valid yet or any more",
-            "let chrony or systemd-timesyncd set both clocks (`timedatectl`)",
-        )
+        are = f"its clock and that of the control plane are {difference} s apart"
+        problem = f"{are}, so that certificates are not valid yet or any more"
+        remedy = "let chrony or systemd-timesyncd set both clocks (`timedatectl`)"
+        yield Finding(f"{area}.clock", problem, remedy)
 
 
 def name_taken(code: str, cluster: str, name: str, node: ClusterNode) -> Finding:
     """The cluster has a node of this name that the host is not."""
     state = "Ready" if node.ready else "not Ready"
-    return Finding(
-        code,
-        f"{cluster} has a node {name} already ({state}), and this host is not it",
-        "give the host another name; if that host is gone or was reinstalled, `kubectl delete node "
-        f"{name}` first",
-    )
+    problem = f"{cluster} has a node {name} already ({state}), and this host is not it"
+    gone = f"if that host is gone or was reinstalled, `kubectl delete node {name}` first"
+    return Finding(code, problem, f"give the host another name; {gone}")
 
 
 def readdressed(

@@ -74,9 +74,8 @@ class SshHostUnits(_OnHost):
         tried = f"look at {unit}"
         words = self._run("unit", ["state", unit], tried, repeatable=True).text.split()
         if len(words) < 2:
-            raise self._invalid(
-                tried, "systemctl gave no answer", "look whether systemd runs there"
-            )
+            problem = "systemctl gave no answer"
+            raise self._invalid(tried, problem, "look whether systemd runs there")
         return UnitState(words[0], words[1], stale=words[2:3] == ["yes"])
 
     def apply(self, unit: str, *, enabled: bool, active: bool, restart: bool) -> None:
@@ -101,13 +100,8 @@ class SshPciDevices(_OnHost):
     def inspect(self, addresses: Sequence[str]) -> Mapping[str, PciFunction]:
         """What the kernel says now about each address."""
         tried = f"look at the PCI functions {', '.join(addresses)}"
-        done = self._run(
-            "inspect_pci",
-            [self._want, *addresses],
-            tried,
-            after=("vfio/vfio_users",),
-            repeatable=True,
-        )
+        what, after = [self._want, *addresses], ("vfio/vfio_users",)
+        done = self._run("inspect_pci", what, tried, after=after, repeatable=True)
         lines = [line.split() for line in done.text.splitlines()]
         found = {words[0]: _function(*words) for words in lines if len(words) == 5}
         if set(found) != set(addresses):

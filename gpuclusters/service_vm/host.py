@@ -78,14 +78,10 @@ class SshServiceVm:
     def ask_guest(self) -> Guest:
         """What the VM says of itself; that it cannot be asked is an answer too."""
         vm = self._vm
-        done = self._run(
-            "guest",
-            f"ask the service VM {vm.name} over SSH",
-            *(vm.name, vm.fabric_manager.bind_address, STATE_FOLDER, ACCOUNT),
-            *(str(_GUEST_SECONDS), COMMAND),
-            repeatable=True,
-            accept=(0, _NO_KEYS, _NOT_LET_IN),
-        )
+        whom = (vm.name, vm.fabric_manager.bind_address, STATE_FOLDER, ACCOUNT)
+        tried, accept = f"ask the service VM {vm.name} over SSH", (0, _NO_KEYS, _NOT_LET_IN)
+        what = (*whom, str(_GUEST_SECONDS), COMMAND)
+        done = self._run("guest", tried, *what, repeatable=True, accept=accept)
         if done.status != 0:
             return Guest(last_lines(done.stderr) or "ssh ended without a word")
         return parsed_guest(done.text)
@@ -94,12 +90,9 @@ class SshServiceVm:
         """Get and verify the image for so long."""
         image = self._vm.image
         tried = f"get the image {image.path or image.url}"
-        done = self._run(
-            "fetch_image",
-            tried,
-            *(image.file, image.url or "-", image.sha256, STATE_FOLDER, str(seconds)),
-            accept=(0, _UNFINISHED, _OTHER_CHECKSUM, _NO_FILE, _NO_CURL, _DOWNLOAD_FAILED),
-        )
+        what = (image.file, image.url or "-", image.sha256, STATE_FOLDER, str(seconds))
+        accept = (0, _UNFINISHED, _OTHER_CHECKSUM, _NO_FILE, _NO_CURL, _DOWNLOAD_FAILED)
+        done = self._run("fetch_image", tried, *what, accept=accept)
         words = done.text.strip()
         if done.status == 0:
             return None
@@ -124,13 +117,8 @@ class SshServiceVm:
         """Make the seed."""
         vm = self._vm
         tried = f"make the seed {vm.seed}"
-        done = self._run(
-            "seed",
-            tried,
-            *(vm.name, vm.seed, seed.digest, STATE_FOLDER, ACCOUNT),
-            content=_tar(seed.files),
-            accept=(0, _NO_ISO_TOOL),
-        )
+        what, accept = (vm.name, vm.seed, seed.digest, STATE_FOLDER, ACCOUNT), (0, _NO_ISO_TOOL)
+        done = self._run("seed", tried, *what, content=_tar(seed.files), accept=accept)
         if done.status == _NO_ISO_TOOL:
             problem = "neither genisoimage, mkisofs nor xorriso is installed"
             remedy = "install the package genisoimage (or xorriso) on the host"
@@ -170,9 +158,8 @@ class SshServiceVm:
         """Remove the VM and all that belongs to it."""
         vm, name = self._vm, self._vm.network.name if network else "-"
         own = (STATE_FOLDER, vm.console, self._files, " ".join(UNITS))
-        self._run(
-            "remove", f"remove the service VM {vm.name}", vm.name, name, vm.disk, vm.seed, *own
-        )
+        tried, parts = f"remove the service VM {vm.name}", (vm.name, name, vm.disk, vm.seed)
+        self._run("remove", tried, *parts, *own)
 
     def _run(self, script: str, tried: str, *arguments: str, **how: Any) -> Completed:
         how |= {"tried": tried, "timeout_seconds": _SLOW_SECONDS, "area": "service-vm"}
@@ -311,12 +298,10 @@ class ServiceVmCapability(Kept[LiveVm]):
             raise refused(self.target, "service-vm.in-use", problem, remedy)
         active = self._active() if live.running else ()
         if active:
-            raise refused(
-                self.target,
-                "service-vm.partitions-active",
-                f"cannot be removed while partitions are active: {', '.join(map(str, active))}; nobody could "
-                "deactivate them any more",
-            )
+            shown = ", ".join(map(str, active))
+            why = f"partitions are active: {shown}; nobody could deactivate them any more"
+            code = "service-vm.partitions-active"
+            raise refused(self.target, code, f"cannot be removed while {why}")
         self._end(live)
         network = domain_xml.parse(live.network or "")
         ours = f"bridge[@name='{self._vm.network.bridge}']"

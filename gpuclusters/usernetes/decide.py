@@ -220,12 +220,10 @@ def _meeting(inputs: UsernetesNodeInputs, live: LiveNode, meeting: Meeting) -> I
         yield blocked("usernetes.version-skew", problem)
     if meeting.unreachable:
         ports = inputs.network.ports
-        yield Finding(
-            "usernetes.unreachable",
-            f"it does not reach the control plane's API ({meeting.unreachable})",
-            f"open {ports.kube_apiserver}/tcp from this host to the control plane, and between all hosts "
-            f"{ports.kubelet}/tcp and {ports.flannel}/udp",
-        )
+        problem = f"it does not reach the control plane's API ({meeting.unreachable})"
+        way = f"open {ports.kube_apiserver}/tcp from this host to the control plane"
+        remedy = f"{way}, and between all hosts {ports.kubelet}/tcp and {ports.flannel}/udp"
+        yield Finding("usernetes.unreachable", problem, remedy)
 
 
 def _container(inputs: UsernetesNodeInputs, live: LiveNode) -> Iterator[Finding]:

@@ -189,12 +189,9 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
         """Drain, delete the Node, remove container and volumes; gone already is fine."""
         inputs, live = self._inputs, self.inspect()
         if live.owner and live.owner != inputs.natural_id:
-            raise refused(
-                self.target,
-                "usernetes.other-owner",
-                f"the node on it belongs to {live.owner}, not to {inputs.natural_id}",
-                "leave it to that stack and take this resource out with `pulumi state delete`",
-            )
+            problem = f"the node on it belongs to {live.owner}, not to {inputs.natural_id}"
+            remedy = "leave it to that stack and take this resource out with `pulumi state delete`"
+            raise refused(self.target, "usernetes.other-owner", problem, remedy)
         if inputs.control is not None and self._control.is_installed():
             self.require_answer()
             node = self._control.node(inputs.node_name)
@@ -245,9 +242,8 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
             if not steps.up:
                 return
             if steps.recreate:
-                self._reporter.note(
-                    f"{self.target}: the node container is made anew: {steps.recreate}"
-                )
+                why = f"the node container is made anew: {steps.recreate}"
+                self._reporter.note(f"{self.target}: {why}")
                 if node is not None and is_worker:
                     self._drain(node, "another container")
                 self._make("take the node container down", ["down"], STEP_TIMEOUT_SECONDS)
@@ -330,12 +326,9 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
             events = last_words(control.events(name))
             said = f"not done after {inputs.join_timeout_seconds:g} s: {said}"
             said += f" ({events})" if events else ""
-            raise refused(
-                self.target,
-                left[0].code,
-                f"could not bring node {name} into {inputs.cluster}: {said}",
-                f"{left[0].remedy}; it goes on by itself, and the next run looks again",
-            )
+            problem = f"could not bring node {name} into {inputs.cluster}: {said}"
+            remedy = f"{left[0].remedy}; it goes on by itself, and the next run looks again"
+            raise refused(self.target, left[0].code, problem, remedy)
         return node
 
     def _wait_until_started(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuclusters.core import codes
+from gpuclusters.core.finding import repair
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("gpuclusters", "components", "stacks", "caas", "lab")
@@ -52,3 +53,9 @@ def test_every_code_that_is_said_is_listed() -> None:
     dotted = {code for code in said if isinstance(code, str) and CODE.fullmatch(code)}
     assert dotted
     assert dotted - set(codes.listed()) == set()
+
+
+def test_a_repair_that_did_not_help_has_the_remedy_of_its_code() -> None:
+    listed, other = (repair(code, "p", "s").remedy for code in ("driver.stream", "boot.units"))
+    assert listed == "look at the package sources of the host: none has this version"
+    assert other == "look on the host what changes it again, then run again"

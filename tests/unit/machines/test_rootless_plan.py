@@ -175,6 +175,22 @@ def test_what_a_host_lacks_is_said_and_has_a_step(
     assert words in "; ".join(one.problem for one in found)
 
 
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({"module_missing": frozenset({"vxlan"})}, "install linux-modules-extra-6.8.0-1021-gcp"),
+        ({"applied": ""}, "run again"),
+        ({"linger": False}, "polkit or logind.conf (KillUserProcesses, KillExcludeUsers) forbids"),
+        ({"docker_info": Engine(version="29.7.2")}, "unix:///run/user/1000/docker.sock"),
+        ({"package": {}}, "look at `apt-cache policy` there"),
+    ],
+)
+def test_what_a_step_does_not_repair_has_a_remedy_of_its_own(
+    changes: dict[str, Any], remedy: str
+) -> None:
+    assert any(remedy in one.remedy for one in decide.findings(INPUTS, good(**changes)))
+
+
 def test_a_file_of_the_account_is_judged_by_its_digest_alone() -> None:
     assert found_in(good(daemon_json="{}")) == []
 
