@@ -79,7 +79,9 @@ class GivenCertificate(Section):
 Certificate = Annotated[ManagedCertificate | GivenCertificate, Field(discriminator="source")]
 
 
-class _Exposure(Section):
+class TlsExposure(Section):
+    """What ends TLS for a host name of the API."""
+
     host: HostName
     """Name by which tenants call the API. DNS leads it to the ingress, the gateway or the balancer."""
     certificate: Certificate
@@ -88,7 +90,7 @@ class _Exposure(Section):
     """More annotations of the Ingress, of the Gateway and its Service, or of the Service."""
 
 
-class IngressExposure(_Exposure):
+class IngressExposure(TlsExposure):
     """An Ingress, whose controller ends TLS."""
 
     kind: Literal["ingress"]
@@ -97,7 +99,7 @@ class IngressExposure(_Exposure):
     """Class of the Ingress: nginx, cilium, traefik, or another one of the cluster."""
 
 
-class GatewayExposure(_Exposure):
+class GatewayExposure(TlsExposure):
     """A Gateway of its own, with its routes; the gateway ends TLS. Needs the Gateway API's CRDs."""
 
     kind: Literal["gateway"]
@@ -106,7 +108,7 @@ class GatewayExposure(_Exposure):
     """Class of the Gateway, such as cilium."""
 
 
-class LoadBalancerExposure(_Exposure):
+class LoadBalancerExposure(TlsExposure):
     """The API's Service gets an address of its own, and the API itself ends TLS."""
 
     kind: Literal["load-balancer"]

@@ -23,9 +23,9 @@ from pydantic_core import PydanticUndefined
 
 from gpuclusters.config.cluster import KEY as LAB
 from gpuclusters.config.cluster import SECRET_KEYS, LabConfig
-from gpuclusters.config.explain import discriminator, sections
 from gpuclusters.config.fault import show
 from gpuclusters.config.stack import NAMESPACE, SECTIONS, ClusterType
+from gpuclusters.config.structure import discriminator, sections, tags
 from gpuclusters.core.finding import Level
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -68,14 +68,10 @@ def models(root: type[BaseModel]) -> list[type[BaseModel]]:
 
 
 def _kind(annotation: Any) -> str:
-    annotation = _bare(annotation)
-    members = [one for one in _members(annotation) if one is not NoneType]
-    if len(members) > 1:
-        return " or ".join(dict.fromkeys(_kind(member) for member in members))
-    (one,) = members
-    one = _bare(one)
+    one = _bare(annotation)
     if get_origin(one) in (Union, UnionType):
-        return _kind(one)
+        kinds = (_kind(member) for member in get_args(one) if member is not NoneType)
+        return " or ".join(dict.fromkeys(kinds))
     if get_origin(one) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(one))
     arguments = get_args(one)
@@ -121,9 +117,7 @@ def _paths(root: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseMod
         listed = get_origin(_bare(_members(_bare(info.annotation))[0])) is tuple
         for model in below:
             suffix = "[]" if listed else ""
-            tag = discriminator(model)
-            variants = get_args(model.model_fields[tag].annotation) if tag else ()
-            which = f" ({tag}: {variants[0]})" if variants else ""
+            which = f" ({discriminator(model)}: {tags(model)[0]})" if tags(model) else ""
             yield from _paths(model, f"{path}.{info.alias or name}{suffix}{which}")
 
 

@@ -7,16 +7,18 @@ depends on it and nothing else.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from gpuclusters.config.base import Section, Unread
-from gpuclusters.config.explain import DISCRIMINATORS, KEY_MARK, explain, sections, suggestion
-from gpuclusters.config.explain import discriminator as tag_of
+from gpuclusters.config.fault import HIDDEN, NOTHING, finding, is_secret, show
 from gpuclusters.config.rules.rule import Rule
 from gpuclusters.core.finding import Finding, Path
 
@@ -167,8 +169,7 @@ def _variant(models: list[type[BaseModel]], value: Any) -> Any:
     if not isinstance(value, Mapping):
         return None
     for model in models:
-        name = tag_of(model)
-        if name is None or value.get(name) in get_args(model.model_fields[name].annotation):
+        if discriminator(model) is None or _is_tagged(model, value):
             return model
     return None
 
@@ -197,3 +198,222 @@ def _path(loc: Sequence[str | int], document: Any) -> Path:
             current = None
         path.append(part)
     return tuple(path)
+
+
+DISCRIMINATORS = ("source", "kind", "level", "through")
+"""The keys by which the variants of a section tell themselves apart; each section has one of them."""
+
+KEY_MARK = "[key]"
+"""What pydantic appends to a path when it means the key and not its value."""
+
+
+def at(path: Path, document: Any) -> Any:
+    """What the document holds there, None if nothing."""
+    current = document
+    for part in path:
+        if isinstance(current, Mapping):
+            current = current.get(part)
+        elif isinstance(current, list | tuple) and isinstance(part, int) and part < len(current):
+            current = current[part]
+        else:
+            return None
+    return current
+
+
+def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Finding:
+    """One error of pydantic's, at its path in the document, as a finding."""
+    context: Mapping[str, Any] = error.get("ctx") or {}
+    kind: str = error["type"]
+    value = at(path, document)
+    expected = context.get("expected", "").replace("'", "").replace(" or ", ", ")
+    if error["loc"][-1] == KEY_MARK and kind != "extra_forbidden":
+        got = HIDDEN if is_secret(path) else f"the key {show(path[-1])}"
+        instead = f"write one of {expected}" if expected else "write a line of text as the key"
+        return finding(path, "is not a known key", got, instead, _UNKNOWN_KEY)
+    match kind:
+        case "missing":
+            instead = f"write {path[-1]}: {_about(path, model, document)}"
+            return finding(path, "is missing", NOTHING, instead, _MISSING)
+        case "extra_forbidden":
+            return _unknown_key(path, model, document)
+        case "union_tag_not_found" | "union_tag_invalid":
+            choices = [str(tag) for one in _models_at(path, model, document) for tag in tags(one)]
+            where, instead = (
+                (*path, context["discriminator"].strip("'")),
+                f"write {' or '.join(choices)}",
+            )
+            if kind == "union_tag_not_found":
+                return finding(where, "is missing", NOTHING, instead, _MISSING)
+            got, wrong = show(at(where, document), where), "is not one that this version has"
+            return finding(where, wrong, got, instead, _NO_CHOICE)
+        case "refused":
+            wrong, instead = context["wrong"], context["instead"]
+            return finding(path, wrong, show(value, path), instead, "config.refused-value")
+    code, wrong, instead = _EXPLAINED.get(kind, _UNEXPLAINED)
+    instead = instead.format(**{**context, "expected": expected})
+    if (wrong, instead) == _MAPPING[1:] and isinstance(value, str) and not is_secret(path, value):
+        instead = _as_mapping(path, value, model, document) or instead
+    if kind in {"int_type", "float_type"} and isinstance(value, str) and value.isdecimal():
+        instead = "write it without quotes"
+    if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
+        instead = "put it in quotes"
+    return finding(path, wrong, show(value, path), instead, code)
+
+
+_UNKNOWN_KEY, _MISSING = "config.unknown-key", "config.missing-key"
+_NO_CHOICE, _RANGE, _LENGTH = "config.not-a-choice", "config.out-of-range", "config.wrong-length"
+_TYPE = "config.wrong-type"
+_UNEXPLAINED = (
+    _TYPE,
+    "is not a value of the right kind",
+    "see docs/configuration.md for what this key takes",
+)
+_MAPPING = (_TYPE, "is not a mapping", "write keys and values beneath it")
+_NUMBER = (_TYPE, "is not a whole number", "write a whole number")
+_LIST = (_TYPE, "is not a list", "write a list, one entry per line after '- '")
+_CHOICE = (_NO_CHOICE, "is not one of the choices", "write one of {expected}")
+_EXPLAINED: Mapping[str, tuple[str, str, str]] = {
+    "int_type": _NUMBER,
+    "int_parsing_size": _NUMBER,
+    "bool_type": (_TYPE, "is neither true nor false", "write true or false, without quotes"),
+    "string_type": (_TYPE, "is not text", "write text"),
+    "string_unicode": (_TYPE, "is not valid text", "write text in UTF-8"),
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "dict_type": _MAPPING,
+    "mapping_type": _MAPPING,
+    "tuple_type": _LIST,
+    "list_type": _LIST,
+    "enum": _CHOICE,
+    "literal_error": _CHOICE,
+    "greater_than_equal": (_RANGE, "is too small", "write {ge} or more"),
+    "less_than_equal": (_RANGE, "is too large", "write {le} or less"),
+    "too_short": (_LENGTH, "has too few entries", "write at least {min_length}"),
+    "string_too_short": (_LENGTH, "is empty", "write at least {min_length} character"),
+    "string_too_long": (_LENGTH, "is too long", "write at most {max_length} characters"),
+}
+"""By pydantic's own kind: the code, what is wrong, and what to write instead."""
+
+
+def _as_mapping(path: Path, value: str, model: type[BaseModel], document: Any) -> str:
+    """How a text that stands for a whole mapping is written: `{kind: cilium}`, `{name: hgx-01, …}`."""
+    depth = max(at for at, part in enumerate(path) if isinstance(part, str))
+    candidates = _below(path[depth], _models_at(path[:depth], model, document))
+    for one in candidates:
+        if value in tags(one):
+            return f"write {{{discriminator(one)}: {value}}}"
+    if len(candidates) != 1 or discriminator(candidates[0]):
+        return ""
+    needed = [info.alias for info in candidates[0].model_fields.values() if info.is_required()]
+    rest = ", …" if len(needed) > 1 else ""
+    return f"write {{{needed[0]}: {show(value).strip(chr(34))}{rest}}}" if needed else ""
+
+
+def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Finding:
+    key = str(path[-1])
+    known = _keys(path[:-1], model, document)
+    near = suggestion(path, model, document)
+    elsewhere = _variants_with(key, path[:-1], model, document)
+    if elsewhere:
+        instead = f"remove it, or write {' or '.join(elsewhere)}"
+    elif near:
+        instead = f"did you mean {near}?"
+    else:
+        instead = f"remove it; the keys here are {', '.join(sorted(known))}"
+    if is_secret((), at(path, document)):
+        instead = f"replace that secret, which everybody can read here; {instead}"
+    # The value is left out: under a mistyped key nobody knows whether it is a secret.
+    return finding(path, "is not a known key", f"the key {show(key)}", instead, _UNKNOWN_KEY)
+
+
+def suggestion(path: Path, model: type[BaseModel], document: Any) -> str | None:
+    """The key that an unknown one was probably meant to be."""
+    written = str(path[-1]).replace("_", "-").lower()
+    known = _keys(path[:-1], model, document)
+    near = difflib.get_close_matches(written[:100], known, n=1, cutoff=0.7)
+    return near[0] if near else None
+
+
+def _models_at(path: Path, model: type[BaseModel], document: Any) -> list[type[BaseModel]]:
+    """The models that may describe the mapping at this path; several if it is a union."""
+    found: list[type[BaseModel]] = [model]
+    for depth, part in enumerate(path):
+        if isinstance(part, int):
+            continue
+        below = _below(part, found)
+        tagged = [one for one in below if _is_tagged(one, at(path[: depth + 1], document))]
+        found = tagged or below
+    return found
+
+
+def _variants_with(key: str, path: Path, model: type[BaseModel], document: Any) -> list[str]:
+    """The tags of variants that have this key, `source: rke2`, other than the one that was written."""
+    if not path:
+        return []
+    here = _models_at(path, model, document)
+    return [
+        f"{discriminator(one)}: {tag}"
+        for one in _below(path[-1], _models_at(path[:-1], model, document))
+        if one not in here and key in [info.alias for info in one.model_fields.values()]
+        for tag in tags(one)
+    ]
+
+
+def _below(part: str | int, candidates: list[type[BaseModel]]) -> list[type[BaseModel]]:
+    """The models of a key, all variants."""
+    return [
+        model
+        for candidate in candidates
+        for info in candidate.model_fields.values()
+        if info.alias == part
+        for model in sections(info.annotation)
+    ]
+
+
+def sections(annotation: Any) -> list[type[BaseModel]]:
+    """All section models within a type such as `tuple[Node, ...] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [
+        model for argument in getattr(annotation, "__args__", ()) for model in sections(argument)
+    ]
+
+
+def discriminator(model: type[BaseModel]) -> str | None:
+    """The key that holds the tag of a variant; None if the section has no variants."""
+    for name in DISCRIMINATORS:
+        info = model.model_fields.get(name)
+        if info is not None and get_origin(info.annotation) is Literal:
+            return name
+    return None
+
+
+def tags(model: type[BaseModel]) -> tuple[Any, ...]:
+    """The tags of a variant."""
+    name = discriminator(model)
+    return get_args(model.model_fields[name].annotation) if name else ()
+
+
+def _is_tagged(model: type[BaseModel], document: Any) -> bool:
+    name = discriminator(model)
+    return name is not None and at((name,), document) in tags(model)
+
+
+def _keys(path: Path, model: type[BaseModel], document: Any) -> list[str]:
+    return [
+        info.alias or name
+        for one in _models_at(path, model, document)
+        for name, info in one.model_fields.items()
+    ]
+
+
+def _about(path: Path, model: type[BaseModel], document: Any) -> str:
+    """What a key is for: the first sentence of its description."""
+    for one in _models_at(path[:-1], model, document):
+        for info in one.model_fields.values():
+            if info.alias == path[-1] and info.description:
+                if isinstance(info.annotation, type) and issubclass(info.annotation, Enum):
+                    return f"one of {', '.join(member.value for member in info.annotation)}"
+                first = re.split(r"(?<=[a-z0-9)])[.:;](?:\s|$)", info.description, maxsplit=1)[0]
+                return " ".join(first.split())
+    return "see docs/configuration.md"

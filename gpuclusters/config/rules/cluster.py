@@ -16,6 +16,7 @@ from gpuclusters.config.api import (
     GatewayExposure,
     GivenCertificate,
     IngressExposure,
+    TlsExposure,
 )
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
@@ -24,7 +25,14 @@ from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import Distribution, LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import machine_addresses
-from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule, unexpected_names
+from gpuclusters.config.rules.rule import (
+    Wrong,
+    listed_twice,
+    named_twice,
+    repeats,
+    rule,
+    unexpected_names,
+)
 from gpuclusters.config.tenants import Leases
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.host.drop_ins import ContainerdSchema
@@ -51,12 +59,8 @@ def _machines(config: CaasConfig) -> set[str]:
 
 @rule(0, "caas.node-twice", each=["nodes"])
 def node_names_differ(config: CaasConfig) -> Iterable[Wrong]:
-    for position, first in repeats([node.name for node in config.nodes]):
-        yield Wrong(
-            ("nodes", position, "name"),
-            f"is also the name of nodes[{first}]",
-            "give every node a name of its own",
-        )
+    names = [node.name for node in config.nodes]
+    return named_twice("nodes", names, "give every node a name of its own")
 
 
 @rule(0, "caas.machine-twice")
@@ -202,17 +206,9 @@ def servers_are_machines_of_their_own(
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
     listed = {machine.name: f"{machine.address}:{machine.port}" for machine in machines}
     nodes = {node.name for node in config.nodes}
-    names: dict[str, int] = {}
     taken = {place: f"hosts.machines, as {name}" for name, place in listed.items()}
     for position, server in enumerate(cluster.servers):
         path: Path = ("servers", position)
-        if server.name in names:
-            yield Wrong(
-                (*path, "name"),
-                f"is also the name of servers[{names[server.name]}]",
-                "give every server a name of its own: etcd and the cluster know it by its name",
-            )
-        names.setdefault(server.name, position)
         if server.address is None:
             if server.host_key is not None:
                 yield Wrong(
@@ -248,6 +244,8 @@ def servers_are_machines_of_their_own(
                 "write the address of this server",
             )
         taken.setdefault(place, f"servers[{position}]")
+    remedy = "give every server a name of its own: etcd and the cluster know it by its name"
+    yield from named_twice("servers", [server.name for server in cluster.servers], remedy)
 
 
 @_rke2("rke2.registration-address")
@@ -369,9 +367,8 @@ def tenants_reach_the_api_over_tls(config: CaasConfig) -> Iterable[Wrong]:
 @rule(25, "caas.exposure-in-lab")
 def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Wrong]:
     exposure = config.api.exposure
-    if isinstance(exposure, None | ExternalExposure):
-        return
-    if isinstance(config.kubernetes, LabKubernetes):
+    exposed = not isinstance(exposure, None | ExternalExposure)
+    if exposed and isinstance(config.kubernetes, LabKubernetes):
         yield Wrong(
             "api.exposure",
             "is nothing that the lab has; its API ends TLS itself, with a certificate of the lab",
@@ -417,34 +414,24 @@ def a_gateway_has_its_kinds(config: CaasConfig) -> Iterable[Wrong]:
 
 
 def _given(api: Api) -> tuple[str, certificate.Chain] | None:
-    exposure = api.exposure
-    if isinstance(exposure, None | ExternalExposure):
-        return None
-    if not isinstance(exposure.certificate, GivenCertificate):
-        return None
-    return exposure.host, certificate.read(exposure.certificate.chain)
+    match api.exposure:
+        case TlsExposure(host=host, certificate=GivenCertificate(chain=chain)):
+            return host, certificate.read(chain)
+    return None
 
 
 @rule(25, "caas.certificate-host", "api")
 def the_certificate_is_for_the_host(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
-    given = _given(api)
-    if given is None:
-        return
-    host, chain = given
-    if not certificate.covers(chain, host):
-        known = ", ".join(certificate.names(chain)) or "no DNS name"
-        yield Wrong(
-            _CHAIN,
-            f"is for {known} and not for api.exposure.host",
-            "give a certificate for this host, or the host that it is for",
-            show(host),
-        )
+    if (given := _given(api)) and not certificate.covers(given[1], given[0]):
+        known = ", ".join(certificate.names(given[1])) or "no DNS name"
+        wrong = f"is for {known} and not for api.exposure.host"
+        remedy = "give a certificate for this host, or the host that it is for"
+        yield Wrong(_CHAIN, wrong, remedy, show(given[0]))
 
 
 @rule(25, "caas.certificate-chain", "api")
 def the_chain_is_in_order(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
-    given = _given(api)
-    if given is not None and not certificate.is_in_order(given[1]):
+    if (given := _given(api)) and not certificate.is_in_order(given[1]):
         yield Wrong(
             _CHAIN,
             "holds a certificate that the one after it did not sign",

@@ -128,6 +128,12 @@ def repeats(values: Sequence[object]) -> Iterator[tuple[int, int]]:
             yield position, first[value]
 
 
+def named_twice(key: str, names: Sequence[str], remedy: str) -> Iterator[Wrong]:
+    """Items of a list that have the name of another before them."""
+    for position, first in repeats(names):
+        yield Wrong((key, position, "name"), f"is also the name of {key}[{first}]", remedy)
+
+
 def listed_twice(hosts: object) -> Iterator[Finding]:
     """Names, addresses and host keys of two machines; hosts that are not listed have none."""
     if not isinstance(hosts, ExistingHosts):

@@ -17,7 +17,7 @@ from gpuclusters.config.plan import (
     service_vm_network,
     share,
 )
-from gpuclusters.config.rules.rule import Wrong, repeats, rule
+from gpuclusters.config.rules.rule import Wrong, named_twice, repeats, rule
 from gpuclusters.config.tenants import NfsMount, Tenant
 from gpuclusters.core import naming
 from gpuclusters.core.finding import Level, Path
@@ -41,12 +41,8 @@ _GPUS_PER_NODE = 8
 
 @rule(9, "caas.tenant-twice", each=["tenants"])
 def tenant_names_differ(config: CaasConfig) -> Iterable[Wrong]:
-    for position, first in repeats([tenant.name for tenant in config.tenants]):
-        yield Wrong(
-            ("tenants", position, "name"),
-            f"is also the name of tenants[{first}]",
-            "give every tenant a name of its own",
-        )
+    names = [tenant.name for tenant in config.tenants]
+    return named_twice("tenants", names, "give every tenant a name of its own")
 
 
 def _named(tenant: Tenant) -> str:
