@@ -62,12 +62,13 @@ def _caas(config: CaasConfig, golden: Mapping[str, Sequence[str]]) -> Expected:
 
 def _rke2(config: Rke2Config) -> Expected:
     offered = expected_gpus(config)
+    taints = {Role.SERVER: [CONTROL_PLANE_TAINT]} if config.dedicated_servers else {}
     return Expected(
         nodes=tuple(
             ExpectedNode(
                 machine.name,
                 labels=dict(machine.labels),
-                taints=frozenset(_taints(config, machine.role, machine.taints)),
+                taints=frozenset((*machine.taints, *taints.get(machine.role, ()))),
                 allocatable=offered.get(machine.name, {}),
             )
             for machine in machines(config)
@@ -90,9 +91,3 @@ def _usernetes(config: UsernetesConfig) -> Expected:
             for node in usernetes_plan.nodes(config)
         )
     )
-
-
-def _taints(config: Rke2Config, role: Role, own: Sequence[str]) -> Sequence[str]:
-    if role is Role.SERVER and config.dedicated_servers:
-        return (*own, CONTROL_PLANE_TAINT)
-    return own

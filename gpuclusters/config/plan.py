@@ -152,20 +152,20 @@ def _layout(config: CaasConfig, node: Node) -> tuple[int, ...] | str:
 
 
 def partitions(config: CaasConfig, node: Node) -> tuple[Partition, ...]:
-    """The partitions of a node that may be leased; `LayoutError` if there are none."""
-    known = table(config)
-    if node.partitions is not None:
-        return tuple(known.partition(number) for number in sorted(node.partitions))
-    layout = _layout(config, node)
-    if layout == BY_LEASE:
-        return known.partitions
-    if isinstance(layout, str):
-        raise LayoutError("a mixed layout needs one on every node")
-    return plan_layout(known, layout)
+    """The partitions of a node that may be leased; none of a layout that a rule refuses."""
+    known, layout = table(config), _layout(config, node)
+    try:
+        if node.partitions is not None:
+            return tuple(known.partition(number) for number in sorted(node.partitions))
+        if layout == BY_LEASE:
+            return known.partitions
+        return () if isinstance(layout, str) else plan_layout(known, layout)
+    except LayoutError:
+        return ()
 
 
 def most_guests(config: CaasConfig, node: Node) -> tuple[int, ...]:
-    """Partition sizes of a node while it carries as many VMs as it can; raises as `partitions`."""
+    """Partition sizes of a node while it carries as many VMs as it can; they never overlap."""
     if config.partition_layout == BY_LEASE:
         known = table(config)
         return (min(known.sizes),) * (max(known.sizes) // min(known.sizes))
@@ -173,14 +173,8 @@ def most_guests(config: CaasConfig, node: Node) -> tuple[int, ...]:
 
 
 def cut_sizes(config: CaasConfig) -> tuple[int, ...]:
-    """Sizes of the partitions that the valid layouts give, smallest first."""
-    sizes: set[int] = set()
-    for node in config.nodes:
-        try:
-            sizes |= {partition.size for partition in partitions(config, node)}
-        except LayoutError:
-            continue
-    return tuple(sorted(sizes))
+    """Sizes of the partitions that the layouts give, smallest first."""
+    return tuple(sorted({cut.size for node in config.nodes for cut in partitions(config, node)}))
 
 
 def namespace(config: CaasConfig, tenant: Tenant) -> str:
@@ -420,8 +414,7 @@ def _tenant(config: CaasConfig, tenant: Tenant, offered: tuple[int, ...]) -> Ten
 def plan(config: CaasConfig) -> CaasPlan:
     """What the stack declares."""
     boot = boot_profile(config)
-    nodes = tuple(_node(config, node) for node in config.nodes)
-    offered = tuple(sorted({cut.size for node in nodes for cut in node.partitions}))
+    offered = cut_sizes(config)
     return CaasPlan(
         preset=preset(config),
         boot=boot,
@@ -429,7 +422,7 @@ def plan(config: CaasConfig) -> CaasPlan:
             runtime_request_timeout_seconds=boot.kubelet_request_timeout,
             pod_resources_get=older(config.kubernetes.version, POD_RESOURCES_GET),
         ),
-        nodes=nodes,
+        nodes=tuple(_node(config, node) for node in config.nodes),
         tenants=tuple(_tenant(config, tenant, offered) for tenant in config.tenants),
         sizes=offered,
         fabric_manager_host=str(config.service_vm.bind_address),

@@ -367,8 +367,7 @@ def tenants_reach_the_api_over_tls(config: CaasConfig) -> Iterable[Wrong]:
 @rule(25, "caas.exposure-in-lab")
 def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Wrong]:
     exposure = config.api.exposure
-    exposed = not isinstance(exposure, None | ExternalExposure)
-    if exposed and isinstance(config.kubernetes, LabKubernetes):
+    if isinstance(exposure, TlsExposure) and isinstance(config.kubernetes, LabKubernetes):
         yield Wrong(
             "api.exposure",
             "is nothing that the lab has; its API ends TLS itself, with a certificate of the lab",

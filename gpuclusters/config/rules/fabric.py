@@ -70,14 +70,8 @@ def node_layouts_are_on_offer(config: CaasConfig, node: Node) -> Iterable[Wrong]
 @rule(1, "caas.layout-stated-twice", "nodes")
 def layouts_are_stated_once(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     mixed = config.partition_layout == MIXED
-    own = [
-        key
-        for key, value in (
-            ("partition-layout", node.partition_layout),
-            ("partitions", node.partitions),
-        )
-        if value is not None
-    ]
+    stated = {"partition-layout": node.partition_layout, "partitions": node.partitions}
+    own = [key for key, value in stated.items() if value is not None]
     if mixed and not own:
         yield Wrong(
             "partition-layout",
@@ -285,25 +279,18 @@ def state_survives_a_restart(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wro
 
 @rule(3, "caas.fabric-manager-exposed", "service_vm")
 def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
-    address, cluster = vm.bind_address, config.kubernetes
+    address = vm.bind_address
+    pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     odd = address.is_multicast or address.is_link_local or address.is_reserved
+    remedy = "write the service VM's address on the network that it shares with its host alone"
     for wrong, found in (
         ("listens on every network, tenants' among them", address.is_unspecified),
         ("can be reached from inside the service VM only", address.is_loopback),
         ("is not an address that a VM listens on", odd and not address.is_unspecified),
-        (
-            f"is in kubernetes.pod-cidr ({cluster.pod_cidr}), where tenants are",
-            address in cluster.pod_cidr,
-        ),
-        (
-            f"is in kubernetes.service-cidr ({cluster.service_cidr}), where tenants are",
-            address in cluster.service_cidr,
-        ),
+        (f"is in kubernetes.pod-cidr ({pods}), where tenants are", address in pods),
+        (f"is in kubernetes.service-cidr ({services}), where tenants are", address in services),
     ):
         if found:
-            remedy = (
-                "write the service VM's address on the network that it shares with its host alone"
-            )
             yield Wrong("bind-address", wrong, remedy)
 
 
@@ -371,15 +358,14 @@ def the_network_of_the_service_vm_is_nobody_elses(
 
 @rule(4, "caas.service-vm-image", "service_vm")
 def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
-    if vm.image is None:
-        if isinstance(config.hosts, ExistingHosts):
-            yield Wrong(
-                "image",
-                "is missing: nothing says what the service VM boots",
-                "write {path: FILE, sha256: CHECKSUM} or {url: ADDRESS, sha256: CHECKSUM} of an image "
-                "with UEFI and cloud-init, as docs/service-vm.md describes",
-            )
-    elif (vm.image.path is None) == (vm.image.url is None):
+    if vm.image is None and isinstance(config.hosts, ExistingHosts):
+        yield Wrong(
+            "image",
+            "is missing: nothing says what the service VM boots",
+            "write {path: FILE, sha256: CHECKSUM} or {url: ADDRESS, sha256: CHECKSUM} of an image "
+            "with UEFI and cloud-init, as docs/service-vm.md describes",
+        )
+    elif vm.image and (vm.image.path is None) == (vm.image.url is None):
         yield Wrong(
             "image",
             "needs either path or url, and only one of them",

@@ -29,7 +29,6 @@ from gpuclusters.config.plan import (
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Level
-from gpuclusters.fabric.table import LayoutError
 from gpuclusters.host.drop_ins import ContainerdSchema
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import GIB, guests_mib
@@ -191,16 +190,6 @@ def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> 
         )
 
 
-def _sizes(config: CaasConfig, node: Node, *, crowded: bool = False) -> tuple[int, ...]:
-    """Partition sizes of the node, `crowded` with as many VMs as it can carry; none of a wrong layout."""
-    try:
-        if crowded:
-            return most_guests(config, node)
-        return tuple(partition.size for partition in partitions(config, node))
-    except LayoutError:
-        return ()
-
-
 @rule(13, "caas.vm-overhead", "kata")
 def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
     least = boot_profile(config).memory_overhead_mib
@@ -216,7 +205,7 @@ def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
 def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     largest = max((tenant.default_container.memory_gib for tenant in config.tenants), default=0)
     memory, overhead = memory_gib(config, node), config.kata.overhead.memory_mib
-    cuts = _sizes(config, node, crowded=True)
+    cuts = most_guests(config, node)
     if memory is None or not largest or not cuts:
         return
     guests = guests_mib(cuts, largest * GIB, overhead)
@@ -295,7 +284,7 @@ def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 
 @rule(13, "caas.slow-gpu-mapping", "nodes", level=Level.WARN)
 def several_gpus_start_fast(config: CaasConfig, node: Node) -> Iterable[Wrong]:
-    gpus = max(_sizes(config, node), default=0)
+    gpus = max((partition.size for partition in partitions(config, node)), default=0)
     if gpus > 1 and node.kernel is not None and older(node.kernel, KERNEL_HUGE_FAULTS):
         yield Wrong(
             "kernel",
