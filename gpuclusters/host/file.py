@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from gpuclusters.core.converge import Step
-from gpuclusters.core.finding import Finding, Level, refused
+from gpuclusters.core.finding import Finding, refused, repair
 from gpuclusters.host.capability import HostCapability
 from gpuclusters.host.model import MAX_CONTENT_BYTES, HostFileSpec, LiveFile
 
@@ -17,12 +18,9 @@ def findings(spec: HostFileSpec, live: LiveFile | None, *, written: bool) -> Ite
 
     The content itself is not told: it may be secret.
     """
-    where, remedy = (spec.path,), "find out who else writes it"
+    put_back = partial(repair, step=WRITE, remedy="find out who else writes it", path=spec.path)
     if live is None:
-        problem = f"{spec.path} is gone"
-        yield Finding(
-            "host.file-missing", problem, remedy, where, Level.REPAIR, WRITE, missing=True
-        )
+        yield put_back("host.file-missing", f"{spec.path} is gone", missing=True)
         return
     content = spec.content.encode()
     if live.content != content:
@@ -31,13 +29,13 @@ def findings(spec: HostFileSpec, live: LiveFile | None, *, written: bool) -> Ite
             f"({len(live.content)} bytes instead of {len(content)}, sha256 {live.sha256[:12]})"
         )
         if written:
-            yield Finding("host.file-changed", problem, remedy, where, Level.REPAIR, WRITE)
+            yield put_back("host.file-changed", problem)
         else:
-            yield Finding("host.file-foreign", problem, "move it away, or make it equal", where)
+            remedy = "move it away, or make it equal"
+            yield Finding("host.file-foreign", problem, remedy, (spec.path,))
     for what, there, here in (("mode", live.mode, spec.mode), ("owner", live.owner, spec.owner)):
         if there != here:
-            problem = f"{spec.path} has {what} {there} instead of {here}"
-            yield Finding("host.file-mode", problem, remedy, where, Level.REPAIR, WRITE)
+            yield put_back("host.file-mode", f"{spec.path} has {what} {there} instead of {here}")
 
 
 def _first_difference(there: bytes, here: bytes) -> int:

@@ -89,16 +89,17 @@ class Installation:
     multi_install_suffix: str = ""
 
     @property
+    def _suffix(self) -> str:
+        return f"-{self.multi_install_suffix}" if self.multi_install_suffix else ""
+
+    @property
     def prefix(self) -> str:
         """Where kata-deploy puts Kata on a machine."""
-        return (
-            f"/opt/kata-{self.multi_install_suffix}" if self.multi_install_suffix else "/opt/kata"
-        )
+        return f"/opt/kata{self._suffix}"
 
     def handler(self, shim: Shim) -> str:
         """What containerd and the RuntimeClass call the shim."""
-        suffix = f"-{self.multi_install_suffix}" if self.multi_install_suffix else ""
-        return f"{shim.runtime_class}{suffix}"
+        return f"{shim.runtime_class}{self._suffix}"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -113,8 +114,7 @@ class Installation:
     @property
     def containerd_drop_in(self) -> str:
         """Where kata-deploy tells a containerd 2.2 or newer of its handlers, on plain Kubernetes."""
-        suffix = f"-{self.multi_install_suffix}" if self.multi_install_suffix else ""
-        return f"/etc/containerd/conf.d/kata-deploy{suffix}.toml"
+        return f"/etc/containerd/conf.d/kata-deploy{self._suffix}.toml"
 
 
 GIB = 1024  # in MiB

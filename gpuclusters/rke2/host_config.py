@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.core.model import BlockDumper
+from gpuclusters.host.drop_ins import HEADER
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.releases import API_PORT, MANIFESTS, Role
 
@@ -127,9 +128,6 @@ def cni_values(cni: Cni, *, mtu: int | None = None, wireguard: bool = False) -> 
     return {} if mtu is None else {"installation": {"calicoNetwork": {"mtu": mtu}}}
 
 
-HEADER = (
-    "# Managed by gpu-clusters. Changes made here are put back by the next `pulumi up --refresh`.\n"
-)
 CONTROL_PLANE_TAINT = "CriticalAddonsOnly=true:NoExecute"
 """RKE2's documented taint for servers that carry no workload; its own charts tolerate it."""
 POD_CIDR = IPv4Network("10.42.0.0/16")

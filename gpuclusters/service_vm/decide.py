@@ -209,13 +209,9 @@ def wanted(vm: ServiceVmInputs, scripts: Mapping[str, str]) -> WantedVm:
         f"/etc/systemd/system/{WATCH}.timer": scripts[f"{WATCH}.timer"],
         **dict.fromkeys(ORDERING, scripts["libvirt-ordering.conf"]),
     }
-    return WantedVm(
-        vm,
-        seed,
-        domain_xml.domain(vm, seed_digest=seed.digest),
-        domain_xml.network(vm.network, host=vm.connection.host),
-        files,
-    )
+    domain = domain_xml.domain(vm, seed_digest=seed.digest)
+    network = domain_xml.network(vm.network, host=vm.connection.host)
+    return WantedVm(vm, seed, domain, network, files)
 
 
 # Steps, in the order in which they are done.
@@ -227,12 +223,10 @@ def findings(want: WantedVm, live: LiveVm, *, known: bool) -> Iterator[Finding]:
     """How a host differs from what is wanted; `known` says that this resource made the VM before."""
     vm = want.vm
     if live.domain is not None and not is_ours(live) and not known and not vm.adopt:
-        yield Finding(
-            "service-vm.foreign",
-            f"a domain {vm.name} is there and is not ours (it lacks our mark in its metadata)",
-            f"give it another name, remove it (`virsh undefine --nvram {vm.name}`), or set adopt: true "
-            "to take it over",
-        )
+        problem = f"a domain {vm.name} is there and is not ours (it lacks our mark in its metadata)"
+        other = f"give it another name, remove it (`virsh undefine --nvram {vm.name}`)"
+        remedy = f"{other}, or set adopt: true to take it over"
+        yield Finding("service-vm.foreign", problem, remedy)
     found = [*_differences(want, live)]
     yield from found
     if live.holders and any(one.code in LOSES_LINKS and not one.missing for one in found):
