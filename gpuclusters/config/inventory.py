@@ -156,11 +156,6 @@ def resolve_servers(
     if isinstance(config.hosts, ExistingHosts):
         for server in servers:
             if server.name not in found:
-                found[server.name] = ResolvedHost(
-                    name=server.name,
-                    address=str(server.address),
-                    port=server.port,
-                    user=config.hosts.user,
-                    host_key=str(server.host_key),
-                )
+                reached = server.model_dump(include={"name", "address", "port", "host_key"})
+                found[server.name] = ResolvedHost(user=config.hosts.user, **reached)
     return found

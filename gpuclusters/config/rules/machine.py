@@ -253,10 +253,7 @@ def huge_pages_fit(config: CaasConfig, node: Node) -> Iterable[Wrong]:
             "write the same number for each",
         )
     memory = memory_gib(config, node)
-    if memory is None:
-        return
-    room = memory - service_vm_gib(config)
-    if sum(pages) > room:
+    if memory is not None and sum(pages) > (room := memory - service_vm_gib(config)):
         yield Wrong(
             "hugepages-gib-per-numa-node",
             f"reserves {sum(pages)} GiB, more than the {max(room, 0)} GiB that the service VM "
