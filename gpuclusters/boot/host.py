@@ -28,6 +28,7 @@ from gpuclusters.host.ssh import SshHost
 UPDATE_SECONDS = 900.0
 POLL_SECONDS = 0.5
 _IN_USE, _CANNOT_TELL = 6, 7
+USERS = "vfio/vfio_users"
 
 
 class BootCapability(HostCapability[HostBootInputs, BootState]):
@@ -144,7 +145,7 @@ def inspect(host: SshHost, paths: Sequence[str]) -> BootState:
     """What a host boots with, and these files, in one round trip."""
     tried = "look at what it boots with"
     arguments = [model.GRUB_FILE, model.ARGUMENTS_FILE, model.INITRAMFS_STAMP, *paths]
-    state = look(host, BootState, "boot/boot_state", arguments, tried=tried)
+    state = look(host, BootState, "boot/boot_state", arguments, tried=tried, after=[USERS])
     if not state.boot_id or set(state.files) != set(paths):
         raise InvalidAnswerError(host.target, tried, "the answer is not whole", "run again")
     if state.method is not BootMethod.GRUBBY:
@@ -181,7 +182,14 @@ def reboot(host: SshHost, clock: Clock, boot_id: str, timeout_seconds: int) -> N
     tried = "reboot"
     with contextlib.suppress(UnreachableError, CommandTimeoutError):
         # The connection breaks, sooner or later than the answer comes; what counts is the boot id.
-        done = run_script(host, "boot/reboot", [], tried=tried, accept=(0, _IN_USE, _CANNOT_TELL))
+        done = run_script(
+            host,
+            "boot/reboot",
+            [],
+            tried=tried,
+            after=[USERS],
+            accept=(0, _IN_USE, _CANNOT_TELL),
+        )
         if done.status:
             problem = done.stderr.strip() or "fuser is not installed"
             remedy = "end the virtual machines there, then run again"

@@ -59,7 +59,8 @@ def run_script(
     becoming: Sequence[str] = ()
     if account and account != host.connection.user:
         becoming = ("sudo", "-n", "-H", "-u", account)
-    text = "".join([*map(script_text, after), script_text(name, content)])
+    # An account need not be able to read the folder of the one that logs in, in which it would begin.
+    text = "".join(["cd /\n", *map(script_text, after), script_text(name, content)])
     variables = ("env", *environment) if environment else ()
     completed = host.run(
         [*becoming, *variables, "sh", "-s", "--", *arguments],

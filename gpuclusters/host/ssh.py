@@ -37,6 +37,7 @@ MAX_OUTPUT_BYTES = 1024 * 1024
 READ_ATTEMPTS = 3
 # sshd opens 10 on one connection (MaxSessions) and refuses the next; the lock on the machine has one too.
 SESSIONS_AT_ONCE = 8
+LONGEST_SESSION_PAUSE_SECONDS = 5.0
 
 T = TypeVar("T")
 
@@ -154,7 +155,7 @@ class SshHost:
     async def _communicate(
         self, link: asyncssh.SSHClientConnection, command: str, tried: str, stdin: bytes
     ) -> Completed:
-        process = await link.create_process(command, encoding=None)
+        process = await _started(link, command)
         try:
             with contextlib.suppress(BrokenPipeError):  # it says why on its standard error
                 process.stdin.write(stdin)
@@ -174,6 +175,21 @@ class SshHost:
             raise asyncssh.ConnectionLost("no exit status came")
         status = process.exit_status
         return Completed(-1 if status is None else status, stdout, stderr.decode(errors="replace"))
+
+
+async def _started(
+    link: asyncssh.SSHClientConnection, command: str
+) -> asyncssh.SSHClientProcess[bytes]:
+    """Start a command; again where sshd still counts sessions (MaxSessions) whose end we have seen."""
+    pause = 0.1
+    while True:
+        try:
+            return await link.create_process(command, encoding=None)
+        except asyncssh.ChannelOpenError:
+            if pause > LONGEST_SESSION_PAUSE_SECONDS:
+                raise
+            await asyncio.sleep(pause)
+            pause *= 2
 
 
 def _command_timeout() -> float:

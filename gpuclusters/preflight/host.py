@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from gpuclusters.core.errors import DeniedError, InvalidAnswerError
 from gpuclusters.host.script import run_script
@@ -48,8 +48,8 @@ def read_facts(
 
     def run(account: str = "") -> Completed:
         arguments = [fabric_manager or "-", *addresses]
-        script = "preflight/preflight"
-        return run_script(host, script, arguments, tried=tried, repeatable=True, account=account)
+        how: dict[str, Any] = {"after": ["vfio/vfio_users"], "repeatable": True, "account": account}
+        return run_script(host, "preflight/preflight", arguments, tried=tried, **how)
 
     try:
         done, root = run(), True

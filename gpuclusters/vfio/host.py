@@ -17,6 +17,9 @@ from gpuclusters.vfio import decide
 from gpuclusters.vfio.decide import UNIT, LiveBinding, WantedFile
 from gpuclusters.vfio.model import FoundFunction, VfioBindingInputs, VfioFunction
 
+USERS = "vfio/vfio_users"
+"""The script that finds out who holds a device; others come after it."""
+_BIND = "vfio/vfio_bind"
 _RELEASE_SECONDS = 300.0
 _FIELDS = 9
 
@@ -48,8 +51,8 @@ class VfioCapability(HostCapability[VfioBindingInputs, LiveBinding]):
 
     @property
     def _wanted(self) -> tuple[WantedFile, ...]:
-        script, unit = scripts.read("vfio/vfio_bind.sh"), scripts.read(f"vfio/{UNIT}")
-        return decide.wanted_files(self._inputs, script, unit)
+        script = "".join(scripts.read(f"{name}.sh") for name in (USERS, _BIND))
+        return decide.wanted_files(self._inputs, script, scripts.read(f"vfio/{UNIT}"))
 
     def observe(self) -> LiveBinding:
         """Functions, files and unit."""
@@ -104,14 +107,15 @@ class VfioCapability(HostCapability[VfioBindingInputs, LiveBinding]):
         if functions:
             tried = f"give back {', '.join(f.address for f in functions)}"
             entries = [f.entry for f in functions]
-            self._run(tried, "vfio/vfio_bind", "release", *entries, seconds=_RELEASE_SECONDS)
+            self._run(tried, _BIND, "release", *entries, after=[USERS], seconds=_RELEASE_SECONDS)
 
 
 def inspect(host: SshHost, functions: Sequence[VfioFunction]) -> Mapping[str, FoundFunction]:
     """What the kernel says now about each address, in one round trip."""
     tried = f"look at the PCI functions {', '.join(f.address for f in functions)}"
     entries = [f.entry for f in functions]
-    done = run_script(host, "vfio/vfio_bind", ["inspect", *entries], tried=tried, repeatable=True)
+    words = ["inspect", *entries]
+    done = run_script(host, _BIND, words, tried=tried, after=[USERS], repeatable=True)
     lines = [line.split(" ") for line in done.text.splitlines()]
     found = {words[0]: _found(words) for words in lines if len(words) == _FIELDS}
     if set(found) != {f.address for f in functions}:

@@ -84,7 +84,8 @@ def _prepare(machine: Machine, *, rocky: bool) -> None:
             _write(root / path, file.read_text())
     platform = PREPARED / machine.board.platform
     _write(root / _LIST_FILE, (platform / "vfio-functions").read_text())
-    _write(root / _PROGRAM, (_SCRIPTS / "vfio_bind.sh").read_text())
+    parts = (_SCRIPTS / f"vfio_{name}.sh" for name in ("users", "bind"))
+    _write(root / _PROGRAM, "".join(part.read_text() for part in parts))
     (root / _PROGRAM).chmod(0o755)
     _write(root / f"{units.UNIT_DIRECTORY}/{_UNIT}"[1:], (_SCRIPTS / _UNIT).read_text())
     machine.state["initramfs"] = initramfs.read_blacklist(machine)

@@ -24,7 +24,7 @@ from lab.machine.qemu import MachineError, Programs, Qemu, run_once
 from lab.tools.cache import cache_root
 from lab.tools.model import Report, to_stderr
 
-SUITE = "bookworm"
+SUITE = "trixie"
 PACKAGES = (
     # What makes it a machine: kernel, boot loader, systemd with users' managers, SSH.
     "linux-image-cloud-amd64",
@@ -53,8 +53,14 @@ PACKAGES = (
     "qemu-utils",
     "ovmf",
     "genisoimage",
-    # Rootless containers.
+    # A small guest that boots with UEFI: GRUB itself.
+    "grub-efi-amd64-bin",
+    "dosfstools",
+    "mtools",
+    # Rootless containers, by a daemon that knows CDI.
     "docker.io",
+    "docker-cli",
+    "docker-compose",
     "rootlesskit",
     "slirp4netns",
     "fuse-overlayfs",
@@ -67,7 +73,7 @@ _SECTOR_BYTES = 512
 _LINUX = 0x83
 _BOOT_SECONDS = 900.0
 _FOLDER = Path(__file__).parent
-_IN_ROOT = ("set_up.sh", "first_boot.sh", "lab-devices.sh", "lab-devices.service")
+_IN_ROOT = ("set_up.sh", "first_boot.sh", "lab-devices.sh", "lab-devices.service", "virsh")
 _NO_DOCUMENTS = ("doc", "man", "locale", "info")
 
 
@@ -136,6 +142,8 @@ def _make(folder: Path, programs: Programs, report: Report) -> None:
     options = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _NO_DOCUMENTS]
     hooks = [f"--customize-hook=copy-in {_FOLDER / name} /usr/local/sbin" for name in _IN_ROOT]
     command = [
+        # Its mounts of /dev and /proc end with it, however it ends.
+        *("unshare", "--mount"),
         *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"),
         *("--dpkgopt=force-unsafe-io", *options, f"--include={','.join(PACKAGES)}"),
         *(

@@ -52,7 +52,7 @@ QEMU_PACKAGES = (
     "liburing2",
     "libvdeplug2",
 )
-MEMORY_MIB = 6144
+MEMORY_MIB = 8192
 NUMA_NODES = 2
 GPUS = tuple(f"0000:00:{slot:02x}.0" for slot in range(0x10, 0x18))
 """Devices that say they are H100 GPUs (`lab-devices.sh`); in truth QEMU's `edu`."""
@@ -100,7 +100,9 @@ class Programs:
         return [
             *(f"{self.folder}/usr/bin/qemu-system-x86_64", "-nodefaults", "-display", "none"),
             *("-L", f"{share}/qemu", "-L", f"{share}/seabios"),
-            *("-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi", "-cpu", "max"),
+            # One thread: with several, a kernel that patches its own code panics at times.
+            *("-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=single"),
+            *("-cpu", "max"),
             *("-smp", str(NUMA_NODES), "-m", f"{MEMORY_MIB}M", *nodes),
             *("-device", "intel-iommu,intremap=on", "-device", "virtio-rng-pci"),
             *("-drive", f"file={disk},format={disk_format},if=virtio,cache=unsafe,discard=unmap"),

@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from gpuclusters import usernetes
+from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.host.model import HostConnection
 from gpuclusters.rootless import files
 from gpuclusters.rootless.host import RootlessCapability
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
 from tests.machine.conftest import RealMachine
+from tests.rootless import gpu_layer
 
 ACCOUNT = "research"
-STEPS = ("account", "files", "rootful", "linger", "manager", "configuration", "setup", "restart")
+TOOLKIT = version_set("current").container_toolkit
+STEPS = (
+    *("account", "files", "rootful", "linger", "runtime", "cdi"),
+    *("manager", "configuration", "setup", "restart"),
+)
 """In the order of the program; packages are Debian's, of another name."""
+GPUS = tuple(f"GPU-{n:08}-0000-0000-0000-000000000000" for n in range(8))
+NODES = (
+    *((f"nvidia{n}", 195, n) for n in range(len(GPUS))),
+    *(("nvidiactl", 195, 255), ("nvidia-uvm", 234, 0), ("nvidia-uvm-tools", 234, 1)),
+)
+IMAGE = "lab/probe"
+"""A C library and nothing of NVIDIA's."""
 
 
 @pytest.fixture(scope="module")
-def capability(machine: RealMachine) -> RootlessCapability:
+def gpus(machine: RealMachine, tmp_path_factory: pytest.TempPathFactory) -> RealMachine:
+    """A machine with NVIDIA's container toolkit over a driver that is a stand-in."""
+    layer = tmp_path_factory.mktemp("gpus")
+    gpu_layer.lay(layer, TOOLKIT, GPUS)
+    (layer / "usr/bin/systemctl").unlink()
+    packed = subprocess.run(["tar", "-cz", "-C", layer, "."], capture_output=True, check=True)
+    unpack = ["tar", "-xz", "--no-overwrite-dir", "--owner=root", "-C", "/"]
+    done = machine.ssh.run(unpack, tried="lay a driver", stdin=packed.stdout, timeout_seconds=300)
+    assert done.status == 0, done.stderr
+    for name, major, minor in NODES:
+        machine.sudo(f"mknod -m 666 /dev/{name} c {major} {minor}")
+    machine.sudo("ldconfig")
+    return machine
+
+
+@pytest.fixture(scope="module")
+def capability(gpus: RealMachine) -> RootlessCapability:
     """An account that every step has made ready."""
+    machine = gpus
     machine.sudo(
         "for tool in dockerd-rootless.sh dockerd-rootless-setuptool.sh; do "
         "ln -s /usr/share/docker.io/contrib/$tool /usr/bin/$tool; done"
@@ -29,7 +62,8 @@ def capability(machine: RealMachine) -> RootlessCapability:
         account=ACCOUNT,
         gpus=8,
         docker="29.7.2",
-        container_toolkit="1.20.0",
+        container_toolkit=TOOLKIT,
+        probe_image=IMAGE,
     )
     made = RootlessCapability(inputs, machine.ssh)
     assert [name for name in made.steps if name in STEPS] == list(STEPS)
@@ -83,6 +117,58 @@ def test_the_accounts_daemon_reads_our_configuration(
     assert "DOCKERD_ROOTLESS_ROOTLESSKIT_NET=slirp4netns" in environment
     owner = machine.sudo("stat -c %U /proc/$(pgrep -x dockerd)")
     assert owner.strip() == ACCOUNT
+
+
+UPSTREAM = """
+services:
+  node:
+    build: .
+    hostname: ${NODE_NAME}
+    privileged: true
+    restart: always
+    networks: {default: {ipv4_address: "${NODE_IP}"}}
+    ports: ["${PORT_KUBELET}:10250"]
+    volumes: [".:/usernetes", "node-etc:/etc"]
+networks:
+  default: {ipam: {config: [{subnet: "${NODE_SUBNET}"}]}}
+volumes: {node-etc: {}}
+"""
+"""What a node of Usernetes is made of, as far as our overlay lies over it."""
+
+
+def test_compose_lays_our_overlay_over_upstreams_file(machine: RealMachine) -> None:
+    overlay = Path(usernetes.__file__).parent / "overlay/compose.yaml"
+    for path, text in {
+        "/srv/u/docker-compose.yaml": UPSTREAM,
+        "/srv/o/compose.yaml": overlay.read_text(),
+    }.items():
+        machine.sudo(f"mkdir -p $(dirname {path}); cat >{path}", stdin=text)
+    values = {
+        "GPU_OVERLAY": "/srv/o",
+        "NVIDIA_CONTAINER_TOOLKIT_VERSION": TOOLKIT,
+        "GPU_CLUSTERS_IMAGE": "a1",
+        "NODE_MTU": "1450",
+        "NODE_NAME": "u7s-1",
+        "NODE_IP": "10.100.1.100",
+        "NODE_SUBNET": "10.100.1.0/24",
+        "PORT_KUBELET": "10250",
+    }
+    config = (
+        "docker-compose -f /srv/u/docker-compose.yaml -f /srv/o/compose.yaml config --format json"
+    )
+    words = [f"{name}={value}" for name, value in values.items()]
+    whole = json.loads(machine.sudo(f"env {' '.join(words)} {config}"))
+    node = whole["services"]["node"]
+    assert (node["hostname"], node["privileged"], node["restart"]) == ("u7s-1", True, "always")
+    assert "nvidia.com/gpu=all" in json.dumps(node["devices"])
+    assert node["build"]["context"] == "/srv/u"
+    assert node["build"]["dockerfile"] == "/srv/o/Dockerfile"
+    assert node["build"]["additional_contexts"] == {"overlay": "/srv/o"}
+    assert node["labels"] == {"gpu-clusters.dev/image": "a1"}
+    assert whole["networks"]["default"]["driver_opts"] == {"com.docker.network.driver.mtu": "1450"}
+    done = machine.run(f"env {' '.join(words[1:])} {config}")
+    assert done.returncode != 0
+    assert "GPU_OVERLAY" in done.stderr
 
 
 def test_unattended_upgrades_leave_kernel_and_daemon_alone(

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from gpuclusters.boot import model as boot
 from gpuclusters.boot.resource import HostBootProvider
 from gpuclusters.vfio import decide as vfio
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.machine.qemu import GPUS, OTHER_DISK
 from tests.machine.conftest import RealMachine
+from tests.machine.inputs import FUNCTIONS, boot_inputs, vfio_inputs
 from tests.providers.provider_process import ProviderProcess, StepFailed
-
-PAGES = {0: 1, 1: 1}
-FUNCTIONS = [{"address": gpu, "pci_id": "10de:2330", "pci_class": "0302"} for gpu in GPUS]
-
-
-def boot_inputs(machine: RealMachine, **changes: Any) -> dict[str, Any]:
-    arguments = boot.kernel_arguments(
-        cpu=boot.Cpu.INTEL, huge_pages_1g_by_numa_node=PAGES, early_claim=["10de:2330"]
-    )
-    return {
-        "connection": machine.connection,
-        "kernel_arguments": list(arguments),
-        "files": dict(boot.host_files()),
-        "huge_pages_1g": {str(node): count for node, count in PAGES.items()},
-        "reboot": "allow",
-        "reboot_timeout_seconds": 900,
-    } | changes
-
-
-def vfio_inputs(machine: RealMachine, **changes: Any) -> dict[str, Any]:
-    return {"connection": machine.connection, "functions": FUNCTIONS} | changes
 
 
 def drivers(machine: RealMachine) -> dict[str, str]:
@@ -57,6 +34,26 @@ def test_a_reboot_that_is_refused_is_set_for_the_next_boot(
     assert "iommu=pt" not in machine.run("cat /proc/cmdline").stdout
 
 
+def test_it_boots_what_was_written_and_all_of_it_is_in_effect(
+    machine: RealMachine, provider: ProviderProcess
+) -> None:
+    before = machine.boot_id()
+    inputs = boot_inputs(machine)
+    made = provider.create(HostBootProvider, inputs)
+    assert made.outputs["drift"] == []
+    assert machine.boot_id() == made.outputs["boot_id"] != before
+    line = machine.run("cat /proc/cmdline").stdout.split()
+    assert set(inputs["kernel_arguments"]) <= set(line)
+    assert "console=ttyS0,115200n8" in line, "what others have set is kept"
+    pages = machine.run("cat /sys/devices/system/node/node*/hugepages/hugepages-1048576kB/nr_*es")
+    assert pages.stdout.split() == ["1", "1"]
+    assert machine.run("cat /proc/sys/fs/inotify/max_user_instances").stdout == "8192\n"
+    assert machine.run("systemctl show -P LimitMEMLOCK libvirtd").stdout == "infinity\n"
+    assert machine.sudo("cat /sys/module/vfio_pci/parameters/disable_idle_d3") == "Y\n"
+    assert machine.run("sudo modprobe nouveau; sudo modprobe nvidia").returncode != 0
+    assert provider.create(HostBootProvider, inputs) == made, "again: nothing to do"
+
+
 def test_eight_devices_are_on_vfio_and_a_disk_is_not(
     machine: RealMachine, provider: ProviderProcess
 ) -> None:
@@ -74,6 +71,24 @@ def test_eight_devices_are_on_vfio_and_a_disk_is_not(
     assert provider.create(VfioBindingProvider, vfio_inputs(machine)) == made
 
 
+def test_a_device_that_a_process_holds_is_not_given_back(
+    machine: RealMachine, provider: ProviderProcess
+) -> None:
+    made = provider.create(VfioBindingProvider, vfio_inputs(machine))
+    group = made.outputs["iommu_groups"][GPUS[0]]
+    holder = machine.sudo(
+        f"exec 3<>/dev/vfio/{group}; nohup sleep 3600 >/dev/null 2>&1 & echo $!"
+    ).strip()
+    with pytest.raises(StepFailed, match=rf"{GPUS[0]} is in use \(pid:{holder}\)"):
+        provider.delete(VfioBindingProvider, made)
+    assert drivers(machine)[GPUS[0]] == "vfio-pci"
+    other = boot_inputs(machine)
+    other["kernel_arguments"].append("pci=realloc")
+    with pytest.raises(StepFailed, match=f"processes {holder} use passed-through devices"):
+        provider.create(HostBootProvider, other)
+    machine.sudo(f"kill {holder}")
+
+
 def test_power_is_cut_and_the_devices_are_on_vfio_before_anybody_logs_in(
     machine: RealMachine, provider: ProviderProcess
 ) -> None:
@@ -82,3 +97,16 @@ def test_power_is_cut_and_the_devices_are_on_vfio_before_anybody_logs_in(
     assert {drivers(machine)[gpu] for gpu in GPUS} == {"vfio-pci"}
     assert machine.run(f"systemctl is-active {vfio.UNIT}").stdout == "active\n"
     assert provider.read(VfioBindingProvider, made).outputs["drift"] == []
+
+
+def test_what_is_removed_leaves_nothing_and_the_next_boot_is_as_before(
+    machine: RealMachine, provider: ProviderProcess
+) -> None:
+    held = provider.create(VfioBindingProvider, vfio_inputs(machine))
+    provider.delete(VfioBindingProvider, held)
+    assert {drivers(machine)[gpu] for gpu in GPUS} == {""}
+    made = provider.create(HostBootProvider, boot_inputs(machine))
+    provider.delete(HostBootProvider, made)
+    left = "grep -rl 'Written by gpu-clusters' /etc /usr/local /var/lib || true"
+    assert machine.sudo(left) == ""
+    assert "iommu" not in machine.sudo("cat /boot/grub/grub.cfg")

@@ -19,12 +19,9 @@ from tests.machine.conftest import RealMachine
 
 SIMULATED_GPU = {"supermicro-hgx-h100": "0000:86:00.0", "plain-gpu-v100": "0000:1a:00.0"}
 
-_OTHER_SYSTEM = "the simulated host is an Ubuntu 24.04, the real one a Debian 12"
+_OTHER_SYSTEM = "the simulated host is an Ubuntu 24.04, the real one a Debian 13"
 _OTHER_DEVICES = "QEMU's devices are others, and have no driver"
 _NOT_INSTALLED = "a simulated program is found on PATH whether its package is installed or not"
-_OLD_SYSTEMD = (
-    "of a unit that is not there systemd 252 says nothing, that of Ubuntu 24.04 not-found"
-)
 _LOGGED_IN = "whoever is logged in has a systemd of his own; a simulated host starts none"
 _IOMMU_ON = (
     "Debian's kernel switches the IOMMU on by itself; the simulated one waits for its argument"
@@ -55,7 +52,6 @@ ASKED = [
             **dict.fromkeys(("gpu", "nouveau"), _OTHER_DEVICES),
             **dict.fromkeys(("smi", "smi-said"), _NOT_INSTALLED),
             "package": _INSTALLED,
-            "fabric-enabled": _OLD_SYSTEMD,
         },
     ),
     Asked(
@@ -64,7 +60,6 @@ ASKED = [
         "plain-gpu-v100",
         differ={
             **dict.fromkeys(("system", "release"), _OTHER_SYSTEM),
-            "nm-cloud-setup": _OLD_SYSTEMD,
             "apparmor-parser": _PROFILE,
         },
     ),
@@ -90,6 +85,7 @@ ASKED = [
     Asked(
         "preflight/preflight",
         ["-", "GPU"],
+        after=("vfio/vfio_users",),
         differ={
             **dict.fromkeys(("kernel", "command-line"), _OTHER_SYSTEM),
             **dict.fromkeys(
@@ -97,12 +93,13 @@ ASKED = [
             ),
             **dict.fromkeys(("member", "nodes"), _IOMMU_ON),
             **dict.fromkeys(("qemu", "libvirt"), _NOT_INSTALLED),
-            **dict.fromkeys(("commands", "firmware"), _INSTALLED),
+            **dict.fromkeys(("commands",), _INSTALLED),
         },
     ),
     Asked(
         "boot/boot_state",
         ["/etc/default/grub.d/none.cfg", "/none", "/none", "/etc/hosts", "/not-there"],
+        after=("vfio/vfio_users",),
         differ=dict.fromkeys(("running", "others", "next-boot"), _OTHER_SYSTEM),
     ),
     Asked(
@@ -111,12 +108,20 @@ ASKED = [
         after=("vfio/vfio_users",),
         differ={"GPU": f"{_OTHER_DEVICES}; {_IOMMU_ON}"},
     ),
-    Asked("host/unit", ["state", "ssh.service"]),
     Asked(
-        "host/unit",
-        ["state", "not-there.service"],
-        differ=dict.fromkeys(("not-found", "unknown"), _OLD_SYSTEMD),
+        "service_vm/inspect",
+        [
+            *("fabric-manager", "fabric-manager", "/none", "/none", "/none", "0" * 64, "/none"),
+            *("/none", "/etc/hosts /not-there", "ssh.service not-there.service"),
+        ],
+        differ={"problem": _INSTALLED},
     ),
+    Asked("usernetes/inspect", (), "plain-gpu-v100", ["usernetes/environment"], account="operator"),
+    Asked("usernetes/reach", ["127.0.0.1", "1"], after=["usernetes/environment"]),
+    Asked("rke2/reach", ["127.0.0.1"], "plain-gpu-v100"),
+    Asked("rke2/progress", ["not-there.service", ""], "plain-gpu-v100"),
+    Asked("host/unit", ["state", "ssh.service"]),
+    Asked("host/unit", ["state", "not-there.service"]),
     Asked("host/read_file", ["/etc/hosts"], differ={"127.0.1.1": "its name"}),
     Asked("host/read_folders", [".conf", "/etc/not-there"]),
 ]

@@ -9,20 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gpuclusters.cdi.resource import CdiSpecProvider
-from gpuclusters.core import scripts
 from gpuclusters.core.errors import AdapterError, DeniedError, UnreachableError
 from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import run_script
 from gpuclusters.preflight.host import read_facts
-from gpuclusters.service_vm import decide, domain_xml
-from gpuclusters.service_vm.host import SshServiceVm
-from gpuclusters.service_vm.model import ServiceVmInputs
+from gpuclusters.service_vm import decide
+from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.machine.qemu import GPUS
 from tests.machine.conftest import RealMachine
-from tests.providers.provider_process import ProviderProcess
+from tests.machine.inputs import H100, service_vm_inputs, vfio_inputs
+from tests.providers.provider_process import ProviderProcess, StepFailed
 
-H100, CLASS = "10de:2330", "0302"
 SPEC = "/etc/cdi/nvidia.com-pgpu.json"
 
 
@@ -30,8 +28,7 @@ SPEC = "/etc/cdi/nvidia.com-pgpu.json"
 def bound(machine: RealMachine, shared_processes: object) -> RealMachine:
     """A machine whose eight devices are on vfio-pci."""
     provider = shared_processes({"GPU_CLUSTERS_SSH_KEY_FILE": str(machine.client_key)})  # type: ignore[operator]
-    functions = [{"address": gpu, "pci_id": H100, "pci_class": CLASS} for gpu in GPUS]
-    provider.create(VfioBindingProvider, {"connection": machine.connection, "functions": functions})
+    provider.create(VfioBindingProvider, vfio_inputs(machine))
     return machine
 
 
@@ -44,9 +41,9 @@ def test_preflight_reads_what_the_kernel_says(bound: RealMachine) -> None:
     assert {facts.functions[gpu].header[:4] for gpu in GPUS} == {bytes.fromhex("de103023")}
     assert len({facts.functions[gpu].iommu_group for gpu in GPUS}) == len(GPUS)
     assert set(facts.numa) == {0, 1}
-    assert (facts.qemu, facts.libvirt) == ("7.2.22", "9.0.0")
+    assert (facts.qemu, facts.libvirt) == ("10.0.13", "11.3.0")
     assert {"fuser", "virsh", "systemctl"} <= facts.commands
-    assert {"/dev/kvm", "/dev/vfio/vfio"} <= facts.nodes
+    assert "/dev/vfio/vfio" in facts.nodes
 
 
 def test_a_cdi_specification_names_devices_that_exist(
@@ -72,37 +69,43 @@ def test_a_cdi_specification_names_devices_that_exist(
     ] * len(nodes)
 
 
-def test_the_service_vm_is_as_libvirt_keeps_it(bound: RealMachine) -> None:
-    vm = ServiceVmInputs.model_validate(
-        {
-            "connection": bound.connection,
-            "switches": GPUS[:4],
-            "gpus": {"1": GPUS[4]},
-            "image": {"path": "/srv/fm.img", "sha256": "0" * 64},
-            "fabric_manager": {"version": "595.58.03"},
-        }
-    )
-    want, there = (
-        decide.wanted(vm, scripts.texts("service_vm")),
-        SshServiceVm(bound.ssh, vm),
-    )
-    there.install(want.files, want.executable)
-    for _ in range(2):
-        there.define_network(domain_xml.text(want.network))
-        there.define_domain(domain_xml.text(want.domain))
-    live = there.look()
-    assert {one.code for one in decide.findings(want, live, known=True)} == {
-        "service-vm.image",
-        "service-vm.seed",
-        "service-vm.disk",
-        "service-vm.not-running",
-    }
-    assert (live.network_active, live.network_autostart, live.autostart) == (True, True, True)
+def test_libvirt_starts_the_service_vm_and_keeps_it_as_it_is_declared(
+    bound: RealMachine, provider: ProviderProcess
+) -> None:
+    made = provider.create(ServiceVmProvider, service_vm_inputs(bound))
+    assert made.outputs["state"] == "waiting-for-list"
+    assert made.outputs["fabric_manager_version"] == "595.58.03", "the guest's console says so"
+    assert provider.read(ServiceVmProvider, made).outputs["drift"] == []
     assert bound.run("ip -br addr show br-fm").stdout.split()[2] == "192.168.250.1/30"
     verified = bound.run(f"systemd-analyze verify {' '.join(decide.UNITS)}", as_root=True)
     assert (verified.returncode, verified.stderr) == (0, "")
-    there.remove(network=True)
-    assert there.look().domain is None
+    held = provider.create(VfioBindingProvider, vfio_inputs(bound))
+    qemu = bound.sudo("pgrep -f guest=fabric-manager").strip()
+    with pytest.raises(StepFailed, match=rf"{GPUS[0]} is in use \(pid:{qemu}\)"):
+        provider.delete(VfioBindingProvider, held)
+
+    bound.cut_power()
+    bound.sudo(
+        "systemctl is-active --wait gpu-clusters-service-vm || systemctl start gpu-clusters-service-vm"
+    )
+    after = provider.read(ServiceVmProvider, made).outputs
+    assert (after["drift"], after["state"]) == ([], "waiting-for-list")
+    assert after["run"] != made.outputs["run"]
+
+    group = held.outputs["iommu_groups"][GPUS[4]]
+    holder = bound.sudo(
+        f"exec 3<>/dev/vfio/{group}; nohup sleep 3600 >/dev/null 2>&1 & echo $!"
+    ).strip()
+    with pytest.raises(StepFailed, match=rf"GPU 1 \({GPUS[4]}\) by process {holder}"):
+        provider.delete(ServiceVmProvider, made)
+    bound.sudo(f"kill {holder}")
+    provider.delete(ServiceVmProvider, made)
+    assert bound.sudo("virsh list --all --name; virsh net-list --all --name").split() in (
+        [],
+        ["default"],
+    )
+    left = "ls -d /etc/gpu-clusters/service-vm /var/lib/libvirt/images/gpu-clusters/* || true"
+    assert bound.sudo(f"({left}) 2>/dev/null") == ""
 
 
 def test_drop_ins_are_read_when_the_runtime_starts_again(bound: RealMachine) -> None:

@@ -171,7 +171,8 @@ LOADED = f"systemctl show -p NeedDaemonReload -p UnitFileState {UNIT}; cat {UNIT
 
 
 def script(world: World, name: str, *arguments: str) -> None:
-    run_script(world.host, name, arguments, tried=name)
+    after = ["vfio/vfio_users"] if name == "vfio/vfio_bind" else []
+    run_script(world.host, name, arguments, tried=name, after=after)
 
 
 def unit_state(world: World) -> UnitState:

@@ -22,7 +22,7 @@ from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import ProviderProcess, StepFailed
 from tests.providers.restarts import boots, restart
 
-SCRIPT = scripts.read("vfio/vfio_bind.sh")
+SCRIPT = scripts.read("vfio/vfio_users.sh") + scripts.read("vfio/vfio_bind.sh")
 """What the unit runs at every boot."""
 GPU = "0000:86:00.0"
 FUNCTIONS = [

@@ -39,8 +39,9 @@ def lay(folder: Path, version: str, uuids: Sequence[str] = ()) -> None:
     for name in toolkit.NAMES:
         program = toolkit.program(name, version).built(print)
         shutil.copy2(program, folder / "usr/bin" / name)
-    unit = _source(toolkit.SOURCES / version) / "deployments/systemd/nvidia-cdi-refresh.service"
-    (folder / "etc/systemd/system" / unit.name).write_text(unit.read_text())
+    units = _source(toolkit.SOURCES / version) / "deployments/systemd"
+    for unit in units.glob("nvidia-cdi-refresh.*"):
+        (folder / "etc/systemd/system" / unit.name).write_text(unit.read_text())
     shutil.copy2(HERE / "systemctl.sh", folder / "usr/bin/systemctl")
     (folder / "usr/bin/systemctl").chmod(0o755)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Print what a host boots with: lines of a word and its value. Reads only.
-# Usage: sh -s -- GRUB_FILE ARGUMENTS_FILE INITRAMFS_STAMP FILE...
+# Sent after vfio_users.sh. Usage: sh -s -- GRUB_FILE ARGUMENTS_FILE INITRAMFS_STAMP FILE...
 # FILE: files of which "files PATH SHA256|- MODE USER:GROUP MARKED" is printed. For those of sysctl.d, and for
 # drop-ins of units, also "sysctl-behind" and "units-behind" where they are written and not yet in effect.
 set -eu
@@ -96,13 +96,10 @@ while [ "$1" != -- ]; do
 done
 shift
 if [ $# -gt 0 ]; then
-    # fuser answers 1 both for "nobody" and for "could not find out"; the second comes with words.
-    if ! command -v fuser >/dev/null 2>&1; then
+    if ! command -v fuser >/dev/null 2>&1 || ! users=$(holders_of "$@" 2>/dev/null); then
         echo "device-users unknown"
-    elif users=$(fuser "$@" 2>/dev/null); then
-        # shellcheck disable=SC2086 # process ids, blanks of all kinds between them
+    elif [ -n "$users" ]; then
+        # shellcheck disable=SC2086 # process ids, one per line
         echo "device-users" $users
-    elif [ -n "$(fuser "$@" 2>&1 >/dev/null | sed -e '/^Cannot /d')" ]; then
-        echo "device-users unknown"
     fi
 fi

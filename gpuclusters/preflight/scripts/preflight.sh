@@ -1,7 +1,7 @@
 #!/bin/sh
 # Print what decides whether this machine can give its GPUs to virtual machines: one fact a line, a
 # key and its values. Reads only; also runs without root, and then says less.
-# Usage: sh -s -- FABRIC_MANAGER|- ADDRESS...
+# Sent after vfio_users.sh. Usage: sh -s -- FABRIC_MANAGER|- ADDRESS...
 #   FABRIC_MANAGER  address of the fabric manager's API, or "-" not to ask for it
 #   ADDRESS         PCI functions whose registers are read, like 0000:0f:00.0
 set -eu
@@ -151,7 +151,6 @@ nodes() {
     done
 }
 
-# fuser prints process ids on its standard output and ends with 1 if there are none.
 holders() {
     for node; do # a pattern that fits nothing stands for itself
         shift
@@ -159,11 +158,7 @@ holders() {
             set -- "$@" "$node"
         fi
     done
-    if [ $# -eq 0 ]; then
-        return 0
-    fi
-    # Each once, though a process holds several.
-    for pid in $(fuser "$@" 2>/dev/null | tr -s ' \t' '\n' | sort -un || true); do
+    for pid in $(holders_of "$@" 2>/dev/null || true); do
         first_line "/proc/$pid/comm"
         say holders "$pid" "$line"
     done

@@ -29,6 +29,9 @@ main() {
     if live=$(virsh net-uuid "$name" 2>/dev/null) && [ "$(echo "$live" | head -n 1)" != "$uuid" ]; then
         virsh net-undefine "$name"
     fi
+    # Where libvirt notes a network's members. It makes the folder only for a network with a DHCP server, and
+    # refuses to start a VM on another without it (seen with 11.3).
+    (umask 022 && mkdir -p /var/lib/libvirt/dnsmasq)
     virsh net-define "$file"
     virsh net-autostart "$name"
     virsh net-start "$name"

@@ -2,6 +2,7 @@
 # Give PCI functions to vfio-pci by address, or give them back. Written by gpu-clusters; changes are put back.
 # Nothing is taken whose address is not listed, whose ids and class are not those of the list, or that is in use.
 #
+# Comes after vfio_users.sh.
 # Usage: inspect|bind|release ENTRY...     or: inspect|bind|release --list FILE
 # ENTRY is ADDRESS=VENDOR:DEVICE=CLASS with the first digits of the class, or none of them.
 # inspect prints for each "address there id class driver group override header users", "-" for none.
@@ -16,11 +17,6 @@ left=0
 complain() {
     echo "error: $1" >&2
     left=1
-}
-
-name_of() {
-    target=$(readlink -- "$1" || true)
-    printf '%s' "${target##*/}"
 }
 
 value_of() {
@@ -73,18 +69,15 @@ users_of() {
     fi
     nodes=$(nodes_of "$1")
     if [ -n "$nodes" ]; then
+        # shellcheck disable=SC2086 # device nodes, one per line, without blanks
         if ! command -v fuser >/dev/null 2>&1; then
             found="$found,unknown:fuser-is-not-installed"
+        elif pids=$(holders_of $nodes 2>/dev/null); then
+            for pid in $pids; do
+                found="$found,pid:$pid"
+            done
         else
-            # fuser answers 1 both for "nobody" and for "could not find out"; the second comes with words.
-            # shellcheck disable=SC2086 # device nodes, one per line, without blanks
-            if pids=$(fuser $nodes 2>/dev/null); then
-                for pid in $pids; do
-                    found="$found,pid:$pid"
-                done
-            elif [ -n "$(fuser $nodes 2>&1 >/dev/null | sed -e '/^Cannot /d')" ]; then
-                found="$found,unknown:fuser-fails"
-            fi
+            found="$found,unknown:fuser-fails"
         fi
     fi
     printf '%s' "${found#,}"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Functions, for scripts that are sent after this one: the /dev/vfio nodes of a PCI function and the
-# processes that hold them. Alone it does nothing.
+# Functions, for scripts that come after this one: the /dev/vfio nodes of a PCI function and the processes that
+# hold files. Alone it does nothing.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -23,19 +23,27 @@ nodes_of() {
     done
 }
 
-# Process ids that hold any of the files: fuser prints them on its standard output, and the names
-# on its standard error. It answers 1 both for "nobody" and for "could not find out"; only the
-# second comes with words, and must not be taken for the first. Lines that begin with "Cannot" are
-# about descriptors of other files (FUSE mounts, processes that just ended).
+# Process ids that hold any of the files, one per line; with words on standard error and status 5 where that cannot
+# be found out.
 holders_of() {
-    if [ $# -eq 0 ] || fuser "$@" 2>/dev/null; then
-        return 0
+    [ $# -gt 0 ] || return 0
+    # fuser answers 1 both for "nobody" and for "could not find out"; only the second comes with words. Lines that
+    # begin with "Cannot" are about descriptors of other files (FUSE mounts, processes that just ended).
+    if ! by_fuser=$(fuser "$@" 2>/dev/null); then
+        words=$(fuser "$@" 2>&1 >/dev/null | sed -e '/^Cannot /d')
+        [ -z "$words" ] || { echo "$words" >&2; return 5; }
     fi
-    words=$(fuser "$@" 2>&1 >/dev/null | sed -e '/^Cannot /d')
-    if [ -n "$words" ]; then
-        echo "$words" >&2
-        exit 5
-    fi
+    # It tells files by their inodes, and libvirt and containers have a /dev with inodes of its own: by name.
+    nodes=$#
+    for node; do
+        set -- "$@" -o -lname "*${node#/dev}"
+    done
+    shift "$nodes"
+    {
+        # shellcheck disable=SC2086 # process ids, blanks of all kinds between them
+        printf '%s\n' $by_fuser
+        find /proc/[0-9]*/fd -maxdepth 1 '(' -false "$@" ')' 2>/dev/null | cut -d / -f 3 || true
+    } | sed -e '/^$/d' | sort -un
 }
 
 require_fuser() {
@@ -57,7 +65,5 @@ users_of() {
     # An assignment of its own: only so does a failure inside end the script.
     # shellcheck disable=SC2046 # paths of device nodes, one per line, without blanks
     held=$(holders_of $(nodes_of_all "$@"))
-    # shellcheck disable=SC2086 # the ids are separated by blanks of all kinds
-    held=$(printf '%s,' $held)
-    held=${held%,}
+    held=$(printf '%s' "$held" | tr '\n' ,)
 }

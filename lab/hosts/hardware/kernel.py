@@ -23,15 +23,14 @@ _MAJOR, _CONTROL = 243, (10, 196)
 
 
 def show(machine: Machine, bound: Set[int] | None, device_nodes: bool) -> None:  # noqa: FBT001
-    """Have a node for each of these IOMMU groups, and the control node; None: without VFIO there is none.
+    """Have a node for each of these IOMMU groups, if VFIO is there; kmod makes the control node at boot.
 
     `device_nodes`: real character devices can be made; otherwise plain files stand for them.
     """
-    wanted: dict[str, tuple[int, int]] = {}
+    wanted = {"vfio": _CONTROL}
     if bound is not None:
         groups = sorted({device.iommu_group for device in machine.board.devices})
-        wanted = {str(group): (_MAJOR, groups.index(group)) for group in bound}
-        wanted["vfio"] = _CONTROL
+        wanted |= {str(group): (_MAJOR, groups.index(group)) for group in bound}
     folder = machine.path("/dev/vfio")
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():

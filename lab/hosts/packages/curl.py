@@ -53,7 +53,8 @@ def _ping(call: Call, address: str) -> Answer:
     closed = any(fault.why == "port-closed" for fault in call.faults.all(JoinFails))
     if closed or Clusters(call.machine.folder.path.parent).at(place.hostname or "") is None:
         text = (
-            f"curl: (7) Failed to connect to {place.hostname} port {place.port}: Connection refused"
+            f"curl: (7) Failed to connect to {place.hostname} port {place.port} after 0 ms: "
+            "Could not connect to server"
         )
         return Answer.error(text, _NO_CONNECTION)
     return Answer()
@@ -66,7 +67,8 @@ def _livez(call: Call, address: str) -> Answer:
     clusters = usernetes_cluster.Clusters(call.machine.folder.path.parent)
     if closed or clusters.serving_at(place.hostname or "") is None:
         text = (
-            f"curl: (7) Failed to connect to {place.hostname} port {place.port}: Connection refused"
+            f"curl: (7) Failed to connect to {place.hostname} port {place.port} after 0 ms: "
+            "Could not connect to server"
         )
         return Answer.error(text, _NO_CONNECTION)
     return Answer()
