@@ -332,6 +332,7 @@ async def test_a_gpu_that_the_kubelet_gave_to_another_pod_is_marked_and_offered_
         (condition,) = cluster.status(1)["conditions"]
         assert (condition["type"], condition["status"]) == ("KubeletAgrees", "False")
         assert "t-a/p" in condition["message"]
+        await until(lambda: cluster.events)
         assert [event["reason"] for event in cluster.events] == ["HeldByAnotherPod"]
         node.end("p")
         await until(node.offers(8, 8))
