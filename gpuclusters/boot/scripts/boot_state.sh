@@ -69,8 +69,9 @@ for folder in /sys/devices/system/node/node[0-9]*; do
     [ ! -r "$pages" ] || echo "huge-pages-1g ${folder##*/node} $(cat "$pages")"
 done
 set -- "$@" --
+# The control node `vfio` is on every machine; whoever has a device has its group or its own node too.
 for node in /dev/vfio/* /dev/vfio/devices/*; do
-    [ ! -c "$node" ] && [ ! -f "$node" ] || set -- "$@" "$node"
+    [ "$node" = /dev/vfio/vfio ] || { [ ! -c "$node" ] && [ ! -f "$node" ]; } || set -- "$@" "$node"
 done
 while [ "$1" != -- ]; do
     if [ -f "$1" ]; then

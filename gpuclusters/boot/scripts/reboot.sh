@@ -4,8 +4,9 @@ set -eu
 LC_ALL=C
 export LC_ALL
 set --
+# The control node `vfio` is on every machine; whoever has a device has its group or its own node too.
 for node in /dev/vfio/* /dev/vfio/devices/*; do
-    [ ! -c "$node" ] && [ ! -f "$node" ] || set -- "$@" "$node"
+    [ "$node" = /dev/vfio/vfio ] || { [ ! -c "$node" ] && [ ! -f "$node" ]; } || set -- "$@" "$node"
 done
 if [ $# -gt 0 ]; then
     command -v fuser >/dev/null 2>&1 || exit 7
