@@ -76,8 +76,7 @@ def there_is_a_node_for_everything_else(config: Rke2Config) -> Iterable[Wrong]:
         yield Wrong(
             "pools",
             "leave no node without a taint: the operator is made to tolerate them, and nothing else is",
-            "add a pool without taints, take the taint from one, or write dedicated-servers: false",
-            show([pool.name for pool in config.pools]),
+            got=show([pool.name for pool in config.pools]),
         )
 
 
@@ -86,7 +85,7 @@ def selinux_is_of_the_rhel_family(config: Rke2Config) -> Iterable[Wrong]:
     system = config.operating_system
     if config.selinux and system is not None and system.family == "ubuntu":
         wrong = f"is on, and {system.value} has no rke2-selinux"
-        yield Wrong("selinux", wrong, "remove it: Ubuntu confines by AppArmor")
+        yield Wrong("selinux", wrong)
 
 
 @rule(42, "rke2.registry-unused")
@@ -151,8 +150,7 @@ def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Wrong]:
             yield Wrong(
                 path,
                 "is fetched from the internet, and air-gap is true",
-                "write {source: file, path: charts/….tgz, sha256: …}, or repository: with that of your own",
-                NOTHING if chart is None else '"registry"',
+                got=NOTHING if chart is None else '"registry"',
             )
 
 
@@ -174,5 +172,4 @@ def driver_containers_find_packages(config: Rke2Config, driver: OperatorDriver) 
         yield Wrong(
             "package-mirror",
             "is missing, and air-gap is true: the driver container finds no headers of the kernel",
-            "write the ConfigMap with your package sources, or driver.source: host or precompiled",
         )

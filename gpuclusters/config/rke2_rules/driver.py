@@ -86,7 +86,7 @@ def version_and_branch_agree(config: Rke2Config) -> Iterable[Wrong]:
     for path, version, branch in _stated(config):
         if version is not None and branch is not None and branch_of(version) != branch:
             wrong = f"is not of branch {branch}, which is stated beside it"
-            yield Wrong((*path, "version"), wrong, "write one of them, or make them agree")
+            yield Wrong((*path, "version"), wrong)
 
 
 @rule(34, "rke2.driver-branch-unknown", each=["pools"])
@@ -166,8 +166,7 @@ def pools_differ_only_on_hosts(config: Rke2Config, pool: Pool) -> Iterable[Wrong
         yield Wrong(
             "driver",
             f"cannot differ with driver.source: {config.driver.source}, one driver for all nodes",
-            "write driver.source: host, or one driver that all GPUs have",
-            "a driver of its own",
+            got="a driver of its own",
         )
 
 
@@ -181,7 +180,6 @@ def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[
             "driver.source",
             "installs one driver container on all nodes, and they run "
             f"{', '.join(sorted(map(str, found)))}",
-            "write driver.source: host",
         )
 
 
@@ -192,8 +190,7 @@ def pools_without_gpus_have_no_driver(_config: Rke2Config, pool: Pool) -> Iterab
             yield Wrong(
                 key,
                 "is stated for a pool without GPUs",
-                "remove it, or write gpu: {product: …, count: …}",
-                show(value) if isinstance(value, str) else "a driver of its own",
+                got=show(value) if isinstance(value, str) else "a driver of its own",
             )
 
 
@@ -263,7 +260,6 @@ def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Wrong]:
             yield Wrong(
                 "driver.packages",
                 f"are not there: {runs} of pool {pool.name} has no driver of its own",
-                "write nvidia, and set up NVIDIA's repository on the hosts",
             )
 
 

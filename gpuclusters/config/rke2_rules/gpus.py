@@ -55,8 +55,7 @@ def _own(config: Rke2Config) -> Mapping[str, tuple[MigDevices, ...]]:
 @rule(40, "rke2.layout-without-mig", "pools")
 def layouts_are_for_mig(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
     if pool.mig is not None and not isinstance(config.sharing, Mig):
-        remedy = "write sharing: {kind: mig}, or remove it: a GPU is cut, or shared whole, not both"
-        yield Wrong("mig", f"is stated with sharing.kind: {config.sharing.kind}", remedy)
+        yield Wrong("mig", f"is stated with sharing.kind: {config.sharing.kind}")
 
 
 @rule(40, "rke2.layout-unknown", each=["pools"])
@@ -87,8 +86,7 @@ def slices_fit_on_a_gpu(config: Rke2Config) -> Iterable[Wrong]:
                 yield Wrong(
                     ("sharing", "layouts", name, position, "profiles"),
                     f"cannot be had on the GPUs of pool {pool.name}: {problem}",
-                    "write profiles and counts that fit; docs/rke2.md has those of each product",
-                    show(", ".join(f"{profile}: {n}" for profile, n in entry.profiles.items())),
+                    got=show(", ".join(f"{profile}: {n}" for profile, n in entry.profiles.items())),
                 )
 
 
@@ -118,10 +116,7 @@ def layouts_have_names_of_their_own(config: Rke2Config) -> Iterable[Wrong]:
     for name in _own(config):
         if name.startswith("all-"):
             yield Wrong(
-                ("sharing", "layouts", name),
-                "has a name of the MIG manager's own",
-                "write a name that does not begin with all-",
-                show(name),
+                ("sharing", "layouts", name), "has a name of the MIG manager's own", got=show(name)
             )
 
 
@@ -138,7 +133,6 @@ def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Iterable[Wrong]:
                 ("pools", number, "mig"),
                 f"would be another cut on {gpu.product} than on {product}, and with sharing.layouts all "
                 "nodes have one configuration",
-                "write a layout of your own for one of these pools",
             )
 
 
@@ -152,7 +146,6 @@ def strategy_single_has_one_profile(config: Rke2Config) -> Iterable[Wrong]:
                 "sharing.strategy",
                 f"cannot name the GPUs of pool {pool.name}: its layout {pool.mig} has several profiles, or "
                 "whole GPUs too",
-                "write mixed, or remove it; pods then ask for nvidia.com/mig-<profile>",
             )
 
 
@@ -184,7 +177,6 @@ def the_mig_manager_runs(config: Rke2Config) -> Iterable[Wrong]:
             yield Wrong(
                 (*own, "operating-system"),
                 f"has a GLIBC too old for the MIG manager with the host's driver, in pool {pool.name}",
-                "write driver.source: operator, or use RHEL 9",
             )
 
 
@@ -226,14 +218,13 @@ def mps_needs_volta(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
         yield Wrong(
             "gpu.product",
             f"is of {generation}, which cannot keep MPS clients within their share of memory",
-            "leave this pool out of sharing.pools, or write kind: time-slicing",
         )
 
 
 @rule(41, "rke2.sharing-isolates-nothing", "sharing", kind=Mps, level=Level.WARN)
 def sharing_isolates_nothing(_config: Rke2Config, _sharing: Mps) -> Iterable[Wrong]:
     wrong = "is experimental in the device plugin, and a fault of one client ends all of that GPU"
-    yield Wrong("kind", wrong, "write mig where tenants must not harm each other")
+    yield Wrong("kind", wrong)
 
 
 @rule(41, "rke2.shares-not-in-metrics", level=Level.WARN)
@@ -242,7 +233,6 @@ def shares_are_not_seen_in_metrics(config: Rke2Config) -> Iterable[Wrong]:
         yield Wrong(
             "metrics.kind",
             "cannot say which pod uses a GPU while several share it: pod and namespace are empty then",
-            "watch the GPU alone, or use MIG, whose slices are seen apart",
         )
 
 
@@ -277,7 +267,6 @@ def the_load_is_seen_by_somebody(config: Rke2Config) -> Iterable[Wrong]:
         yield Wrong(
             "metrics.kind",
             f"is none, and proof.level {config.proof.level} asks Prometheus whether it saw the load",
-            "write metrics: {kind: kube-prometheus-stack, …} or rancher, or proof.level: L1",
         )
 
 
@@ -286,14 +275,14 @@ def there_is_something_to_exchange(config: Rke2Config) -> Iterable[Wrong]:
     several = any(pool.gpu is not None and pool.gpu.count > 1 for pool in config.pools)
     if isinstance(config.proof, ProofL4) and not several:
         wrong = "measures what GPUs of a node exchange, and every node has one"
-        yield Wrong("proof.level", wrong, "write L3")
+        yield Wrong("proof.level", wrong)
 
 
 @rule(44, "rke2.proof-of-shared-gpus", level=Level.WARN)
 def shared_gpus_are_not_judged(config: Rke2Config) -> Iterable[Wrong]:
     if not isinstance(config.proof, ProofL0) and isinstance(config.sharing, TimeSlicing | Mps):
         wrong = f"judges no rate where GPUs are shared by {config.sharing.kind}"
-        yield Wrong("proof.level", wrong, "prove the GPUs before you share them, or write L0")
+        yield Wrong("proof.level", wrong)
 
 
 @rule(44, "rke2.timeout-too-short")

@@ -34,11 +34,7 @@ def nodes_have_names_of_their_own(config: Rke2Config) -> Iterable[Wrong]:
     named, servers = list(_named(config)), len(config.servers)
     for places in (named[:servers], named[servers:]):
         for again, first in repeats([name for _, name in places]):
-            yield Wrong(
-                places[again][0],
-                f"is named at {render_path(places[first][0])} already",
-                "name each machine once; one that is a server and carries GPUs is in servers and in one pool",
-            )
+            yield Wrong(places[again][0], f"is named at {render_path(places[first][0])} already")
 
 
 @rule(30, "rke2.machine-unknown")
@@ -48,9 +44,8 @@ def machines_are_those_of_hosts(config: Rke2Config) -> Iterable[Wrong]:
 
 @rule(30, "rke2.machine-unused", level=Level.WARN)
 def every_machine_has_a_place(config: Rke2Config) -> Iterable[Wrong]:
-    remedy = "name it under servers or in a pool, or remove it"
     for path, name in rke2_checks.unused_machines(_named(config), config.hosts):
-        yield Wrong(path, "is neither a server nor in a pool", remedy, show(name))
+        yield Wrong(path, "is neither a server nor in a pool", got=show(name))
 
 
 @rule(30, "rke2.host-twice")
@@ -75,8 +70,7 @@ def there_are_gpus(config: Rke2Config) -> Iterable[Wrong]:
         yield Wrong(
             "pools",
             "have no GPUs",
-            "write gpu: {product: …, count: …} for the pool that has them",
-            show([pool.name for pool in config.pools]) if config.pools else NOTHING,
+            got=show([pool.name for pool in config.pools]) if config.pools else NOTHING,
         )
 
 
@@ -91,7 +85,7 @@ def pools_have_the_gpus_of_their_machines(config: Rke2Config, pool: Pool) -> Ite
         there = None if made is None else (made.product, made.count)
         if group is not None and there != wanted:
             wrong = f"is not what {name} is made with under hosts.groups, which is {_gpus(there)}"
-            yield Wrong("gpu", wrong, "write the same in both places", _gpus(wanted))
+            yield Wrong("gpu", wrong, got=_gpus(wanted))
             return
 
 
@@ -105,7 +99,7 @@ def machines_have_processors_that_rke2_is_installed_for(
 ) -> Iterable[Wrong]:
     if pool.gpu is not None and gpu_products.product(pool.gpu.product).cpu != "amd64":
         wrong = "is on an arm64 machine, and this version installs RKE2 for amd64"
-        yield Wrong("gpu.product", wrong, "leave these machines out")
+        yield Wrong("gpu.product", wrong)
 
 
 @rule(30, "rke2.gpus-on-server", each=["pools"], level=Level.WARN)
@@ -118,7 +112,6 @@ def gpus_are_not_on_servers(config: Rke2Config) -> Iterable[Wrong]:
                 ("servers", number),
                 f"carries the GPUs of pool {pools[name].name}: when the toolkit restarts RKE2, {away} is "
                 "away for a minute",
-                "keep GPUs on machines that are no servers",
             )
 
 
@@ -156,8 +149,7 @@ def networks_have_room(config: Rke2Config) -> Iterable[Wrong]:
 @rule(32, "rke2.networks-overlap")
 def cluster_networks_do_not_meet(config: Rke2Config) -> Iterable[Wrong]:
     if config.cluster_cidr.overlaps(config.service_cidr):
-        remedy = "write ranges that have no address in common; they never change"
-        yield Wrong("service-cidr", f"meets cluster-cidr, which is {config.cluster_cidr}", remedy)
+        yield Wrong("service-cidr", f"meets cluster-cidr, which is {config.cluster_cidr}")
 
 
 @rule(32, "rke2.machine-in-cluster-network")
@@ -176,14 +168,13 @@ def _stated(config: Rke2Config) -> Iterator[tuple[Path, str | None]]:
 def the_cni_closes_what_cis_closes(config: Rke2Config) -> Iterable[Wrong]:
     if config.cis_profile and isinstance(config.cni, Flannel):
         wrong = "enforces no network policies, and cis-profile relies on them"
-        yield Wrong("cni.kind", wrong, "write canal, calico or cilium; it never changes")
+        yield Wrong("cni.kind", wrong)
 
 
 @rule(32, "rke2.cni-without-policies", level=Level.WARN)
 def flannel_closes_nothing(config: Rke2Config) -> Iterable[Wrong]:
     if isinstance(config.cni, Flannel):
-        remedy = "write canal for the same network with policies; it never changes"
-        yield Wrong("cni.kind", "ignores network policies: every pod reaches every other", remedy)
+        yield Wrong("cni.kind", "ignores network policies: every pod reaches every other")
 
 
 @rule(32, "rke2.google-cloud-refuses", "hosts", kind=GcpHosts)

@@ -59,7 +59,6 @@ def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterabl
             f"brings containerd {_dotted(brings)}, and GPU Operator "
             f"{operator_major(config.operator.version)} gives GPUs to containers by CDI: RKE2 needs "
             "containerd 2 for it",
-            "write v1.31.6, v1.32.2, or anything from v1.33 on",
         )
 
 
@@ -74,7 +73,6 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Wro
             "version",
             f"brings containerd {_dotted(brings)}, and GPU Operator "
             f"{operator_major(config.operator.version)} was validated with {' to '.join(known.containerd)}",
-            "choose another release, or try it on one pool first",
         )
 
 
@@ -251,7 +249,6 @@ def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Wrong]:
         yield Wrong(
             (*_VALUES, "toolkit", "installDir"),
             "is not where RKE2 looks for the runtime when it starts",
-            "remove it: RKE2 puts /usr/local/nvidia/toolkit before its PATH, and no other folder",
         )
 
 
@@ -271,7 +268,6 @@ def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
         yield Wrong(
             _TOOLKIT,
             "is off: no GPU gets into a container unless every host has nvidia-container-toolkit",
-            "remove it, or install the toolkit on all hosts before RKE2 starts on them",
         )
 
 
@@ -288,7 +284,6 @@ def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Wrong]:
         yield Wrong(
             _CDI,
             "is off: pods need runtimeClassName: nvidia, and NVIDIA_VISIBLE_DEVICES=all gives them every GPU",
-            "remove it",
         )
 
 
@@ -328,4 +323,4 @@ def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
 def the_nri_plugin_is_experimental(config: Rke2Config) -> Iterable[Wrong]:
     if config.operator.nri_plugin:
         wrong = "is experimental, and pods with runtimeClassName: nvidia no longer start"
-        yield Wrong("operator.nri-plugin", wrong, "remove it, unless RKE2 must not be restarted")
+        yield Wrong("operator.nri-plugin", wrong)

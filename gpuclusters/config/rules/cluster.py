@@ -86,11 +86,7 @@ def machines_have_nodes(config: CaasConfig, hosts: ExistingHosts) -> Iterable[Wr
     used = _machines(config)
     for position, machine in enumerate(hosts.machines):
         if machine.name not in used:
-            yield Wrong(
-                ("machines", position, "name"),
-                "is a machine that no node uses",
-                "add a node of this name to nodes, or remove the machine",
-            )
+            yield Wrong(("machines", position, "name"), "is a machine that no node uses")
 
 
 @rule(0, "caas.lab-mixed")
@@ -177,11 +173,7 @@ def variables_are_those_of_a_proxy(_config: CaasConfig, cluster: Rke2Kubernetes)
 def the_release_is_known(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
     newest = rke2_matrix.newest_minor()
     if releases.parse_version(cluster.version).minor > newest:
-        yield Wrong(
-            "version",
-            f"is newer than v1.{newest}, the last one that was read about here",
-            "read its release notes for changes of Cilium, containerd and ingress before you apply it",
-        )
+        yield Wrong("version", f"is newer than v1.{newest}, the last one that was read about here")
 
 
 @_rke2("caas.policy-closes-system", level=Level.WARN)
@@ -190,7 +182,6 @@ def always_closes_the_system_too(_config: CaasConfig, cluster: Rke2Kubernetes) -
         yield Wrong(
             "cilium.policy-enforcement",
             "closes system pods too, CoreDNS among them, until policies open them",
-            "write default: tenants are closed by the policy of all tenants either way",
         )
 
 
@@ -283,11 +274,7 @@ def full_recycling_has_something_to_compare_with(
 ) -> Iterable[Wrong]:
     full = leases.recycle_policy is RecyclePolicy.FULL
     if full and isinstance(config.hosts, ExistingHosts) and not leases.golden_firmware.versions:
-        yield Wrong(
-            "golden-firmware.versions",
-            "is missing while leases.recycle-policy is full",
-            'write accepted versions by item: {HGX_FW_GPU: ["96.00.A5.00.01"]}, or choose reset-only',
-        )
+        yield Wrong("golden-firmware.versions", "is missing while leases.recycle-policy is full")
 
 
 @rule(22, "caas.bmc-missing", "nodes")
@@ -314,7 +301,6 @@ def each_machine_has_its_own_bmc(config: CaasConfig) -> Iterable[Wrong]:
         yield Wrong(
             ("nodes", stated[again][0], "bmc", "url"),
             f"is also that of nodes[{stated[first][0]}]: its firmware would count for both",
-            "write the BMC of this machine",
         )
 
 
@@ -337,9 +323,7 @@ def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Iter
 def programs_have_an_image(config: CaasConfig) -> Iterable[Wrong]:
     if not uses_lab(config) and config.programs.image is None:
         yield Wrong(
-            "programs.image",
-            f"is missing while kubernetes.source is {config.kubernetes.source}",
-            "build caas/Dockerfile, push it, and write its name with a digest",
+            "programs.image", f"is missing while kubernetes.source is {config.kubernetes.source}"
         )
 
 
@@ -347,9 +331,7 @@ def programs_have_an_image(config: CaasConfig) -> Iterable[Wrong]:
 def api_knows_its_issuer(config: CaasConfig) -> Iterable[Wrong]:
     if not uses_lab(config) and config.api.issuer is None:
         yield Wrong(
-            "api.issuer",
-            f"is missing while kubernetes.source is {config.kubernetes.source}",
-            "write the address of your OpenID issuer: https://id.example.com",
+            "api.issuer", f"is missing while kubernetes.source is {config.kubernetes.source}"
         )
 
 
@@ -371,8 +353,7 @@ def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Wrong]:
         yield Wrong(
             "api.exposure",
             "is nothing that the lab has; its API ends TLS itself, with a certificate of the lab",
-            "remove it, or write {kind: external} for plain HTTP",
-            show(exposure.kind),
+            got=show(exposure.kind),
         )
 
 
@@ -382,7 +363,6 @@ def proxies_are_known(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
         yield Wrong(
             "proxies",
             "is empty while api.exposure.kind is external: all connections would count as one client's",
-            "write the networks from which your load balancer calls the API: [10.20.0.0/24]",
         )
 
 
@@ -408,7 +388,6 @@ def a_gateway_has_its_kinds(config: CaasConfig) -> Iterable[Wrong]:
         yield Wrong(
             "api.exposure.kind",
             "needs the CRDs of the Gateway API, which a cluster made by RKE2 does not have",
-            "write ingress with ingress-class: cilium, or load-balancer",
         )
 
 
@@ -424,19 +403,13 @@ def the_certificate_is_for_the_host(_config: CaasConfig, api: Api) -> Iterable[W
     if (given := _given(api)) and not certificate.covers(given[1], given[0]):
         known = ", ".join(certificate.names(given[1])) or "no DNS name"
         wrong = f"is for {known} and not for api.exposure.host"
-        remedy = "give a certificate for this host, or the host that it is for"
-        yield Wrong(_CHAIN, wrong, remedy, show(given[0]))
+        yield Wrong(_CHAIN, wrong, got=show(given[0]))
 
 
 @rule(25, "caas.certificate-chain", "api")
 def the_chain_is_in_order(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
     if (given := _given(api)) and not certificate.is_in_order(given[1]):
-        yield Wrong(
-            _CHAIN,
-            "holds a certificate that the one after it did not sign",
-            "write the host's certificate first, then the one that signed it, and so on",
-            HIDDEN,
-        )
+        yield Wrong(_CHAIN, "holds a certificate that the one after it did not sign", got=HIDDEN)
 
 
 @rule(25, "caas.certificate-expired", "api")

@@ -121,8 +121,7 @@ def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Wrong]:
             "partition-table",
             f"is not the table of {known.baseboard}: a table of your own is what "
             "SHARED_PARTITION_DEFINITION_FILE gives the fabric manager, and this version does not install it",
-            "leave the key out",
-            f"{len(stated)} partitions",
+            got=f"{len(stated)} partitions",
         )
 
 
@@ -145,9 +144,7 @@ def partitions_do_not_overlap(config: CaasConfig, node: Node) -> Iterable[Wrong]
     for (first, entry), modules in clashes.items():
         other = (node.partitions or ())[first]
         yield Wrong(
-            ("partitions", entry),
-            f"shares GPU modules {_words(modules)} with partition {other}",
-            "choose partitions that have no GPU in common",
+            ("partitions", entry), f"shares GPU modules {_words(modules)} with partition {other}"
         )
 
 
@@ -160,11 +157,7 @@ def partitions_leave_no_gpu_out(config: CaasConfig, node: Node) -> Iterable[Wron
     covered = {module for _, module in _modules(known, node)}
     left = [module for module in range(1, max(known.sizes) + 1) if module not in covered]
     if left:
-        yield Wrong(
-            "partitions",
-            f"leaves GPU modules {_words(left)} in no partition",
-            "add partitions that hold them",
-        )
+        yield Wrong("partitions", f"leaves GPU modules {_words(left)} in no partition")
 
 
 @rule(1, "caas.size-of-no-partition", "tenants")
@@ -270,11 +263,7 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> 
 @rule(3, "caas.fabric-state-lost", "service_vm")
 def state_survives_a_restart(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
     if vm.state_file is None and vm.fabric_mode_restart:
-        yield Wrong(
-            "state-file",
-            "is missing while fabric-mode-restart is true",
-            "write a path on a disk of the service VM: /var/lib/nvidia-fabricmanager/state",
-        )
+        yield Wrong("state-file", "is missing while fabric-mode-restart is true")
 
 
 @rule(3, "caas.fabric-manager-exposed", "service_vm")
@@ -282,7 +271,6 @@ def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) 
     address = vm.bind_address
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     odd = address.is_multicast or address.is_link_local or address.is_reserved
-    remedy = "write the service VM's address on the network that it shares with its host alone"
     for wrong, found in (
         ("listens on every network, tenants' among them", address.is_unspecified),
         ("can be reached from inside the service VM only", address.is_loopback),
@@ -291,7 +279,7 @@ def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) 
         (f"is in kubernetes.service-cidr ({services}), where tenants are", address in services),
     ):
         if found:
-            yield Wrong("bind-address", wrong, remedy)
+            yield Wrong("bind-address", wrong)
 
 
 @rule(3, "caas.service-vm-port", "service_vm")
@@ -349,11 +337,7 @@ def the_network_of_the_service_vm_is_nobody_elses(
         ("network.storage-cidrs", config.network.storage_cidrs),
     ):
         for other in overlapping(network, ranges):
-            yield Wrong(
-                "network.host-address",
-                f"makes {network}, which overlaps {key} ({other})",
-                "write an address of a range that nothing else uses, and bind-address in it",
-            )
+            yield Wrong("network.host-address", f"makes {network}, which overlaps {key} ({other})")
 
 
 @rule(4, "caas.service-vm-image", "service_vm")

@@ -104,7 +104,6 @@ def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Iterable[Wrong
         yield Wrong(
             "node-feature-discovery",
             "is on, and the GPU Operator brings its own unless its nfd.enabled is false",
-            "write false, or switch the other off",
         )
 
 
@@ -141,9 +140,7 @@ def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Wrong]:
     ):
         if isinstance(chart, LabChart) and isinstance(config.hosts, ExistingHosts):
             yield Wrong(
-                path,
-                "is the lab's stand-in, which installs nothing, while hosts are not the lab's",
-                "write registry, or file with a path",
+                path, "is the lab's stand-in, which installs nothing, while hosts are not the lab's"
             )
 
 
@@ -154,7 +151,6 @@ def containerd_reads_its_drop_in(config: CaasConfig) -> Iterable[Wrong]:
         yield Wrong(
             "kubernetes.containerd.config-version",
             f"is unknown to containerd {containerd.version}, which would ignore the drop-in",
-            'write "2", or leave it out',
         )
 
 
@@ -165,7 +161,6 @@ def containerd_has_the_snapshotter(config: CaasConfig) -> Iterable[Wrong]:
         yield Wrong(
             "kata.snapshotter",
             f"needs containerd 2.2, while kubernetes.containerd.version is {version}",
-            "write overlayfs or nydus, or upgrade containerd",
         )
 
 
@@ -175,7 +170,6 @@ def confidential_guests_pull_their_images(_config: CaasConfig, kata: Kata) -> It
         yield Wrong(
             "snapshotter",
             f"unpacks images on the machine, and {kata.shim} is confidential: its guest pulls them itself",
-            "remove it for nydus, as Kata's chart has it, or write erofs",
         )
 
 
@@ -215,8 +209,7 @@ def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Iterable[Wron
             "memory-gib",
             f"is less than {len(cuts)} VMs of {largest} GiB with {overhead} MiB overhead each and the "
             f"service VM need, {needed} GiB",
-            "cut the board into fewer partitions, or lower the tenants' default-container.memory-gib",
-            show(memory),
+            got=show(memory),
         )
 
 
@@ -274,8 +267,6 @@ def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Iterable[Wrong]:
             "hugepages-gib-per-numa-node",
             f"reserves {sum(pages)} GiB, while kata.huge-pages is on and a VM of default size takes "
             f"{needed}",
-            "reserve what the machine's VMs take together, for example [512, 512], or set "
-            "kata.huge-pages: false",
         )
 
 

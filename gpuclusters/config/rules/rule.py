@@ -10,7 +10,7 @@ from typing import Any
 from gpuclusters.config.base import Section
 from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.core.codes import listed
+from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level, Path
 
 
@@ -21,17 +21,10 @@ class Wrong:
     path: str | Path
     """Below what the rule is about; `network.bridge` is a path too."""
     problem: str
-    remedy: str
+    remedy: str = ""
+    """By default what is to be done as it is listed with the code."""
     got: str = ""
     """What was written, where the value itself does not show it."""
-
-    def at(self, section: Any, prefix: Path) -> Finding:
-        """With the whole path and the value that stands there."""
-        below = tuple(self.path.split(".")) if isinstance(self.path, str) else self.path
-        path = (*prefix, *below)
-        return finding(
-            path, self.problem, self.got or show(_value(section, path), path), self.remedy
-        )
 
 
 def _value(section: Any, path: Path) -> Any:
@@ -75,14 +68,21 @@ class Rule:
     @property
     def means(self) -> str:
         """What it asks for."""
-        return listed()[self.code].means
+        return codes.listed()[self.code].means
 
     def check(self, section: Any) -> Iterator[Finding]:
         """What is wrong by this rule."""
         for prefix, parts in self._about(section):
             for one in self.find(section, *parts):
-                found = one.at(section, prefix) if isinstance(one, Wrong) else one
+                found = self._whole(one, section, prefix) if isinstance(one, Wrong) else one
                 yield replace(found, code=self.code, level=self.level)
+
+    def _whole(self, one: Wrong, section: Any, prefix: Path) -> Finding:
+        """With the whole path and the value that stands there."""
+        below = tuple(one.path.split(".")) if isinstance(one.path, str) else one.path
+        path = (*prefix, *below)
+        got = one.got or show(_value(section, path), path)
+        return finding(path, one.problem, got, one.remedy or codes.remedy(self.code))
 
     def _about(self, section: Any) -> Iterator[tuple[Path, tuple[Any, ...]]]:
         if not self.of:

@@ -80,8 +80,7 @@ def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
         yield Wrong(
             _named(tenant),
             "gives the tenant a namespace that belongs to the cluster",
-            "choose another, for example one that begins with tenant-",
-            show(name),
+            got=show(name),
         )
 
 
@@ -92,7 +91,6 @@ def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Wrong]:
         yield Wrong(
             "programs.namespace",
             f"begins with tenant-namespace-prefix ({prefix}), like the namespaces of tenants",
-            "leave it out, or write one that begins otherwise",
         )
 
 
@@ -105,8 +103,7 @@ def namespaces_differ(config: CaasConfig) -> Iterable[Wrong]:
         yield Wrong(
             ("tenants", position, _named(config.tenants[position])),
             f"gives the tenant the namespace of tenants[{first}]",
-            "give every tenant a namespace of its own",
-            show(names[position]),
+            got=show(names[position]),
         )
 
 
@@ -199,11 +196,7 @@ def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
 def sizes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     for entry, size in enumerate(tenant.sizes or ()):
         if size > tenant.gpus:
-            yield Wrong(
-                ("sizes", entry),
-                f"is more than the tenant's gpus, which is {tenant.gpus}",
-                "remove it, or raise gpus",
-            )
+            yield Wrong(("sizes", entry), f"is more than the tenant's gpus, which is {tenant.gpus}")
 
 
 @rule(11, "caas.gpus-overpromised", level=Level.WARN)
@@ -214,8 +207,7 @@ def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Wrong]:
         yield Wrong(
             "tenants",
             f"are promised more GPUs than the cluster has, {total}",
-            "lower quotas or add nodes, unless they may wait for each other",
-            f"{promised} in all",
+            got=f"{promised} in all",
         )
 
 
@@ -236,8 +228,7 @@ def volumes_are_mounted_on_the_machine(_config: CaasConfig, tenant: Tenant) -> I
         yield Wrong(
             "nfs.volumes",
             "are volumes of the kubelet, while mounted-by is guest",
-            "set mounted-by: kubelet, or remove them: a guest mounts what nfs.servers lets it reach",
-            show([volume.name for volume in tenant.nfs.volumes]),
+            got=show([volume.name for volume in tenant.nfs.volumes]),
         )
 
 
@@ -246,11 +237,7 @@ def volumes_are_on_the_tenants_servers(_config: CaasConfig, tenant: Tenant) -> I
     for entry, volume in enumerate(tenant.volumes):
         servers = tenant.nfs.servers if tenant.nfs else ()
         if not any(volume.server in network for network in servers):
-            yield Wrong(
-                ("nfs", "volumes", entry, "server"),
-                "is none of the tenant's nfs.servers",
-                "write an address within nfs.servers, or add its range there",
-            )
+            yield Wrong(("nfs", "volumes", entry, "server"), "is none of the tenant's nfs.servers")
 
 
 @rule(12, "caas.volume-twice", "tenants")
@@ -259,9 +246,7 @@ def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Iter
     for entry, volume in enumerate(tenant.volumes):
         if names[volume.name] > 1:
             yield Wrong(
-                ("nfs", "volumes", entry, "name"),
-                "is the name of another volume of the tenant too",
-                "give each its own name",
+                ("nfs", "volumes", entry, "name"), "is the name of another volume of the tenant too"
             )
 
 
@@ -272,7 +257,6 @@ def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Iterable[Wron
         yield Wrong(
             "nfs.mounted-by",
             f"does not work with {shim.value}, which copies files into the VM once",
-            "write guest, or set kata.shim: qemu-nvidia-gpu",
         )
 
 
@@ -283,7 +267,6 @@ def images_come_from_listed_registries(config: CaasConfig, tenant: Tenant) -> It
             "images.allowed",
             "is empty, so the tenant chooses which host the machines contact, and its name may lead to "
             "any address that they reach",
-            "list its registries: [nvcr.io/nvidia, registry.example.com/acme]",
         )
 
 
@@ -379,8 +362,7 @@ def names_are_not_local(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
             wrong = f"stands for {host}, a machine of this configuration"
         else:
             continue
-        remedy = "write public names of what the tenant needs, or remove it"
-        yield Wrong(("egress", "fqdns", entry), wrong, remedy)
+        yield Wrong(("egress", "fqdns", entry), wrong)
 
 
 @rule(10, "caas.file-server-network", "tenants")
@@ -438,5 +420,4 @@ def storage_is_apart_from_machines(config: CaasConfig) -> Iterable[Wrong]:
                     ("network", "storage-cidrs", entry),
                     f"meets {other} of network.{key}, which is closed to tenants whatever their "
                     "policies allow",
-                    "write the file servers' own range, and leave it out of the other",
                 )

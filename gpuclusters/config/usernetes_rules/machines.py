@@ -33,7 +33,7 @@ def _named(config: UsernetesConfig) -> list[tuple[Path, str]]:
 def a_machine_is_one_node(config: UsernetesConfig) -> Iterable[Wrong]:
     named = _named(config)
     for again, first in repeats([name for _, name in named]):
-        yield Wrong(named[again][0], f"is {node_name(first)} already", "name each machine once")
+        yield Wrong(named[again][0], f"is {node_name(first)} already")
 
 
 @rule(45, "usernetes.machine-unknown", each=["workers"])
@@ -48,7 +48,7 @@ def every_machine_is_a_node(config: UsernetesConfig) -> Iterable[Wrong]:
         wrong = (
             "is no node" if listed else f"have {name}, which is no node and costs as much as one"
         )
-        yield Wrong(path, wrong, "write it under workers with a number, or remove it", show(name))
+        yield Wrong(path, wrong, got=show(name))
 
 
 @rule(45, "usernetes.host-twice")
@@ -81,8 +81,7 @@ def so_many_nodes_were_seen(config: UsernetesConfig) -> Iterable[Wrong]:
         yield Wrong(
             "workers",
             f"make a cluster of {nodes} nodes, and {MOST_MEASURED} is the most that anybody wrote about",
-            "expect joins that take several attempts, or make two clusters",
-            f"a list of {len(config.workers)}",
+            got=f"a list of {len(config.workers)}",
         )
 
 
@@ -106,24 +105,20 @@ def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[W
 def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Iterable[Wrong]:
     if gpu_products.product(config.gpus.product).cpu != "amd64":
         wrong = "is on an arm64 machine, and this version prepares amd64"
-        yield Wrong("gpus.product", wrong, "write the GPUs of an amd64 machine")
+        yield Wrong("gpus.product", wrong)
 
 
 @rule(47, "usernetes.no-node-for-pods")
 def some_node_takes_pods(config: UsernetesConfig) -> Iterable[Wrong]:
     if not schedulable(config):
         wrong = "is false, and there are no workers: every pod would stay Pending"
-        yield Wrong("schedule-on-control-plane", wrong, "write true, or add workers")
+        yield Wrong("schedule-on-control-plane", wrong)
 
 
 @rule(47, "usernetes.control-plane-gpus-unused", level=Level.WARN)
 def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Iterable[Wrong]:
     if not config.schedule_on_control_plane and config.workers:
-        yield Wrong(
-            "schedule-on-control-plane",
-            "leaves the GPUs of the control plane to nobody",
-            "write true; a training counts it as a node then",
-        )
+        yield Wrong("schedule-on-control-plane", "leaves the GPUs of the control plane to nobody")
 
 
 @rule(47, "usernetes.training-gpus")
@@ -155,7 +150,6 @@ def a_training_crosses_nodes(config: UsernetesConfig) -> Iterable[Wrong]:
         yield Wrong(
             "proof.training.pods",
             "is 1: nothing crosses from node to node, and that is where Usernetes is slow",
-            "add a worker, or take the result for what one node does",
         )
 
 
@@ -169,7 +163,6 @@ def the_account_is_none_of_os_login(config: UsernetesConfig) -> Iterable[Wrong]:
         yield Wrong(
             "account",
             "looks like an account of OS Login, which has a very high id and no range of subordinate ids",
-            "write an account of the machine itself, or give this one ranges in /etc/subuid and /etc/subgid",
         )
 
 
@@ -181,7 +174,6 @@ def an_administrator_installs_the_driver(
         yield Wrong(
             "source",
             "is host, and preparation.by is administrator: a driver cannot be installed without root",
-            "write driver: {source: installed}; the check says what is missing and the command for it",
         )
 
 
@@ -206,7 +198,6 @@ def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[W
         yield Wrong(
             "preparation.by",
             "is administrator, and the machines are made from a public image, which nobody has prepared",
-            "write sudo, or an image of your own that is prepared",
         )
 
 
@@ -218,7 +209,7 @@ def only_rootless_docker_is_built(config: UsernetesConfig) -> Iterable[Wrong]:
     }.get(config.container_engine)
     if why is not None:
         wrong = f"is not built: {why} and nobody has a GPU recipe for it"
-        yield Wrong("container-engine", wrong, "write docker, or remove it")
+        yield Wrong("container-engine", wrong)
 
 
 @rule(52, "usernetes.google-cloud-refuses", "hosts", kind=GcpHosts)

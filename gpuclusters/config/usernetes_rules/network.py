@@ -69,7 +69,7 @@ def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Wro
     known = {_DOCKER: DOCKER_BRIDGE, **ranges(config)}
     for against, key in addresses.collisions(known):
         wrong = f"meets {against}, which is {known[against]}"
-        yield Wrong(key, wrong, "write ranges that have no address in common; they never change")
+        yield Wrong(key, wrong)
 
 
 @rule(46, "usernetes.network-too-small")
@@ -96,10 +96,7 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iter
         owner = seen.setdefault(node.host_ip, node)
         own = rke2_checks.is_own(node.host_ip)
         if own or owner is not node:
-            remedy = "write the address of this host in the network that all of them share"
-            yield Wrong(
-                path, "is every host's own" if own else f"is that of {owner.host} too", remedy
-            )
+            yield Wrong(path, "is every host's own" if own else f"is that of {owner.host} too")
 
 
 @rule(46, "usernetes.range-fixed")
@@ -109,7 +106,7 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Wrong]:
     for key, network in fixed.items():
         if chosen.generation == 2 and stated[key] != network:
             wrong = f"cannot be chosen with {chosen.usernetes}, which has {network}"
-            yield Wrong(key, wrong, "remove it, or write versions: current")
+            yield Wrong(key, wrong)
 
 
 @rule(46, "usernetes.port-twice")
@@ -117,7 +114,7 @@ def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]
     for _, names in addresses.shared_ports(config.network.ports):
         *others, last = map(kebab, names)
         wrong = f"is the port of {' and '.join(others)} too"
-        yield Wrong(("network", "ports", last), wrong, "give each a port of its own")
+        yield Wrong(("network", "ports", last), wrong)
 
 
 @rule(46, "usernetes.ssh-port")
@@ -129,11 +126,7 @@ def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Wrong]:
         listening = {one.port: f"the SSH server of {one.name}" for one in config.hosts.machines}
     for name, port in config.network.ports.tcp.items():
         if port in listening:
-            yield Wrong(
-                ("network", "ports", kebab(name)),
-                f"is the port of {listening[port]}",
-                "write another one; it is the same on all hosts",
-            )
+            yield Wrong(("network", "ports", kebab(name)), f"is the port of {listening[port]}")
 
 
 @rule(46, "usernetes.mtu-above-network", level=Level.WARN)
@@ -161,8 +154,7 @@ def the_apis_address_is_reached_from_outside(
     config: UsernetesConfig, api: AddressApi
 ) -> Iterable[Wrong | Finding]:
     if rke2_checks.is_own(api.address):
-        remedy = "write an address of the control plane's host, or through: tunnel"
-        yield Wrong("address", "is every machine's own", remedy)
+        yield Wrong("address", "is every machine's own")
     known = {**ranges(config), _DOCKER: DOCKER_BRIDGE}
     yield from rke2_checks.outside([(("api", "address"), api.address)], known)
 
@@ -175,7 +167,6 @@ def googles_firewall_lets_the_api_through(
         yield Wrong(
             "through",
             "is address, and the firewall that is made with hosts.network lets only SSH in from outside",
-            "write tunnel, or a network of your own whose firewall lets the API through",
         )
 
 
@@ -183,4 +174,4 @@ def googles_firewall_lets_the_api_through(
 def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Iterable[Wrong]:
     if isinstance(config.hosts, LabHosts) and config.api is not None:
         wrong = "changes nothing in the lab, whose API is on this computer"
-        yield Wrong("api", wrong, "remove it", show(config.api.through))
+        yield Wrong("api", wrong, got=show(config.api.through))

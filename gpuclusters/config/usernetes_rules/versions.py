@@ -156,7 +156,6 @@ def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Iterabl
             _place("slirp4netns"),
             f"is false, and Docker takes another network without it from {first} on, in which containers miss"
             " the metadata server",
-            "remove it: every host gets it, whatever its Docker",
         )
 
 
@@ -215,7 +214,6 @@ def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
             (*_TRAINING, "pytorch"),
             f"has code for {config.gpus.product} in its builds for CUDA 12.6 alone, and cuda is"
             f" {stated.cuda or 'not stated'}",
-            'write cuda: "12.6" with such a build, or a PyTorch before 2.8',
         )
 
 
@@ -235,7 +233,6 @@ def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[
                 (*_TRAINING, key),
                 f"has files of uid {uid}, and a rootless account has ids up to {LARGEST_UID}: its pull ends"
                 ' with "lchown: invalid argument"',
-                "write an image whose files have small uids, as v1beta1-8f182c2 has",
             )
 
 
@@ -255,4 +252,4 @@ def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Wron
     stated, most = config.proof.training, config.timeouts.proof_seconds
     if stated is not None and (stated.timeout_seconds or 0) > most:
         wrong = f"is more than timeouts.proof-seconds, which is {most} for all rungs"
-        yield Wrong((*_TRAINING, "timeout-seconds"), wrong, "write less here or more there")
+        yield Wrong((*_TRAINING, "timeout-seconds"), wrong)
