@@ -132,10 +132,8 @@ def _own(value: str) -> str:
     if naming.is_reserved_namespace(value):
         raise refusal("belongs to the cluster itself", "leave it out, or write one of your own")
     if len(value) > programs.LONGEST_BASE:
-        raise refusal(
-            "is too long: the names of the other programs' namespaces are made from it",
-            f"write at most {programs.LONGEST_BASE} characters",
-        )
+        wrong = "is too long: the names of the other programs' namespaces are made from it"
+        raise refusal(wrong, f"write at most {programs.LONGEST_BASE} characters")
     return value
 
 

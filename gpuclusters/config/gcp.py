@@ -115,10 +115,8 @@ def _product(value: str) -> str:
 
 def _range_(value: Any) -> Any:
     if isinstance(value, str) and value.endswith("/0"):
-        raise refusal(
-            "lets the whole internet try to log in",
-            "write the ranges you come from, or source: iap, which needs no open port at all",
-        )
+        instead = "write the ranges you come from, or source: iap, which needs no open port at all"
+        raise refusal("lets the whole internet try to log in", instead)
     return value
 
 

@@ -76,12 +76,9 @@ def _gpus(group: GcpGroup, at: Path) -> Iterator[Wrong]:
                 f"write {given}, which says what is paid for",
             )
         elif (gpu.product, gpu.count) != (size.built_in.product, size.gpus):
-            yield Wrong(
-                (*at, "gpu"),
-                f"is not what {group.machine_type} comes with",
-                f"write {given}, or another machine type",
-                f"{gpu.count} {gpu.product}",
-            )
+            wrong = f"is not what {group.machine_type} comes with"
+            remedy = f"write {given}, or another machine type"
+            yield Wrong((*at, "gpu"), wrong, remedy, f"{gpu.count} {gpu.product}")
         return
     if gpu is None:
         return
@@ -183,11 +180,9 @@ def _public_addresses(hosts: GcpHosts) -> Iterator[Wrong]:
     for number, network in enumerate(hosts.access.ranges):
         path = ("access", "ranges", number)
         if network.is_private and hosts.access.public_addresses:
-            yield Wrong(
-                path,
-                "is a private range, and nobody comes from one to a public address",
-                "write the range as the internet sees you, or leave public-addresses out",
-            )
+            wrong = "is a private range, and nobody comes from one to a public address"
+            remedy = "write the range as the internet sees you, or leave public-addresses out"
+            yield Wrong(path, wrong, remedy)
         if network.prefixlen < WIDEST_PREFIX and not network.is_private:
             wrong = "lets a large part of the internet try to log in"
             yield Wrong(path, wrong, f"write ranges of /{WIDEST_PREFIX} or less, or source: iap")

@@ -36,10 +36,8 @@ class PodSecurityLevel(StrEnum):
 
 def _isolates(level: PodSecurityLevel) -> PodSecurityLevel:
     if level is PodSecurityLevel.PRIVILEGED:
-        raise refusal(
-            "lets tenants' pods use hostNetwork and hostPath, past their VM and its policies",
-            "write restricted, or baseline",
-        )
+        wrong = "lets tenants' pods use hostNetwork and hostPath, past their VM and its policies"
+        raise refusal(wrong, "write restricted, or baseline")
     return level
 
 

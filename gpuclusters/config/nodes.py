@@ -157,10 +157,8 @@ def _argument(value: str) -> str:
     try:
         return command_line.check(value)
     except ValueError:
-        raise refusal(
-            "is not one kernel argument",
-            "write name or name=value, without blanks and quotes",
-        ) from None
+        wrong = "is not one kernel argument"
+        raise refusal(wrong, "write name or name=value, without blanks and quotes") from None
 
 
 Argument = Annotated[Text, AfterValidator(_argument)]
@@ -197,10 +195,8 @@ class Preparation(Section):
 
 def _shared(value: Any) -> Any:
     if value != 1 or isinstance(value, bool):
-        raise refusal(
-            "gives the whole board to one owner, while a caas cluster shares it",
-            "write 1, or leave it out",
-        )
+        wrong = "gives the whole board to one owner, while a caas cluster shares it"
+        raise refusal(wrong, "write 1, or leave it out")
     return value
 
 

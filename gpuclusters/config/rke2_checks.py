@@ -109,12 +109,9 @@ def unused_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterato
 def majority(count: int) -> Iterable[Wrong]:
     """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
     if count not in SERVER_COUNTS:
-        yield Wrong(
-            "servers",
-            f"has {count} machines, and etcd needs a majority of an odd number",
-            "write 3 (one may fail), 5 (two may), or 1 (none may)",
-            f"a list of {count}",
-        )
+        wrong = f"has {count} machines, and etcd needs a majority of an odd number"
+        remedy = "write 3 (one may fail), 5 (two may), or 1 (none may)"
+        yield Wrong("servers", wrong, remedy, f"a list of {count}")
 
 
 def one_address(
@@ -215,9 +212,6 @@ def variables(cluster: Rke2Common) -> Iterable[Wrong]:
                 show(name),
             )
         elif name.removeprefix("CONTAINERD_") not in PROXY_VARIABLES:
-            yield Wrong(
-                path,
-                "is not a variable that RKE2's units are given for",
-                f"write {show_values(PROXY_VARIABLES)}, or the same with CONTAINERD_ before it",
-                show(name),
-            )
+            wrong = "is not a variable that RKE2's units are given for"
+            remedy = f"write {show_values(PROXY_VARIABLES)}, or the same with CONTAINERD_ before it"
+            yield Wrong(path, wrong, remedy, show(name))

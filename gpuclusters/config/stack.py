@@ -174,13 +174,9 @@ def _unreadable(document: Any, path: Path) -> Iterator[Finding]:
         yield finding(path[:4], "is nested too deeply", got, instead, "config.nested-too-deeply")
     elif isinstance(document, Mapping):
         if set(document) == {"secure"}:
-            yield finding(
-                path,
-                "is encrypted, and the description of a cluster holds no secrets",
-                HIDDEN,
-                f"set it without --secret; the secrets are {', '.join(SECRET_KEYS)}",
-                "config.encrypted-section",
-            )
+            wrong = "is encrypted, and the description of a cluster holds no secrets"
+            instead = f"set it without --secret; the secrets are {', '.join(SECRET_KEYS)}"
+            yield finding(path, wrong, HIDDEN, instead, "config.encrypted-section")
             return
         for key, value in document.items():
             if isinstance(key, str):

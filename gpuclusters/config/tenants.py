@@ -89,10 +89,8 @@ def _fqdn(value: str) -> str:
                 "write a name without scheme, port or path: registry.example.com or *.example.com",
             )
     if "*" in labels[-1] or (len(labels) > 1 and set("".join(labels[:-1])) == {"*"}):
-        raise refusal(
-            "stands for a whole top-level domain or more",
-            "write the names that are needed, or egress.internet: true",
-        )
+        wrong = "stands for a whole top-level domain or more"
+        raise refusal(wrong, "write the names that are needed, or egress.internet: true")
     return value
 
 

@@ -147,11 +147,8 @@ def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Wrong]:
         charts["metrics.crd-chart"] = config.metrics.crd_chart
     for path, chart in charts.items():
         if not isinstance(chart, FileChart) and getattr(chart, "repository", None) is None:
-            yield Wrong(
-                path,
-                "is fetched from the internet, and air-gap is true",
-                got=NOTHING if chart is None else '"registry"',
-            )
+            wrong = "is fetched from the internet, and air-gap is true"
+            yield Wrong(path, wrong, got=NOTHING if chart is None else '"registry"')
 
 
 @rule(43, "rke2.air-gap-image", each=["pools"])

@@ -145,11 +145,9 @@ def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Wrong]:
         runs = system(config, pool)
         there = known.precompiled.get(runs, ()) if runs is not None else ()
         if runs is None:
-            yield Wrong(
-                "driver.source",
-                f"needs to know what the machines of pool {pool.name} run",
-                "write operating-system: precompiled drivers are made for a kernel",
-            )
+            wrong = f"needs to know what the machines of pool {pool.name} run"
+            remedy = "write operating-system: precompiled drivers are made for a kernel"
+            yield Wrong("driver.source", wrong, remedy)
         elif stated.branch not in there:
             yield Wrong(
                 "driver.branch",
@@ -242,11 +240,9 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Wrong]:
                 "write true if they are signed with a key that the firmware knows, as SUSE's are",
             )
         case HostDriver(packages=PackageSource.NVIDIA):
-            yield Wrong(
-                "driver.packages",
-                "are built on the hosts by DKMS, without a signature that Secure Boot knows",
-                "write distribution, whose modules are prebuilt and signed",
-            )
+            wrong = "are built on the hosts by DKMS, without a signature that Secure Boot knows"
+            remedy = "write distribution, whose modules are prebuilt and signed"
+            yield Wrong("driver.packages", wrong, remedy)
 
 
 @rule(36, "rke2.distribution-driver-missing", each=["pools"])
@@ -257,10 +253,8 @@ def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Wrong]:
     for pool in gpu_pools(config):
         runs = system(config, pool)
         if runs is not None and runs.family in ("rhel", "rocky"):
-            yield Wrong(
-                "driver.packages",
-                f"are not there: {runs} of pool {pool.name} has no driver of its own",
-            )
+            wrong = f"are not there: {runs} of pool {pool.name} has no driver of its own"
+            yield Wrong("driver.packages", wrong)
 
 
 @rule(35, "rke2.direct-storage-modules", each=["pools"])

@@ -66,11 +66,9 @@ def layouts_exist(config: Rke2Config) -> Iterable[Wrong]:
             if name != mig_layout.DISABLED:
                 yield Wrong(path, f"cannot be had: {gpu.product} has no MIG", "remove it")
         elif name not in _own(config) and mig_layout.named(gpu.product, name) is None:
-            yield Wrong(
-                path,
-                f"is neither under sharing.layouts nor a layout of {gpu.product}",
-                f"write one of {', '.join((*_own(config), *mig_layout.names(gpu.product)))}",
-            )
+            wrong = f"is neither under sharing.layouts nor a layout of {gpu.product}"
+            remedy = f"write one of {', '.join((*_own(config), *mig_layout.names(gpu.product)))}"
+            yield Wrong(path, wrong, remedy)
 
 
 @rule(40, "rke2.layout-does-not-fit", each=["pools"])
@@ -215,10 +213,8 @@ def mps_needs_volta(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
         return
     generation = architecture(pool)
     if generation.is_before(Architecture.VOLTA):
-        yield Wrong(
-            "gpu.product",
-            f"is of {generation}, which cannot keep MPS clients within their share of memory",
-        )
+        wrong = f"is of {generation}, which cannot keep MPS clients within their share of memory"
+        yield Wrong("gpu.product", wrong)
 
 
 @rule(41, "rke2.sharing-isolates-nothing", "sharing", kind=Mps, level=Level.WARN)

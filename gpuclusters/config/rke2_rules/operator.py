@@ -88,11 +88,9 @@ def releases_are_known(config: Rke2Config) -> Iterable[Wrong]:
     if config.operator.version not in table.releases:
         known = rke2_matrix.major(config.operator.version)
         what = "a patch" if known is not None else "of a major release"
-        yield Wrong(
-            "operator.version",
-            f"is {what} that was not read about here, as of {table.as_of}",
-            f"write one of {', '.join(table.releases)}, or read its release notes first",
-        )
+        wrong = f"is {what} that was not read about here, as of {table.as_of}"
+        remedy = f"write one of {', '.join(table.releases)}, or read its release notes first"
+        yield Wrong("operator.version", wrong, remedy)
 
 
 @rule(33, "rke2.operator-end-of-support", level=Level.WARN)
@@ -246,10 +244,8 @@ def variables_of_old_guides_are_gone(config: Rke2Config) -> Iterable[Wrong]:
 @rule(38, "rke2.toolkit-folder")
 def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Wrong]:
     if at(config.operator.values, "toolkit.installDir") not in (None, "/usr/local/nvidia"):
-        yield Wrong(
-            (*_VALUES, "toolkit", "installDir"),
-            "is not where RKE2 looks for the runtime when it starts",
-        )
+        wrong = "is not where RKE2 looks for the runtime when it starts"
+        yield Wrong((*_VALUES, "toolkit", "installDir"), wrong)
 
 
 def _off(config: Rke2Config, key: str, *, nri: bool | None = None) -> bool:
@@ -293,11 +289,9 @@ def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Wrong]:
     if not config.operator.nri_plugin or known is None:
         return
     if not known.nri:
-        yield Wrong(
-            "operator.nri-plugin",
-            f"is not in GPU Operator {operator_major(config.operator.version)}",
-            "write operator.version v26.3.0 or later, or remove it",
-        )
+        wrong = f"is not in GPU Operator {operator_major(config.operator.version)}"
+        remedy = "write operator.version v26.3.0 or later, or remove it"
+        yield Wrong("operator.nri-plugin", wrong, remedy)
         return
     brings = _containerd(config)
     if brings is not None and not any(_is_of(brings, release(one)) for one in known.nri):

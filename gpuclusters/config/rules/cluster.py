@@ -96,11 +96,8 @@ def lab_is_one_thing(config: CaasConfig) -> Iterable[Wrong]:
         return  # made on whatever machines there are
     if lab_hosts != isinstance(config.kubernetes, LabKubernetes):
         other = "lab" if lab_hosts else "existing"
-        yield Wrong(
-            "kubernetes.source",
-            f"does not fit hosts.source, which is {other}",
-            f"write {other}, or change hosts.source: the machines are nodes of this cluster",
-        )
+        remedy = f"write {other}, or change hosts.source: the machines are nodes of this cluster"
+        yield Wrong("kubernetes.source", f"does not fit hosts.source, which is {other}", remedy)
 
 
 @_rke2("rke2.network-too-small")
@@ -134,11 +131,8 @@ def containerd_imports_its_drop_ins(
             f"write v1.{min(table[DropIns.CONFIRMED])} or newer; not confirmed: from {likely} on",
         )
     if cluster.containerd.config_version not in (None, ContainerdSchema.V3):
-        yield Wrong(
-            "containerd.config-version",
-            "is not that of RKE2's containerd: a drop-in with it would be ignored silently",
-            "remove it, or write 3",
-        )
+        wrong = "is not that of RKE2's containerd: a drop-in with it would be ignored silently"
+        yield Wrong("containerd.config-version", wrong, "remove it, or write 3")
     if cluster.containerd.is_old:
         yield Wrong("containerd.version", "is older than that of any such RKE2", "remove it")
     if cluster.distribution is not Distribution.RKE2:
@@ -179,10 +173,8 @@ def the_release_is_known(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterab
 @_rke2("caas.policy-closes-system", level=Level.WARN)
 def always_closes_the_system_too(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
     if cluster.cilium.policy_enforcement is PolicyEnforcement.ALWAYS:
-        yield Wrong(
-            "cilium.policy-enforcement",
-            "closes system pods too, CoreDNS among them, until policies open them",
-        )
+        wrong = "closes system pods too, CoreDNS among them, until policies open them"
+        yield Wrong("cilium.policy-enforcement", wrong)
 
 
 @_rke2("rke2.server-count")
@@ -202,17 +194,11 @@ def servers_are_machines_of_their_own(
         path: Path = ("servers", position)
         if server.address is None:
             if server.host_key is not None:
-                yield Wrong(
-                    (*path, "host-key"),
-                    "is stated without an address",
-                    "write the address too, or leave both to the machine of this name",
-                )
+                remedy = "write the address too, or leave both to the machine of this name"
+                yield Wrong((*path, "host-key"), "is stated without an address", remedy)
             if isinstance(config.hosts, ExistingHosts) and server.name not in listed:
-                yield Wrong(
-                    (*path, "address"),
-                    "is missing, and no machine of this name is under hosts.machines",
-                    "write address and host-key of the server",
-                )
+                wrong = "is missing, and no machine of this name is under hosts.machines"
+                yield Wrong((*path, "address"), wrong, "write address and host-key of the server")
             continue
         if server.host_key is None:
             yield Wrong(
@@ -229,11 +215,8 @@ def servers_are_machines_of_their_own(
             )
         place = f"{server.address}:{server.port}"
         if place in taken:
-            yield Wrong(
-                (*path, "address"),
-                f"is also that of {taken[place]}",
-                "write the address of this server",
-            )
+            wrong = f"is also that of {taken[place]}"
+            yield Wrong((*path, "address"), wrong, "write the address of this server")
         taken.setdefault(place, f"servers[{position}]")
     remedy = "give every server a name of its own: etcd and the cluster know it by its name"
     yield from named_twice("servers", [server.name for server in cluster.servers], remedy)
@@ -283,11 +266,8 @@ def firmware_can_be_read(config: CaasConfig, node: Node) -> Iterable[Wrong]:
         return
     existing = isinstance(config.hosts, ExistingHosts)
     if existing and node.bmc is None:
-        yield Wrong(
-            "bmc",
-            "is missing while leases.recycle-policy is full",
-            "write {url: https://ADDRESS, user: NAME}, or choose reset-only",
-        )
+        wrong = "is missing while leases.recycle-policy is full"
+        yield Wrong("bmc", wrong, "write {url: https://ADDRESS, user: NAME}, or choose reset-only")
     if not existing and node.bmc is not None:
         yield Wrong(
             "bmc", "is stated although the lab has its own", "remove it", show(node.bmc.url)
@@ -298,10 +278,8 @@ def firmware_can_be_read(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 def each_machine_has_its_own_bmc(config: CaasConfig) -> Iterable[Wrong]:
     stated = [(at, node.bmc.url) for at, node in enumerate(config.nodes) if node.bmc is not None]
     for again, first in repeats([url for _, url in stated]):
-        yield Wrong(
-            ("nodes", stated[again][0], "bmc", "url"),
-            f"is also that of nodes[{stated[first][0]}]: its firmware would count for both",
-        )
+        wrong = f"is also that of nodes[{stated[first][0]}]: its firmware would count for both"
+        yield Wrong(("nodes", stated[again][0], "bmc", "url"), wrong)
 
 
 @rule(22, "caas.firmware-item-unknown", "leases", level=Level.WARN)
@@ -374,21 +352,17 @@ def rke2_serves_the_ingress_class(config: CaasConfig) -> Iterable[Wrong]:
     charts = _CHARTS.get(exposure.ingress_class, ())
     if missing := [chart for chart in charts if chart in cluster.disabled_charts]:
         kept = [chart for chart in cluster.disabled_charts if chart not in charts]
-        yield Wrong(
-            "api.exposure.ingress-class",
-            f"is served by {' and '.join(missing)}, which kubernetes.disabled-charts leaves out",
-            f"write kubernetes.disabled-charts: [{', '.join(kept)}], or another class",
-        )
+        wrong = f"is served by {' and '.join(missing)}, which kubernetes.disabled-charts leaves out"
+        remedy = f"write kubernetes.disabled-charts: [{', '.join(kept)}], or another class"
+        yield Wrong("api.exposure.ingress-class", wrong, remedy)
 
 
 @rule(25, "caas.gateway-crds-missing")
 def a_gateway_has_its_kinds(config: CaasConfig) -> Iterable[Wrong]:
     made_here = isinstance(config.kubernetes, Rke2Kubernetes)
     if made_here and isinstance(config.api.exposure, GatewayExposure):
-        yield Wrong(
-            "api.exposure.kind",
-            "needs the CRDs of the Gateway API, which a cluster made by RKE2 does not have",
-        )
+        wrong = "needs the CRDs of the Gateway API, which a cluster made by RKE2 does not have"
+        yield Wrong("api.exposure.kind", wrong)
 
 
 def _given(api: Api) -> tuple[str, certificate.Chain] | None:

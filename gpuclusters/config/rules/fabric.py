@@ -73,17 +73,12 @@ def layouts_are_stated_once(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     stated = {"partition-layout": node.partition_layout, "partitions": node.partitions}
     own = [key for key, value in stated.items() if value is not None]
     if mixed and not own:
-        yield Wrong(
-            "partition-layout",
-            "is missing while the cluster's partition-layout is mixed",
-            "write the node's sizes, for example [4, 2, 1, 1]",
-        )
+        wrong = "is missing while the cluster's partition-layout is mixed"
+        yield Wrong("partition-layout", wrong, "write the node's sizes, for example [4, 2, 1, 1]")
     if own and not mixed:
-        yield Wrong(
-            own[0],
-            "is stated although the cluster's partition-layout holds for every node",
-            "write partition-layout: mixed for the cluster, or remove it here",
-        )
+        wrong = "is stated although the cluster's partition-layout holds for every node"
+        remedy = "write partition-layout: mixed for the cluster, or remove it here"
+        yield Wrong(own[0], wrong, remedy)
     if len(own) > 1:
         yield Wrong("partitions", "is stated beside partition-layout", "keep one of the two")
 
@@ -101,11 +96,9 @@ def partition_numbers_are_in_the_table(config: CaasConfig, node: Node) -> Iterab
             if board is not known.baseboard and number in [cut.id for cut in other.partitions]
         ]
         hint = f" (it is one of {_words(others)})" if others else ""
-        yield Wrong(
-            ("partitions", entry),
-            f"is not the number of a partition of {known.baseboard}{hint}",
-            f"write numbers from {min(numbers)} to {max(numbers)}",
-        )
+        wrong = f"is not the number of a partition of {known.baseboard}{hint}"
+        remedy = f"write numbers from {min(numbers)} to {max(numbers)}"
+        yield Wrong(("partitions", entry), wrong, remedy)
 
 
 @rule(1, "caas.table-already-known")
@@ -165,28 +158,20 @@ def tenant_sizes_are_partition_sizes(config: CaasConfig, tenant: Tenant) -> Iter
     known = table(config)
     for entry, size in enumerate(tenant.sizes or ()):
         if size not in known.sizes:
-            yield Wrong(
-                ("sizes", entry),
-                f"is not the size of a partition of {known.baseboard}",
-                f"write sizes out of {_words(known.sizes)}",
-            )
+            wrong = f"is not the size of a partition of {known.baseboard}"
+            yield Wrong(("sizes", entry), wrong, f"write sizes out of {_words(known.sizes)}")
 
 
 @rule(1, "caas.no-partition-for-tenant", "tenants", level=Level.WARN)
 def tenants_can_use_what_is_cut(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     cut = cut_sizes(config)
     if cut and tenant.gpus < cut[0]:
-        yield Wrong(
-            "gpus",
-            f"is less than the smallest partition, of {cut[0]} GPUs: the tenant can run nothing",
-            f"write {cut[0]} or more, or cut a board into smaller partitions",
-        )
+        wrong = f"is less than the smallest partition, of {cut[0]} GPUs: the tenant can run nothing"
+        remedy = f"write {cut[0]} or more, or cut a board into smaller partitions"
+        yield Wrong("gpus", wrong, remedy)
     elif cut and tenant.sizes and not set(tenant.sizes) & set(cut):
-        yield Wrong(
-            "sizes",
-            f"are sizes into which no board is cut; they are cut into {_words(cut)}",
-            "change sizes or a layout",
-        )
+        wrong = f"are sizes into which no board is cut; they are cut into {_words(cut)}"
+        yield Wrong("sizes", wrong, "change sizes or a layout")
 
 
 @rule(2, "caas.fabric-manager-version", "versions")
@@ -195,11 +180,9 @@ def fabric_manager_is_of_the_guest_drivers_version(
 ) -> Iterable[Wrong]:
     driver = guest_driver(config)
     if driver is not None and versions.fabric_manager != driver:
-        yield Wrong(
-            "fabric-manager",
-            f"differs from the guest's GPU driver, which is {driver}",
-            f"write {driver}, and install exactly that one in the service VM",
-        )
+        wrong = f"differs from the guest's GPU driver, which is {driver}"
+        remedy = f"write {driver}, and install exactly that one in the service VM"
+        yield Wrong("fabric-manager", wrong, remedy)
 
 
 @rule(2, "caas.guest-driver-version", "versions")
@@ -209,17 +192,13 @@ def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions)
     if known is None:
         if versions.guest_driver is None:
             why = "your own guest image" if custom else f"Kata {versions.kata}"
-            yield Wrong(
-                "guest-driver",
-                f"is missing, and which driver {why} holds is not known",
-                "write the version of the NVIDIA driver in the guest image",
-            )
+            wrong = f"is missing, and which driver {why} holds is not known"
+            remedy = "write the version of the NVIDIA driver in the guest image"
+            yield Wrong("guest-driver", wrong, remedy)
     elif versions.guest_driver not in (None, known):
-        yield Wrong(
-            "guest-driver",
-            f"is not in the guest image of Kata {versions.kata}, which has {known}",
-            f"write {known}, or set kata.guest-image: custom and build an image",
-        )
+        wrong = f"is not in the guest image of Kata {versions.kata}, which has {known}"
+        remedy = f"write {known}, or set kata.guest-image: custom and build an image"
+        yield Wrong("guest-driver", wrong, remedy)
 
 
 @rule(2, "caas.service-vm-packages", "service_vm")
@@ -241,17 +220,11 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> 
         )
     for name, its in stated.items():
         if not its[0].isdigit() or "*" in its:
-            yield Wrong(
-                (*path, name),
-                "is not an exact version",
-                "write the version as `apt-cache madison` prints it",
-            )
+            wrong = "is not an exact version"
+            yield Wrong((*path, name), wrong, "write the version as `apt-cache madison` prints it")
         elif name in managers and its.partition("-")[0] != version:
-            yield Wrong(
-                (*path, name),
-                f"is not versions.fabric-manager ({version})",
-                f"write {version}-1, or the other version there",
-            )
+            wrong = f"is not versions.fabric-manager ({version})"
+            yield Wrong((*path, name), wrong, f"write {version}-1, or the other version there")
         elif name == fabric_manager(branch, of_ubuntu=True) != of_nvidia and _UBUNTUS not in its:
             yield Wrong(
                 (*path, name),
@@ -285,43 +258,29 @@ def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) 
 @rule(3, "caas.service-vm-port", "service_vm")
 def ports_do_not_clash(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
     if vm.port != FABRIC_MANAGER_PORT:
-        yield Wrong(
-            "port",
-            "is a port that fmpm, which has no option for it, never connects to",
-            f"write {FABRIC_MANAGER_PORT}, or leave it out",
-        )
+        wrong = "is a port that fmpm, which has no option for it, never connects to"
+        yield Wrong("port", wrong, f"write {FABRIC_MANAGER_PORT}, or leave it out")
     for port, whose in ((vm.port, "the API"), (_SSH_PORT, "the service VM's SSH server")):
         if vm.internal_port == port:
-            yield Wrong(
-                "internal-port",
-                f"is also the port of {whose}",
-                "write another, or leave it out for 16000",
-            )
+            wrong = f"is also the port of {whose}"
+            yield Wrong("internal-port", wrong, "write another, or leave it out for 16000")
 
 
 @rule(3, "caas.service-vm-address", "service_vm")
 def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
     network, address = service_vm_network(config), vm.bind_address
     if address == vm.network.host_address:
-        yield Wrong(
-            "bind-address",
-            "is the machine's own address on that network",
-            f"write another address of {network}",
-        )
+        wrong = "is the machine's own address on that network"
+        yield Wrong("bind-address", wrong, f"write another address of {network}")
     elif address in (network.network_address, network.broadcast_address):
-        yield Wrong(
-            "bind-address",
-            f"names the whole of {network}, not one machine on it",
-            "write an address between the first and the last",
-        )
+        wrong = f"names the whole of {network}, not one machine on it"
+        yield Wrong("bind-address", wrong, "write an address between the first and the last")
     elif address not in network and not (
         address.is_unspecified or address.is_loopback or address.is_multicast
     ):
-        yield Wrong(
-            "bind-address",
-            f"is not in service-vm.network ({network}), where its machine is",
-            "write an address of that range, or set network.host-address to the machine's",
-        )
+        wrong = f"is not in service-vm.network ({network}), where its machine is"
+        remedy = "write an address of that range, or set network.host-address to the machine's"
+        yield Wrong("bind-address", wrong, remedy)
 
 
 @rule(3, "caas.service-vm-network-overlap", "service_vm")
@@ -350,12 +309,9 @@ def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Iterable[W
             "with UEFI and cloud-init, as docs/service-vm.md describes",
         )
     elif vm.image and (vm.image.path is None) == (vm.image.url is None):
-        yield Wrong(
-            "image",
-            "needs either path or url, and only one of them",
-            "write where the image comes from once",
-            "neither" if vm.image.path is None else "both",
-        )
+        wrong = "needs either path or url, and only one of them"
+        remedy = "write where the image comes from once"
+        yield Wrong("image", wrong, remedy, "neither" if vm.image.path is None else "both")
 
 
 @rule(4, "caas.gpu-address-missing", "nodes")
@@ -363,11 +319,8 @@ def all_gpus_have_addresses(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     known = board(config, node).gpus
     missing = [module for module in range(1, 9) if module not in known]
     if missing and node.gpus is None:
-        yield Wrong(
-            "gpus",
-            f"is missing, and the preset of {config.platform} knows no PCI addresses",
-            'write the address of each module: {"1": "0000:1b:00.0", …}',
-        )
+        wrong = f"is missing, and the preset of {config.platform} knows no PCI addresses"
+        yield Wrong("gpus", wrong, 'write the address of each module: {"1": "0000:1b:00.0", …}')
     elif missing:
         yield Wrong(
             "gpus",
@@ -401,11 +354,9 @@ def _bridges(its: Board, count: int, platform: str) -> Iterator[Wrong]:
             "the service VM runs nvlsm before the fabric manager",
         )
     if len(its.extra_functions) != count:
-        yield Wrong(
-            "extra-functions",
-            f"are not the {count} ConnectX-7 functions that manage the NVSwitches",
-            f"write the PCI addresses of the {count} functions whose VPD says SW_MNG",
-        )
+        wrong = f"are not the {count} ConnectX-7 functions that manage the NVSwitches"
+        remedy = f"write the PCI addresses of the {count} functions whose VPD says SW_MNG"
+        yield Wrong("extra-functions", wrong, remedy)
 
 
 @rule(4, "caas.iommu-group-incomplete", "nodes")
@@ -425,12 +376,9 @@ def no_function_has_two_owners(config: CaasConfig, node: Node) -> Iterable[Wrong
     gpus: dict[str, int] = {}
     for module, address in sorted(its.gpus.items()):
         if gpus.setdefault(address, module) != module:
-            yield Wrong(
-                ("gpus", str(module)),
-                f"is also the address of module {gpus[address]}",
-                "write the address of this module's GPU",
-                show(address),
-            )
+            wrong = f"is also the address of module {gpus[address]}"
+            remedy = "write the address of this module's GPU"
+            yield Wrong(("gpus", str(module)), wrong, remedy, show(address))
     for key, addresses in (("switches", its.switches), ("extra-functions", its.extra_functions)):
         for address in repeated(addresses):
             yield Wrong(key, "lists a function twice", "list it once", show(address))
@@ -445,9 +393,5 @@ def no_function_has_two_owners(config: CaasConfig, node: Node) -> Iterable[Wrong
                 )
     for address in dict.fromkeys(its.switches):
         if address in its.extra_functions:
-            yield Wrong(
-                "extra-functions",
-                "holds a function that is also under switches",
-                "list it once",
-                show(address),
-            )
+            wrong = "holds a function that is also under switches"
+            yield Wrong("extra-functions", wrong, "list it once", show(address))

@@ -101,10 +101,8 @@ def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
 @rule(6, "caas.feature-discovery-twice", "kata", level=Level.WARN)
 def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
     if config.gpu_operator and kata.node_feature_discovery:
-        yield Wrong(
-            "node-feature-discovery",
-            "is on, and the GPU Operator brings its own unless its nfd.enabled is false",
-        )
+        wrong = "is on, and the GPU Operator brings its own unless its nfd.enabled is false"
+        yield Wrong("node-feature-discovery", wrong)
 
 
 @rule(6, "caas.chart-value-unknown", "kata")
@@ -124,12 +122,8 @@ def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
 def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
     for key in kata.values:
         if key in kata_model.OWNED:
-            yield Wrong(
-                ("values", key),
-                "is set by this program",
-                f"remove it; {kata_model.OWNED[key]}",
-                f"the key {show(key)}",
-            )
+            remedy = f"remove it; {kata_model.OWNED[key]}"
+            yield Wrong(("values", key), "is set by this program", remedy, f"the key {show(key)}")
 
 
 @rule(6, "caas.lab-chart")
@@ -148,20 +142,16 @@ def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Wrong]:
 def containerd_reads_its_drop_in(config: CaasConfig) -> Iterable[Wrong]:
     containerd = config.kubernetes.containerd
     if containerd.is_old and containerd.config_version is ContainerdSchema.V3:
-        yield Wrong(
-            "kubernetes.containerd.config-version",
-            f"is unknown to containerd {containerd.version}, which would ignore the drop-in",
-        )
+        wrong = f"is unknown to containerd {containerd.version}, which would ignore the drop-in"
+        yield Wrong("kubernetes.containerd.config-version", wrong)
 
 
 @rule(7, "caas.snapshotter-missing")
 def containerd_has_the_snapshotter(config: CaasConfig) -> Iterable[Wrong]:
     version = config.kubernetes.containerd.version
     if config.kata.snapshotter is Snapshotter.EROFS and older(version, CONTAINERD_EROFS):
-        yield Wrong(
-            "kata.snapshotter",
-            f"needs containerd 2.2, while kubernetes.containerd.version is {version}",
-        )
+        wrong = f"needs containerd 2.2, while kubernetes.containerd.version is {version}"
+        yield Wrong("kata.snapshotter", wrong)
 
 
 @rule(7, "caas.confidential-image-pull", "kata")
@@ -234,17 +224,12 @@ def huge_pages_fit(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     if pages is None:
         return
     if len(pages) != numa_nodes:
-        yield Wrong(
-            "hugepages-gib-per-numa-node",
-            f"has {len(pages)} numbers for {numa_nodes} NUMA nodes",
-            f"write {numa_nodes} numbers, one for each",
-        )
+        wrong = f"has {len(pages)} numbers for {numa_nodes} NUMA nodes"
+        remedy = f"write {numa_nodes} numbers, one for each"
+        yield Wrong("hugepages-gib-per-numa-node", wrong, remedy)
     elif len(set(pages)) > 1:
-        yield Wrong(
-            "hugepages-gib-per-numa-node",
-            "differs between NUMA nodes, so that a VM's memory cannot be spread like its GPUs",
-            "write the same number for each",
-        )
+        wrong = "differs between NUMA nodes, so that a VM's memory cannot be spread like its GPUs"
+        yield Wrong("hugepages-gib-per-numa-node", wrong, "write the same number for each")
     memory = memory_gib(config, node)
     if memory is not None and sum(pages) > (room := memory - service_vm_gib(config)):
         yield Wrong(

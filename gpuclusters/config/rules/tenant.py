@@ -65,33 +65,25 @@ def namespaces_are_valid(config: CaasConfig) -> Iterable[Wrong]:
                 show(name),
             )
         else:
-            yield Wrong(
-                "tenant-namespace-prefix",
-                f"gives {tenant.name} a namespace that Kubernetes does not accept",
-                "begin it with a letter or digit, and use lower-case letters, digits and '-'",
-                show(name),
-            )
+            wrong = f"gives {tenant.name} a namespace that Kubernetes does not accept"
+            remedy = "begin it with a letter or digit, and use lower-case letters, digits and '-'"
+            yield Wrong("tenant-namespace-prefix", wrong, remedy, show(name))
 
 
 @rule(9, "caas.namespace-taken", "tenants")
 def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     name = namespace(config, tenant)
     if naming.is_reserved_namespace(name) or name in config.programs.accounts.namespaces:
-        yield Wrong(
-            _named(tenant),
-            "gives the tenant a namespace that belongs to the cluster",
-            got=show(name),
-        )
+        wrong = "gives the tenant a namespace that belongs to the cluster"
+        yield Wrong(_named(tenant), wrong, got=show(name))
 
 
 @rule(9, "caas.programs-namespace")
 def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Wrong]:
     prefix = config.tenant_namespace_prefix
     if prefix and any(name.startswith(prefix) for name in config.programs.accounts.namespaces):
-        yield Wrong(
-            "programs.namespace",
-            f"begins with tenant-namespace-prefix ({prefix}), like the namespaces of tenants",
-        )
+        wrong = f"begins with tenant-namespace-prefix ({prefix}), like the namespaces of tenants"
+        yield Wrong("programs.namespace", wrong)
 
 
 @rule(9, "caas.namespace-shared", each=["tenants"])
@@ -149,12 +141,9 @@ def quota_holds_one_pod(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
         key, beside = name.replace("_", "-"), " and its VM's overhead" if overhead else ""
         quota, least = getattr(its.total, name), getattr(its.default_container, name) + overhead
         if quota < least:
-            yield Wrong(
-                key,
-                f"is less than one default container{beside}, {least} {unit}",
-                f"write {least} or more, or a smaller default-container.{key}",
-                show(quota),
-            )
+            wrong = f"is less than one default container{beside}, {least} {unit}"
+            remedy = f"write {least} or more, or a smaller default-container.{key}"
+            yield Wrong(key, wrong, remedy, show(quota))
 
 
 @rule(11, "caas.container-size", "tenants")
@@ -173,23 +162,16 @@ def container_sizes_are_in_order(config: CaasConfig, tenant: Tenant) -> Iterable
             yield Wrong(path, wrong, f"write {default} or more", show(most))
         if most + overhead > total:
             does = f"and the VM's overhead of {overhead} do" if overhead else "does"
-            yield Wrong(
-                path,
-                f"{does} not fit into the quota of {total}",
-                f"write {max(total - overhead, 1)} or less, or raise the tenant's {key}",
-                show(most),
-            )
+            remedy = f"write {max(total - overhead, 1)} or less, or raise the tenant's {key}"
+            yield Wrong(path, f"{does} not fit into the quota of {total}", remedy, show(most))
 
 
 @rule(11, "caas.gpus-above-cluster", "tenants")
 def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     total = len(config.nodes) * _GPUS_PER_NODE
     if tenant.gpus > total:
-        yield Wrong(
-            "gpus",
-            f"is more than the cluster has, {total} on {len(config.nodes)} nodes",
-            f"write {total} or less, or add nodes",
-        )
+        wrong = f"is more than the cluster has, {total} on {len(config.nodes)} nodes"
+        yield Wrong("gpus", wrong, f"write {total} or less, or add nodes")
 
 
 @rule(11, "caas.size-above-quota", "tenants")
@@ -204,11 +186,8 @@ def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Wrong]:
     total = len(config.nodes) * _GPUS_PER_NODE
     promised = sum(tenant.gpus for tenant in config.tenants)
     if promised > total and all(tenant.gpus <= total for tenant in config.tenants):
-        yield Wrong(
-            "tenants",
-            f"are promised more GPUs than the cluster has, {total}",
-            got=f"{promised} in all",
-        )
+        wrong = f"are promised more GPUs than the cluster has, {total}"
+        yield Wrong("tenants", wrong, got=f"{promised} in all")
 
 
 @rule(11, "caas.volumes-above-quota", "tenants")
@@ -225,11 +204,8 @@ def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong
 @rule(12, "caas.volume-mounted-by-guest", "tenants")
 def volumes_are_mounted_on_the_machine(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     if tenant.nfs and tenant.nfs.volumes and tenant.nfs.mounted_by is NfsMount.GUEST:
-        yield Wrong(
-            "nfs.volumes",
-            "are volumes of the kubelet, while mounted-by is guest",
-            got=show([volume.name for volume in tenant.nfs.volumes]),
-        )
+        wrong = "are volumes of the kubelet, while mounted-by is guest"
+        yield Wrong("nfs.volumes", wrong, got=show([volume.name for volume in tenant.nfs.volumes]))
 
 
 @rule(12, "caas.volume-server", "tenants")
@@ -254,10 +230,8 @@ def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Iter
 def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     shim = config.kata.shim
     if tenant.nfs and tenant.nfs.mounted_by is NfsMount.KUBELET and not shim.shares_files:
-        yield Wrong(
-            "nfs.mounted-by",
-            f"does not work with {shim.value}, which copies files into the VM once",
-        )
+        wrong = f"does not work with {shim.value}, which copies files into the VM once"
+        yield Wrong("nfs.mounted-by", wrong)
 
 
 @rule(12, "caas.any-registry", "tenants", level=Level.WARN)
@@ -275,12 +249,9 @@ def passwords_are_for_allowed_registries(_config: CaasConfig, tenant: Tenant) ->
     known = {source.partition("/")[0] for source in tenant.images.allowed}
     for entry, name in enumerate(tenant.images.registry_auth):
         if known and name not in known:
-            yield Wrong(
-                ("images", "registry-auth", entry),
-                "is no registry that the tenant's images.allowed names",
-                f"write one of {', '.join(sorted(known))}, or add it there",
-                show(name),
-            )
+            wrong = "is no registry that the tenant's images.allowed names"
+            remedy = f"write one of {', '.join(sorted(known))}, or add it there"
+            yield Wrong(("images", "registry-auth", entry), wrong, remedy, show(name))
 
 
 _WIDEST_PREFIX = 8
@@ -387,11 +358,8 @@ def file_servers_are_nothing_else(config: CaasConfig, tenant: Tenant) -> Iterabl
 def cluster_networks_do_not_meet(config: CaasConfig) -> Iterable[Wrong]:
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     if pods.overlaps(services):
-        yield Wrong(
-            "kubernetes.service-cidr",
-            f"meets pod-cidr, which is {pods}",
-            "write the range that the API server was started with",
-        )
+        remedy = "write the range that the API server was started with"
+        yield Wrong("kubernetes.service-cidr", f"meets pod-cidr, which is {pods}", remedy)
     keys: Mapping[str, tuple[Range, ...]] = {
         "node-cidrs": config.network.node_cidrs,
         "bmc-cidrs": config.network.bmc_cidrs,

@@ -147,10 +147,8 @@ def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
 def a_training_crosses_nodes(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.proof.training
     if stated is not None and schedulable(config) and training_pods(config, stated) == 1:
-        yield Wrong(
-            "proof.training.pods",
-            "is 1: nothing crosses from node to node, and that is where Usernetes is slow",
-        )
+        wrong = "is 1: nothing crosses from node to node, and that is where Usernetes is slow"
+        yield Wrong("proof.training.pods", wrong)
 
 
 _OS_LOGIN = re.compile(r"sa_[0-9]+|ext_.+|[a-z0-9_]+_[a-z0-9]+_(com|org|net|edu|io|dev|gov)")

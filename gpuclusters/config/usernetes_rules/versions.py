@@ -110,17 +110,13 @@ def another_tag_says_what_it_brings(config: UsernetesConfig) -> Iterable[Wrong]:
     stated = config.version_overrides
     for key, value in (("kubernetes", stated.kubernetes), ("node-image", stated.node_image)):
         if stated.usernetes is not None and value is None:
-            yield Wrong(
-                _place(key),
-                f"is missing: nobody has read here what {stated.usernetes} brings",
-                "write what BASE_IMAGE in the Dockerfile at that tag says",
-            )
+            wrong = f"is missing: nobody has read here what {stated.usernetes} brings"
+            remedy = "write what BASE_IMAGE in the Dockerfile at that tag says"
+            yield Wrong(_place(key), wrong, remedy)
         elif stated.usernetes is None and value is not None:
-            yield Wrong(
-                _place(key),
-                "is decided by the tag of Usernetes, and that is the set's",
-                "remove it, or write the tag that brings it as usernetes",
-            )
+            wrong = "is decided by the tag of Usernetes, and that is the set's"
+            remedy = "remove it, or write the tag that brings it as usernetes"
+            yield Wrong(_place(key), wrong, remedy)
 
 
 @rule(49, "usernetes.node-image-version")
