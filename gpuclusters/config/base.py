@@ -190,9 +190,7 @@ ObjectName = Annotated[
 Version = Annotated[
     Text,
     holds(
-        parse_release,
-        "is not a version",
-        "write all of its numbers in quotes, for example 1.34.2",
+        parse_release, "is not a version", "write all of its numbers in quotes, for example 1.34.2"
     ),
 ]
 Sha256 = Annotated[

@@ -70,11 +70,8 @@ def _gpus(group: GcpGroup, at: Path) -> Iterator[Wrong]:
     if size.built_in is not None:
         given = f"{{product: {size.built_in.product}, count: {size.gpus}}}"
         if gpu is None:
-            yield Wrong(
-                (*at, "gpu"),
-                f"is missing, and {group.machine_type} comes with {size.gpus} {size.built_in.product}",
-                f"write {given}, which says what is paid for",
-            )
+            wrong = f"is missing, and {group.machine_type} comes with {size.gpus} {size.built_in.product}"
+            yield Wrong((*at, "gpu"), wrong, f"write {given}, which says what is paid for")
         elif (gpu.product, gpu.count) != (size.built_in.product, size.gpus):
             wrong = f"is not what {group.machine_type} comes with"
             remedy = f"write {given}, or another machine type"
@@ -212,12 +209,9 @@ def _names(hosts: GcpHosts, cluster: str) -> Iterator[Wrong]:
             if counts[name] > 1:
                 yield Wrong(path, "is the name of two machines", "give each its own")
             if len(full) > LONGEST_NAME:
-                yield Wrong(
-                    path,
-                    f"makes a machine's name of {len(full)} characters, and {LONGEST_NAME} are the most",
-                    "write a shorter name for the machine or the cluster",
-                    show(full),
-                )
+                wrong = f"makes a machine's name of {len(full)} characters, and {LONGEST_NAME} are the most"
+                remedy = "write a shorter name for the machine or the cluster"
+                yield Wrong(path, wrong, remedy, show(full))
             if not full[0].isalpha():
                 yield Wrong(
                     path,

@@ -60,8 +60,7 @@ Suffix = Annotated[
     ),
 ]
 KubeletRoot = Annotated[
-    Text,
-    matches('/[^" ]*(?<!/)', "is not a folder", "write it from the root: /var/lib/kubelet"),
+    Text, matches('/[^" ]*(?<!/)', "is not a folder", "write it from the root: /var/lib/kubelet")
 ]
 
 

@@ -136,11 +136,9 @@ def one_address(
             yield Wrong(path, "is every machine's own", remedy)
         own = [name for name, address in servers.items() if address == stated]
         if own and len(servers) > 1:
-            yield Wrong(
-                path,
-                f"is the address of {own[0]} alone: while it is down nothing joins and nobody gets in",
-                "write an address that moves: a virtual IP (keepalived, kube-vip), a load balancer, DNS",
-            )
+            wrong = f"is the address of {own[0]} alone: while it is down nothing joins and nobody gets in"
+            remedy = "write an address that moves: a virtual IP (keepalived, kube-vip), a load balancer, DNS"
+            yield Wrong(path, wrong, remedy)
 
 
 def is_own(host: str) -> bool:
@@ -154,12 +152,8 @@ def is_own(host: str) -> bool:
 def no_spare(count: int) -> Iterable[Wrong]:
     """With one server, its failure or upgrade is an outage of the API."""
     if count == 1:
-        yield Wrong(
-            "servers",
-            "has one machine: nobody reaches the API while it restarts, and its disk is the only copy",
-            "write 3, and keep etcd's snapshots elsewhere",
-            "a list of 1",
-        )
+        wrong = "has one machine: nobody reaches the API while it restarts, and its disk is the only copy"
+        yield Wrong("servers", wrong, "write 3, and keep etcd's snapshots elsewhere", "a list of 1")
 
 
 def room(ranges: Mapping[str, IPv4Network], nodes: int) -> Iterable[Wrong]:

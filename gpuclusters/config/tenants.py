@@ -149,10 +149,8 @@ def _source(value: str) -> str:
         )
     if "@" in value or ":" in value.rpartition("/")[2]:
         raise refusal("names one image", "leave tag and digest out: registry.example.com/acme")
-    raise refusal(
-        "is no registry, nor a path at one",
-        "write it in full and lower-case, without scheme: registry.example.com/acme, docker.io/nvidia",
-    )
+    instead = "write it in full and lower-case, without scheme: registry.example.com/acme, docker.io/nvidia"
+    raise refusal("is no registry, nor a path at one", instead)
 
 
 def _registry(value: str) -> str:

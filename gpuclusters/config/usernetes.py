@@ -220,8 +220,7 @@ PackageVersion = Annotated[
     ),
 ]
 ReleaseTag = Annotated[
-    Text,
-    matches(f"v{_NUMBERS}", "is not a release", "write v and its three numbers, like v1.37.0"),
+    Text, matches(f"v{_NUMBERS}", "is not a release", "write v and its three numbers, like v1.37.0")
 ]
 ImageTag = Annotated[
     Text,

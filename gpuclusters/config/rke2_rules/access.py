@@ -47,12 +47,9 @@ def operands_tolerate_the_taints(config: Rke2Config) -> Iterable[Wrong]:
         for taint in taints(config):
             if taint["effect"] != "PreferNoSchedule" and not _tolerated(taint, stated):
                 missing = ", ".join(f"{name}: {text}" for name, text in toleration(taint).items())
-                yield Wrong(
-                    f"operator.values.{key}",
-                    f"leave out taint {taint['key']}={taint['value']}:{taint['effect']} of a pool: {what}",
-                    f"add {{{missing}}}, or remove the list: it is derived from the pools",
-                    f"a list of {len(stated)}",
-                )
+                wrong = f"leave out taint {taint['key']}={taint['value']}:{taint['effect']} of a pool: {what}"
+                remedy = f"add {{{missing}}}, or remove the list: it is derived from the pools"
+                yield Wrong(f"operator.values.{key}", wrong, remedy, f"a list of {len(stated)}")
 
 
 def _tolerated(taint: Taint, stated: Iterable[object]) -> bool:
@@ -73,11 +70,8 @@ def _tolerated(taint: Taint, stated: Iterable[object]) -> bool:
 @rule(42, "rke2.all-nodes-tainted", level=Level.WARN)
 def there_is_a_node_for_everything_else(config: Rke2Config) -> Iterable[Wrong]:
     if config.pools and not has_free_node(config):
-        yield Wrong(
-            "pools",
-            "leave no node without a taint: the operator is made to tolerate them, and nothing else is",
-            got=show([pool.name for pool in config.pools]),
-        )
+        wrong = "leave no node without a taint: the operator is made to tolerate them, and nothing else is"
+        yield Wrong("pools", wrong, got=show([pool.name for pool in config.pools]))
 
 
 @rule(42, "rke2.selinux-system")
@@ -103,12 +97,9 @@ def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Iterable[W
             remedy = "write host and port alone: registry.example.com:5000"
             yield Wrong(path, "is an address or a path", remedy, show(name))
         elif name not in known:
-            yield Wrong(
-                path,
-                "is no registry that this configuration pulls from",
-                f"write one of {', '.join(sorted(endpoints | set(config.mirrors)) or sorted(public))}",
-                show(name),
-            )
+            wrong = "is no registry that this configuration pulls from"
+            remedy = f"write one of {', '.join(sorted(endpoints | set(config.mirrors)) or sorted(public))}"
+            yield Wrong(path, wrong, remedy, show(name))
 
 
 _ANY = "*"

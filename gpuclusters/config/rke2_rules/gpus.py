@@ -172,10 +172,8 @@ def the_mig_manager_runs(config: Rke2Config) -> Iterable[Wrong]:
     for number, pool in enumerate(config.pools):
         if layout_name(config, pool) is not None and system(config, pool) is OperatingSystem.RHEL_8:
             own = ("pools", number) if pool.operating_system is not None else ()
-            yield Wrong(
-                (*own, "operating-system"),
-                f"has a GLIBC too old for the MIG manager with the host's driver, in pool {pool.name}",
-            )
+            wrong = f"has a GLIBC too old for the MIG manager with the host's driver, in pool {pool.name}"
+            yield Wrong((*own, "operating-system"), wrong)
 
 
 @rule(40, "rke2.mig-mixed-driver", "pools")
@@ -226,10 +224,8 @@ def sharing_isolates_nothing(_config: Rke2Config, _sharing: Mps) -> Iterable[Wro
 @rule(41, "rke2.shares-not-in-metrics", level=Level.WARN)
 def shares_are_not_seen_in_metrics(config: Rke2Config) -> Iterable[Wrong]:
     if isinstance(config.sharing, TimeSlicing | Mps) and config.metrics.kind != "none":
-        yield Wrong(
-            "metrics.kind",
-            "cannot say which pod uses a GPU while several share it: pod and namespace are empty then",
-        )
+        wrong = "cannot say which pod uses a GPU while several share it: pod and namespace are empty then"
+        yield Wrong("metrics.kind", wrong)
 
 
 _DRIVER_BUILD_SECONDS = 1800
@@ -247,11 +243,9 @@ def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Iterable[Wrong]:
             version = driver_version(config, pool.driver)
             newest = rke2_matrix.newest_cuda(branch_of(version))
             if newest is not None and major > newest:
-                yield Wrong(
-                    path,
-                    f"is newer than driver {version} of pool {pool.name} runs, which is CUDA {newest}",
-                    f"use an image with CUDA {newest}; older images run on newer drivers",
-                )
+                wrong = f"is newer than driver {version} of pool {pool.name} runs, which is CUDA {newest}"
+                remedy = f"use an image with CUDA {newest}; older images run on newer drivers"
+                yield Wrong(path, wrong, remedy)
             elif stated is not None and architecture(pool).is_before(stated.oldest):
                 wrong = f"has no code for the {architecture(pool)} GPUs of pool {pool.name}"
                 yield Wrong(path, wrong, f"use an image with CUDA {major - 1}")
@@ -291,11 +285,8 @@ def there_is_time_enough(config: Rke2Config) -> Iterable[Wrong]:
             f"write {_DRIVER_BUILD_SECONDS} or more",
         )
     if isinstance(config.sharing, Mig) and ready < (cutting := config.timeouts.mig_seconds):
-        yield Wrong(
-            "timeouts.ready-seconds",
-            f"is less than mig-seconds, which is {cutting}: nothing is ready before the GPUs are cut",
-            f"write {cutting} or more",
-        )
+        wrong = f"is less than mig-seconds, which is {cutting}: nothing is ready before the GPUs are cut"
+        yield Wrong("timeouts.ready-seconds", wrong, f"write {cutting} or more")
 
 
 @rule(44, "rke2.not-in-lab")

@@ -190,8 +190,5 @@ def packets_fit_into_googles_network(config: Rke2Config) -> Iterable[Wrong]:
     most = config.hosts.network.mtu - overhead
     stated = getattr(config.cni, "mtu", None)
     if stated is not None and stated > most:
-        yield Wrong(
-            "cni.mtu",
-            f"leaves no room for the tunnel in hosts.network.mtu, which is {config.hosts.network.mtu}",
-            f"write {most} or less, or remove it",
-        )
+        wrong = f"leaves no room for the tunnel in hosts.network.mtu, which is {config.hosts.network.mtu}"
+        yield Wrong("cni.mtu", wrong, f"write {most} or less, or remove it")

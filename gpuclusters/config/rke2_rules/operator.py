@@ -115,11 +115,9 @@ def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Itera
     validated = (*known.operating_systems, *known.partner) if known is not None else ()
     for path, system in _systems(config) if known is not None else ():
         if system.family != "rocky" and system not in validated:
-            yield Wrong(
-                path,
-                f"is none that GPU Operator {operator_major(config.operator.version)} was validated on",
-                f"write one of {', '.join(validated)}, or another operator.version",
-            )
+            wrong = f"is none that GPU Operator {operator_major(config.operator.version)} was validated on"
+            remedy = f"write one of {', '.join(validated)}, or another operator.version"
+            yield Wrong(path, wrong, remedy)
 
 
 @rule(33, "rke2.system-not-validated", each=["pools"], level=Level.WARN)
@@ -295,11 +293,8 @@ def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Wrong]:
         return
     brings = _containerd(config)
     if brings is not None and not any(_is_of(brings, release(one)) for one in known.nri):
-        yield Wrong(
-            "operator.nri-plugin",
-            f"needs containerd {', '.join(known.nri)}, and {config.version} brings {_dotted(brings)}",
-            "write another version, or remove it",
-        )
+        wrong = f"needs containerd {', '.join(known.nri)}, and {config.version} brings {_dotted(brings)}"
+        yield Wrong("operator.nri-plugin", wrong, "write another version, or remove it")
 
 
 def _is_of(brings: tuple[int, ...], one: tuple[int, ...]) -> bool:

@@ -338,10 +338,8 @@ def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Wrong]:
 @rule(25, "caas.proxies-unknown", "api")
 def proxies_are_known(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
     if isinstance(api.exposure, ExternalExposure) and not api.proxies:
-        yield Wrong(
-            "proxies",
-            "is empty while api.exposure.kind is external: all connections would count as one client's",
-        )
+        wrong = "is empty while api.exposure.kind is external: all connections would count as one client's"
+        yield Wrong("proxies", wrong)
 
 
 @rule(25, "caas.ingress-class-unserved")

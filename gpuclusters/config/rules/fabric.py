@@ -226,11 +226,8 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> 
             wrong = f"is not versions.fabric-manager ({version})"
             yield Wrong((*path, name), wrong, f"write {version}-1, or the other version there")
         elif name == fabric_manager(branch, of_ubuntu=True) != of_nvidia and _UBUNTUS not in its:
-            yield Wrong(
-                (*path, name),
-                "is virtual in NVIDIA's repository from branch 590 on, and does not install at a version",
-                f'write {of_nvidia}: "{its}"',
-            )
+            wrong = "is virtual in NVIDIA's repository from branch 590 on, and does not install at a version"
+            yield Wrong((*path, name), wrong, f'write {of_nvidia}: "{its}"')
 
 
 @rule(3, "caas.fabric-state-lost", "service_vm")

@@ -157,21 +157,16 @@ def containerd_has_the_snapshotter(config: CaasConfig) -> Iterable[Wrong]:
 @rule(7, "caas.confidential-image-pull", "kata")
 def confidential_guests_pull_their_images(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
     if kata.shim.confidential and kata.snapshotter is Snapshotter.OVERLAYFS:
-        yield Wrong(
-            "snapshotter",
-            f"unpacks images on the machine, and {kata.shim} is confidential: its guest pulls them itself",
-        )
+        wrong = f"unpacks images on the machine, and {kata.shim} is confidential: its guest pulls them itself"
+        yield Wrong("snapshotter", wrong)
 
 
 @rule(8, "caas.cdi-kind", "device_access")
 def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> Iterable[Wrong]:
     name = access.resource_name
     if access.cdi_kind != name:
-        yield Wrong(
-            "cdi-kind",
-            f"differs from resource-name, which is {name}: Kata would look for {name}=1 and find nothing",
-            f"write {name}, or leave both out",
-        )
+        wrong = f"differs from resource-name, which is {name}: Kata would look for {name}=1 and find nothing"
+        yield Wrong("cdi-kind", wrong, f"write {name}, or leave both out")
 
 
 @rule(13, "caas.vm-overhead", "kata")
@@ -259,11 +254,9 @@ def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 def several_gpus_start_fast(config: CaasConfig, node: Node) -> Iterable[Wrong]:
     gpus = max((partition.size for partition in partitions(config, node)), default=0)
     if gpus > 1 and node.kernel is not None and older(node.kernel, KERNEL_HUGE_FAULTS):
-        yield Wrong(
-            "kernel",
-            f"maps the memory of {gpus} GPUs in small pages: seconds for each, minutes before Linux 6.8",
-            f"upgrade to {'.'.join(map(str, KERNEL_HUGE_FAULTS))} or newer",
-        )
+        wrong = f"maps the memory of {gpus} GPUs in small pages: seconds for each, minutes before Linux 6.8"
+        remedy = f"upgrade to {'.'.join(map(str, KERNEL_HUGE_FAULTS))} or newer"
+        yield Wrong("kernel", wrong, remedy)
 
 
 @rule(13, "caas.kernel-argument-twice", "preparation")

@@ -105,12 +105,9 @@ def quota_entries_are_enforced(config: CaasConfig, tenant: Tenant) -> Iterable[W
     for key in tenant.extra_quota:
         bare = key.removeprefix("limits.")
         if key in ours:
-            yield Wrong(
-                ("extra-quota", key),
-                "is set from the tenant's gpus, cpu, memory-gib, disk-gib, storage-gib and nfs.volumes",
-                "remove it, and change those",
-                f"the key {show(key)}",
-            )
+            wrong = "is set from the tenant's gpus, cpu, memory-gib, disk-gib, storage-gib and nfs.volumes"
+            remedy = "remove it, and change those"
+            yield Wrong(("extra-quota", key), wrong, remedy, f"the key {show(key)}")
         elif "/" in bare and not bare.startswith(("requests.", "count/")) and _is_extended(bare):
             yield Wrong(
                 ("extra-quota", key),
@@ -194,11 +191,8 @@ def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Wrong]:
 def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
     total = sum(volume.size_gib for volume in tenant.volumes)
     if total > tenant.storage_gib:
-        yield Wrong(
-            "storage-gib",
-            f"is less than the tenant's nfs.volumes ask for, {total} GiB: the last claims are refused",
-            f"write {total} or more, or make the volumes smaller",
-        )
+        wrong = f"is less than the tenant's nfs.volumes ask for, {total} GiB: the last claims are refused"
+        yield Wrong("storage-gib", wrong, f"write {total} or more, or make the volumes smaller")
 
 
 @rule(12, "caas.volume-mounted-by-guest", "tenants")
@@ -306,12 +300,9 @@ def _held(
         )
         return
     for path, host in open_now:
-        yield Wrong(
-            path,
-            f"is in no range that is closed to tenants: network.{key} is {', '.join(map(str, stated))}",
-            f"add its network to network.{key}, or write the right address",
-            show(host),
-        )
+        wrong = f"is in no range that is closed to tenants: network.{key} is {', '.join(map(str, stated))}"
+        remedy = f"add its network to network.{key}, or write the right address"
+        yield Wrong(path, wrong, remedy, show(host))
 
 
 @rule(10, "caas.egress-name-local", "tenants", each=["nodes"])

@@ -78,11 +78,8 @@ def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Wron
 def so_many_nodes_were_seen(config: UsernetesConfig) -> Iterable[Wrong]:
     nodes = len(config.workers) + 1
     if nodes > MOST_MEASURED:
-        yield Wrong(
-            "workers",
-            f"make a cluster of {nodes} nodes, and {MOST_MEASURED} is the most that anybody wrote about",
-            got=f"a list of {len(config.workers)}",
-        )
+        wrong = f"make a cluster of {nodes} nodes, and {MOST_MEASURED} is the most that anybody wrote about"
+        yield Wrong("workers", wrong, got=f"a list of {len(config.workers)}")
 
 
 @rule(47, "usernetes.machine-gpus", each=["workers"])
@@ -158,10 +155,8 @@ _OS_LOGIN = re.compile(r"sa_[0-9]+|ext_.+|[a-z0-9_]+_[a-z0-9]+_(com|org|net|edu|
 @rule(50, "usernetes.os-login-account", level=Level.WARN)
 def the_account_is_none_of_os_login(config: UsernetesConfig) -> Iterable[Wrong]:
     if _OS_LOGIN.fullmatch(config.account):
-        yield Wrong(
-            "account",
-            "looks like an account of OS Login, which has a very high id and no range of subordinate ids",
-        )
+        wrong = "looks like an account of OS Login, which has a very high id and no range of subordinate ids"
+        yield Wrong("account", wrong)
 
 
 @rule(50, "usernetes.driver-without-root", "driver", kind=PackagedDriver)
@@ -169,10 +164,8 @@ def an_administrator_installs_the_driver(
     config: UsernetesConfig, _driver: PackagedDriver
 ) -> Iterable[Wrong]:
     if not uses_sudo(config):
-        yield Wrong(
-            "source",
-            "is host, and preparation.by is administrator: a driver cannot be installed without root",
-        )
+        wrong = "is host, and preparation.by is administrator: a driver cannot be installed without root"
+        yield Wrong("source", wrong)
 
 
 @rule(50, "usernetes.account-without-sudo", "hosts")
@@ -193,10 +186,8 @@ def without_sudo_the_account_logs_in_itself(
 def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[Wrong]:
     made = isinstance(config.hosts, GcpHosts) and not uses_sudo(config)
     if made and public_system(config.hosts.image) is not None:
-        yield Wrong(
-            "preparation.by",
-            "is administrator, and the machines are made from a public image, which nobody has prepared",
-        )
+        wrong = "is administrator, and the machines are made from a public image, which nobody has prepared"
+        yield Wrong("preparation.by", wrong)
 
 
 @rule(51, "usernetes.container-engine")

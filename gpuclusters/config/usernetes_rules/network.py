@@ -164,10 +164,8 @@ def googles_firewall_lets_the_api_through(
     config: UsernetesConfig, _api: AddressApi
 ) -> Iterable[Wrong]:
     if isinstance(config.hosts, GcpHosts) and isinstance(config.hosts.network, OwnNetwork):
-        yield Wrong(
-            "through",
-            "is address, and the firewall that is made with hosts.network lets only SSH in from outside",
-        )
+        wrong = "is address, and the firewall that is made with hosts.network lets only SSH in from outside"
+        yield Wrong("through", wrong)
 
 
 @rule(53, "usernetes.api-in-lab", level=Level.WARN)
