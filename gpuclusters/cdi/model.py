@@ -13,8 +13,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from gpuclusters.core.model import Strict
+from gpuclusters.core.section import PciAddress
 from gpuclusters.fabric.table import MapSource
-from gpuclusters.host.model import HostConnection, PciAddress, check_path
+from gpuclusters.host.model import HostConnection, check_path
 
 # Cleared at boot, which is when the kernel numbers VFIO devices anew.
 BOOT_FOLDER = "/var/run/cdi/"

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gpuclusters.config import certificate
-from gpuclusters.config.base import (
+from gpuclusters.core import naming
+from gpuclusters.core.section import (
     Count,
     DnsLabel,
     Flag,
@@ -23,7 +24,6 @@ from gpuclusters.config.base import (
     matches,
     refusal,
 )
-from gpuclusters.core import naming
 from gpuclusters.tenancy import programs
 from gpuclusters.tenancy.programs import Accounts
 

@@ -9,7 +9,12 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.config.api import Api, Programs
-from gpuclusters.config.base import (
+from gpuclusters.config.hosts import Adopted, Hosts
+from gpuclusters.config.kata import DeviceAccess, Kata
+from gpuclusters.config.kubernetes import Kubernetes
+from gpuclusters.config.nodes import Layout, Node, Preparation, ServiceVm, TablePartition, Versions
+from gpuclusters.config.tenants import Leases, Storage, Tenant
+from gpuclusters.core.section import (
     AnyNetwork,
     DnsLabel,
     Flag,
@@ -17,11 +22,6 @@ from gpuclusters.config.base import (
     Section,
     refusal,
 )
-from gpuclusters.config.hosts import Adopted, Hosts
-from gpuclusters.config.kata import DeviceAccess, Kata
-from gpuclusters.config.kubernetes import Kubernetes
-from gpuclusters.config.nodes import Layout, Node, Preparation, ServiceVm, TablePartition, Versions
-from gpuclusters.config.tenants import Leases, Storage, Tenant
 from gpuclusters.fabric.table import LayoutError, table_for
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuclusters.config.base import Section, Sha256, Text, matches
+from gpuclusters.core.section import Section, Sha256, Text, matches
 
 
 class RegistryChart(Section):

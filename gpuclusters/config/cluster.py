@@ -9,7 +9,6 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 from gpuclusters.config.api import GivenCertificate
-from gpuclusters.config.base import Section
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.hosts import LabHosts
@@ -17,6 +16,7 @@ from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.finding import Finding, Path
+from gpuclusters.core.section import Section
 from gpuclusters.lease.model import RecyclePolicy
 
 ClusterConfig = CaasConfig | Rke2Config | UsernetesConfig

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuclusters.config import usernetes_plan
-from gpuclusters.config.base import Section
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.plan import table
@@ -16,6 +15,7 @@ from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_machines import expected as expected_gpus
 from gpuclusters.config.rke2_machines import machines
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.core.section import Section
 from gpuclusters.drift.nodes import Expected, ExpectedNode
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT

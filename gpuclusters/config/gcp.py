@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from gpuclusters.config.base import (
+from gpuclusters.config.hosts import AuthorizedKey, User
+from gpuclusters.core.section import (
     DnsLabel,
     Flag,
     Gib,
@@ -20,7 +21,6 @@ from gpuclusters.config.base import (
     matches,
     refusal,
 )
-from gpuclusters.config.hosts import AuthorizedKey, User
 from gpuclusters.gcp import machine_types
 from gpuclusters.gcp.machine_types import Provisioning
 

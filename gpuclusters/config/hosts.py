@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuclusters.config.base import DnsLabel, Port, Section, Text, matches, refusal
 from gpuclusters.core import naming
+from gpuclusters.core.section import DnsLabel, Port, Section, Text, matches, refusal
 from gpuclusters.host.model import KEY_TYPES, parse_host_key
 
 

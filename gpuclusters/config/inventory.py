@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from gpuclusters.config.base import kebab
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.core.section import kebab
 
 LAB_FOLDER_VARIABLE = "GPU_CLUSTERS_LAB"
 LAB_FOLDER = ".lab"

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from gpuclusters.cdi.model import VfioBackend
-from gpuclusters.config.base import (
+from gpuclusters.config.charts import Chart
+from gpuclusters.core.section import (
     Flag,
     Integer,
     Mib,
@@ -21,7 +22,6 @@ from gpuclusters.config.base import (
     matches,
     refusal,
 )
-from gpuclusters.config.charts import Chart
 from gpuclusters.kata import model as kata
 
 _VENDOR_OR_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gpuclusters.compat.versions import CONTAINERD_CDI_DEFAULT, older
-from gpuclusters.config.base import DnsName, Network, Seconds, Section, Version, refusal
 from gpuclusters.config.rke2 import Rke2Settings, Rke2Version
+from gpuclusters.core.section import DnsName, Network, Seconds, Section, Version, refusal
 from gpuclusters.host import drop_ins
 from gpuclusters.host.drop_ins import ContainerdSchema
 from gpuclusters.rke2 import host_config

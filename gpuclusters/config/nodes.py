@@ -6,24 +6,21 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import Cpu, RebootPolicy
-from gpuclusters.config.base import (
+from gpuclusters.core.section import (
     Address,
     Count,
     DnsLabel,
     Flag,
     Gib,
     Integer,
-    Mib,
     PciAddress,
     PemCertificate,
     Port,
-    Seconds,
     Section,
-    Sha256,
     Text,
     Version,
     https_url,
@@ -33,17 +30,7 @@ from gpuclusters.config.base import (
 from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
 from gpuclusters.fabric.manager_config import INTERNAL_PORT, STATE_FILE
 from gpuclusters.maintenance.decide import Drain
-from gpuclusters.service_vm.model import (
-    BRIDGE,
-    DISK_GIB,
-    HOST_ADDRESS,
-    MEMORY_MIB,
-    NAME,
-    NETWORK,
-    PREFIX_LENGTH,
-    VCPUS,
-    VM_ADDRESS,
-)
+from gpuclusters.service_vm.model import VM_ADDRESS, VmImage, VmSettings
 
 MIXED = "mixed"
 BY_LEASE = "by-lease"
@@ -231,98 +218,11 @@ StateFile = Annotated[
 FabricMode = Annotated[Literal[1], BeforeValidator(_shared, json_schema_input_type=Literal[1])]
 
 
-class VmImage(Section):
-    """What the service VM's disk is laid over: UEFI, cloud-init, and as a rule driver and fabric manager."""
-
-    path: (
-        Annotated[
-            Text,
-            matches(
-                "/.*[^/]",
-                "is not the absolute path of a file",
-                "write for example /srv/images/fabric-manager.qcow2",
-            ),
-        ]
-        | None
-    ) = None
-    """Its file on every machine."""
-    url: (
-        Annotated[
-            Text,
-            matches(
-                "https?://.*",
-                "is not an address that a machine can download from",
-                "write one that begins with https://",
-            ),
-        ]
-        | None
-    ) = None
-    """Where every machine downloads it from, instead of path."""
-    sha256: Sha256
-    """Its checksum; verified before the first use."""
-
-
-class ServiceNetwork(Section):
-    """The network that each service VM shares with its machine alone; the same addresses on every machine."""
-
-    name: DnsLabel = NETWORK
-    """Its name in libvirt."""
-    bridge: Annotated[
-        Text,
-        matches(
-            ".{,15}",
-            "is longer than the 15 characters that the kernel takes",
-            "write a shorter name, or leave it out for br-fm",
-        ),
-    ] = BRIDGE
-    """Its bridge on the machine, 15 characters at most."""
-    host_address: Address = IPv4Address(HOST_ADDRESS)
-    """The machine's address on it."""
-    prefix_length: Annotated[Integer, Field(ge=16, le=30)] = PREFIX_LENGTH
-    """Size of its range: 30 has room for the machine and its VM."""
-
-
-class VmPackages(Section):
-    """Packages that the service VM installs at its first boot, if its image does not hold them."""
-
-    repository: Text
-    """The repository, as a line of sources.list: `deb URL SUITE`."""
-    key: Annotated[str, Strict(), Field(min_length=1, max_length=20_000)]
-    """Public key that signs the repository, ASCII-armoured, after `key: |`."""
-    proxy: Text
-    """HTTP proxy on the machine, at network.host-address: the VM reaches nothing else."""
-    packages: Mapping[str, Text]
-    """Exact version by package; the fabric manager's and the driver's among them."""
-
-
-class Firmware(Section):
-    """UEFI firmware on the machines, without secure boot."""
-
-    code: Text = "/usr/share/OVMF/OVMF_CODE_4M.fd"
-    """Program; the default is where Debian and Ubuntu have it."""
-    variables: Text = "/usr/share/OVMF/OVMF_VARS_4M.fd"
-    """Template of the variables, of which the VM gets its own copy."""
-
-
-class ServiceVm(Section):
+class ServiceVm(VmSettings):
     """The VM on each machine that holds the NVSwitches and runs the fabric manager for all tenants."""
 
     image: VmImage | None = None
     """What it boots; the lab's machines have one."""
-    name: DnsLabel = NAME
-    """Its name in libvirt."""
-    vcpus: Annotated[Integer, Field(ge=1, le=64)] = VCPUS
-    """Virtual CPUs."""
-    memory_mib: Annotated[Mib, Field(ge=1024)] = MEMORY_MIB
-    """RAM, in MiB."""
-    disk_gib: Annotated[Gib, Field(ge=4, le=4096)] = DISK_GIB
-    """Size of its own disk, in GiB."""
-    network: ServiceNetwork = Field(default_factory=ServiceNetwork)
-    """The network that it shares with its machine."""
-    packages: VmPackages | None = None
-    """Packages that it installs at its first boot; by default its image holds all of them."""
-    firmware: Firmware = Field(default_factory=Firmware)
-    """UEFI firmware."""
     fabric_mode: FabricMode = 1
     """FABRIC_MODE: shared NVSwitch."""
     fabric_mode_restart: Flag = True
@@ -350,10 +250,6 @@ class ServiceVm(Section):
     """PARTITION_RAIL_POLICY, on boards since Blackwell."""
     daemonize: Flag = True
     """DAEMONIZE: belongs to a unit of Type=forking, as NVIDIA's package has it."""
-    boot_timeout_seconds: Annotated[Seconds, Field(le=3600)] = 300
-    """How long it may take from its start to the fabric manager's first answer, in seconds."""
-    adopt: Flag = False
-    """Take over a domain of that name that is there and is not ours."""
 
 
 class Versions(Section):

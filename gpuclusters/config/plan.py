@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Network, ip_network
+from ipaddress import ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -285,12 +285,6 @@ def controller_addresses(config: CaasConfig) -> Iterator[tuple[Path, str]]:
             yield ("nodes", number, "bmc", "url"), urlsplit(node.bmc.url).hostname or ""
 
 
-def service_vm_network(config: CaasConfig) -> IPv4Network:
-    """The range that each machine shares with its service VM."""
-    network = config.service_vm.network
-    return IPv4Network(f"{network.host_address}/{network.prefix_length}", strict=False)
-
-
 def _closed_to_tenants(config: CaasConfig) -> Iterator[Range]:
     """All that is known to be no tenant's business; a tenant's own pods are reached past these ranges.
 
@@ -300,7 +294,7 @@ def _closed_to_tenants(config: CaasConfig) -> Iterator[Range]:
     yield from config.network.bmc_cidrs
     yield config.kubernetes.pod_cidr
     yield config.kubernetes.service_cidr
-    yield service_vm_network(config)
+    yield config.service_vm.network.addresses
     for _, host in (*machine_addresses(config), *controller_addresses(config)):
         address = literal(host)
         if address is not None:
@@ -361,9 +355,8 @@ def _service_vm(config: CaasConfig, node: Node) -> dict[str, Any]:
     found["fabric_manager"] = {"version": config.versions.fabric_manager, **manager}
     found["image"] = vm.image.model_dump(exclude_none=True) if vm.image else dict(LAB_IMAGE)
     found["adopt"] = vm.adopt or node.name in config.adopt.machines
-    packages = found.pop("packages")
-    if packages is not None:
-        found["packages"] = {"source": packages.pop("repository"), **packages}
+    if vm.packages is None:
+        del found["packages"]
     return found
 
 

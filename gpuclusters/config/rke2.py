@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
-from gpuclusters.config.base import (
+from gpuclusters.config.hosts import Address, HostKey
+from gpuclusters.core.section import (
     Count,
     DnsLabel,
     DnsName,
@@ -18,7 +19,6 @@ from gpuclusters.config.base import (
     matches,
     refusal,
 )
-from gpuclusters.config.hosts import Address, HostKey
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.host_config import Encryption, PolicyEnforcement
 from gpuclusters.rke2.model import MOST_AGENTS_AT_ONCE

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuclusters.config.base import DnsLabel, Section
+from gpuclusters.core.section import DnsLabel, Section
 from gpuclusters.proof.model import Burn, Collective, Diagnostics, Load, Matmul
 
 

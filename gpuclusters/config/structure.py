@@ -17,10 +17,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from gpuclusters.config.base import Section, Unread
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, is_secret, show
 from gpuclusters.config.rules.rule import Rule
 from gpuclusters.core.finding import Finding, Path
+from gpuclusters.core.section import Section, Unread
 
 M = TypeVar("M", bound=Section)
 Paths = Sequence[Path]

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gpuclusters.config.base import (
+from gpuclusters.config.charts import Chart
+from gpuclusters.container_api import image
+from gpuclusters.core.section import (
     Address,
     Count,
     DnsLabel,
@@ -23,8 +25,6 @@ from gpuclusters.config.base import (
     matches,
     refusal,
 )
-from gpuclusters.config.charts import Chart
-from gpuclusters.container_api import image
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.tenancy.model import AccessMode, Mounter
 

@@ -10,7 +10,10 @@ from pydantic import BeforeValidator, Field
 
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
-from gpuclusters.config.base import (
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import ExistingHosts, LabHosts, User
+from gpuclusters.config.rke2_cluster import DRIVER_VERSION, GpuProduct
+from gpuclusters.core.section import (
     Count,
     DnsLabel,
     Flag,
@@ -24,9 +27,6 @@ from gpuclusters.config.base import (
     matches,
     refusal,
 )
-from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.hosts import ExistingHosts, LabHosts, User
-from gpuclusters.config.rke2_cluster import DRIVER_VERSION, GpuProduct
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.tenancy.isolation import literal
 from gpuclusters.usernetes.addresses import FIRST_NUMBER, LAST_NUMBER, NetworkPlan

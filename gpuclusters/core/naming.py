@@ -12,6 +12,7 @@ LABEL_LENGTH = 63
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _LONGEST_NAME = 253
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 
 RESERVED_NAMESPACES = frozenset(
     {"default", "kata-system", "gpu-operator", "cilium", "cilium-secrets", "gpu-clusters"}
@@ -42,6 +43,11 @@ def is_host(text: str) -> bool:
     except ValueError:
         return is_dns_name(text)
     return "%" not in text
+
+
+def is_pci_address(text: str) -> bool:
+    """Whether the text is a full address as sysfs writes it, `0000:0f:00.0`."""
+    return _PCI_ADDRESS.fullmatch(text) is not None
 
 
 def is_reserved_namespace(namespace: str) -> bool:

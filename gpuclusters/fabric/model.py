@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gpuclusters.core.facts import Facts
 from gpuclusters.core.model import Strict, matches
+from gpuclusters.core.section import PciAddress
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.table import (
     Baseboard,
@@ -21,7 +22,7 @@ from gpuclusters.fabric.table import (
     repeated,
     table_for,
 )
-from gpuclusters.host.model import HostConnection, PciAddress
+from gpuclusters.host.model import HostConnection
 
 _MODULE = matches(r"[1-8]", "GPUs are named by their module number on the board, '1' to '8'")
 _NUMBER = matches(r"[0-9]{1,2}", "partitions are numbered, '0' to '63'")

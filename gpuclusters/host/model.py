@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +13,6 @@ from typing import Annotated, Protocol
 from pydantic import AfterValidator, Field
 
 from gpuclusters.core.model import Strict, matches
-
-_PCI_ADDRESS = r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]"
-_PCI_HINT = "write domain:bus:device.function in lower case, like '0000:86:00.0'"
-PciAddress = Annotated[str, matches(_PCI_ADDRESS, _PCI_HINT)]
-
-
-def is_pci_address(text: str) -> bool:
-    """Whether the text is a full address as sysfs writes it, `0000:0f:00.0`."""
-    return re.fullmatch(_PCI_ADDRESS, text) is not None
-
 
 KEY_TYPES: Mapping[str, int] = {
     "ssh-ed25519": 32,

@@ -17,8 +17,9 @@ from gpuclusters.compat.versions import KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.facts import Facts
 from gpuclusters.core.model import Strict, matches
+from gpuclusters.core.section import PciAddress
 from gpuclusters.fabric.table import TABLES, Board, repeated
-from gpuclusters.host.model import HostConnection, PciAddress
+from gpuclusters.host.model import HostConnection
 
 KERNEL_MINIMUM, QEMU_MINIMUM = (
     ".".join(map(str, release)) for release in (KERNEL_HUGE_FAULTS, QEMU_ALIGNED_BARS)

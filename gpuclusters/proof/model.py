@@ -17,9 +17,9 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from gpuclusters.compat import gpu_products, rke2_matrix
-from gpuclusters.config.base import Integer, Percent, PinnedImage, Seconds, Section
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.model import Strict, matches
+from gpuclusters.core.section import Integer, Percent, PinnedImage, Seconds, Section
 from gpuclusters.gpu_operator.objects import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.proof import training_times

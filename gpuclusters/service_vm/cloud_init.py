@@ -98,7 +98,7 @@ def _files(vm: ServiceVmInputs, guest_script: str) -> dict[str, tuple[str, str]]
         table = fabric_manager_config.render_partitions(fm.partitions)
         files[fabric_manager_config.PARTITIONS_PATH] = (table, plain)
     if vm.packages is not None:
-        line = vm.packages.source.removeprefix("deb ")
+        line = vm.packages.repository.removeprefix("deb ")
         signed = f"deb [signed-by={_REPOSITORY_KEY}] {line}\n"
         files[_REPOSITORY_KEY] = (vm.packages.key, plain)
         files["/etc/apt/sources.list.d/gpu-clusters.list"] = (signed, plain)

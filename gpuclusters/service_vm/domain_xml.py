@@ -130,7 +130,7 @@ def network(net: VmNetwork, *, host: str) -> ET.Element:
         _node("uuid", text=uuid_of(f"{host}/network/{net.name}")),
         _node("bridge", {"name": net.bridge, "stp": "on", "delay": "0"}),
         _node("dns", {"enable": "no"}),
-        _node("ip", {"address": net.host_address, "prefix": str(net.prefix_length)}),
+        _node("ip", {"address": str(net.host_address), "prefix": str(net.prefix_length)}),
     )
 
 

@@ -6,25 +6,33 @@ over a verified image; its seed tells cloud-init the rest; its network reaches t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from gpuclusters.core.model import Strict, matches
-from gpuclusters.fabric.manager_config import FabricManagerSettings, check_address
+from gpuclusters.core.section import (
+    Address,
+    Flag,
+    Gib,
+    Integer,
+    Mib,
+    PciAddress,
+    Seconds,
+    Section,
+    Sha256,
+    Text,
+    matches,
+)
+from gpuclusters.fabric.manager_config import FabricManagerSettings
 from gpuclusters.fabric.table import repeated
-from gpuclusters.host.model import HostConnection, PciAddress, check_path
+from gpuclusters.host.model import HostConnection
 
-NAME = "fabric-manager"
-NETWORK = "fabric-manager"
-BRIDGE = "br-fm"
-HOST_ADDRESS = "192.168.250.1"
 VM_ADDRESS = "192.168.250.2"
-PREFIX_LENGTH = 30
 MAC = "52:54:00:fa:b0:02"
 """The same on every host: the network has no other member."""
-VCPUS, MEMORY_MIB, DISK_GIB = 2, 4096, 16
 ACCOUNT = "fm"
 """The VM's only account; the host's root enters with a key that never leaves the host."""
 
@@ -39,36 +47,46 @@ IMAGE_FOLDER = "/var/lib/libvirt/images/gpu-clusters"
 """Base images, by checksum, and the VMs' own disks and seeds."""
 NVRAM_FOLDER = "/var/lib/libvirt/qemu/nvram"
 CONSOLE_FOLDER = "/var/log/libvirt/qemu"
+_KEY_BLOCK = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
+_EXACT = re.compile(r"[0-9][A-Za-z0-9.+:~-]{0,99}")
 
-_NAME_RULE = matches(
-    r"[a-z0-9]([a-z0-9-]{0,49}[a-z0-9])?", "write lower-case letters, digits and '-', 51 at most"
-)
-_BRIDGE_RULE = matches(
-    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}",
-    "the kernel takes 15 letters, digits, '-', '_' or '.' as an interface's name",
-)
+VmName = Annotated[
+    Text,
+    matches(
+        "[a-z0-9]([a-z0-9-]{0,49}[a-z0-9])?",
+        "is not a name that libvirt and Kubernetes both accept",
+        "write at most 51 lower-case letters, digits and '-', with a letter or digit at both ends",
+    ),
+]
+FilePath = Annotated[
+    Text,
+    matches(
+        r"(?!.*/(\.{0,2})/)/.*[^/]",
+        "is not the absolute path of a file",
+        "write for example /srv/images/fabric-manager.qcow2",
+    ),
+]
 
 
-class VmImage(Strict):
-    """What the VM's disk is laid over. Verified by checksum before use."""
+class VmImage(Section):
+    """What the service VM's disk is laid over: UEFI, cloud-init, and as a rule driver and fabric manager."""
 
-    path: Annotated[str, AfterValidator(check_path)] | None = None
-    """A qcow2 or raw file that is on the host already."""
+    path: FilePath | None = None
+    """Its file on every machine."""
     url: (
         Annotated[
-            str, matches(r"https?://[^\s'\"]{1,1900}", "write an address that begins with https://")
+            Text,
+            matches(
+                r"https?://[^\s'\"]+",
+                "is not an address that a machine can download from",
+                "write one that begins with https://",
+            ),
         ]
         | None
     ) = None
-    sha256: Annotated[
-        str, matches(r"[0-9a-f]{64}", "write the 64 digits that `sha256sum` prints, in lower case")
-    ]
-
-    @model_validator(mode="after")
-    def _one_source(self) -> VmImage:
-        if (self.path is None) == (self.url is None):
-            raise ValueError("image: needs either path or url, and only one of them")
-        return self
+    """Where every machine downloads it from, instead of path."""
+    sha256: Sha256
+    """Its checksum; verified before the first use."""
 
     @property
     def file(self) -> str:
@@ -76,65 +94,111 @@ class VmImage(Strict):
         return self.path or f"{IMAGE_FOLDER}/{self.sha256}.img"
 
 
-class VmNetwork(Strict):
-    """The network that the VM shares with its host alone: no forwarding, no DHCP, no DNS."""
+class VmNetwork(Section):
+    """The network that each service VM shares with its machine alone; the same addresses on every machine."""
 
-    name: Annotated[str, _NAME_RULE] = NETWORK
-    bridge: Annotated[str, _BRIDGE_RULE] = BRIDGE
-    host_address: Annotated[str, AfterValidator(check_address)] = HOST_ADDRESS
-    prefix_length: Annotated[int, Field(ge=16, le=30)] = PREFIX_LENGTH
+    name: VmName = "fabric-manager"
+    """Its name in libvirt."""
+    bridge: Annotated[
+        Text,
+        matches(
+            ".{,15}",
+            "is longer than the 15 characters that the kernel takes",
+            "write a shorter name, or leave it out for br-fm",
+        ),
+        matches(
+            "[A-Za-z0-9][A-Za-z0-9_.-]*",
+            "is not the name of an interface",
+            "write letters, digits, '-', '_' and '.', or leave it out for br-fm",
+        ),
+    ] = "br-fm"
+    """Its bridge on the machine, 15 characters at most."""
+    host_address: Address = IPv4Address("192.168.250.1")
+    """The machine's address on it."""
+    prefix_length: Annotated[Integer, Field(ge=16, le=30)] = 30
+    """Size of its range: 30 has room for the machine and its VM."""
+
+    @property
+    def addresses(self) -> IPv4Network:
+        """All of its addresses."""
+        return IPv4Network(f"{self.host_address}/{self.prefix_length}", strict=False)
 
 
-class Packages(Strict):
-    """Packages that the VM installs at its first boot, where the image does not hold them."""
+class VmPackages(Section):
+    """Packages that the service VM installs at its first boot, if its image does not hold them."""
 
-    source: Annotated[str, matches(r"deb .{1,500}", "write a line of sources.list: deb URL SUITE")]
-    key: Annotated[
-        str, matches(r"(?s)-----BEGIN PGP PUBLIC KEY BLOCK-----.{1,20000}", "write the public key")
+    repository: Annotated[
+        Text, matches("deb .+", "is not a line of sources.list", "write deb URL SUITE")
     ]
-    proxy: Annotated[str, matches(r"http://[^\s'\"]{1,500}", "write http://ADDRESS:PORT")]
-    """HTTP proxy on the host: the VM reaches nothing else."""
-    packages: Mapping[
-        str, Annotated[str, matches(r"[0-9][A-Za-z0-9.+:~-]{0,99}", "write the exact version")]
+    """The repository, as a line of sources.list: `deb URL SUITE`."""
+    key: Annotated[str, Field(min_length=1, max_length=20_000)]
+    """Public key that signs the repository, ASCII-armoured, after `key: |`."""
+    proxy: Annotated[
+        Text, matches(r"http://[^\s'\"]+", "is not an HTTP proxy", "write http://ADDRESS:PORT")
     ]
-    """Version by package; every one is pinned."""
+    """HTTP proxy on the machine, at network.host-address: the VM reaches nothing else."""
+    packages: Mapping[str, Text]
+    """Exact version by package; the fabric manager's and the driver's among them."""
 
 
-class Firmware(Strict):
-    """UEFI firmware of the host's OVMF package, without secure boot; names as on Debian and Ubuntu."""
+class Firmware(Section):
+    """UEFI firmware on the machines, without secure boot."""
 
-    code: Annotated[str, AfterValidator(check_path)] = "/usr/share/OVMF/OVMF_CODE_4M.fd"
-    variables: Annotated[str, AfterValidator(check_path)] = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+    code: FilePath = "/usr/share/OVMF/OVMF_CODE_4M.fd"
+    """Program; the default is where Debian and Ubuntu have it."""
+    variables: FilePath = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+    """Template of the variables, of which the VM gets its own copy."""
 
 
-class ServiceVmInputs(Strict):
+class VmSettings(Section):
+    """What the configuration says of the VM itself."""
+
+    name: VmName = "fabric-manager"
+    """Its name in libvirt."""
+    vcpus: Annotated[Integer, Field(ge=1, le=64)] = 2
+    """Virtual CPUs."""
+    memory_mib: Annotated[Mib, Field(ge=1024, le=1024 * 1024)] = 4096
+    """RAM, in MiB."""
+    disk_gib: Annotated[Gib, Field(ge=4, le=4096)] = 16
+    """Size of its own disk, in GiB."""
+    network: VmNetwork = Field(default_factory=VmNetwork)
+    """The network that it shares with its machine."""
+    packages: VmPackages | None = None
+    """Packages that it installs at its first boot; by default its image holds all of them."""
+    firmware: Firmware = Field(default_factory=Firmware)
+    """UEFI firmware."""
+    boot_timeout_seconds: Annotated[Seconds, Field(le=3600)] = 300
+    """How long it may take from its start to the fabric manager's first answer, in seconds."""
+    adopt: Flag = False
+    """Take over a domain of that name that is there and is not ours."""
+
+
+class ServiceVmInputs(VmSettings):
     """Inputs of the resource `ServiceVm`."""
 
     connection: HostConnection
-    name: Annotated[str, _NAME_RULE] = NAME
     switches: tuple[PciAddress, ...]
     """Every NVSwitch of the board: without one of them the fabric manager does not start."""
     extra_functions: tuple[PciAddress, ...] = ()
     """What shares their IOMMU group (11f8:4128 on Supermicro), or manages them (B200)."""
-    gpus: Annotated[Mapping[str, PciAddress], Field(default_factory=dict)]
+    gpus: Mapping[str, PciAddress] = Field(default_factory=dict)
     """PCI address by module number: who holds one is asked before a restart. They never enter the VM."""
-    vcpus: Annotated[int, Field(ge=1, le=64)] = VCPUS
-    memory_mib: Annotated[int, Field(ge=1024, le=1024 * 1024)] = MEMORY_MIB
-    disk_gib: Annotated[int, Field(ge=4, le=4096)] = DISK_GIB
     image: VmImage
-    network: VmNetwork = VmNetwork()
     fabric_manager: FabricManagerSettings
-    packages: Packages | None = None
-    """None: the image holds the fabric manager."""
-    firmware: Firmware = Firmware()
-    boot_timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
-    """How long the fabric manager may take from the start of the VM to its first answer."""
-    shutdown_timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 120
-    download_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1800
-    adopt: bool = False
+    shutdown_timeout_seconds: Annotated[Seconds, Field(le=3600)] = 120
+    download_timeout_seconds: Seconds = 1800
 
     @model_validator(mode="after")
     def _fits_together(self) -> ServiceVmInputs:
+        if (self.image.path is None) == (self.image.url is None):
+            raise ValueError("image: needs either path or url, and only one of them")
+        stated = self.packages.packages if self.packages else {}
+        if self.packages and not self.packages.key.startswith(_KEY_BLOCK):
+            raise ValueError(
+                "packages: the key is not a public one, ASCII-armoured; write the text"
+            )
+        if loose := [name for name, its in stated.items() if not _EXACT.fullmatch(its)]:
+            raise ValueError(f"packages: {', '.join(loose)} has no exact version; write it")
         if not self.functions:
             raise ValueError("switches: the VM needs every NVSwitch of the board, or its bridges")
         if twice := repeated(self.functions):

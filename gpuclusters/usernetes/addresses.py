@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuclusters.config.base import Integer, Network, Port, Section
 from gpuclusters.core.model import Strict
+from gpuclusters.core.section import Integer, Network, Port, Section
 
 NODE_SUBNETS = IPv4Network("10.100.0.0/16")
 """Of which every node takes a /24."""

@@ -13,7 +13,8 @@ from typing import Annotated
 from pydantic import Field
 
 from gpuclusters.core.model import Strict, matches
-from gpuclusters.host.model import HostConnection, PciAddress
+from gpuclusters.core.section import PciAddress
+from gpuclusters.host.model import HostConnection
 
 GPU_CLASS, SWITCH_CLASS = "0302", "0680"
 """3D controller and bridge of no kind that PCI names: what an HGX board's GPUs and NVSwitches are."""

@@ -137,7 +137,7 @@ class World:
 def world(hosts_pool: Any) -> World:
     (machine,) = hosts_pool.add(1, "supermicro-hgx-h100")
     without_vm(machine)
-    vm = ServiceVmInputs.model_validate(inputs_of(machine))
+    vm = ServiceVmInputs.model_validate(inputs_of(machine), by_name=True)
     connection = HostConnection.model_validate(machine.connection)
     host = Killing(connection, find_credentials(machine.client_key.read_text()))
     made = World(machine, host, vm, SshServiceVm(host, vm))

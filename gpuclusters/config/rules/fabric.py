@@ -17,7 +17,6 @@ from gpuclusters.config.plan import (
     cut_sizes,
     guest_driver,
     preset,
-    service_vm_network,
     table,
 )
 from gpuclusters.config.rules.rule import Wrong, rule
@@ -265,7 +264,7 @@ def ports_do_not_clash(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
 
 @rule(3, "caas.service-vm-address", "service_vm")
 def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
-    network, address = service_vm_network(config), vm.bind_address
+    network, address = config.service_vm.network.addresses, vm.bind_address
     if address == vm.network.host_address:
         wrong = "is the machine's own address on that network"
         yield Wrong("bind-address", wrong, f"write another address of {network}")
@@ -284,7 +283,7 @@ def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> I
 def the_network_of_the_service_vm_is_nobody_elses(
     config: CaasConfig, _vm: ServiceVm
 ) -> Iterable[Wrong]:
-    network = service_vm_network(config)
+    network = config.service_vm.network.addresses
     for key, ranges in (
         ("kubernetes.pod-cidr", [config.kubernetes.pod_cidr]),
         ("kubernetes.service-cidr", [config.kubernetes.service_cidr]),

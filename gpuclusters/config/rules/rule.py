@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from gpuclusters.config.base import Section
 from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level, Path
+from gpuclusters.core.section import Section
 
 
 @dataclass(frozen=True, slots=True)

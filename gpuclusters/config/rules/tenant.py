@@ -14,7 +14,6 @@ from gpuclusters.config.plan import (
     namespace,
     overhead_cpu,
     overhead_gib,
-    service_vm_network,
     share,
 )
 from gpuclusters.config.rules.rule import Wrong, named_twice, repeats, rule
@@ -259,7 +258,7 @@ def _closed(config: CaasConfig) -> Mapping[str, tuple[Range, ...]]:
         "kubernetes.service-cidr, where the cluster's own services are": (
             config.kubernetes.service_cidr,
         ),
-        "service-vm.network": (service_vm_network(config),),
+        "service-vm.network": (config.service_vm.network.addresses,),
         "network.node-cidrs": config.network.node_cidrs,
         "network.bmc-cidrs": config.network.bmc_cidrs,
         "the link-local range of metadata services": (METADATA,),

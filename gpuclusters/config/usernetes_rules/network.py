@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network
 
 from gpuclusters.config import rke2_checks
-from gpuclusters.config.base import kebab
 from gpuclusters.config.fault import show
 from gpuclusters.config.gcp import GcpHosts, OwnNetwork
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
@@ -14,6 +13,7 @@ from gpuclusters.config.rules.rule import Wrong, repeats, rule
 from gpuclusters.config.usernetes import AddressApi, ControlPlane, UsernetesConfig, Worker
 from gpuclusters.config.usernetes_plan import DOCKER_MTU, host_mtu, nodes, versions
 from gpuclusters.core.finding import Finding, Level, Path
+from gpuclusters.core.section import kebab
 from gpuclusters.usernetes import addresses
 from gpuclusters.usernetes.addresses import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from pydantic import ValidationError
 from gpuclusters.compat import gpu_products
 from gpuclusters.config import gcp_rules
 from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.core.section import Section
 from gpuclusters.gcp import machine_types
 from tests.unit.config.documents import lines
 
@@ -57,9 +60,17 @@ def gpus(**changes: Any) -> dict[str, Any]:
     return {"groups": [CONTROL, GPUS | changes]}
 
 
+class Cluster(Section):
+    hosts: GcpHosts
+
+
+@rule(0, "rke2.google-cloud-refuses", "hosts")
+def made_on_google_cloud(_cluster: Cluster, section: GcpHosts) -> Iterable[Wrong]:
+    return gcp_rules.check(section, cluster="lab", ranges=RANGES)
+
+
 def said(section: GcpHosts) -> list[str]:
-    wrong = gcp_rules.check(section, cluster="lab", ranges=RANGES)
-    return lines(one.at({"hosts": section}, ("hosts",)) for one in wrong)
+    return lines(made_on_google_cloud.check(Cluster.model_construct(hosts=section)))
 
 
 def test_a_right_section_has_no_flaw() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuclusters.compat.platforms import PRESETS, Platform, SwitchAccess
+from gpuclusters.core.naming import is_pci_address
 from gpuclusters.fabric.table import BOARDS
-from gpuclusters.host.model import is_pci_address
 
 
 @pytest.mark.parametrize("platform", Platform)

@@ -52,7 +52,7 @@ def inputs(**changes: Any) -> ServiceVmInputs:
         "image": {"path": "/srv/fm.img", "sha256": "0" * 64},
         "fabric_manager": {"version": "595.58.03"},
     }
-    return ServiceVmInputs.model_validate(values | changes)
+    return ServiceVmInputs.model_validate(values | changes, by_name=True)
 
 
 def seed(vm: ServiceVmInputs) -> Seed:
@@ -229,7 +229,7 @@ def test_another_seed_is_another_instance_and_the_same_seed_is_not() -> None:
 def test_packages_are_pinned_and_come_through_the_hosts_proxy() -> None:
     vm = inputs(
         packages={
-            "source": "deb https://packages.example.com/apt ./",
+            "repository": "deb https://packages.example.com/apt ./",
             "key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nxx\n",
             "proxy": "http://192.168.250.1:3142",
             "packages": {"nvidia-fabricmanager-595": "595.58.03-1"},

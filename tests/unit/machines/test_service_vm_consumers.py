@@ -30,7 +30,7 @@ from tests.unit.machines.test_service_vm import domain, inputs, seed
 ROOMS = Path(__file__).resolve().parents[3] / "gpuclusters"
 FOLDER = ROOMS / "service_vm/scripts"
 PACKAGES = {
-    "source": "deb https://packages.example.com/apt ./",
+    "repository": "deb https://packages.example.com/apt ./",
     "key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nxx\n",
     "proxy": "http://192.168.250.1:3142",
     "packages": {"nvidia-fabricmanager-595": "595.58.03-1"},

@@ -1,7 +1,7 @@
-"""What all sections of the configuration share: their base class and the types of single values.
+"""Base class of all sections of the configuration, and the types of single values.
 
-A model says what can be written; whether what is written makes sense together is decided by `rules`, so
-that one wrong value does not hide what else is wrong.
+A model says what can be written; whether what is written makes sense together is decided by the rules, so
+that one wrong value does not hide what else is wrong. A section may be an input of a room's resource too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pydantic_core import PydanticCustomError
 
 from gpuclusters.compat.versions import parse_release
 from gpuclusters.core import naming
-from gpuclusters.host.model import is_pci_address
 
 
 def kebab(name: str) -> str:
@@ -81,13 +80,12 @@ def matches(pattern: str, wrong: str, instead: str) -> AfterValidator:
 
 
 def _pci_address(value: str) -> str:
-    lowered = value.lower()
-    if not is_pci_address(lowered):
-        raise refusal(
-            "is not a full PCI address",
-            'write domain:bus:device.function as `lspci -D` prints it, in quotes: "0000:0f:00.0"',
+    if not naming.is_pci_address(value.lower()):
+        instead = (
+            'write domain:bus:device.function as `lspci -D` prints it, in quotes: "0000:0f:00.0"'
         )
-    return lowered
+        raise refusal("is not a full PCI address", instead)
+    return value.lower()
 
 
 def _address(value: Any) -> Any:
