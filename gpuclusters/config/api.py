@@ -38,12 +38,15 @@ def _chain(value: str) -> str:
     return value
 
 
+_HOST_NAME = (
+    "is not a full host name in lower case",
+    "write the name that tenants call, without https:// and port: api.example.com",
+)
 HostName = Annotated[
     Text,
     matches(
         r"(?=.{,253}$)([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
-        "is not a full host name in lower case",
-        "write the name that tenants call, without https:// and port: api.example.com",
+        *_HOST_NAME,
     ),
 ]
 CertificateChain = Annotated[PemCertificate, AfterValidator(_chain)]

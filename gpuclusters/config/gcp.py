@@ -35,14 +35,11 @@ _PUBLIC: tuple[tuple[str, re.Pattern[str], System], ...] = (
 
 
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
-ImageName = Annotated[
-    Text,
-    matches(
-        _NAME,
-        "is not the name of an image",
-        "write it as `gcloud compute images list` prints it, without a path before it",
-    ),
-]
+_IMAGE_NAME = (
+    "is not the name of an image",
+    "write it as `gcloud compute images list` prints it, without a path before it",
+)
+ImageName = Annotated[Text, matches(_NAME, *_IMAGE_NAME)]
 
 
 class PinnedImage(Section):
@@ -120,46 +117,33 @@ def _range_(value: Any) -> Any:
     return value
 
 
+_PROJECT = (
+    "is not the id of a project",
+    "write it as `gcloud projects list` prints it under PROJECT_ID, not its name or number",
+)
 Project = Annotated[
-    Text,
-    matches(
-        r"(?:[a-z][a-z0-9.-]{0,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
-        "is not the id of a project",
-        "write it as `gcloud projects list` prints it under PROJECT_ID, not its name or number",
-    ),
+    Text, matches(r"(?:[a-z][a-z0-9.-]{0,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]", *_PROJECT)
 ]
-Zone = Annotated[
-    Text,
-    matches(
-        r"[a-z]+-[a-z]+[0-9]+-[a-z]",
-        "is not a zone",
-        "write one like us-central1-a; a region has no letter behind",
-    ),
-]
+_ZONE = ("is not a zone", "write one like us-central1-a; a region has no letter behind")
+Zone = Annotated[Text, matches(r"[a-z]+-[a-z]+[0-9]+-[a-z]", *_ZONE)]
 MachineType = Annotated[Text, AfterValidator(_machine_type)]
 GcpGpuProduct = Annotated[
     Text,
     AfterValidator(_product),
     WithJsonSchema({"type": "string", "enum": list(machine_types.products())}),
 ]
+_SCOPE = ("is not a scope", "write one like logging.write or devstorage.read_only")
 Scope = Annotated[
     Text,
     AfterValidator(lambda value: value.removeprefix("https://www.googleapis.com/auth/")),
-    matches(
-        "[a-z][a-z.-]*[a-z]",
-        "is not a scope",
-        "write one like logging.write or devstorage.read_only",
-    ),
+    matches("[a-z][a-z.-]*[a-z]", *_SCOPE),
 ]
 AdminRange = Annotated[Network, BeforeValidator(_range_)]
-ResourceName = Annotated[
-    Text,
-    matches(
-        _NAME,
-        "is not the name of a resource",
-        "write at most 63 lower-case letters, digits and '-', with a letter first",
-    ),
-]
+_RESOURCE_NAME = (
+    "is not the name of a resource",
+    "write at most 63 lower-case letters, digits and '-', with a letter first",
+)
+ResourceName = Annotated[Text, matches(_NAME, *_RESOURCE_NAME)]
 
 
 def _labels(value: dict[str, str]) -> dict[str, str]:

@@ -39,28 +39,18 @@ def _address(value: str) -> str:
 
 
 Address = Annotated[Text, AfterValidator(_address)]
-HostKey = Annotated[
-    Text,
-    _public_key(
-        "a public SSH host key",
-        "write type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them: ssh-ed25519 AAAA…",
-    ),
-]
-AuthorizedKey = Annotated[
-    Text,
-    _public_key(
-        "a public SSH key",
-        "write the line that `cat ~/.ssh/id_ed25519.pub` prints: ssh-ed25519 AAAA…",
-    ),
-]
-User = Annotated[
-    Text,
-    matches(
-        "(?!-)[^:@/\\s\\x80-\\U0010ffff]*",
-        "is not the name of a Unix user",
-        "write the name alone, for example ops",
-    ),
-]
+_HOST_KEY = (
+    "a public SSH host key",
+    "write type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them: ssh-ed25519 AAAA…",
+)
+HostKey = Annotated[Text, _public_key(*_HOST_KEY)]
+_AUTHORIZED_KEY = (
+    "a public SSH key",
+    "write the line that `cat ~/.ssh/id_ed25519.pub` prints: ssh-ed25519 AAAA…",
+)
+AuthorizedKey = Annotated[Text, _public_key(*_AUTHORIZED_KEY)]
+_USER = ("is not the name of a Unix user", "write the name alone, for example ops")
+User = Annotated[Text, matches("(?!-)[^:@/\\s\\x80-\\U0010ffff]*", *_USER)]
 
 
 class Machine(Section):

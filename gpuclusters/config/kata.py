@@ -51,14 +51,11 @@ class Overhead(Section):
     """CPU, in thousandths of a core."""
 
 
-Suffix = Annotated[
-    str,
-    matches(
-        "([a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?)?",
-        "is not part of a Kubernetes name",
-        "write at most 20 lower-case letters, digits and '-', with a letter or digit at both ends",
-    ),
-]
+_SUFFIX = (
+    "is not part of a Kubernetes name",
+    "write at most 20 lower-case letters, digits and '-', with a letter or digit at both ends",
+)
+Suffix = Annotated[str, matches("([a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?)?", *_SUFFIX)]
 KubeletRoot = Annotated[
     Text, matches('/[^" ]*(?<!/)', "is not a folder", "write it from the root: /var/lib/kubelet")
 ]

@@ -51,37 +51,30 @@ def _endpoint(value: str) -> str:
 
 
 Rke2Version = Annotated[str, BeforeValidator(_version, json_schema_input_type=str)]
+_DIGEST = (
+    "is not a sha256",
+    "write the 64 digits that `sha256sum sha256sum-amd64.txt` prints for the release's file",
+)
 Digest = Annotated[
     Text,
     AfterValidator(lambda value: value.lower().removeprefix("sha256:")),
-    matches(
-        "[0-9a-f]{64}",
-        "is not a sha256",
-        "write the 64 digits that `sha256sum sha256sum-amd64.txt` prints for the release's file",
-    ),
+    matches("[0-9a-f]{64}", *_DIGEST),
 ]
+_RELEASE_URL = ("is not an https address", f"write one like {RELEASES}")
 ReleaseUrl = Annotated[
-    Text,
-    matches("https://.*", "is not an https address", f"write one like {RELEASES}"),
-    AfterValidator(lambda value: value.rstrip("/")),
+    Text, matches("https://.*", *_RELEASE_URL), AfterValidator(lambda value: value.rstrip("/"))
 ]
+_FOLDER = ("is not the absolute path of a folder", "write one like /opt/rke2-artifacts")
 Folder = Annotated[
     Text,
-    matches(
-        r"(?!.*/\.\.(/|$))/.*",
-        "is not the absolute path of a folder",
-        "write one like /opt/rke2-artifacts",
-    ),
+    matches(r"(?!.*/\.\.(/|$))/.*", *_FOLDER),
     AfterValidator(lambda value: value.rstrip("/") or "/"),
 ]
-ImageArchive = Annotated[
-    Text,
-    matches(
-        "rke2-images[^/]*",
-        "is not an archive of images of a release",
-        "write its name: rke2-images-core.linux-amd64.tar.zst, rke2-images-cilium.linux-amd64.tar.zst",
-    ),
-]
+_IMAGE_ARCHIVE = (
+    "is not an archive of images of a release",
+    "write its name: rke2-images-core.linux-amd64.tar.zst, rke2-images-cilium.linux-amd64.tar.zst",
+)
+ImageArchive = Annotated[Text, matches("rke2-images[^/]*", *_IMAGE_ARCHIVE)]
 Endpoint = Annotated[Text, AfterValidator(_endpoint)]
 
 

@@ -35,14 +35,11 @@ from gpuclusters.driver.model import PackageSource
 from gpuclusters.rke2 import host_config
 
 DRIVER_VERSION = r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?"
-DriverVersion = Annotated[
-    Text,
-    matches(
-        DRIVER_VERSION,
-        "is not a version of the driver",
-        'write all of its numbers in quotes, for example "580.178.04"; a branch alone is driver.branch',
-    ),
-]
+_DRIVER_VERSION = (
+    "is not a version of the driver",
+    'write all of its numbers in quotes, for example "580.178.04"; a branch alone is driver.branch',
+)
+DriverVersion = Annotated[Text, matches(DRIVER_VERSION, *_DRIVER_VERSION)]
 DriverBranch = Annotated[Integer, Field(ge=400, le=999)]
 
 
@@ -116,28 +113,18 @@ GpuProduct = Annotated[
     AfterValidator(_product),
     WithJsonSchema({"type": "string", "enum": list(gpu_products.names())}),
 ]
-LabelKey = Annotated[
-    str,
-    Strict(),
-    matches(_KEY, "is not the key of a label", "write one like example.com/pool or pool"),
-]
-LabelValue = Annotated[
-    str,
-    Strict(),
-    matches(
-        _VALUE,
-        "is not the value of a label",
-        "write at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
-    ),
-]
-Taint = Annotated[
-    Text,
-    matches(
-        _TAINT,
-        "is not a taint",
-        "write key=value:NoSchedule, with PreferNoSchedule or NoExecute as other effects",
-    ),
-]
+_LABEL_KEY = ("is not the key of a label", "write one like example.com/pool or pool")
+LabelKey = Annotated[str, Strict(), matches(_KEY, *_LABEL_KEY)]
+_LABEL_VALUE = (
+    "is not the value of a label",
+    "write at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+)
+LabelValue = Annotated[str, Strict(), matches(_VALUE, *_LABEL_VALUE)]
+_TAINT_SAID = (
+    "is not a taint",
+    "write key=value:NoSchedule, with PreferNoSchedule or NoExecute as other effects",
+)
+Taint = Annotated[Text, matches(_TAINT, *_TAINT_SAID)]
 
 
 class PoolGpu(Section):
@@ -236,14 +223,11 @@ class CiliumCni(CiliumSettings):
 Cni = Annotated[Canal | Calico | Flannel | CiliumCni, Field(discriminator="kind")]
 
 
-OperatorVersion = Annotated[
-    Text,
-    matches(
-        r"v[0-9]{2}\.[0-9]{1,2}\.[0-9]{1,3}",
-        "is not a release of the GPU Operator",
-        "write all of its numbers with the leading v, like v26.7.0",
-    ),
-]
+_OPERATOR_VERSION = (
+    "is not a release of the GPU Operator",
+    "write all of its numbers with the leading v, like v26.7.0",
+)
+OperatorVersion = Annotated[Text, matches(r"v[0-9]{2}\.[0-9]{1,2}\.[0-9]{1,3}", *_OPERATOR_VERSION)]
 OperatorChart = Annotated[RegistryChart | FileChart | LabChart, Field(discriminator="source")]
 
 

@@ -178,13 +178,9 @@ class Images(Section):
     by tenant. No other tenant pulls with it."""
 
 
+_QUANTITY = ("is not a quantity", 'write for example "100"')
 Quantity = Annotated[
-    Text,
-    matches(
-        r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?",
-        "is not a quantity",
-        'write for example "100"',
-    ),
+    Text, matches(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", *_QUANTITY)
 ]
 
 

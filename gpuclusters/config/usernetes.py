@@ -31,14 +31,11 @@ from gpuclusters.driver.model import PackageSource
 from gpuclusters.tenancy.isolation import literal
 from gpuclusters.usernetes.addresses import FIRST_NUMBER, LAST_NUMBER, NetworkPlan
 
-DriverVersion = Annotated[
-    Text,
-    matches(
-        DRIVER_VERSION,
-        "is not a version of the driver",
-        'write all of its numbers in quotes, for example "580.178.04"; a branch alone would move',
-    ),
-]
+_DRIVER_VERSION = (
+    "is not a version of the driver",
+    'write all of its numbers in quotes, for example "580.178.04"; a branch alone would move',
+)
+DriverVersion = Annotated[Text, matches(DRIVER_VERSION, *_DRIVER_VERSION)]
 
 
 class PackagedDriver(Section):
@@ -78,22 +75,13 @@ def _whole(value: Any) -> Any:
     return value
 
 
-HostIp = Annotated[
-    Text,
-    holds(
-        lambda value: isinstance(literal(value), IPv4Address),
-        "is not an IPv4 address",
-        'write one like "192.0.2.10"',
-    ),
-]
-Account = Annotated[
-    User,
-    matches(
-        "(?!root$).*",
-        "is root, and the point of this cluster type is that nothing of it runs as root",
-        "write an account without privileges; ubuntu is the default",
-    ),
-]
+_HOST_IP = ("is not an IPv4 address", 'write one like "192.0.2.10"')
+HostIp = Annotated[Text, holds(lambda value: isinstance(literal(value), IPv4Address), *_HOST_IP)]
+_ACCOUNT = (
+    "is root, and the point of this cluster type is that nothing of it runs as root",
+    "write an account without privileges; ubuntu is the default",
+)
+Account = Annotated[User, matches("(?!root$).*", *_ACCOUNT)]
 
 
 class ControlPlane(Section):
@@ -162,14 +150,11 @@ class ContainerEngine(StrEnum):
 TUNNEL_PORT = 16443
 
 
-ApiAddress = Annotated[
-    Text,
-    matches(
-        r"[^\s/@\[\]:]*",
-        "is not a host name or an IPv4 address",
-        "write it alone, like 192.0.2.10 or api.example.com; the port is network.ports.kube-apiserver",
-    ),
-]
+_API_ADDRESS = (
+    "is not a host name or an IPv4 address",
+    "write it alone, like 192.0.2.10 or api.example.com; the port is network.ports.kube-apiserver",
+)
+ApiAddress = Annotated[Text, matches(r"[^\s/@\[\]:]*", *_API_ADDRESS)]
 
 
 class AddressApi(Section):
@@ -195,41 +180,26 @@ Api = Annotated[AddressApi | TunnelApi, Field(discriminator="through")]
 
 
 _NUMBERS = r"[0-9]{1,4}(\.[0-9]{1,4}){2}"
-Tag = Annotated[
-    Text,
-    matches(
-        r"gen[23]-v[0-9]{8}\.[0-9]{1,3}",
-        "is not a tag of Usernetes that this program can run",
-        "write one like gen3-v20260902.0; generation 1 and branches are not built in this version",
-    ),
-]
-FilePlace = Annotated[
-    Text,
-    matches(
-        r"(https:/)?/\S*",
-        "is not where a file is",
-        "write an address that begins with https://, or a path that the file has on every host",
-    ),
-]
-PackageVersion = Annotated[
-    Text,
-    matches(
-        _NUMBERS,
-        "is not a version of a package",
-        'write its three numbers in quotes, without what Debian puts around them: "29.7.2"',
-    ),
-]
+_TAG = (
+    "is not a tag of Usernetes that this program can run",
+    "write one like gen3-v20260902.0; generation 1 and branches are not built in this version",
+)
+Tag = Annotated[Text, matches(r"gen[23]-v[0-9]{8}\.[0-9]{1,3}", *_TAG)]
+_FILE_PLACE = (
+    "is not where a file is",
+    "write an address that begins with https://, or a path that the file has on every host",
+)
+FilePlace = Annotated[Text, matches(r"(https:/)?/\S*", *_FILE_PLACE)]
+_PACKAGE_VERSION = (
+    "is not a version of a package",
+    'write its three numbers in quotes, without what Debian puts around them: "29.7.2"',
+)
+PackageVersion = Annotated[Text, matches(_NUMBERS, *_PACKAGE_VERSION)]
 ReleaseTag = Annotated[
     Text, matches(f"v{_NUMBERS}", "is not a release", "write v and its three numbers, like v1.37.0")
 ]
-ImageTag = Annotated[
-    Text,
-    matches(
-        r"(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}",
-        "is not a tag that stays",
-        "write one like 4.6.0-4.8.3-distroless",
-    ),
-]
+_IMAGE_TAG = ("is not a tag that stays", "write one like 4.6.0-4.8.3-distroless")
+ImageTag = Annotated[Text, matches(r"(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", *_IMAGE_TAG)]
 
 
 class VersionsName(StrEnum):
@@ -276,22 +246,10 @@ def _none(value: Any) -> Any:
     return None if value == "none" else value
 
 
-Dotted = Annotated[
-    Text,
-    matches(
-        r"[0-9]{1,2}\.[0-9]{1,2}(\.[0-9]{1,2})?",
-        "is not a version",
-        'write its numbers in quotes: "12.6"',
-    ),
-]
-Folder = Annotated[
-    Text,
-    matches(
-        r"(?!.*/\.\.(/|$))(/[A-Za-z0-9._-]+)+",
-        "is not a folder within a container",
-        "write one like /data, from / on",
-    ),
-]
+_DOTTED = ("is not a version", 'write its numbers in quotes: "12.6"')
+Dotted = Annotated[Text, matches(r"[0-9]{1,2}\.[0-9]{1,2}(\.[0-9]{1,2})?", *_DOTTED)]
+_FOLDER = ("is not a folder within a container", "write one like /data, from / on")
+Folder = Annotated[Text, matches(r"(?!.*/\.\.(/|$))(/[A-Za-z0-9._-]+)+", *_FOLDER)]
 
 
 class BakedData(Section):

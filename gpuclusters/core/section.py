@@ -153,69 +153,40 @@ Gib = Annotated[Integer, Field(ge=1, le=1_048_576)]
 Mib = Annotated[Integer, Field(ge=1, le=1_073_741_824)]
 Count = Annotated[Integer, Field(ge=1, le=100_000)]
 
-Text = Annotated[
-    str,
-    Strict(),
-    Field(min_length=1, max_length=500),
-    matches("[^\n\0]*", "is more than one line", "write one line of text"),
-]
-DnsLabel = Annotated[
-    str,
-    Strict(),
-    holds(
-        naming.is_dns_label,
-        "is not a name that Kubernetes accepts",
-        "write at most 63 lower-case letters, digits and '-', with a letter or digit at both ends",
-    ),
-]
-DnsName = Annotated[
-    str,
-    Strict(),
-    holds(
-        naming.is_dns_name,
-        "is not a DNS name",
-        "write it without scheme, port or path: example.com",
-    ),
-]
-ObjectName = Annotated[
-    Text,
-    matches(
-        "[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
-        "is not a name that Kubernetes accepts",
-        "write lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
-    ),
-]
-Version = Annotated[
-    Text,
-    holds(
-        parse_release, "is not a version", "write all of its numbers in quotes, for example 1.34.2"
-    ),
-]
-Sha256 = Annotated[
-    Text,
-    matches(
-        "[0-9a-f]{64}",
-        "is not a SHA-256 checksum",
-        "write the 64 digits that `sha256sum FILE` prints first, in lower case",
-    ),
-]
+_TEXT = ("is more than one line", "write one line of text")
+Text = Annotated[str, Strict(), Field(min_length=1, max_length=500), matches("[^\n\0]*", *_TEXT)]
+_DNS_LABEL = (
+    "is not a name that Kubernetes accepts",
+    "write at most 63 lower-case letters, digits and '-', with a letter or digit at both ends",
+)
+DnsLabel = Annotated[str, Strict(), holds(naming.is_dns_label, *_DNS_LABEL)]
+_DNS_NAME = ("is not a DNS name", "write it without scheme, port or path: example.com")
+DnsName = Annotated[str, Strict(), holds(naming.is_dns_name, *_DNS_NAME)]
+_OBJECT_NAME = (
+    "is not a name that Kubernetes accepts",
+    "write lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
+)
+ObjectName = Annotated[Text, matches("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", *_OBJECT_NAME)]
+_VERSION = ("is not a version", "write all of its numbers in quotes, for example 1.34.2")
+Version = Annotated[Text, holds(parse_release, *_VERSION)]
+_SHA256 = (
+    "is not a SHA-256 checksum",
+    "write the 64 digits that `sha256sum FILE` prints first, in lower case",
+)
+Sha256 = Annotated[Text, matches("[0-9a-f]{64}", *_SHA256)]
+_PINNED_IMAGE = (
+    "is not named by its digest, and whoever may push to the registry could put another in its place",
+    "write registry.example.com/name@sha256:… as `docker push` or `crane digest` prints it",
+)
 PinnedImage = Annotated[
-    Text,
-    matches(
-        "[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}",
-        "is not named by its digest, and whoever may push to the registry could put another in its place",
-        "write registry.example.com/name@sha256:… as `docker push` or `crane digest` prints it",
-    ),
+    Text, matches("[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}", *_PINNED_IMAGE)
 ]
+_PEM_CERTIFICATE = ("is not a certificate in PEM", "write its text after `certificate: |`")
 PemCertificate = Annotated[
     str,
     Strict(),
     Field(min_length=1, max_length=20_000),
-    holds(
-        lambda value: "-----BEGIN CERTIFICATE-----" in value,
-        "is not a certificate in PEM",
-        "write its text after `certificate: |`",
-    ),
+    holds(lambda value: "-----BEGIN CERTIFICATE-----" in value, *_PEM_CERTIFICATE),
 ]
 PciAddress = Annotated[str, Strict(), AfterValidator(_pci_address)]
 Address = Annotated[IPv4Address, BeforeValidator(_address, json_schema_input_type=str)]

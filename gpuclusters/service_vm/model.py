@@ -50,22 +50,16 @@ CONSOLE_FOLDER = "/var/log/libvirt/qemu"
 _KEY_BLOCK = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 _EXACT = re.compile(r"[0-9][A-Za-z0-9.+:~-]{0,99}")
 
-VmName = Annotated[
-    Text,
-    matches(
-        "[a-z0-9]([a-z0-9-]{0,49}[a-z0-9])?",
-        "is not a name that libvirt and Kubernetes both accept",
-        "write at most 51 lower-case letters, digits and '-', with a letter or digit at both ends",
-    ),
-]
-FilePath = Annotated[
-    Text,
-    matches(
-        r"(?!.*/(\.{0,2})/)/.*[^/]",
-        "is not the absolute path of a file",
-        "write for example /srv/images/fabric-manager.qcow2",
-    ),
-]
+_VM_NAME = (
+    "is not a name that libvirt and Kubernetes both accept",
+    "write at most 51 lower-case letters, digits and '-', with a letter or digit at both ends",
+)
+VmName = Annotated[Text, matches("[a-z0-9]([a-z0-9-]{0,49}[a-z0-9])?", *_VM_NAME)]
+_FILE_PATH = (
+    "is not the absolute path of a file",
+    "write for example /srv/images/fabric-manager.qcow2",
+)
+FilePath = Annotated[Text, matches(r"(?!.*/(\.{0,2})/)/.*[^/]", *_FILE_PATH)]
 
 
 class VmImage(Section):
