@@ -30,7 +30,8 @@ from components.caas.programs import (
 from components.caas.system import System, SystemArgs
 from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
 from components.kubernetes_objects import after
-from gpuclusters.config.api import (
+from gpuclusters.config.caas import (
+    CaasConfig,
     Exposure,
     ExternalExposure,
     GatewayExposure,
@@ -38,7 +39,6 @@ from gpuclusters.config.api import (
     LoadBalancerExposure,
     ManagedCertificate,
 )
-from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.plan import CaasPlan, TenantPlan, plan
 from gpuclusters.config.programs import image, settings_file
 from gpuclusters.config.secrets import CaasSecrets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from components.helm import Chart
-from gpuclusters.config.charts import FileChart, LabChart, RegistryChart
+from gpuclusters.config.kubernetes import FileChart, LabChart, RegistryChart
 
 LAB_CHARTS = "lab/charts"
 

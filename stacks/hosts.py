@@ -10,7 +10,7 @@ import pulumi
 import yaml
 
 from components.host_connection import HostConnection
-from gpuclusters.config import gcp_plan
+from gpuclusters.config import gcp
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.secrets import HostEndpoint
@@ -55,10 +55,10 @@ def declare(
     from components.gcp import GcpPool
 
     provider = pulumi_gcp.Provider("google-cloud", project=hosts.project, region=hosts.region)
-    plan = gcp_plan.pool(
+    plan = gcp.pool(
         hosts,
         cluster=cluster,
-        owner=gcp_plan.owner(pulumi.get_project(), pulumi.get_stack()),
+        owner=gcp.owner(pulumi.get_project(), pulumi.get_stack()),
         between_nodes=between_nodes,
         protect=protect,
     )

@@ -15,9 +15,9 @@ from components.host_connection import HostConnection
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, install_at_once, install_timeout_seconds
 from gpuclusters.compat.versions import KATA_GUEST_DRIVERS
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.charts import NoChart
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.kata import GuestImage
+from gpuclusters.config.kubernetes import NoChart
+from gpuclusters.config.nodes import GuestImage
 from gpuclusters.config.plan import CaasPlan, TenantPlan, guest_driver
 from gpuclusters.core import quantity
 from gpuclusters.kata import model as kata_model

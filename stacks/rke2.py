@@ -15,8 +15,8 @@ from components.rke2.gpu_operator import GpuOperator, GpuOperatorArgs, GpuSharin
 from components.rke2.metrics import Metrics, MetricsArgs
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config import rke2_machines, rke2_plan
-from gpuclusters.config.charts import FileChart
 from gpuclusters.config.cluster import uses_lab
+from gpuclusters.config.kubernetes import FileChart
 from gpuclusters.config.rke2_cluster import (
     KubePrometheusStack,
     Mig,

@@ -14,8 +14,7 @@ from gpuclusters.cli.project import Project, Stack
 from gpuclusters.cli.state_locks import Fate
 from gpuclusters.config.cluster import ClusterConfig, needed
 from gpuclusters.config.fault import render_path
-from gpuclusters.config.stack import NAMESPACE, StackConfig
-from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.config.stack import NAMESPACE, StackConfig, check_stack_file
 
 CONFIGURATION, BACKEND, SECRETS = "configuration", "backend", "secrets"
 _SECONDS = 60

@@ -22,8 +22,7 @@ from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.report import steps
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import KEY, uses_lab
-from gpuclusters.config.stack import SECTIONS, StackConfig
-from gpuclusters.config.stack_file import other_sections
+from gpuclusters.config.stack import SECTIONS, StackConfig, other_sections
 from gpuclusters.core.errors import AdapterError
 
 app = typer.Typer(

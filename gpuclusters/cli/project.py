@@ -18,8 +18,7 @@ from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.config.cluster import placeholders, uses_lab
 from gpuclusters.config.fault import lines, told
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
-from gpuclusters.config.stack import StackConfig
-from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.config.stack import StackConfig, check_stack_file
 from gpuclusters.core.finding import Finding
 
 

@@ -3,26 +3,213 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from gpuclusters.compat.platforms import PRESETS, Platform
-from gpuclusters.config.api import Api, Programs
+from gpuclusters.config import certificate
 from gpuclusters.config.hosts import Adopted, Hosts
-from gpuclusters.config.kata import DeviceAccess, Kata
 from gpuclusters.config.kubernetes import Kubernetes
-from gpuclusters.config.nodes import Layout, Node, Preparation, ServiceVm, TablePartition, Versions
+from gpuclusters.config.nodes import (
+    DeviceAccess,
+    Kata,
+    Layout,
+    Node,
+    Preparation,
+    ServiceVm,
+    TablePartition,
+    Versions,
+)
 from gpuclusters.config.tenants import Leases, Storage, Tenant
+from gpuclusters.core import naming
 from gpuclusters.core.section import (
     AnyNetwork,
+    Count,
     DnsLabel,
     Flag,
+    Integer,
     Network,
+    ObjectName,
+    PemCertificate,
+    PinnedImage,
     Section,
+    Text,
+    https_url,
+    matches,
     refusal,
 )
 from gpuclusters.fabric.table import LayoutError, table_for
+from gpuclusters.tenancy import programs
+from gpuclusters.tenancy.programs import Accounts
+
+
+def _chain(value: str) -> str:
+    try:
+        certificate.read(value)
+    except ValueError:
+        raise refusal(
+            "is not a chain of certificates in PEM", "write its text after `chain: |`"
+        ) from None
+    return value
+
+
+_HOST_NAME = (
+    "is not a full host name in lower case",
+    "write the name that tenants call, without https:// and port: api.example.com",
+)
+HostName = Annotated[
+    Text,
+    matches(
+        r"(?=.{,253}$)([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+        *_HOST_NAME,
+    ),
+]
+CertificateChain = Annotated[PemCertificate, AfterValidator(_chain)]
+
+
+class IssuerKind(StrEnum):
+    """Whose issuer of cert-manager it is."""
+
+    CLUSTER_ISSUER = "ClusterIssuer"
+    ISSUER = "Issuer"
+
+
+class ManagedCertificate(Section):
+    """cert-manager gets the certificate and renews it. It must be installed, with this issuer."""
+
+    source: Literal["cert-manager"]
+    """Where the certificate comes from."""
+    issuer: ObjectName
+    """Name of the issuer."""
+    issuer_kind: IssuerKind = IssuerKind.CLUSTER_ISSUER
+    """ClusterIssuer, or Issuer for one in the namespace of the API."""
+
+
+class GivenCertificate(Section):
+    """A certificate that you have. Its private key is the secret `gpu-clusters:api-private-key`."""
+
+    source: Literal["given"]
+    """Where the certificate comes from."""
+    chain: CertificateChain
+    """Certificate of the host, then those of the authorities that signed it, in PEM."""
+
+
+Certificate = Annotated[ManagedCertificate | GivenCertificate, Field(discriminator="source")]
+
+
+class TlsExposure(Section):
+    """What ends TLS for a host name of the API."""
+
+    host: HostName
+    """Name by which tenants call the API. DNS leads it to the ingress, the gateway or the balancer."""
+    certificate: Certificate
+    """What is shown to tenants."""
+    annotations: dict[Text, Text] = Field(default_factory=dict)
+    """More annotations of the Ingress, of the Gateway and its Service, or of the Service."""
+
+
+class IngressExposure(TlsExposure):
+    """An Ingress, whose controller ends TLS."""
+
+    kind: Literal["ingress"]
+    """What stands before the API."""
+    ingress_class: ObjectName
+    """Class of the Ingress: nginx, cilium, traefik, or another one of the cluster."""
+
+
+class GatewayExposure(TlsExposure):
+    """A Gateway of its own, with its routes; the gateway ends TLS. Needs the Gateway API's CRDs."""
+
+    kind: Literal["gateway"]
+    """What stands before the API."""
+    gateway_class: DnsLabel
+    """Class of the Gateway, such as cilium."""
+
+
+class LoadBalancerExposure(TlsExposure):
+    """The API's Service gets an address of its own, and the API itself ends TLS."""
+
+    kind: Literal["load-balancer"]
+    """What stands before the API."""
+
+
+class ExternalExposure(Section):
+    """Something that you have ends TLS and leads to the Service of the API. Nothing is declared for it."""
+
+    kind: Literal["external"]
+    """What stands before the API."""
+
+
+Exposure = Annotated[
+    IngressExposure | GatewayExposure | LoadBalancerExposure | ExternalExposure,
+    Field(discriminator="kind"),
+]
+
+
+def _own(value: str) -> str:
+    if naming.is_reserved_namespace(value):
+        raise refusal("belongs to the cluster itself", "leave it out, or write one of your own")
+    if len(value) > programs.LONGEST_BASE:
+        wrong = "is too long: the names of the other programs' namespaces are made from it"
+        raise refusal(wrong, f"write at most {programs.LONGEST_BASE} characters")
+    return value
+
+
+Https = Annotated[Text, https_url("https://id.example.com")]
+ProgramsNamespace = Annotated[DnsLabel, AfterValidator(_own)]
+
+
+class Api(Section):
+    """The public API: who is let in, and how much each may ask."""
+
+    issuer: Https | None = None
+    """OpenID issuer whose tokens are accepted (`iss`). Stated for existing clusters; the lab has its own."""
+    audience: Text = "gpu-clusters"
+    """What `aud` of a token must name."""
+    jwks_url: Https | None = None
+    """Where the issuer's keys are; by default its OpenID configuration says so."""
+    tenant_claim: Text = "tenant"
+    """Claim that names the tenant."""
+    requests_per_second: Count = 20
+    """Rate limit of each tenant."""
+    burst: Count = 40
+    """Requests that a tenant may have saved up."""
+    max_containers: Count = 100
+    """Containers of one tenant that exist at once, waiting ones included."""
+    connections_per_address: Count = 64
+    """Connections that one client's address may have at once."""
+    proxies: tuple[Network, ...] = ()
+    """Networks of the proxies through which tenants come: their connections do not count as one client's, and
+    their X-Forwarded-For is believed. By default those of pods and nodes, where an ingress or a gateway
+    stands before the API, and none where nothing does."""
+    exposure: Exposure | None = None
+    """How tenants reach the API over TLS. Stated for existing clusters; the lab's API has a certificate of
+    the lab."""
+    max_body_kib: Annotated[Integer, Field(ge=1, le=1024)] = 64
+    """The largest request, in KiB."""
+
+
+class Programs(Section):
+    """The programs in the cluster: API, controllers, device plugin; one image."""
+
+    image: PinnedImage | None = None
+    """Image built from `caas/Dockerfile`. Stated for existing clusters; the lab runs the checkout itself."""
+    namespace: ProgramsNamespace = programs.BASE
+    """Where the API lives. Controllers and device plugin have namespaces of their own, named after this one
+    without its ending `-system`: `gpu-clusters-controllers`, `gpu-clusters-device-plugin`."""
+    replicas: Annotated[Integer, Field(ge=1, le=9)] = 2
+    """Copies of the API and of the controllers; of the latter one is at work."""
+    image_pull_secret: DnsLabel | None = None
+    """Secret for a registry that wants one; it must be in all three namespaces."""
+    monitoring: Flag = False
+    """Declare a ServiceMonitor, alert rules and the dashboard; needs the CRDs of the Prometheus Operator."""
+
+    @property
+    def accounts(self) -> Accounts:
+        """Namespace and account of each program."""
+        return Accounts(self.namespace)
 
 
 class ClusterNetwork(Section):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Any
 
-from gpuclusters.config.api import GivenCertificate
-from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.caas import CaasConfig, GivenCertificate
 from gpuclusters.config.fault import finding, show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes

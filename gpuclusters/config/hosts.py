@@ -38,7 +38,7 @@ def _address(value: str) -> str:
     return value
 
 
-Address = Annotated[Text, AfterValidator(_address)]
+HostAddress = Annotated[Text, AfterValidator(_address)]
 _HOST_KEY = (
     "a public SSH host key",
     "write type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them: ssh-ed25519 AAAA…",
@@ -58,7 +58,7 @@ class Machine(Section):
 
     name: DnsLabel
     """Name of the machine; the node of the same name runs on it."""
-    address: Address
+    address: HostAddress
     """Host name or IP address that SSH connects to."""
     port: Port = 22
     """Port of its SSH server."""

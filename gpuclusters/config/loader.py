@@ -13,10 +13,10 @@ import pulumi
 from pulumi.runtime import config as runtime_config
 
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.charts import Chart, FileChart
 from gpuclusters.config.cluster import SECRET_KEYS, ClusterConfig, placeholders, uses_lab
 from gpuclusters.config.fault import finding, lines, show, told
 from gpuclusters.config.inventory import Inventory, InventoryError, lab_folder, read_inventory
+from gpuclusters.config.kubernetes import Chart, FileChart
 from gpuclusters.config.rke2_cluster import NoMetrics, Rke2Config
 from gpuclusters.config.secrets import (
     ConfigError,

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from caas import settings
-from gpuclusters.config.api import GatewayExposure, IngressExposure
-from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.caas import CaasConfig, GatewayExposure, IngressExposure
 from gpuclusters.config.plan import CaasPlan, NodePlan
 from gpuclusters.lease.board import Limits
 from gpuclusters.lease.firmware import Golden

@@ -11,7 +11,7 @@ from gpuclusters.compat.versions import older, parse_release, release
 from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.rke2 import Rke2Common
+from gpuclusters.config.kubernetes import Rke2Common
 from gpuclusters.config.rules.rule import Wrong
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.rke2.model import SERVER_COUNTS

@@ -13,10 +13,16 @@ from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.compat import gpu_products
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem
-from gpuclusters.config.charts import FileChart, LabChart, RegistryChart
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import AdoptedMachines, ExistingHosts, LabHosts
-from gpuclusters.config.rke2 import CiliumSettings, Rke2Common, Rke2Version
+from gpuclusters.config.kubernetes import (
+    CiliumSettings,
+    FileChart,
+    LabChart,
+    RegistryChart,
+    Rke2Common,
+    Rke2Version,
+)
 from gpuclusters.config.rke2_proof import Proof, ProofL0
 from gpuclusters.core.section import (
     Count,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuclusters.config.cluster import uses_lab
-from gpuclusters.config.rke2 import DownloadedArtifacts, Rke2Common
+from gpuclusters.config.kubernetes import DownloadedArtifacts, Rke2Common
 from gpuclusters.config.rke2_cluster import (
     CiliumCni,
     Mig,

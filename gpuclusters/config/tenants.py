@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gpuclusters.config.charts import Chart
+from gpuclusters.config.kubernetes import Chart
 from gpuclusters.container_api import image
 from gpuclusters.core.section import (
     Address,

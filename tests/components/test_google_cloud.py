@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from components.gcp import GcpPool
-from gpuclusters.config import gcp_plan
+from gpuclusters.config import gcp
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import cloud_init, firewall_rules
 from gpuclusters.gcp.model import GcpMachineInputs
@@ -113,7 +113,7 @@ def test_only_iap_may_open_ssh_and_nodes_reach_each_other_on_the_needed_ports(
 
 def test_a_rule_for_the_whole_internet_is_refused() -> None:
     hosts = GcpHosts.model_validate(HOSTS)
-    plan = gcp_plan.pool(hosts, cluster="c", owner="o", between_nodes=())
+    plan = gcp.pool(hosts, cluster="c", owner="o", between_nodes=())
 
     def program() -> None:
         GcpPool("c", replace(plan, ssh_sources=["0.0.0.0/0"]))
@@ -230,11 +230,11 @@ def test_what_a_machine_is_told_at_its_first_boot() -> None:
 
 
 def test_names_that_google_would_refuse_are_cut_and_stay_different() -> None:
-    assert gcp_plan.account_id("lab") == "lab-nodes"
-    long = [gcp_plan.account_id("a-cluster-with-a-very-long-name" + end) for end in "12"]
+    assert gcp.account_id("lab") == "lab-nodes"
+    long = [gcp.account_id("a-cluster-with-a-very-long-name" + end) for end in "12"]
     assert len(set(long)) == 2
     assert all(len(one) <= 30 for one in long)
-    assert gcp_plan.owner("gpu-clusters", "Prod.EU/1") == "gpu-clusters-prod-eu-1"
+    assert gcp.owner("gpu-clusters", "Prod.EU/1") == "gpu-clusters-prod-eu-1"
 
 
 @pytest.mark.parametrize("cni", ["canal", "calico", "cilium", "flannel"])

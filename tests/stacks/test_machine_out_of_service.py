@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpuclusters.config.stack_file import read_stack_file
+from gpuclusters.config.stack import read_stack_file
 from tests.stacks.declaring import PROJECT, declared
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from gpuclusters.config.stack_file import read_stack_file
+from gpuclusters.config.stack import read_stack_file
 from tests.adopt.conftest import project, warm
 from tests.engine.shellkit import Shell, shell
 from tests.stacks.declaring import PROJECT, declared

@@ -15,7 +15,7 @@ import pulumi
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from gpuclusters.config.stack_file import read_stack_file
+from gpuclusters.config.stack import read_stack_file
 from tests.components.recorder import Recorder
 from tests.stacks.declaring import MADE_UP, PROJECT, declared
 

@@ -25,8 +25,7 @@ from gpuclusters.config.rke2_machines import (
     plugin_keys,
     system,
 )
-from gpuclusters.config.stack import StackConfig, parse
-from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.config.stack import StackConfig, check_stack_file, parse
 from gpuclusters.driver.model import GpuDriverInputs
 from gpuclusters.gpu_operator import keys as gpu_operator_keys
 from gpuclusters.gpu_operator import mig_layout

@@ -12,9 +12,8 @@ import yaml
 
 from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.rke2_rules import RKE2_RULES
-from gpuclusters.config.rules import Rule
-from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.rules.rule import Rule
+from gpuclusters.config.stack import RKE2_RULES, StackConfig, parse
 from gpuclusters.core.finding import Level
 from gpuclusters.gpu_operator import mig_layout
 from tests.unit.config.documents import by_name, cases, expected, patched, told

@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from gpuclusters.compat import usernetes_versions
-from gpuclusters.config.rules import Rule
-from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.rules.rule import Rule
+from gpuclusters.config.stack import USERNETES_RULES, StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.config.usernetes_rules import USERNETES_RULES
 from gpuclusters.core.finding import Level
 from gpuclusters.gcp import machine_types
 from tests.unit.config.documents import by_name, cases, expected, patched, told

@@ -10,15 +10,15 @@ from functools import partial
 from gpuclusters.compat import rke2_matrix
 from gpuclusters.compat.rke2_matrix import DropIns
 from gpuclusters.config import certificate, rke2_checks
-from gpuclusters.config.api import (
+from gpuclusters.config.caas import (
     Api,
+    CaasConfig,
     ExternalExposure,
     GatewayExposure,
     GivenCertificate,
     IngressExposure,
     TlsExposure,
 )
-from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.fault import HIDDEN, show, show_values
 from gpuclusters.config.hosts import ExistingHosts, LabHosts

@@ -10,8 +10,7 @@ from gpuclusters.compat.versions import KATA_GUEST_DRIVERS
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import show
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.kata import GuestImage
-from gpuclusters.config.nodes import MIXED, Node, ServiceVm, Versions
+from gpuclusters.config.nodes import MIXED, GuestImage, Node, ServiceVm, Versions
 from gpuclusters.config.plan import (
     board,
     cut_sizes,

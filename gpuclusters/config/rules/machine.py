@@ -11,11 +11,10 @@ from gpuclusters.boot.command_line import key_of
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB
 from gpuclusters.compat.versions import CONTAINERD_EROFS, KERNEL_HUGE_FAULTS, older
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.charts import LabChart
 from gpuclusters.config.fault import show
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.config.kata import DeviceAccess, Kata, Snapshotter
-from gpuclusters.config.nodes import Node, Preparation
+from gpuclusters.config.kubernetes import LabChart
+from gpuclusters.config.nodes import DeviceAccess, Kata, Node, Preparation, Snapshotter
 from gpuclusters.config.plan import (
     boot_profile,
     memory_gib,

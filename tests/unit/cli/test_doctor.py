@@ -16,8 +16,7 @@ from gpuclusters.cli import diagnosis, doctor, doctor_stack, doctor_workstation
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, Level, failure, warning, well
 from gpuclusters.cli.project import Project, Stack
-from gpuclusters.config.stack import StackConfig
-from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.config.stack import StackConfig, check_stack_file
 
 ROOT = Path(__file__).resolve().parents[3]
 EMBEDDED = engines.Engine(

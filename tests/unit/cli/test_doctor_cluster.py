@@ -11,7 +11,7 @@ import pytest
 from gpuclusters.cli import doctor_cluster
 from gpuclusters.cli.diagnosis import Diagnosis, Level
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.config.stack import check_stack_file
 from gpuclusters.core.errors import AdapterError, UnreachableError
 from gpuclusters.core.ports import ObjectKind
 

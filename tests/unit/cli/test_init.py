@@ -17,8 +17,7 @@ import yaml
 
 from gpuclusters.cli import init, questions
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.config.stack import ClusterType, StackConfig
-from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "0123456789abcdef" * 4

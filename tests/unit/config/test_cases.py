@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.config.rules import CAAS_RULES
-from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.stack import CAAS_RULES, StackConfig, parse
 from gpuclusters.core.finding import Level
 from tests.unit.config.documents import CASES, base, by_name, cases, expected, patched, told
 

@@ -20,8 +20,7 @@ from gpuclusters.config.cluster import SECRET_KEYS
 from gpuclusters.config.fault import told
 from gpuclusters.config.nodes import BY_LEASE
 from gpuclusters.config.plan import plan
-from gpuclusters.config.stack import SECTIONS, ClusterType, StackConfig
-from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.config.stack import SECTIONS, ClusterType, StackConfig, check_stack_file
 from gpuclusters.fabric.table import TABLES, plan_layout
 
 ROOT = Path(__file__).resolve().parents[3]

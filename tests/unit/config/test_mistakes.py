@@ -12,8 +12,7 @@ import yaml
 
 from gpuclusters.config.cluster import placeholders
 from gpuclusters.config.fault import lines
-from gpuclusters.config.stack import StackConfig
-from gpuclusters.config.stack_file import check_stack_file
+from gpuclusters.config.stack import StackConfig, check_stack_file
 
 ROOT = Path(__file__).resolve().parents[3]
 HGX, RKE2, V100 = "hgx-h100", "rke2-a100", "usernetes-v100"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuclusters.config.stack import StackConfig
-from gpuclusters.config.stack_file import check_stack_file, read_stack_file
+from gpuclusters.config.stack import StackConfig, check_stack_file, read_stack_file
 from tests.unit.config.documents import lines
 
 
@@ -145,7 +144,7 @@ def test_a_right_file_gives_the_configuration(tmp_path: Path) -> None:
 
 
 def test_a_stack_file_is_checked_without_loading_pulumi() -> None:
-    program = "import sys, gpuclusters.config.stack_file; sys.exit('pulumi' in sys.modules)"
+    program = "import sys, gpuclusters.config.stack; sys.exit('pulumi' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
