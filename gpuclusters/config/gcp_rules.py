@@ -7,7 +7,7 @@ driver does not load or a pod cannot be reached.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 
 from gpuclusters.config.fault import show, show_values
@@ -23,7 +23,7 @@ from gpuclusters.config.gcp import (
     instance_name,
     public_system,
 )
-from gpuclusters.config.rules.rule import Wrong
+from gpuclusters.config.rules.rule import Wrong, Wrongs
 from gpuclusters.core.finding import Path
 from gpuclusters.gcp import machine_types
 from gpuclusters.gcp.machine_types import Provisioning, machine_type, region
@@ -47,7 +47,7 @@ SMALLEST_GPU_DISK_GIB = 100
 """The same with driver, container toolkit and one image of a framework, each 10 to 20 GiB."""
 
 
-def check(hosts: GcpHosts, *, cluster: str, ranges: Mapping[str, IPv4Network]) -> Iterable[Wrong]:
+def check(hosts: GcpHosts, *, cluster: str, ranges: Mapping[str, IPv4Network]) -> Wrongs:
     """Everything that is wrong with the machines; `ranges` are the cluster's networks by key."""
     yield from _zones(hosts)
     yield from _names(hosts, cluster)

@@ -12,7 +12,7 @@ from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import Rke2Common
-from gpuclusters.config.rules.rule import Wrong
+from gpuclusters.config.rules.rule import Wrong, Wrongs
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.rke2.model import SERVER_COUNTS
 from gpuclusters.tenancy.isolation import literal
@@ -24,7 +24,7 @@ _SHOWN = 8
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
-def known_branch(path: Path, branch: int, got: object) -> Iterable[Wrong]:
+def known_branch(path: Path, branch: int, got: object) -> Wrongs:
     """The branch of a driver is one that was read about."""
     table = rke2_matrix.matrix()
     if rke2_matrix.branch(branch) is None:
@@ -32,7 +32,7 @@ def known_branch(path: Path, branch: int, got: object) -> Iterable[Wrong]:
         yield Wrong(path, wrong, f"write one of {', '.join(map(str, table.drivers))}", show(got))
 
 
-def known_version(path: Path, version: str) -> Iterable[Wrong]:
+def known_version(path: Path, version: str) -> Wrongs:
     """The version of a driver is not newer than the newest of its branch that was read about."""
     branch = rke2_matrix.branch(branch_of(version))
     if branch is not None and older(branch.newest, parse_release(version) or ()):
@@ -40,7 +40,7 @@ def known_version(path: Path, version: str) -> Iterable[Wrong]:
         yield Wrong(path, wrong, f"see that it exists; {branch.newest} does", show(version))
 
 
-def fixed_branch(path: Path, version: str) -> Iterable[Wrong]:
+def fixed_branch(path: Path, version: str) -> Wrongs:
     """The branch of a driver still gets fixes."""
     table, number = rke2_matrix.matrix(), branch_of(version)
     branch = rke2_matrix.branch(number)
@@ -51,9 +51,7 @@ def fixed_branch(path: Path, version: str) -> Iterable[Wrong]:
         yield Wrong(path, wrong, f"write a branch that does: {good}", show(version))
 
 
-def new_enough(
-    path: Path, version: str, product: str, *, by_branch: bool = False
-) -> Iterable[Wrong]:
+def new_enough(path: Path, version: str, product: str, *, by_branch: bool = False) -> Wrongs:
     """The driver is not older than the first one for the GPUs; `by_branch`, any of that branch will do."""
     least = gpu_products.product(product).minimum_driver
     if least is None:
@@ -66,7 +64,7 @@ def new_enough(
 
 def fitting_modules(
     path: Path, chosen: ModulesPolicy, version: str, product: str, whose: str = ""
-) -> Iterable[Wrong]:
+) -> Wrongs:
     """The GPUs run with these kernel modules of the driver."""
     generation = gpu_products.product(product).architecture
     problem = rke2_matrix.module_problem(chosen, branch_of(version), generation)
@@ -87,7 +85,7 @@ def known_machines(hosts: object) -> tuple[str, ...] | None:
     return None
 
 
-def unknown_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterable[Wrong]:
+def unknown_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Wrongs:
     """Every name is that of a machine under hosts."""
     known = known_machines(hosts)
     for path, name in () if known is None else named:
@@ -106,7 +104,7 @@ def unused_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterato
             yield ("hosts", "machines", number) if listed else ("hosts", "groups"), name
 
 
-def majority(count: int) -> Iterable[Wrong]:
+def majority(count: int) -> Wrongs:
     """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
     if count not in SERVER_COUNTS:
         wrong = f"has {count} machines, and etcd needs a majority of an odd number"
@@ -116,7 +114,7 @@ def majority(count: int) -> Iterable[Wrong]:
 
 def one_address(
     stated: str | None, servers: Mapping[str, str | None], *, simulated: bool
-) -> Iterable[Wrong]:
+) -> Wrongs:
     """Several servers are reached by one fixed address, else the cluster hangs on the first.
 
     `servers`: their own addresses by name; `simulated` ones are all reached by this computer.
@@ -149,14 +147,14 @@ def is_own(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def no_spare(count: int) -> Iterable[Wrong]:
+def no_spare(count: int) -> Wrongs:
     """With one server, its failure or upgrade is an outage of the API."""
     if count == 1:
         wrong = "has one machine: nobody reaches the API while it restarts, and its disk is the only copy"
         yield Wrong("servers", wrong, "write 3, and keep etcd's snapshots elsewhere", "a list of 1")
 
 
-def room(ranges: Mapping[str, IPv4Network], nodes: int) -> Iterable[Wrong]:
+def room(ranges: Mapping[str, IPv4Network], nodes: int) -> Wrongs:
     """Pods, whose range is the first, have a /24 for every node, and services, the next, have one /24."""
     (pods, network), (services, other), *_ = ranges.items()
     most = 2 ** (NODE_PREFIX - network.prefixlen) if network.prefixlen <= NODE_PREFIX else 0
@@ -182,7 +180,7 @@ def outside(
                 yield finding(path, wrong, show(text), f"write {other}")
 
 
-def no_default_runtime(cluster: Rke2Common) -> Iterable[Wrong]:
+def no_default_runtime(cluster: Rke2Common) -> Wrongs:
     """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
     if cluster.default_runtime is not None:
         yield Wrong(
@@ -193,7 +191,7 @@ def no_default_runtime(cluster: Rke2Common) -> Iterable[Wrong]:
         )
 
 
-def variables(cluster: Rke2Common) -> Iterable[Wrong]:
+def variables(cluster: Rke2Common) -> Wrongs:
     """The units' environment holds proxies; CONTAINERD_CONFIG there breaks RKE2 at its next restart."""
     for name in cluster.environment:
         path: Path = ("environment", name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from gpuclusters.compat import rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
@@ -36,7 +36,7 @@ from gpuclusters.config.rke2_machines import (
     system,
 )
 from gpuclusters.config.rke2_proof import ProofL0, ProofL1, ProofL4
-from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
 from gpuclusters.core.finding import Level
 from gpuclusters.gpu_operator import mig_layout
 
@@ -53,13 +53,13 @@ def _own(config: Rke2Config) -> Mapping[str, tuple[MigDevices, ...]]:
 
 
 @rule(40, "rke2.layout-without-mig", "pools")
-def layouts_are_for_mig(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
+def layouts_are_for_mig(config: Rke2Config, pool: Pool) -> Wrongs:
     if pool.mig is not None and not isinstance(config.sharing, Mig):
         yield Wrong("mig", f"is stated with sharing.kind: {config.sharing.kind}")
 
 
 @rule(40, "rke2.layout-unknown", each=["pools"])
-def layouts_exist(config: Rke2Config) -> Iterable[Wrong]:
+def layouts_exist(config: Rke2Config) -> Wrongs:
     for number, _, gpu, name in _cut_pools(config):
         path = ("pools", number, "mig")
         if mig_layout.family(gpu.product) is None:
@@ -72,7 +72,7 @@ def layouts_exist(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(40, "rke2.layout-does-not-fit", each=["pools"])
-def slices_fit_on_a_gpu(config: Rke2Config) -> Iterable[Wrong]:
+def slices_fit_on_a_gpu(config: Rke2Config) -> Wrongs:
     said: set[tuple[str, int, str]] = set()
     for _, pool, gpu, name in _cut_pools(config):
         for position, entry in enumerate(_own(config).get(name, ())):
@@ -89,7 +89,7 @@ def slices_fit_on_a_gpu(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(40, "rke2.layout-gpu-twice", each=["pools"])
-def layouts_name_every_gpu_once(config: Rke2Config) -> Iterable[Wrong]:
+def layouts_name_every_gpu_once(config: Rke2Config) -> Wrongs:
     said: set[tuple[str, int]] = set()
     for _, pool, gpu, name in _cut_pools(config):
         own, count = _own(config).get(name), gpu.count
@@ -110,7 +110,7 @@ def layouts_name_every_gpu_once(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(40, "rke2.layout-name-reserved")
-def layouts_have_names_of_their_own(config: Rke2Config) -> Iterable[Wrong]:
+def layouts_have_names_of_their_own(config: Rke2Config) -> Wrongs:
     for name in _own(config):
         if name.startswith("all-"):
             yield Wrong(
@@ -119,7 +119,7 @@ def layouts_have_names_of_their_own(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(40, "rke2.layout-ambiguous", each=["pools"])
-def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Iterable[Wrong]:
+def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Wrongs:
     meant: dict[str, tuple[str, object]] = {}
     for number, _, gpu, name in _cut_pools(config) if _own(config) else ():
         slices = mig_layout.named(gpu.product, name)
@@ -135,7 +135,7 @@ def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(40, "rke2.mig-profiles-mixed", each=["pools"])
-def strategy_single_has_one_profile(config: Rke2Config) -> Iterable[Wrong]:
+def strategy_single_has_one_profile(config: Rke2Config) -> Wrongs:
     if not isinstance(config.sharing, Mig) or config.sharing.strategy is not MigStrategy.SINGLE:
         return
     for pool in gpu_pools(config):
@@ -148,7 +148,7 @@ def strategy_single_has_one_profile(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(40, "rke2.layout-unused", each=["pools"], level=Level.WARN)
-def layouts_are_used(config: Rke2Config) -> Iterable[Wrong]:
+def layouts_are_used(config: Rke2Config) -> Wrongs:
     if not isinstance(config.sharing, Mig):
         return
     used = {pool.mig for pool in config.pools}
@@ -165,7 +165,7 @@ def layouts_are_used(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(40, "rke2.mig-manager-system", each=["pools"])
-def the_mig_manager_runs(config: Rke2Config) -> Iterable[Wrong]:
+def the_mig_manager_runs(config: Rke2Config) -> Wrongs:
     old = operator_major(config.operator.version) == "25.3"
     if old or not isinstance(config.sharing, Mig) or not isinstance(config.driver, HostDriver):
         return
@@ -177,7 +177,7 @@ def the_mig_manager_runs(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(40, "rke2.mig-mixed-driver", "pools")
-def mixed_pods_are_scheduled(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
+def mixed_pods_are_scheduled(config: Rke2Config, pool: Pool) -> Wrongs:
     if isinstance(config.driver, PrecompiledDriver):
         return
     fault = rke2_matrix.matrix().known_faults["mixed-mig-pending"]
@@ -192,7 +192,7 @@ def mixed_pods_are_scheduled(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
 
 
 @rule(41, "rke2.shared-pool", each=["pools"])
-def shared_pools_have_gpus(config: Rke2Config) -> Iterable[Wrong]:
+def shared_pools_have_gpus(config: Rke2Config) -> Wrongs:
     sharing = config.sharing
     if not isinstance(sharing, TimeSlicing | Mps):
         return
@@ -206,7 +206,7 @@ def shared_pools_have_gpus(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(41, "rke2.mps-gpu-too-old", "pools")
-def mps_needs_volta(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
+def mps_needs_volta(config: Rke2Config, pool: Pool) -> Wrongs:
     if not isinstance(config.sharing, Mps) or not is_shared(config, pool):
         return
     generation = architecture(pool)
@@ -216,13 +216,13 @@ def mps_needs_volta(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
 
 
 @rule(41, "rke2.sharing-isolates-nothing", "sharing", kind=Mps, level=Level.WARN)
-def sharing_isolates_nothing(_config: Rke2Config, _sharing: Mps) -> Iterable[Wrong]:
+def sharing_isolates_nothing(_config: Rke2Config, _sharing: Mps) -> Wrongs:
     wrong = "is experimental in the device plugin, and a fault of one client ends all of that GPU"
     yield Wrong("kind", wrong)
 
 
 @rule(41, "rke2.shares-not-in-metrics", level=Level.WARN)
-def shares_are_not_seen_in_metrics(config: Rke2Config) -> Iterable[Wrong]:
+def shares_are_not_seen_in_metrics(config: Rke2Config) -> Wrongs:
     if isinstance(config.sharing, TimeSlicing | Mps) and config.metrics.kind != "none":
         wrong = "cannot say which pod uses a GPU while several share it: pod and namespace are empty then"
         yield Wrong("metrics.kind", wrong)
@@ -232,7 +232,7 @@ _DRIVER_BUILD_SECONDS = 1800
 
 
 @rule(44, "rke2.proof-cuda")
-def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Iterable[Wrong]:
+def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Wrongs:
     for test in ("matmul", "load"):
         part = getattr(config.proof, test, None)
         if part is None:
@@ -252,7 +252,7 @@ def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(44, "rke2.proof-without-metrics")
-def the_load_is_seen_by_somebody(config: Rke2Config) -> Iterable[Wrong]:
+def the_load_is_seen_by_somebody(config: Rke2Config) -> Wrongs:
     if not isinstance(config.proof, ProofL0 | ProofL1) and isinstance(config.metrics, NoMetrics):
         yield Wrong(
             "metrics.kind",
@@ -261,7 +261,7 @@ def the_load_is_seen_by_somebody(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(44, "rke2.proof-without-exchange")
-def there_is_something_to_exchange(config: Rke2Config) -> Iterable[Wrong]:
+def there_is_something_to_exchange(config: Rke2Config) -> Wrongs:
     several = any(pool.gpu is not None and pool.gpu.count > 1 for pool in config.pools)
     if isinstance(config.proof, ProofL4) and not several:
         wrong = "measures what GPUs of a node exchange, and every node has one"
@@ -269,14 +269,14 @@ def there_is_something_to_exchange(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(44, "rke2.proof-of-shared-gpus", level=Level.WARN)
-def shared_gpus_are_not_judged(config: Rke2Config) -> Iterable[Wrong]:
+def shared_gpus_are_not_judged(config: Rke2Config) -> Wrongs:
     if not isinstance(config.proof, ProofL0) and isinstance(config.sharing, TimeSlicing | Mps):
         wrong = f"judges no rate where GPUs are shared by {config.sharing.kind}"
         yield Wrong("proof.level", wrong)
 
 
 @rule(44, "rke2.timeout-too-short")
-def there_is_time_enough(config: Rke2Config) -> Iterable[Wrong]:
+def there_is_time_enough(config: Rke2Config) -> Wrongs:
     ready = config.timeouts.ready_seconds
     if isinstance(config.driver, OperatorDriver) and ready < _DRIVER_BUILD_SECONDS:
         yield Wrong(
@@ -290,7 +290,7 @@ def there_is_time_enough(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(44, "rke2.not-in-lab")
-def the_lab_can_do_it(config: Rke2Config) -> Iterable[Wrong]:
+def the_lab_can_do_it(config: Rke2Config) -> Wrongs:
     if not isinstance(config.hosts, LabHosts):
         return
     if isinstance(config.metrics, RancherMonitoring):

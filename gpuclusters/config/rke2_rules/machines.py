@@ -31,7 +31,14 @@ from gpuclusters.config.rke2_machines import (
     pool_of,
     system,
 )
-from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule, unexpected_names
+from gpuclusters.config.rules.rule import (
+    Wrong,
+    Wrongs,
+    listed_twice,
+    repeats,
+    rule,
+    unexpected_names,
+)
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.gpu_operator.keys import at
@@ -52,7 +59,7 @@ def _named(config: Rke2Config) -> Iterator[tuple[Path, str]]:
 
 
 @rule(30, "rke2.machine-in-two-places", each=["pools"])
-def nodes_have_names_of_their_own(config: Rke2Config) -> Iterable[Wrong]:
+def nodes_have_names_of_their_own(config: Rke2Config) -> Wrongs:
     named, servers = list(_named(config)), len(config.servers)
     for places in (named[:servers], named[servers:]):
         for again, first in repeats([name for _, name in places]):
@@ -60,12 +67,12 @@ def nodes_have_names_of_their_own(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(30, "rke2.machine-unknown")
-def machines_are_those_of_hosts(config: Rke2Config) -> Iterable[Wrong]:
+def machines_are_those_of_hosts(config: Rke2Config) -> Wrongs:
     return rke2_checks.unknown_machines(_named(config), config.hosts)
 
 
 @rule(30, "rke2.machine-unused", level=Level.WARN)
-def every_machine_has_a_place(config: Rke2Config) -> Iterable[Wrong]:
+def every_machine_has_a_place(config: Rke2Config) -> Wrongs:
     for path, name in rke2_checks.unused_machines(_named(config), config.hosts):
         yield Wrong(path, "is neither a server nor in a pool", got=show(name))
 
@@ -76,7 +83,7 @@ def hosts_are_listed_once(config: Rke2Config) -> Iterable[Finding]:
 
 
 @rule(30, "rke2.pool-name", each=["pools"])
-def pools_have_names_of_their_own(config: Rke2Config) -> Iterable[Wrong]:
+def pools_have_names_of_their_own(config: Rke2Config) -> Wrongs:
     remedy = "give every pool a name of its own"
     for again, first in repeats([pool.name for pool in config.pools]):
         yield Wrong(("pools", again, "name"), f"is also that of pools[{first}]", remedy)
@@ -87,7 +94,7 @@ def pools_have_names_of_their_own(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(30, "rke2.no-gpus")
-def there_are_gpus(config: Rke2Config) -> Iterable[Wrong]:
+def there_are_gpus(config: Rke2Config) -> Wrongs:
     if not gpu_pools(config):
         yield Wrong(
             "pools",
@@ -97,7 +104,7 @@ def there_are_gpus(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(30, "rke2.pool-gpus", "pools")
-def pools_have_the_gpus_of_their_machines(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
+def pools_have_the_gpus_of_their_machines(config: Rke2Config, pool: Pool) -> Wrongs:
     if not isinstance(config.hosts, GcpHosts):
         return
     wanted = None if pool.gpu is None else (pool.gpu.product, pool.gpu.count)
@@ -116,16 +123,14 @@ def _gpus(found: tuple[str, int] | None) -> str:
 
 
 @rule(30, "rke2.processor", "pools")
-def machines_have_processors_that_rke2_is_installed_for(
-    _config: Rke2Config, pool: Pool
-) -> Iterable[Wrong]:
+def machines_have_processors_that_rke2_is_installed_for(_config: Rke2Config, pool: Pool) -> Wrongs:
     if pool.gpu is not None and gpu_products.product(pool.gpu.product).cpu != "amd64":
         wrong = "is on an arm64 machine, and this version installs RKE2 for amd64"
         yield Wrong("gpu.product", wrong)
 
 
 @rule(30, "rke2.gpus-on-server", each=["pools"], level=Level.WARN)
-def gpus_are_not_on_servers(config: Rke2Config) -> Iterable[Wrong]:
+def gpus_are_not_on_servers(config: Rke2Config) -> Wrongs:
     pools = pool_of(config)
     away = "the API" if len(config.servers) == 1 else "one member of etcd"
     for number, name in enumerate(config.servers):
@@ -138,12 +143,12 @@ def gpus_are_not_on_servers(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(31, "rke2.server-count")
-def servers_can_hold_a_majority(config: Rke2Config) -> Iterable[Wrong]:
+def servers_can_hold_a_majority(config: Rke2Config) -> Wrongs:
     return rke2_checks.majority(len(config.servers))
 
 
 @rule(31, "rke2.registration-address")
-def servers_have_one_address(config: Rke2Config) -> Iterable[Wrong]:
+def servers_have_one_address(config: Rke2Config) -> Wrongs:
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
     known = {machine.name: machine.address for machine in machines}
     return rke2_checks.one_address(
@@ -154,7 +159,7 @@ def servers_have_one_address(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(31, "rke2.single-server", level=Level.WARN)
-def one_server_is_no_spare(config: Rke2Config) -> Iterable[Wrong]:
+def one_server_is_no_spare(config: Rke2Config) -> Wrongs:
     if not isinstance(config.hosts, LabHosts):
         yield from rke2_checks.no_spare(len(config.servers))
 
@@ -164,12 +169,12 @@ def _ranges(config: Rke2Config) -> Mapping[str, IPv4Network]:
 
 
 @rule(32, "rke2.network-too-small")
-def networks_have_room(config: Rke2Config) -> Iterable[Wrong]:
+def networks_have_room(config: Rke2Config) -> Wrongs:
     return rke2_checks.room(_ranges(config), len(machine_names(config)))
 
 
 @rule(32, "rke2.networks-overlap")
-def cluster_networks_do_not_meet(config: Rke2Config) -> Iterable[Wrong]:
+def cluster_networks_do_not_meet(config: Rke2Config) -> Wrongs:
     if config.cluster_cidr.overlaps(config.service_cidr):
         yield Wrong("service-cidr", f"meets cluster-cidr, which is {config.cluster_cidr}")
 
@@ -187,25 +192,25 @@ def _addresses(config: Rke2Config) -> Iterator[tuple[Path, str | None]]:
 
 
 @rule(32, "rke2.cis-without-policies")
-def the_cni_closes_what_cis_closes(config: Rke2Config) -> Iterable[Wrong]:
+def the_cni_closes_what_cis_closes(config: Rke2Config) -> Wrongs:
     if config.cis_profile and isinstance(config.cni, Flannel):
         wrong = "enforces no network policies, and cis-profile relies on them"
         yield Wrong("cni.kind", wrong)
 
 
 @rule(32, "rke2.cni-without-policies", level=Level.WARN)
-def flannel_closes_nothing(config: Rke2Config) -> Iterable[Wrong]:
+def flannel_closes_nothing(config: Rke2Config) -> Wrongs:
     if isinstance(config.cni, Flannel):
         yield Wrong("cni.kind", "ignores network policies: every pod reaches every other")
 
 
 @rule(32, "rke2.google-cloud-refuses", "hosts", kind=GcpHosts)
-def google_cloud_can_make_the_machines(config: Rke2Config, hosts: GcpHosts) -> Iterable[Wrong]:
+def google_cloud_can_make_the_machines(config: Rke2Config, hosts: GcpHosts) -> Wrongs:
     return gcp_rules.check(hosts, cluster=config.name, ranges=_ranges(config))
 
 
 @rule(32, "rke2.mtu-above-network", level=Level.WARN)
-def packets_fit_into_googles_network(config: Rke2Config) -> Iterable[Wrong]:
+def packets_fit_into_googles_network(config: Rke2Config) -> Wrongs:
     if not isinstance(config.hosts, GcpHosts) or config.hosts.network.source != "own":
         return
     overhead = 80 if isinstance(config.cni, Canal) and config.cni.wireguard else 50
@@ -229,7 +234,7 @@ def _pools_with_drivers(config: Rke2Config) -> Iterator[tuple[Path, Pool, PoolGp
 
 
 @rule(34, "rke2.driver-without-gpu", each=["pools"])
-def the_driver_knows_the_gpus(config: Rke2Config) -> Iterable[Wrong]:
+def the_driver_knows_the_gpus(config: Rke2Config) -> Wrongs:
     apart = "for another driver in another pool write driver.source: host"
     if isinstance(config.driver, HostDriver):
         apart = "or give that pool its own, with pools[].driver.branch"
@@ -248,7 +253,7 @@ def the_driver_knows_the_gpus(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(34, "rke2.driver-too-old", each=["pools"])
-def the_driver_is_new_enough(config: Rke2Config) -> Iterable[Wrong]:
+def the_driver_is_new_enough(config: Rke2Config) -> Wrongs:
     by_branch = isinstance(config.driver, PrecompiledDriver)
     for path, _, gpu, version in _pools_with_drivers(config):
         yield from rke2_checks.new_enough(path, version, gpu.product, by_branch=by_branch)
@@ -267,7 +272,7 @@ def _stated(config: Rke2Config) -> Iterator[tuple[Path, str | None, int | None]]
 
 
 @rule(34, "rke2.driver-branch-differs", each=["pools"])
-def version_and_branch_agree(config: Rke2Config) -> Iterable[Wrong]:
+def version_and_branch_agree(config: Rke2Config) -> Wrongs:
     for path, version, branch in _stated(config):
         if version is not None and branch is not None and branch_of(version) != branch:
             wrong = f"is not of branch {branch}, which is stated beside it"
@@ -275,7 +280,7 @@ def version_and_branch_agree(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(34, "rke2.driver-branch-unknown", each=["pools"])
-def the_branch_is_known(config: Rke2Config) -> Iterable[Wrong]:
+def the_branch_is_known(config: Rke2Config) -> Wrongs:
     for path, version, branch in _stated(config):
         if branch is not None:
             yield from rke2_checks.known_branch((*path, "branch"), branch, branch)
@@ -285,7 +290,7 @@ def the_branch_is_known(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(34, "rke2.driver-version-unknown", each=["pools"], level=Level.WARN)
-def the_version_is_known(config: Rke2Config) -> Iterable[Wrong]:
+def the_version_is_known(config: Rke2Config) -> Wrongs:
     first: dict[str, Path] = {}
     for path, _, _, version in _pools_with_drivers(config):
         first.setdefault(version, path)
@@ -294,7 +299,7 @@ def the_version_is_known(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(34, "rke2.driver-branch-ended", each=["pools"], level=Level.WARN)
-def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Wrong]:
+def the_branch_still_gets_fixes(config: Rke2Config) -> Wrongs:
     said: set[int] = set()
     for path, _, _, version in _pools_with_drivers(config):
         if branch_of(version) not in said:
@@ -303,7 +308,7 @@ def the_branch_still_gets_fixes(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(34, "rke2.operator-driver-missing", "driver", kind=OperatorDriver)
-def the_operator_has_the_driver(config: Rke2Config, stated: OperatorDriver) -> Iterable[Wrong]:
+def the_operator_has_the_driver(config: Rke2Config, stated: OperatorDriver) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     branches = sorted({branch_of(one) for one in known.drivers}) if known else []
     if known and stated.branch is not None and stated.branch not in branches:
@@ -312,9 +317,7 @@ def the_operator_has_the_driver(config: Rke2Config, stated: OperatorDriver) -> I
 
 
 @rule(34, "rke2.operator-driver-untested", "driver", kind=OperatorDriver, level=Level.WARN)
-def the_operator_was_tested_with_the_driver(
-    config: Rke2Config, stated: OperatorDriver
-) -> Iterable[Wrong]:
+def the_operator_was_tested_with_the_driver(config: Rke2Config, stated: OperatorDriver) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     if known and stated.version is not None and stated.version not in known.drivers:
         wrong = f"is not in the component matrix of GPU Operator {config.operator.version}"
@@ -322,7 +325,7 @@ def the_operator_was_tested_with_the_driver(
 
 
 @rule(34, "rke2.precompiled-driver-missing", each=["pools"])
-def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Wrong]:
+def precompiled_drivers_exist(config: Rke2Config) -> Wrongs:
     known, stated = rke2_matrix.major(config.operator.version), config.driver
     if known is None or not isinstance(stated, PrecompiledDriver) or stated.repository is not None:
         return  # with a repository somebody builds them
@@ -344,7 +347,7 @@ def precompiled_drivers_exist(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(34, "rke2.pool-driver-differs", "pools")
-def pools_differ_only_on_hosts(config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
+def pools_differ_only_on_hosts(config: Rke2Config, pool: Pool) -> Wrongs:
     if pool.driver is not None and not isinstance(config.driver, HostDriver):
         yield Wrong(
             "driver",
@@ -354,7 +357,7 @@ def pools_differ_only_on_hosts(config: Rke2Config, pool: Pool) -> Iterable[Wrong
 
 
 @rule(34, "rke2.systems-differ", each=["pools"])
-def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[Wrong]:
+def driver_containers_have_one_operating_system(config: Rke2Config) -> Wrongs:
     if isinstance(config.driver, HostDriver):
         return
     found = {system(config, pool) for pool in gpu_pools(config)} - {None}
@@ -367,7 +370,7 @@ def driver_containers_have_one_operating_system(config: Rke2Config) -> Iterable[
 
 
 @rule(34, "rke2.driver-without-gpus", "pools")
-def pools_without_gpus_have_no_driver(_config: Rke2Config, pool: Pool) -> Iterable[Wrong]:
+def pools_without_gpus_have_no_driver(_config: Rke2Config, pool: Pool) -> Wrongs:
     for key, value in (("driver", pool.driver), ("mig", pool.mig)):
         if pool.gpu is None and value is not None:
             yield Wrong(
@@ -378,7 +381,7 @@ def pools_without_gpus_have_no_driver(_config: Rke2Config, pool: Pool) -> Iterab
 
 
 @rule(35, "rke2.kernel-modules", each=["pools"])
-def gpus_take_the_kernel_modules(config: Rke2Config) -> Iterable[Wrong]:
+def gpus_take_the_kernel_modules(config: Rke2Config) -> Wrongs:
     if isinstance(config.driver, PrecompiledDriver):
         return
     for number, pool in enumerate(config.pools):
@@ -394,7 +397,7 @@ def gpus_take_the_kernel_modules(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(35, "rke2.kernel-modules-unstated", each=["pools"])
-def old_drivers_are_told_their_modules(config: Rke2Config) -> Iterable[Wrong]:
+def old_drivers_are_told_their_modules(config: Rke2Config) -> Wrongs:
     if not isinstance(config.driver, OperatorDriver):
         return
     version = driver_version(config)
@@ -409,7 +412,7 @@ def old_drivers_are_told_their_modules(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(36, "rke2.secure-boot", each=["pools"])
-def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Wrong]:
+def secure_boot_takes_the_modules(config: Rke2Config) -> Wrongs:
     match config.driver if config.secure_boot else None:
         case OperatorDriver():
             yield Wrong(
@@ -431,7 +434,7 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(36, "rke2.distribution-driver-missing", each=["pools"])
-def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Wrong]:
+def the_distribution_has_the_driver(config: Rke2Config) -> Wrongs:
     stated = config.driver
     if not isinstance(stated, HostDriver) or stated.packages is not PackageSource.DISTRIBUTION:
         return
@@ -443,7 +446,7 @@ def the_distribution_has_the_driver(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(35, "rke2.direct-storage-modules", each=["pools"])
-def direct_storage_has_open_modules(config: Rke2Config) -> Iterable[Wrong]:
+def direct_storage_has_open_modules(config: Rke2Config) -> Wrongs:
     for key in ("gds.enabled", "gdrcopy.enabled"):
         path = f"operator.values.{key}"
         if at(config.operator.values, key) is not True:

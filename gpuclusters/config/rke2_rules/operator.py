@@ -13,7 +13,7 @@ from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kubernetes import RELEASES, DownloadedArtifacts, FileChart, LocalArtifacts
 from gpuclusters.config.rke2_cluster import NoMetrics, OperatorDriver, RancherMonitoring, Rke2Config
 from gpuclusters.config.rke2_plan import has_free_node, images, taints
-from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.gpu_operator import keys
 from gpuclusters.gpu_operator.keys import at, environment
@@ -35,7 +35,7 @@ def _dotted(numbers: tuple[int, ...]) -> str:
 
 
 @rule(33, "rke2.kubernetes-unsupported")
-def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Wrong]:
+def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     runs = (1, releases.parse_version(config.version).minor)
 
@@ -56,7 +56,7 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Wrong
 
 
 @rule(33, "rke2.containerd-unsupported")
-def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterable[Wrong]:
+def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Wrongs:
     brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is not None and brings is not None and known.cdi_default and brings < (2, 0):
         yield Wrong(
@@ -68,7 +68,7 @@ def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Iterabl
 
 
 @rule(33, "rke2.containerd-not-validated", level=Level.WARN)
-def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Wrong]:
+def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Wrongs:
     brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is None or brings is None:
         return
@@ -82,7 +82,7 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Iterable[Wro
 
 
 @rule(33, "rke2.release-unknown", level=Level.WARN)
-def releases_are_known(config: Rke2Config) -> Iterable[Wrong]:
+def releases_are_known(config: Rke2Config) -> Wrongs:
     if _containerd(config) is None:
         yield Wrong(
             "version",
@@ -99,7 +99,7 @@ def releases_are_known(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(33, "rke2.operator-end-of-support", level=Level.WARN)
-def the_operator_is_supported(config: Rke2Config) -> Iterable[Wrong]:
+def the_operator_is_supported(config: Rke2Config) -> Wrongs:
     known, table = rke2_matrix.major(config.operator.version), rke2_matrix.operators()
     if known is not None and known.status == "ended":
         remedy = f"go on to {list(table.releases)[-1]}, by one major release at a time"
@@ -115,7 +115,7 @@ def _systems(config: Rke2Config) -> Iterator[tuple[Path, OperatingSystem]]:
 
 
 @rule(33, "rke2.system-unsupported", each=["pools"])
-def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Iterable[Wrong]:
+def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     validated = (*known.operating_systems, *known.partner) if known is not None else ()
     for path, system in _systems(config) if known is not None else ():
@@ -126,7 +126,7 @@ def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Itera
 
 
 @rule(33, "rke2.system-not-validated", each=["pools"], level=Level.WARN)
-def somebody_validated_the_operating_system(config: Rke2Config) -> Iterable[Wrong]:
+def somebody_validated_the_operating_system(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     for path, system in _systems(config):
         if system.family == "rocky":
@@ -162,7 +162,7 @@ _DECIDED: Mapping[str, str] = {
 
 
 @rule(37, "rke2.chart-value-unknown")
-def the_chart_reads_every_value(config: Rke2Config) -> Iterable[Wrong]:
+def the_chart_reads_every_value(config: Rke2Config) -> Wrongs:
     values = config.operator.values
     for one in keys.problems(values, operator_major(config.operator.version)):
         yield Wrong((*_VALUES, *one.path), one.wrong, one.instead, _shown(values, one.path))
@@ -178,7 +178,7 @@ def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
 
 
 @rule(39, "rke2.chart-value-twice")
-def values_are_not_decided_twice(config: Rke2Config) -> Iterable[Wrong]:
+def values_are_not_decided_twice(config: Rke2Config) -> Wrongs:
     for key, instead in _DECIDED.items():
         if at(config.operator.values, key) is not None:
             path = (*_VALUES, *key.split("."))
@@ -186,12 +186,12 @@ def values_are_not_decided_twice(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(38, "rke2.default-runtime")
-def no_default_runtime(config: Rke2Config) -> Iterable[Wrong]:
+def no_default_runtime(config: Rke2Config) -> Wrongs:
     return rke2_checks.no_default_runtime(config)
 
 
 @rule(38, "rke2.environment-variable")
-def variables_are_those_of_a_proxy(config: Rke2Config) -> Iterable[Wrong]:
+def variables_are_those_of_a_proxy(config: Rke2Config) -> Wrongs:
     return rke2_checks.variables(config)
 
 
@@ -219,12 +219,12 @@ def _variables(config: Rke2Config, refused: Mapping[str, str]) -> Iterator[Wrong
 
 
 @rule(38, "rke2.toolkit-containerd-config")
-def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Iterable[Wrong]:
+def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Wrongs:
     return _variables(config, _BREAKING)
 
 
 @rule(38, "rke2.toolkit-socket")
-def the_toolkit_knows_the_socket(config: Rke2Config) -> Iterable[Wrong]:
+def the_toolkit_knows_the_socket(config: Rke2Config) -> Wrongs:
     values = config.operator.values
     if at(values, "toolkit.env") is None or config.operator.nri_plugin:
         return
@@ -239,13 +239,13 @@ def the_toolkit_knows_the_socket(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(38, "rke2.toolkit-old-variable", level=Level.WARN)
-def variables_of_old_guides_are_gone(config: Rke2Config) -> Iterable[Wrong]:
+def variables_of_old_guides_are_gone(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     return _variables(config, _NEEDLESS) if known is None or known.cdi_default else ()
 
 
 @rule(38, "rke2.toolkit-folder")
-def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Iterable[Wrong]:
+def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Wrongs:
     if at(config.operator.values, "toolkit.installDir") not in (None, "/usr/local/nvidia"):
         wrong = "is not where RKE2 looks for the runtime when it starts"
         yield Wrong((*_VALUES, "toolkit", "installDir"), wrong)
@@ -262,7 +262,7 @@ _REFUSED = ("is off while operator.nri-plugin is true, which the chart refuses",
 
 
 @rule(38, "rke2.toolkit-not-installed", level=Level.WARN)
-def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
+def somebody_installs_the_toolkit(config: Rke2Config) -> Wrongs:
     if _off(config, "toolkit.enabled", nri=False):
         yield Wrong(
             _TOOLKIT,
@@ -271,13 +271,13 @@ def somebody_installs_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(38, "rke2.cdi-off")
-def cdi_stays_on(config: Rke2Config) -> Iterable[Wrong]:
+def cdi_stays_on(config: Rke2Config) -> Wrongs:
     if _off(config, "cdi.enabled", nri=True):
         yield Wrong(_CDI, *_REFUSED)
 
 
 @rule(38, "rke2.gpus-open-to-pods", level=Level.WARN)
-def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Wrong]:
+def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     if _off(config, "cdi.enabled") and (known is None or known.cdi_default):
         yield Wrong(
@@ -287,7 +287,7 @@ def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(38, "rke2.nri-unsupported")
-def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Iterable[Wrong]:
+def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     if not config.operator.nri_plugin or known is None:
         return
@@ -308,13 +308,13 @@ def _is_of(brings: tuple[int, ...], one: tuple[int, ...]) -> bool:
 
 
 @rule(38, "rke2.nri-without-toolkit")
-def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Iterable[Wrong]:
+def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Wrongs:
     if _off(config, "toolkit.enabled", nri=True):
         yield Wrong(_TOOLKIT, *_REFUSED)
 
 
 @rule(38, "rke2.nri-experimental", level=Level.WARN)
-def the_nri_plugin_is_experimental(config: Rke2Config) -> Iterable[Wrong]:
+def the_nri_plugin_is_experimental(config: Rke2Config) -> Wrongs:
     if config.operator.nri_plugin:
         wrong = "is experimental, and pods with runtimeClassName: nvidia no longer start"
         yield Wrong("operator.nri-plugin", wrong)
@@ -324,7 +324,7 @@ RESERVED = ("kube-system", "kube-public", "kube-node-lease", "default")
 
 
 @rule(42, "rke2.namespace-taken")
-def namespaces_are_ours(config: Rke2Config) -> Iterable[Wrong]:
+def namespaces_are_ours(config: Rke2Config) -> Wrongs:
     for part in ("operator", "proof"):
         name = getattr(config, part).namespace
         if name in RESERVED or name.startswith("cattle-"):
@@ -339,7 +339,7 @@ def namespaces_are_ours(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(42, "rke2.taint-not-tolerated")
-def operands_tolerate_the_taints(config: Rke2Config) -> Iterable[Wrong]:
+def operands_tolerate_the_taints(config: Rke2Config) -> Wrongs:
     places = {
         "daemonsets.tolerations": "0 desired pods on them: no driver, no plugin, no GPU",
         "node-feature-discovery.worker.tolerations": "no label on them, so that they do not count",
@@ -372,14 +372,14 @@ def _tolerated(taint: Taint, stated: Iterable[object]) -> bool:
 
 
 @rule(42, "rke2.all-nodes-tainted", level=Level.WARN)
-def there_is_a_node_for_everything_else(config: Rke2Config) -> Iterable[Wrong]:
+def there_is_a_node_for_everything_else(config: Rke2Config) -> Wrongs:
     if config.pools and not has_free_node(config):
         wrong = "leave no node without a taint: the operator is made to tolerate them, and nothing else is"
         yield Wrong("pools", wrong, got=show([pool.name for pool in config.pools]))
 
 
 @rule(42, "rke2.selinux-system")
-def selinux_is_of_the_rhel_family(config: Rke2Config) -> Iterable[Wrong]:
+def selinux_is_of_the_rhel_family(config: Rke2Config) -> Wrongs:
     system = config.operating_system
     if config.selinux and system is not None and system.family == "ubuntu":
         wrong = f"is on, and {system.value} has no rke2-selinux"
@@ -387,7 +387,7 @@ def selinux_is_of_the_rhel_family(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(42, "rke2.registry-unused")
-def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Iterable[Wrong]:
+def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Wrongs:
     endpoints = {
         endpoint.partition("://")[2].partition("/")[0]
         for mirror in config.mirrors.values()
@@ -407,12 +407,13 @@ def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Iterable[W
 
 
 _ANY = "*"
+Artifacts = DownloadedArtifacts | LocalArtifacts
 
 
 @rule(43, "rke2.air-gap-release", "artifacts")
 def rke2_comes_from_the_closed_network(
     config: Rke2Config, artifacts: DownloadedArtifacts | LocalArtifacts
-) -> Iterable[Wrong]:
+) -> Wrongs:
     if not config.air_gap:
         return
     if isinstance(artifacts, DownloadedArtifacts):
@@ -432,7 +433,7 @@ def rke2_comes_from_the_closed_network(
 
 
 @rule(43, "rke2.air-gap-chart")
-def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Wrong]:
+def charts_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
     if not config.air_gap or isinstance(config.hosts, LabHosts):
         return
     charts: dict[str, object] = {"operator.chart": config.operator.chart}
@@ -447,7 +448,7 @@ def charts_come_from_the_closed_network(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(43, "rke2.air-gap-image", each=["pools"])
-def images_come_from_the_closed_network(config: Rke2Config) -> Iterable[Wrong]:
+def images_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
     if not config.air_gap or _ANY in config.mirrors:
         return
     wanted = images(config)
@@ -459,7 +460,7 @@ def images_come_from_the_closed_network(config: Rke2Config) -> Iterable[Wrong]:
 
 
 @rule(43, "rke2.air-gap-packages", "driver", kind=OperatorDriver)
-def driver_containers_find_packages(config: Rke2Config, driver: OperatorDriver) -> Iterable[Wrong]:
+def driver_containers_find_packages(config: Rke2Config, driver: OperatorDriver) -> Wrongs:
     if config.air_gap and driver.package_mirror is None:
         yield Wrong(
             "package-mirror",

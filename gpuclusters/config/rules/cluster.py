@@ -27,6 +27,7 @@ from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import machine_addresses
 from gpuclusters.config.rules.rule import (
     Wrong,
+    Wrongs,
     listed_twice,
     named_twice,
     repeats,
@@ -58,7 +59,7 @@ def _machines(config: CaasConfig) -> set[str]:
 
 
 @rule(0, "caas.node-twice", each=["nodes"])
-def node_names_differ(config: CaasConfig) -> Iterable[Wrong]:
+def node_names_differ(config: CaasConfig) -> Wrongs:
     names = [node.name for node in config.nodes]
     return named_twice("nodes", names, "give every node a name of its own")
 
@@ -69,7 +70,7 @@ def machine_names_differ(config: CaasConfig) -> Iterable[Finding]:
 
 
 @rule(0, "caas.node-without-machine", "nodes")
-def nodes_have_machines(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def nodes_have_machines(config: CaasConfig, node: Node) -> Wrongs:
     if not isinstance(config.hosts, ExistingHosts):
         return
     known = [machine.name for machine in config.hosts.machines]
@@ -82,7 +83,7 @@ def nodes_have_machines(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 
 
 @rule(0, "caas.machine-unused", "hosts", kind=ExistingHosts)
-def machines_have_nodes(config: CaasConfig, hosts: ExistingHosts) -> Iterable[Wrong]:
+def machines_have_nodes(config: CaasConfig, hosts: ExistingHosts) -> Wrongs:
     used = _machines(config)
     for position, machine in enumerate(hosts.machines):
         if machine.name not in used:
@@ -90,7 +91,7 @@ def machines_have_nodes(config: CaasConfig, hosts: ExistingHosts) -> Iterable[Wr
 
 
 @rule(0, "caas.lab-mixed")
-def lab_is_one_thing(config: CaasConfig) -> Iterable[Wrong]:
+def lab_is_one_thing(config: CaasConfig) -> Wrongs:
     lab_hosts = isinstance(config.hosts, LabHosts)
     if isinstance(config.kubernetes, Rke2Kubernetes):
         return  # made on whatever machines there are
@@ -101,7 +102,7 @@ def lab_is_one_thing(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @_rke2("rke2.network-too-small")
-def networks_have_room(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def networks_have_room(config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     ranges = {"pod-cidr": cluster.pod_cidr, "service-cidr": cluster.service_cidr}
     return rke2_checks.room(ranges, len(_machines(config)))
 
@@ -118,9 +119,7 @@ def machines_are_outside_of_the_clusters_networks(
 
 
 @_rke2("caas.drop-ins-not-imported")
-def containerd_imports_its_drop_ins(
-    _config: CaasConfig, cluster: Rke2Kubernetes
-) -> Iterable[Wrong]:
+def containerd_imports_its_drop_ins(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     if rke2_matrix.drop_ins(releases.parse_version(cluster.version)) is DropIns.NO:
         table = rke2_matrix.matrix().rke2.drop_ins
         likely = ", ".join(table[DropIns.LIKELY][minor] for minor in sorted(table[DropIns.LIKELY]))
@@ -140,7 +139,7 @@ def containerd_imports_its_drop_ins(
 
 
 @_rke2("caas.drop-ins-unconfirmed", level=Level.WARN)
-def drop_ins_are_confirmed(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def drop_ins_are_confirmed(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     version = releases.parse_version(cluster.version)
     known = version.minor <= rke2_matrix.newest_minor()
     if known and rke2_matrix.drop_ins(version) is DropIns.LIKELY:
@@ -154,38 +153,36 @@ def drop_ins_are_confirmed(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iter
 
 
 @_rke2("rke2.default-runtime")
-def no_default_runtime(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def no_default_runtime(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     return rke2_checks.no_default_runtime(cluster)
 
 
 @_rke2("rke2.environment-variable")
-def variables_are_those_of_a_proxy(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def variables_are_those_of_a_proxy(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     return rke2_checks.variables(cluster)
 
 
 @_rke2("caas.rke2-release-unknown", level=Level.WARN)
-def the_release_is_known(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def the_release_is_known(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     newest = rke2_matrix.newest_minor()
     if releases.parse_version(cluster.version).minor > newest:
         yield Wrong("version", f"is newer than v1.{newest}, the last one that was read about here")
 
 
 @_rke2("caas.policy-closes-system", level=Level.WARN)
-def always_closes_the_system_too(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def always_closes_the_system_too(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     if cluster.cilium.policy_enforcement is PolicyEnforcement.ALWAYS:
         wrong = "closes system pods too, CoreDNS among them, until policies open them"
         yield Wrong("cilium.policy-enforcement", wrong)
 
 
 @_rke2("rke2.server-count")
-def servers_can_hold_a_majority(_config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def servers_can_hold_a_majority(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     return rke2_checks.majority(len(cluster.servers))
 
 
 @_rke2("caas.server-machine")
-def servers_are_machines_of_their_own(
-    config: CaasConfig, cluster: Rke2Kubernetes
-) -> Iterable[Wrong]:
+def servers_are_machines_of_their_own(config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
     listed = {machine.name: f"{machine.address}:{machine.port}" for machine in machines}
     nodes = {node.name for node in config.nodes}
@@ -223,7 +220,7 @@ def servers_are_machines_of_their_own(
 
 
 @_rke2("rke2.registration-address")
-def servers_have_one_address(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def servers_have_one_address(config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     return rke2_checks.one_address(
         cluster.registration_address,
         {server.name: server.address for server in cluster.servers},
@@ -232,7 +229,7 @@ def servers_have_one_address(config: CaasConfig, cluster: Rke2Kubernetes) -> Ite
 
 
 @_rke2("rke2.single-server", level=Level.WARN)
-def one_server_is_no_spare(config: CaasConfig, cluster: Rke2Kubernetes) -> Iterable[Wrong]:
+def one_server_is_no_spare(config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     if isinstance(config.hosts, ExistingHosts):
         yield from rke2_checks.no_spare(len(cluster.servers))
 
@@ -252,16 +249,14 @@ _CHARTS = {
 
 
 @rule(22, "caas.golden-firmware-empty", "leases")
-def full_recycling_has_something_to_compare_with(
-    config: CaasConfig, leases: Leases
-) -> Iterable[Wrong]:
+def full_recycling_has_something_to_compare_with(config: CaasConfig, leases: Leases) -> Wrongs:
     full = leases.recycle_policy is RecyclePolicy.FULL
     if full and isinstance(config.hosts, ExistingHosts) and not leases.golden_firmware.versions:
         yield Wrong("golden-firmware.versions", "is missing while leases.recycle-policy is full")
 
 
 @rule(22, "caas.bmc-missing", "nodes")
-def firmware_can_be_read(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def firmware_can_be_read(config: CaasConfig, node: Node) -> Wrongs:
     if config.leases.recycle_policy is not RecyclePolicy.FULL:
         return
     existing = isinstance(config.hosts, ExistingHosts)
@@ -275,7 +270,7 @@ def firmware_can_be_read(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 
 
 @rule(22, "caas.bmc-twice", each=["nodes"])
-def each_machine_has_its_own_bmc(config: CaasConfig) -> Iterable[Wrong]:
+def each_machine_has_its_own_bmc(config: CaasConfig) -> Wrongs:
     stated = [(at, node.bmc.url) for at, node in enumerate(config.nodes) if node.bmc is not None]
     for again, first in repeats([url for _, url in stated]):
         wrong = f"is also that of nodes[{stated[first][0]}]: its firmware would count for both"
@@ -283,7 +278,7 @@ def each_machine_has_its_own_bmc(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(22, "caas.firmware-item-unknown", "leases", level=Level.WARN)
-def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Iterable[Wrong]:
+def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Wrongs:
     for item in leases.golden_firmware.versions:
         if not any(item.startswith(known) or known.startswith(item) for known in _ITEMS):
             near = difflib.get_close_matches(item, _ITEMS, n=1)
@@ -298,7 +293,7 @@ def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Iter
 
 
 @rule(23, "caas.programs-image-missing")
-def programs_have_an_image(config: CaasConfig) -> Iterable[Wrong]:
+def programs_have_an_image(config: CaasConfig) -> Wrongs:
     if not uses_lab(config) and config.programs.image is None:
         yield Wrong(
             "programs.image", f"is missing while kubernetes.source is {config.kubernetes.source}"
@@ -306,7 +301,7 @@ def programs_have_an_image(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(23, "caas.issuer-missing")
-def api_knows_its_issuer(config: CaasConfig) -> Iterable[Wrong]:
+def api_knows_its_issuer(config: CaasConfig) -> Wrongs:
     if not uses_lab(config) and config.api.issuer is None:
         yield Wrong(
             "api.issuer", f"is missing while kubernetes.source is {config.kubernetes.source}"
@@ -314,7 +309,7 @@ def api_knows_its_issuer(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(25, "caas.api-without-tls")
-def tenants_reach_the_api_over_tls(config: CaasConfig) -> Iterable[Wrong]:
+def tenants_reach_the_api_over_tls(config: CaasConfig) -> Wrongs:
     if config.api.exposure is None and not uses_lab(config):
         yield Wrong(
             "api.exposure",
@@ -325,7 +320,7 @@ def tenants_reach_the_api_over_tls(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(25, "caas.exposure-in-lab")
-def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Wrong]:
+def the_lab_exposes_its_own_api(config: CaasConfig) -> Wrongs:
     exposure = config.api.exposure
     if isinstance(exposure, TlsExposure) and isinstance(config.kubernetes, LabKubernetes):
         yield Wrong(
@@ -336,14 +331,14 @@ def the_lab_exposes_its_own_api(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(25, "caas.proxies-unknown", "api")
-def proxies_are_known(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
+def proxies_are_known(_config: CaasConfig, api: Api) -> Wrongs:
     if isinstance(api.exposure, ExternalExposure) and not api.proxies:
         wrong = "is empty while api.exposure.kind is external: all connections would count as one client's"
         yield Wrong("proxies", wrong)
 
 
 @rule(25, "caas.ingress-class-unserved")
-def rke2_serves_the_ingress_class(config: CaasConfig) -> Iterable[Wrong]:
+def rke2_serves_the_ingress_class(config: CaasConfig) -> Wrongs:
     exposure, cluster = config.api.exposure, config.kubernetes
     if not isinstance(exposure, IngressExposure) or not isinstance(cluster, Rke2Kubernetes):
         return
@@ -356,7 +351,7 @@ def rke2_serves_the_ingress_class(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(25, "caas.gateway-crds-missing")
-def a_gateway_has_its_kinds(config: CaasConfig) -> Iterable[Wrong]:
+def a_gateway_has_its_kinds(config: CaasConfig) -> Wrongs:
     made_here = isinstance(config.kubernetes, Rke2Kubernetes)
     if made_here and isinstance(config.api.exposure, GatewayExposure):
         wrong = "needs the CRDs of the Gateway API, which a cluster made by RKE2 does not have"
@@ -371,7 +366,7 @@ def _given(api: Api) -> tuple[str, certificate.Chain] | None:
 
 
 @rule(25, "caas.certificate-host", "api")
-def the_certificate_is_for_the_host(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
+def the_certificate_is_for_the_host(_config: CaasConfig, api: Api) -> Wrongs:
     if (given := _given(api)) and not certificate.covers(given[1], given[0]):
         known = ", ".join(certificate.names(given[1])) or "no DNS name"
         wrong = f"is for {known} and not for api.exposure.host"
@@ -379,13 +374,13 @@ def the_certificate_is_for_the_host(_config: CaasConfig, api: Api) -> Iterable[W
 
 
 @rule(25, "caas.certificate-chain", "api")
-def the_chain_is_in_order(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
+def the_chain_is_in_order(_config: CaasConfig, api: Api) -> Wrongs:
     if (given := _given(api)) and not certificate.is_in_order(given[1]):
         yield Wrong(_CHAIN, "holds a certificate that the one after it did not sign", got=HIDDEN)
 
 
 @rule(25, "caas.certificate-expired", "api")
-def the_certificate_is_valid(_config: CaasConfig, api: Api) -> Iterable[Wrong]:
+def the_certificate_is_valid(_config: CaasConfig, api: Api) -> Wrongs:
     given = _given(api)
     if given is None:
         return

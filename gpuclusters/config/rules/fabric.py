@@ -18,7 +18,7 @@ from gpuclusters.config.plan import (
     preset,
     table,
 )
-from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.driver.model import FABRIC_MANAGER, fabric_manager
@@ -54,19 +54,19 @@ def _layout(known: PartitionTable, layout: tuple[int, ...]) -> Iterator[Wrong]:
 
 
 @rule(1, "caas.layout-impossible")
-def cluster_layout_is_on_offer(config: CaasConfig) -> Iterable[Wrong]:
+def cluster_layout_is_on_offer(config: CaasConfig) -> Wrongs:
     if not isinstance(config.partition_layout, str):
         yield from _layout(table(config), config.partition_layout)
 
 
 @rule(1, "caas.node-layout-impossible", "nodes")
-def node_layouts_are_on_offer(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def node_layouts_are_on_offer(config: CaasConfig, node: Node) -> Wrongs:
     if node.partition_layout is not None:
         yield from _layout(table(config), node.partition_layout)
 
 
 @rule(1, "caas.layout-stated-twice", "nodes")
-def layouts_are_stated_once(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def layouts_are_stated_once(config: CaasConfig, node: Node) -> Wrongs:
     mixed = config.partition_layout == MIXED
     stated = {"partition-layout": node.partition_layout, "partitions": node.partitions}
     own = [key for key, value in stated.items() if value is not None]
@@ -82,7 +82,7 @@ def layouts_are_stated_once(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 
 
 @rule(1, "caas.partition-unknown", "nodes")
-def partition_numbers_are_in_the_table(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def partition_numbers_are_in_the_table(config: CaasConfig, node: Node) -> Wrongs:
     known = table(config)
     numbers = [partition.id for partition in known.partitions]
     for entry, number in enumerate(node.partitions or ()):
@@ -100,7 +100,7 @@ def partition_numbers_are_in_the_table(config: CaasConfig, node: Node) -> Iterab
 
 
 @rule(1, "caas.table-already-known")
-def own_tables_are_for_unknown_boards(config: CaasConfig) -> Iterable[Wrong]:
+def own_tables_are_for_unknown_boards(config: CaasConfig) -> Wrongs:
     stated = config.own_table
     known = TABLES.get(preset(config).baseboard)
     if stated is None or known is None:
@@ -125,7 +125,7 @@ def _modules(known: PartitionTable, node: Node) -> Iterator[tuple[int, int]]:
 
 
 @rule(1, "caas.partitions-overlap", "nodes")
-def partitions_do_not_overlap(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def partitions_do_not_overlap(config: CaasConfig, node: Node) -> Wrongs:
     owner: dict[int, int] = {}
     clashes: dict[tuple[int, int], list[int]] = {}
     for entry, module in _modules(table(config), node):
@@ -140,7 +140,7 @@ def partitions_do_not_overlap(config: CaasConfig, node: Node) -> Iterable[Wrong]
 
 
 @rule(1, "caas.gpu-in-no-partition", "nodes")
-def partitions_leave_no_gpu_out(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def partitions_leave_no_gpu_out(config: CaasConfig, node: Node) -> Wrongs:
     known = table(config)
     numbers = {partition.id for partition in known.partitions}
     if node.partitions is None or not numbers.issuperset(node.partitions):
@@ -152,7 +152,7 @@ def partitions_leave_no_gpu_out(config: CaasConfig, node: Node) -> Iterable[Wron
 
 
 @rule(1, "caas.size-of-no-partition", "tenants")
-def tenant_sizes_are_partition_sizes(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def tenant_sizes_are_partition_sizes(config: CaasConfig, tenant: Tenant) -> Wrongs:
     known = table(config)
     for entry, size in enumerate(tenant.sizes or ()):
         if size not in known.sizes:
@@ -161,7 +161,7 @@ def tenant_sizes_are_partition_sizes(config: CaasConfig, tenant: Tenant) -> Iter
 
 
 @rule(1, "caas.no-partition-for-tenant", "tenants", level=Level.WARN)
-def tenants_can_use_what_is_cut(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def tenants_can_use_what_is_cut(config: CaasConfig, tenant: Tenant) -> Wrongs:
     cut = cut_sizes(config)
     if cut and tenant.gpus < cut[0]:
         wrong = f"is less than the smallest partition, of {cut[0]} GPUs: the tenant can run nothing"
@@ -175,7 +175,7 @@ def tenants_can_use_what_is_cut(config: CaasConfig, tenant: Tenant) -> Iterable[
 @rule(2, "caas.fabric-manager-version", "versions")
 def fabric_manager_is_of_the_guest_drivers_version(
     config: CaasConfig, versions: Versions
-) -> Iterable[Wrong]:
+) -> Wrongs:
     driver = guest_driver(config)
     if driver is not None and versions.fabric_manager != driver:
         wrong = f"differs from the guest's GPU driver, which is {driver}"
@@ -184,7 +184,7 @@ def fabric_manager_is_of_the_guest_drivers_version(
 
 
 @rule(2, "caas.guest-driver-version", "versions")
-def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions) -> Iterable[Wrong]:
+def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions) -> Wrongs:
     custom = config.kata.guest_image is GuestImage.CUSTOM
     known = None if custom else KATA_GUEST_DRIVERS.get(versions.kata)
     if known is None:
@@ -200,7 +200,7 @@ def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions)
 
 
 @rule(2, "caas.service-vm-packages", "service_vm")
-def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.packages is None:
         return
     path: Path = ("packages", "packages")
@@ -229,13 +229,13 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> 
 
 
 @rule(3, "caas.fabric-state-lost", "service_vm")
-def state_survives_a_restart(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+def state_survives_a_restart(_config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.state_file is None and vm.fabric_mode_restart:
         yield Wrong("state-file", "is missing while fabric-mode-restart is true")
 
 
 @rule(3, "caas.fabric-manager-exposed", "service_vm")
-def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     address = vm.bind_address
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     odd = address.is_multicast or address.is_link_local or address.is_reserved
@@ -251,7 +251,7 @@ def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) 
 
 
 @rule(3, "caas.service-vm-port", "service_vm")
-def ports_do_not_clash(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+def ports_do_not_clash(_config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.port != FABRIC_MANAGER_PORT:
         wrong = "is a port that fmpm, which has no option for it, never connects to"
         yield Wrong("port", wrong, f"write {FABRIC_MANAGER_PORT}, or leave it out")
@@ -262,7 +262,7 @@ def ports_do_not_clash(_config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
 
 
 @rule(3, "caas.service-vm-address", "service_vm")
-def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     network, address = config.service_vm.network.addresses, vm.bind_address
     if address == vm.network.host_address:
         wrong = "is the machine's own address on that network"
@@ -279,9 +279,7 @@ def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> I
 
 
 @rule(3, "caas.service-vm-network-overlap", "service_vm")
-def the_network_of_the_service_vm_is_nobody_elses(
-    config: CaasConfig, _vm: ServiceVm
-) -> Iterable[Wrong]:
+def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig, _vm: ServiceVm) -> Wrongs:
     network = config.service_vm.network.addresses
     for key, ranges in (
         ("kubernetes.pod-cidr", [config.kubernetes.pod_cidr]),
@@ -295,7 +293,7 @@ def the_network_of_the_service_vm_is_nobody_elses(
 
 
 @rule(4, "caas.service-vm-image", "service_vm")
-def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Iterable[Wrong]:
+def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.image is None and isinstance(config.hosts, ExistingHosts):
         yield Wrong(
             "image",
@@ -310,7 +308,7 @@ def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Iterable[W
 
 
 @rule(4, "caas.gpu-address-missing", "nodes")
-def all_gpus_have_addresses(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def all_gpus_have_addresses(config: CaasConfig, node: Node) -> Wrongs:
     known = board(config, node).gpus
     missing = [module for module in range(1, 9) if module not in known]
     if missing and node.gpus is None:
@@ -326,7 +324,7 @@ def all_gpus_have_addresses(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 
 
 @rule(4, "caas.switches-incomplete", "nodes")
-def the_service_vm_has_all_switches(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def the_service_vm_has_all_switches(config: CaasConfig, node: Node) -> Wrongs:
     known, its = preset(config), board(config, node)
     count = known.fabric_functions
     if known.switch_access is SwitchAccess.CONNECTX_BRIDGE:
@@ -355,7 +353,7 @@ def _bridges(its: Board, count: int, platform: str) -> Iterator[Wrong]:
 
 
 @rule(4, "caas.iommu-group-incomplete", "nodes")
-def the_service_vm_has_the_whole_group(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def the_service_vm_has_the_whole_group(config: CaasConfig, node: Node) -> Wrongs:
     known = preset(config)
     if len(board(config, node).extra_functions) < len(known.extra_functions):
         yield Wrong(
@@ -366,7 +364,7 @@ def the_service_vm_has_the_whole_group(config: CaasConfig, node: Node) -> Iterab
 
 
 @rule(4, "caas.pci-function-twice", "nodes")
-def no_function_has_two_owners(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def no_function_has_two_owners(config: CaasConfig, node: Node) -> Wrongs:
     its = board(config, node)
     gpus: dict[str, int] = {}
     for module, address in sorted(its.gpus.items()):

@@ -5,8 +5,6 @@ Timeouts that the configuration does not state are derived and fit each other; s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from gpuclusters.boot.command_line import key_of
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB
 from gpuclusters.compat.versions import CONTAINERD_EROFS, KERNEL_HUGE_FAULTS, older
@@ -25,7 +23,7 @@ from gpuclusters.config.plan import (
     service_vm_gib,
     share,
 )
-from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
 from gpuclusters.config.tenants import Tenant
 from gpuclusters.core.finding import Level
 from gpuclusters.host.drop_ins import ContainerdSchema
@@ -47,7 +45,7 @@ _SET_ELSEWHERE = {
 
 
 @rule(5, "caas.kubelet-timeout")
-def kubelet_outwaits_kata(config: CaasConfig) -> Iterable[Wrong]:
+def kubelet_outwaits_kata(config: CaasConfig) -> Wrongs:
     stated = config.kubernetes.kubelet.runtime_request_timeout_seconds
     least = boot_profile(config).problems().get("kubelet_request_timeout")
     if stated is not None and least is not None:
@@ -60,7 +58,7 @@ def kubelet_outwaits_kata(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(5, "caas.kata-timeout", "kata")
-def kata_outwaits_its_guest(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+def kata_outwaits_its_guest(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     least = profile.problems().get("create_container_timeout")
     if kata.create_container_timeout_seconds is not None and least is not None:
@@ -73,7 +71,7 @@ def kata_outwaits_its_guest(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
 
 
 @rule(5, "caas.guest-driver-timeout", "kata")
-def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     if kata.cdi_timeout_seconds is not None and "cdi_timeout" in profile.problems():
         yield Wrong(
@@ -85,7 +83,7 @@ def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Iterab
 
 
 @rule(5, "caas.guest-boot-timeout", "kata")
-def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     if kata.dial_timeout_seconds is not None and "dial_timeout" in profile.problems():
         guest = profile.guest
@@ -98,14 +96,14 @@ def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
 
 
 @rule(6, "caas.feature-discovery-twice", "kata", level=Level.WARN)
-def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Wrongs:
     if config.gpu_operator and kata.node_feature_discovery:
         wrong = "is on, and the GPU Operator brings its own unless its nfd.enabled is false"
         yield Wrong("node-feature-discovery", wrong)
 
 
 @rule(6, "caas.chart-value-unknown", "kata")
-def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Wrongs:
     for unknown in kata_model.unknown_keys(kata.values):
         near = unknown.nearest
         known = ", ".join(unknown.known[:_SHOWN]) + (", …" if len(unknown.known) > _SHOWN else "")
@@ -118,7 +116,7 @@ def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
 
 
 @rule(6, "caas.chart-value-twice", "kata")
-def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Wrongs:
     for key in kata.values:
         if key in kata_model.OWNED:
             remedy = f"remove it; {kata_model.OWNED[key]}"
@@ -126,7 +124,7 @@ def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Iterable[Wrong
 
 
 @rule(6, "caas.lab-chart")
-def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Wrong]:
+def stand_ins_are_of_the_lab(config: CaasConfig) -> Wrongs:
     for path, chart in (
         ("kata.chart.source", config.kata.chart),
         ("storage.csi-driver-chart.source", config.storage.csi_driver_chart),
@@ -138,7 +136,7 @@ def stand_ins_are_of_the_lab(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(7, "caas.containerd-config-version")
-def containerd_reads_its_drop_in(config: CaasConfig) -> Iterable[Wrong]:
+def containerd_reads_its_drop_in(config: CaasConfig) -> Wrongs:
     containerd = config.kubernetes.containerd
     if containerd.is_old and containerd.config_version is ContainerdSchema.V3:
         wrong = f"is unknown to containerd {containerd.version}, which would ignore the drop-in"
@@ -146,7 +144,7 @@ def containerd_reads_its_drop_in(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(7, "caas.snapshotter-missing")
-def containerd_has_the_snapshotter(config: CaasConfig) -> Iterable[Wrong]:
+def containerd_has_the_snapshotter(config: CaasConfig) -> Wrongs:
     version = config.kubernetes.containerd.version
     if config.kata.snapshotter is Snapshotter.EROFS and older(version, CONTAINERD_EROFS):
         wrong = f"needs containerd 2.2, while kubernetes.containerd.version is {version}"
@@ -154,14 +152,14 @@ def containerd_has_the_snapshotter(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(7, "caas.confidential-image-pull", "kata")
-def confidential_guests_pull_their_images(_config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+def confidential_guests_pull_their_images(_config: CaasConfig, kata: Kata) -> Wrongs:
     if kata.shim.confidential and kata.snapshotter is Snapshotter.OVERLAYFS:
         wrong = f"unpacks images on the machine, and {kata.shim} is confidential: its guest pulls them itself"
         yield Wrong("snapshotter", wrong)
 
 
 @rule(8, "caas.cdi-kind", "device_access")
-def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> Iterable[Wrong]:
+def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> Wrongs:
     name = access.resource_name
     if access.cdi_kind != name:
         wrong = f"differs from resource-name, which is {name}: Kata would look for {name}=1 and find nothing"
@@ -169,7 +167,7 @@ def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> 
 
 
 @rule(13, "caas.vm-overhead", "kata")
-def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
+def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Wrongs:
     least = boot_profile(config).memory_overhead_mib
     if kata.overhead.memory_mib < least:
         yield Wrong(
@@ -180,7 +178,7 @@ def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Iterable[Wrong]:
 
 
 @rule(13, "caas.machine-memory", "nodes")
-def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Wrongs:
     largest = max((tenant.default_container.memory_gib for tenant in config.tenants), default=0)
     memory, overhead = memory_gib(config, node), config.kata.overhead.memory_mib
     cuts = most_guests(config, node)
@@ -198,7 +196,7 @@ def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Iterable[Wron
 
 
 @rule(13, "caas.largest-container", "tenants")
-def largest_guest_fits_somewhere(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def largest_guest_fits_somewhere(config: CaasConfig, tenant: Tenant) -> Wrongs:
     known = [memory_gib(config, node) or 0 for node in config.nodes]
     if not tenant.max_container or not all(known):
         return
@@ -213,7 +211,7 @@ def largest_guest_fits_somewhere(config: CaasConfig, tenant: Tenant) -> Iterable
 
 
 @rule(13, "caas.huge-pages-too-many", "nodes")
-def huge_pages_fit(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def huge_pages_fit(config: CaasConfig, node: Node) -> Wrongs:
     pages, numa_nodes = node.hugepages_gib_per_numa_node, preset(config).numa_nodes
     if pages is None:
         return
@@ -235,7 +233,7 @@ def huge_pages_fit(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 
 
 @rule(13, "caas.huge-pages-missing", "nodes")
-def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Wrongs:
     if not config.kata.huge_pages:
         return
     sizes = [share(config, tenant).default_container.memory_gib for tenant in config.tenants]
@@ -250,7 +248,7 @@ def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 
 
 @rule(13, "caas.slow-gpu-mapping", "nodes", level=Level.WARN)
-def several_gpus_start_fast(config: CaasConfig, node: Node) -> Iterable[Wrong]:
+def several_gpus_start_fast(config: CaasConfig, node: Node) -> Wrongs:
     gpus = max((partition.size for partition in partitions(config, node)), default=0)
     if gpus > 1 and node.kernel is not None and older(node.kernel, KERNEL_HUGE_FAULTS):
         wrong = f"maps the memory of {gpus} GPUs in small pages: seconds for each, minutes before Linux 6.8"
@@ -259,9 +257,7 @@ def several_gpus_start_fast(config: CaasConfig, node: Node) -> Iterable[Wrong]:
 
 
 @rule(13, "caas.kernel-argument-twice", "preparation")
-def extra_arguments_are_not_set_elsewhere(
-    _config: CaasConfig, preparation: Preparation
-) -> Iterable[Wrong]:
+def extra_arguments_are_not_set_elsewhere(_config: CaasConfig, preparation: Preparation) -> Wrongs:
     names = [key_of(argument) for argument in preparation.extra_kernel_arguments]
     for position, name in enumerate(names):
         path = ("extra-kernel-arguments", position)

@@ -39,6 +39,7 @@ def _value(section: Any, path: Path) -> Any:
     return current
 
 
+Wrongs = Iterable[Wrong]
 Check = Callable[..., Iterable[Wrong | Finding]]
 """From the section of the cluster type, and from the part of it that the rule is about."""
 

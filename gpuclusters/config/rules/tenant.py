@@ -16,7 +16,7 @@ from gpuclusters.config.plan import (
     overhead_gib,
     share,
 )
-from gpuclusters.config.rules.rule import Wrong, named_twice, repeats, rule
+from gpuclusters.config.rules.rule import Wrong, Wrongs, named_twice, repeats, rule
 from gpuclusters.config.tenants import NfsMount, Tenant
 from gpuclusters.core import naming
 from gpuclusters.core.finding import Level, Path
@@ -39,7 +39,7 @@ _GPUS_PER_NODE = 8
 
 
 @rule(9, "caas.tenant-twice", each=["tenants"])
-def tenant_names_differ(config: CaasConfig) -> Iterable[Wrong]:
+def tenant_names_differ(config: CaasConfig) -> Wrongs:
     names = [tenant.name for tenant in config.tenants]
     return named_twice("tenants", names, "give every tenant a name of its own")
 
@@ -50,7 +50,7 @@ def _named(tenant: Tenant) -> str:
 
 
 @rule(9, "caas.namespace-invalid", each=["tenants"])
-def namespaces_are_valid(config: CaasConfig) -> Iterable[Wrong]:
+def namespaces_are_valid(config: CaasConfig) -> Wrongs:
     for position, tenant in enumerate(config.tenants):
         name = namespace(config, tenant)
         if naming.is_dns_label(name):
@@ -70,7 +70,7 @@ def namespaces_are_valid(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(9, "caas.namespace-taken", "tenants")
-def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Wrongs:
     name = namespace(config, tenant)
     if naming.is_reserved_namespace(name) or name in config.programs.accounts.namespaces:
         wrong = "gives the tenant a namespace that belongs to the cluster"
@@ -78,7 +78,7 @@ def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
 
 
 @rule(9, "caas.programs-namespace")
-def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Wrong]:
+def programs_live_apart_from_tenants(config: CaasConfig) -> Wrongs:
     prefix = config.tenant_namespace_prefix
     if prefix and any(name.startswith(prefix) for name in config.programs.accounts.namespaces):
         wrong = f"begins with tenant-namespace-prefix ({prefix}), like the namespaces of tenants"
@@ -86,7 +86,7 @@ def programs_live_apart_from_tenants(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(9, "caas.namespace-shared", each=["tenants"])
-def namespaces_differ(config: CaasConfig) -> Iterable[Wrong]:
+def namespaces_differ(config: CaasConfig) -> Wrongs:
     names = [namespace(config, tenant) for tenant in config.tenants]
     for position, first in repeats(names):
         if config.tenants[position].name == config.tenants[first].name:
@@ -99,7 +99,7 @@ def namespaces_differ(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(11, "caas.quota-not-enforced", "tenants")
-def quota_entries_are_enforced(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def quota_entries_are_enforced(config: CaasConfig, tenant: Tenant) -> Wrongs:
     ours = quota_keys(config.device_access.resource_name)
     for key in tenant.extra_quota:
         bare = key.removeprefix("limits.")
@@ -131,7 +131,7 @@ def _overheads(config: CaasConfig) -> Mapping[str, tuple[str, int]]:
 
 
 @rule(11, "caas.quota-too-small", "tenants")
-def quota_holds_one_pod(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def quota_holds_one_pod(config: CaasConfig, tenant: Tenant) -> Wrongs:
     its = share(config, tenant)
     for name, (unit, overhead) in _overheads(config).items():
         key, beside = name.replace("_", "-"), " and its VM's overhead" if overhead else ""
@@ -143,7 +143,7 @@ def quota_holds_one_pod(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
 
 
 @rule(11, "caas.container-size", "tenants")
-def container_sizes_are_in_order(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def container_sizes_are_in_order(config: CaasConfig, tenant: Tenant) -> Wrongs:
     if tenant.max_container is None:
         return
     its = share(config, tenant)
@@ -163,7 +163,7 @@ def container_sizes_are_in_order(config: CaasConfig, tenant: Tenant) -> Iterable
 
 
 @rule(11, "caas.gpus-above-cluster", "tenants")
-def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Wrongs:
     total = len(config.nodes) * _GPUS_PER_NODE
     if tenant.gpus > total:
         wrong = f"is more than the cluster has, {total} on {len(config.nodes)} nodes"
@@ -171,14 +171,14 @@ def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
 
 
 @rule(11, "caas.size-above-quota", "tenants")
-def sizes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def sizes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     for entry, size in enumerate(tenant.sizes or ()):
         if size > tenant.gpus:
             yield Wrong(("sizes", entry), f"is more than the tenant's gpus, which is {tenant.gpus}")
 
 
 @rule(11, "caas.gpus-overpromised", level=Level.WARN)
-def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Wrong]:
+def gpu_quotas_add_up(config: CaasConfig) -> Wrongs:
     total = len(config.nodes) * _GPUS_PER_NODE
     promised = sum(tenant.gpus for tenant in config.tenants)
     if promised > total and all(tenant.gpus <= total for tenant in config.tenants):
@@ -187,7 +187,7 @@ def gpu_quotas_add_up(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(11, "caas.volumes-above-quota", "tenants")
-def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     total = sum(volume.size_gib for volume in tenant.volumes)
     if total > tenant.storage_gib:
         wrong = f"is less than the tenant's nfs.volumes ask for, {total} GiB: the last claims are refused"
@@ -195,14 +195,14 @@ def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong
 
 
 @rule(12, "caas.volume-mounted-by-guest", "tenants")
-def volumes_are_mounted_on_the_machine(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def volumes_are_mounted_on_the_machine(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     if tenant.nfs and tenant.nfs.volumes and tenant.nfs.mounted_by is NfsMount.GUEST:
         wrong = "are volumes of the kubelet, while mounted-by is guest"
         yield Wrong("nfs.volumes", wrong, got=show([volume.name for volume in tenant.nfs.volumes]))
 
 
 @rule(12, "caas.volume-server", "tenants")
-def volumes_are_on_the_tenants_servers(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def volumes_are_on_the_tenants_servers(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     for entry, volume in enumerate(tenant.volumes):
         servers = tenant.nfs.servers if tenant.nfs else ()
         if not any(volume.server in network for network in servers):
@@ -210,7 +210,7 @@ def volumes_are_on_the_tenants_servers(_config: CaasConfig, tenant: Tenant) -> I
 
 
 @rule(12, "caas.volume-twice", "tenants")
-def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     names = Counter(volume.name for volume in tenant.volumes)
     for entry, volume in enumerate(tenant.volumes):
         if names[volume.name] > 1:
@@ -220,7 +220,7 @@ def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Iter
 
 
 @rule(12, "caas.mounted-files-copied", "tenants")
-def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Wrongs:
     shim = config.kata.shim
     if tenant.nfs and tenant.nfs.mounted_by is NfsMount.KUBELET and not shim.shares_files:
         wrong = f"does not work with {shim.value}, which copies files into the VM once"
@@ -228,7 +228,7 @@ def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Iterable[Wron
 
 
 @rule(12, "caas.any-registry", "tenants", level=Level.WARN)
-def images_come_from_listed_registries(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def images_come_from_listed_registries(config: CaasConfig, tenant: Tenant) -> Wrongs:
     if not tenant.images.allowed and not isinstance(config.hosts, LabHosts):
         yield Wrong(
             "images.allowed",
@@ -238,7 +238,7 @@ def images_come_from_listed_registries(config: CaasConfig, tenant: Tenant) -> It
 
 
 @rule(12, "caas.registry-not-allowed", "tenants")
-def passwords_are_for_allowed_registries(_config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def passwords_are_for_allowed_registries(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     known = {source.partition("/")[0] for source in tenant.images.allowed}
     for entry, name in enumerate(tenant.images.registry_auth):
         if known and name not in known:
@@ -266,16 +266,14 @@ def _closed(config: CaasConfig) -> Mapping[str, tuple[Range, ...]]:
 
 
 @rule(10, "caas.address-open-to-tenants", each=["nodes"])
-def networks_hold_what_tenants_must_not_reach(config: CaasConfig) -> Iterable[Wrong]:
+def networks_hold_what_tenants_must_not_reach(config: CaasConfig) -> Wrongs:
     if isinstance(config.hosts, ExistingHosts):
         yield from _held(config, "node-cidrs", "machines and servers", machine_addresses(config))
         controllers = controller_addresses(config)
         yield from _held(config, "bmc-cidrs", "management controllers", controllers)
 
 
-def _held(
-    config: CaasConfig, key: str, what: str, places: Iterable[tuple[Path, str]]
-) -> Iterable[Wrong]:
+def _held(config: CaasConfig, key: str, what: str, places: Iterable[tuple[Path, str]]) -> Wrongs:
     network = config.network
     stated = network.node_cidrs if key == "node-cidrs" else network.bmc_cidrs
     cluster = (config.kubernetes.pod_cidr, config.kubernetes.service_cidr)
@@ -305,7 +303,7 @@ def _held(
 
 
 @rule(10, "caas.egress-name-local", "tenants", each=["nodes"])
-def names_are_not_local(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def names_are_not_local(config: CaasConfig, tenant: Tenant) -> Wrongs:
     zones = (*LOCAL_ZONES, config.kubernetes.cluster_domain)
     known = (host for _, host in (*machine_addresses(config), *controller_addresses(config)))
     own = [host for host in dict.fromkeys(known) if literal(host) is None]
@@ -327,7 +325,7 @@ def names_are_not_local(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
 
 
 @rule(10, "caas.file-server-network", "tenants")
-def file_servers_are_nothing_else(config: CaasConfig, tenant: Tenant) -> Iterable[Wrong]:
+def file_servers_are_nothing_else(config: CaasConfig, tenant: Tenant) -> Wrongs:
     storage = config.network.storage_cidrs
     known = ", ".join(map(str, storage))
     for entry, servers in enumerate(tenant.nfs.servers if tenant.nfs else ()):
@@ -345,7 +343,7 @@ def file_servers_are_nothing_else(config: CaasConfig, tenant: Tenant) -> Iterabl
 
 
 @rule(10, "caas.networks-overlap")
-def cluster_networks_do_not_meet(config: CaasConfig) -> Iterable[Wrong]:
+def cluster_networks_do_not_meet(config: CaasConfig) -> Wrongs:
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     if pods.overlaps(services):
         remedy = "write the range that the API server was started with"
@@ -368,7 +366,7 @@ def cluster_networks_do_not_meet(config: CaasConfig) -> Iterable[Wrong]:
 
 
 @rule(10, "caas.storage-network-denied")
-def storage_is_apart_from_machines(config: CaasConfig) -> Iterable[Wrong]:
+def storage_is_apart_from_machines(config: CaasConfig) -> Wrongs:
     network = config.network
     closed = {"node-cidrs": network.node_cidrs, "bmc-cidrs": network.bmc_cidrs}
     for entry, storage in enumerate(network.storage_cidrs):

@@ -11,7 +11,7 @@ from gpuclusters.config import gcp_rules, rke2_checks
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpGroup, GcpHosts, OwnNetwork, either, public_system
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.rules.rule import Wrong, listed_twice, repeats, rule
+from gpuclusters.config.rules.rule import Wrong, Wrongs, listed_twice, repeats, rule
 from gpuclusters.config.usernetes import (
     AddressApi,
     ContainerEngine,
@@ -65,7 +65,7 @@ def node_name(position: int) -> str:
 
 
 @rule(46, "usernetes.node-number-twice", each=["workers"])
-def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Wrong]:
+def node_numbers_are_unique(config: UsernetesConfig) -> Wrongs:
     taken = [node.number for node in nodes(config)]
     every = range(addresses.FIRST_NUMBER, addresses.LAST_NUMBER + 1)
     free = next((number for number in every if number not in taken), 0)
@@ -75,7 +75,7 @@ def node_numbers_are_unique(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(46, "usernetes.node-range")
-def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Wrong]:
+def node_subnets_hold_every_number(config: UsernetesConfig) -> Wrongs:
     stated = config.network.node_subnets
     if stated.prefixlen != _NODES_PREFIX or not stated.is_private:
         remedy = f"write one like {addresses.NODE_SUBNETS}"
@@ -83,7 +83,7 @@ def node_subnets_hold_every_number(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(46, "usernetes.networks-overlap")
-def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Wrong]:
+def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Wrongs:
     known = {_DOCKER: DOCKER_BRIDGE, **ranges(config)}
     for against, key in addresses.collisions(known):
         wrong = f"meets {against}, which is {known[against]}"
@@ -91,7 +91,7 @@ def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Iterable[Wro
 
 
 @rule(46, "usernetes.network-too-small")
-def pods_and_services_have_room(config: UsernetesConfig) -> Iterable[Wrong]:
+def pods_and_services_have_room(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.room(_chosen(config), len(nodes(config)))
 
 
@@ -106,7 +106,7 @@ def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Itera
 
 
 @rule(46, "usernetes.host-ip", each=["workers"])
-def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]:
+def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Wrongs:
     seen: dict[str, ControlPlane | Worker] = {}
     for path, node in stated_for_nodes(config, "host-ip"):
         if node.host_ip is None:
@@ -118,7 +118,7 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Iter
 
 
 @rule(46, "usernetes.range-fixed")
-def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Wrong]:
+def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Wrongs:
     chosen, stated = versions(config), _chosen(config)
     fixed = {"network.pod-subnet": POD_SUBNET, "network.service-subnet": SERVICE_SUBNET}
     for key, network in fixed.items():
@@ -128,7 +128,7 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(46, "usernetes.port-twice")
-def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]:
+def services_have_ports_of_their_own(config: UsernetesConfig) -> Wrongs:
     for _, names in addresses.shared_ports(config.network.ports):
         *others, last = map(kebab, names)
         wrong = f"is the port of {' and '.join(others)} too"
@@ -136,7 +136,7 @@ def services_have_ports_of_their_own(config: UsernetesConfig) -> Iterable[Wrong]
 
 
 @rule(46, "usernetes.ssh-port")
-def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Wrong]:
+def ports_leave_ssh_alone(config: UsernetesConfig) -> Wrongs:
     if isinstance(config.hosts, LabHosts):
         return
     listening = {_SSH: "SSH"}
@@ -148,7 +148,7 @@ def ports_leave_ssh_alone(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(46, "usernetes.mtu-above-network", level=Level.WARN)
-def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Iterable[Wrong]:
+def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Wrongs:
     if not isinstance(config.hosts, GcpHosts):
         return
     stated, most = config.network.mtu, host_mtu(config)
@@ -178,16 +178,14 @@ def the_apis_address_is_reached_from_outside(
 
 
 @rule(53, "usernetes.api-behind-firewall", "api", kind=AddressApi)
-def googles_firewall_lets_the_api_through(
-    config: UsernetesConfig, _api: AddressApi
-) -> Iterable[Wrong]:
+def googles_firewall_lets_the_api_through(config: UsernetesConfig, _api: AddressApi) -> Wrongs:
     if isinstance(config.hosts, GcpHosts) and isinstance(config.hosts.network, OwnNetwork):
         wrong = "is address, and the firewall that is made with hosts.network lets only SSH in from outside"
         yield Wrong("through", wrong)
 
 
 @rule(53, "usernetes.api-in-lab", level=Level.WARN)
-def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Wrongs:
     if isinstance(config.hosts, LabHosts) and config.api is not None:
         wrong = "changes nothing in the lab, whose API is on this computer"
         yield Wrong("api", wrong, got=show(config.api.through))
@@ -202,19 +200,19 @@ def _named(config: UsernetesConfig) -> list[tuple[Path, str]]:
 
 
 @rule(45, "usernetes.machine-twice", each=["workers"])
-def a_machine_is_one_node(config: UsernetesConfig) -> Iterable[Wrong]:
+def a_machine_is_one_node(config: UsernetesConfig) -> Wrongs:
     named = _named(config)
     for again, first in repeats([name for _, name in named]):
         yield Wrong(named[again][0], f"is {node_name(first)} already")
 
 
 @rule(45, "usernetes.machine-unknown", each=["workers"])
-def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Iterable[Wrong]:
+def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.unknown_machines(_named(config), config.hosts)
 
 
 @rule(45, "usernetes.machine-unused", level=Level.WARN)
-def every_machine_is_a_node(config: UsernetesConfig) -> Iterable[Wrong]:
+def every_machine_is_a_node(config: UsernetesConfig) -> Wrongs:
     listed = isinstance(config.hosts, ExistingHosts)
     for path, name in rke2_checks.unused_machines(_named(config), config.hosts):
         wrong = (
@@ -237,7 +235,7 @@ def _groups(config: UsernetesConfig) -> Iterator[tuple[Path, str, GcpGroup]]:
 
 
 @rule(45, "usernetes.group-role", each=["workers"])
-def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Wrong]:
+def groups_say_what_their_machines_are(config: UsernetesConfig) -> Wrongs:
     roles = {"controller": "the control plane", "worker": "a worker"}
     for path, name, group in _groups(config):
         role = "controller" if name == config.control_plane.host else "worker"
@@ -247,7 +245,7 @@ def groups_say_what_their_machines_are(config: UsernetesConfig) -> Iterable[Wron
 
 
 @rule(45, "usernetes.many-nodes", level=Level.WARN)
-def so_many_nodes_were_seen(config: UsernetesConfig) -> Iterable[Wrong]:
+def so_many_nodes_were_seen(config: UsernetesConfig) -> Wrongs:
     nodes = len(config.workers) + 1
     if nodes > MOST_MEASURED:
         wrong = f"make a cluster of {nodes} nodes, and {MOST_MEASURED} is the most that anybody wrote about"
@@ -255,7 +253,7 @@ def so_many_nodes_were_seen(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(47, "usernetes.machine-gpus", each=["workers"])
-def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[Wrong]:
+def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Wrongs:
     product, count = config.gpus.product, config.gpus.count
     names = {name for _, name in _named(config)}
     groups = config.hosts.groups if isinstance(config.hosts, GcpHosts) else ()
@@ -271,27 +269,27 @@ def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Iterable[W
 
 
 @rule(47, "usernetes.processor")
-def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Iterable[Wrong]:
+def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Wrongs:
     if gpu_products.product(config.gpus.product).cpu != "amd64":
         wrong = "is on an arm64 machine, and this version prepares amd64"
         yield Wrong("gpus.product", wrong)
 
 
 @rule(47, "usernetes.no-node-for-pods")
-def some_node_takes_pods(config: UsernetesConfig) -> Iterable[Wrong]:
+def some_node_takes_pods(config: UsernetesConfig) -> Wrongs:
     if not schedulable(config):
         wrong = "is false, and there are no workers: every pod would stay Pending"
         yield Wrong("schedule-on-control-plane", wrong)
 
 
 @rule(47, "usernetes.control-plane-gpus-unused", level=Level.WARN)
-def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Wrongs:
     if not config.schedule_on_control_plane and config.workers:
         yield Wrong("schedule-on-control-plane", "leaves the GPUs of the control plane to nobody")
 
 
 @rule(47, "usernetes.training-gpus")
-def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
+def a_training_finds_its_gpus(config: UsernetesConfig) -> Wrongs:
     stated, count = config.proof.training, config.gpus.count
     if stated is None:
         return
@@ -313,7 +311,7 @@ def a_training_finds_its_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(47, "usernetes.training-single-node", level=Level.WARN)
-def a_training_crosses_nodes(config: UsernetesConfig) -> Iterable[Wrong]:
+def a_training_crosses_nodes(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     if stated is not None and schedulable(config) and training_pods(config, stated) == 1:
         wrong = "is 1: nothing crosses from node to node, and that is where Usernetes is slow"
@@ -325,7 +323,7 @@ _OS_LOGIN = re.compile(r"sa_[0-9]+|ext_.+|[a-z0-9_]+_[a-z0-9]+_(com|org|net|edu|
 
 
 @rule(50, "usernetes.os-login-account", level=Level.WARN)
-def the_account_is_none_of_os_login(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_account_is_none_of_os_login(config: UsernetesConfig) -> Wrongs:
     if _OS_LOGIN.fullmatch(config.account):
         wrong = "looks like an account of OS Login, which has a very high id and no range of subordinate ids"
         yield Wrong("account", wrong)
@@ -334,7 +332,7 @@ def the_account_is_none_of_os_login(config: UsernetesConfig) -> Iterable[Wrong]:
 @rule(50, "usernetes.driver-without-root", "driver", kind=PackagedDriver)
 def an_administrator_installs_the_driver(
     config: UsernetesConfig, _driver: PackagedDriver
-) -> Iterable[Wrong]:
+) -> Wrongs:
     if not uses_sudo(config):
         wrong = "is host, and preparation.by is administrator: a driver cannot be installed without root"
         yield Wrong("source", wrong)
@@ -343,7 +341,7 @@ def an_administrator_installs_the_driver(
 @rule(50, "usernetes.account-without-sudo", "hosts")
 def without_sudo_the_account_logs_in_itself(
     config: UsernetesConfig, hosts: UsernetesHosts
-) -> Iterable[Wrong]:
+) -> Wrongs:
     known = isinstance(hosts, ExistingHosts | GcpHosts)
     if known and not uses_sudo(config) and hosts.user != config.account:
         yield Wrong(
@@ -355,7 +353,7 @@ def without_sudo_the_account_logs_in_itself(
 
 
 @rule(50, "usernetes.machines-not-prepared")
-def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[Wrong]:
+def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Wrongs:
     made = isinstance(config.hosts, GcpHosts) and not uses_sudo(config)
     if made and public_system(config.hosts.image) is not None:
         wrong = "is administrator, and the machines are made from a public image, which nobody has prepared"
@@ -363,7 +361,7 @@ def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Iterable[W
 
 
 @rule(51, "usernetes.container-engine")
-def only_rootless_docker_is_built(config: UsernetesConfig) -> Iterable[Wrong]:
+def only_rootless_docker_is_built(config: UsernetesConfig) -> Wrongs:
     why = {
         ContainerEngine.PODMAN: "with its own network, pasta, flannel never reaches 10.96.0.1,",
         ContainerEngine.NERDCTL: "its rootless containerd and rootless Docker exclude each other on a host,",
@@ -374,12 +372,12 @@ def only_rootless_docker_is_built(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(52, "usernetes.google-cloud-refuses", "hosts", kind=GcpHosts)
-def google_cloud_can_make_the_nodes(config: UsernetesConfig, hosts: GcpHosts) -> Iterable[Wrong]:
+def google_cloud_can_make_the_nodes(config: UsernetesConfig, hosts: GcpHosts) -> Wrongs:
     return gcp_rules.check(hosts, cluster=config.name, ranges=ranges(config))
 
 
 @rule(52, "usernetes.image-system", "hosts", kind=GcpHosts)
-def images_are_of_ubuntu(_config: UsernetesConfig, hosts: GcpHosts) -> Iterable[Wrong]:
+def images_are_of_ubuntu(_config: UsernetesConfig, hosts: GcpHosts) -> Wrongs:
     if hosts.image.system not in (None, *gcp_rules.SYSTEMS):
         wrong = "is not one that hosts of Usernetes are prepared on"
         yield Wrong("image.system", wrong, f"write {either(gcp_rules.SYSTEMS)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
 from gpuclusters.compat.gpu_products import Architecture
@@ -12,7 +12,7 @@ from gpuclusters.config import rke2_checks
 from gpuclusters.config.fault import show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.rules.rule import Wrong, rule
+from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
 from gpuclusters.config.usernetes import PackagedDriver, Training, UsernetesConfig
 from gpuclusters.config.usernetes_plan import TRAINING_RUNG, driver_version, modules, versions
 from gpuclusters.core.finding import Level, Path
@@ -26,18 +26,18 @@ def _architecture(config: UsernetesConfig) -> Architecture:
 
 
 @rule(48, "usernetes.driver-branch-unknown")
-def the_hosts_branch_is_known(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_hosts_branch_is_known(config: UsernetesConfig) -> Wrongs:
     version = driver_version(config)
     return rke2_checks.known_branch(_VERSION, branch_of(version), version)
 
 
 @rule(48, "usernetes.driver-version-unknown", level=Level.WARN)
-def the_hosts_driver_exists(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_hosts_driver_exists(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.known_version(_VERSION, driver_version(config))
 
 
 @rule(48, "usernetes.driver-without-gpu")
-def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Wrongs:
     version, generation = driver_version(config), _architecture(config)
     branch = rke2_matrix.branch(branch_of(version))
     if branch is not None and generation.is_before(branch.oldest):
@@ -52,25 +52,23 @@ def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(48, "usernetes.driver-too-old")
-def the_hosts_driver_is_new_enough(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_hosts_driver_is_new_enough(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.new_enough(_VERSION, driver_version(config), config.gpus.product)
 
 
 @rule(48, "usernetes.driver-branch-ended", level=Level.WARN)
-def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.fixed_branch(_VERSION, driver_version(config))
 
 
 @rule(48, "usernetes.kernel-modules", "driver", kind=PackagedDriver)
-def gpus_take_the_hosts_modules(
-    config: UsernetesConfig, _driver: PackagedDriver
-) -> Iterable[Wrong]:
+def gpus_take_the_hosts_modules(config: UsernetesConfig, _driver: PackagedDriver) -> Wrongs:
     version, product = driver_version(config), config.gpus.product
     return rke2_checks.fitting_modules(("modules",), modules(config), version, product)
 
 
 @rule(48, "usernetes.secure-boot")
-def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Iterable[Wrong]:
+def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Wrongs:
     if not config.secure_boot:
         return
     if isinstance(config.hosts, GcpHosts):
@@ -92,7 +90,7 @@ def _place(key: str) -> Path:
 
 
 @rule(49, "usernetes.checksum-missing")
-def the_source_archive_has_a_checksum(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_source_archive_has_a_checksum(config: UsernetesConfig) -> Wrongs:
     chosen = versions(config)
     remedy = (
         f"write what `curl -fsSL {chosen.archive_url} | sha256sum` prints, once you have compared the"
@@ -106,7 +104,7 @@ def the_source_archive_has_a_checksum(config: UsernetesConfig) -> Iterable[Wrong
 
 
 @rule(49, "usernetes.tag-incomplete")
-def another_tag_says_what_it_brings(config: UsernetesConfig) -> Iterable[Wrong]:
+def another_tag_says_what_it_brings(config: UsernetesConfig) -> Wrongs:
     stated = config.version_overrides
     for key, value in (("kubernetes", stated.kubernetes), ("node-image", stated.node_image)):
         if stated.usernetes is not None and value is None:
@@ -120,7 +118,7 @@ def another_tag_says_what_it_brings(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(49, "usernetes.node-image-version")
-def the_node_image_has_the_kubernetes(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_node_image_has_the_kubernetes(config: UsernetesConfig) -> Wrongs:
     stated = config.version_overrides
     if stated.usernetes is None or stated.node_image is None or stated.kubernetes is None:
         return
@@ -130,7 +128,7 @@ def the_node_image_has_the_kubernetes(config: UsernetesConfig) -> Iterable[Wrong
         yield Wrong(_place("kubernetes"), wrong, f"write {tag}")
 
 
-def _not_older(key: str, chosen: str, least: str, why: str, write: str) -> Iterable[Wrong]:
+def _not_older(key: str, chosen: str, least: str, why: str, write: str) -> Wrongs:
     """A version is at least what this program needs."""
     if older(chosen, release(least)):
         wrong, remedy = f"is older than {why}", f"write {write} or newer, or remove it"
@@ -138,14 +136,14 @@ def _not_older(key: str, chosen: str, least: str, why: str, write: str) -> Itera
 
 
 @rule(49, "usernetes.docker-without-cdi")
-def docker_finds_cdi_devices(config: UsernetesConfig) -> Iterable[Wrong]:
+def docker_finds_cdi_devices(config: UsernetesConfig) -> Wrongs:
     least = usernetes_versions.table().limits.docker_cdi
     why = f"{least}, the first Docker that has CDI on and shows its devices in `docker info`"
     return _not_older("docker", versions(config).docker, least, why, f"{least}.0")
 
 
 @rule(49, "usernetes.docker-network")
-def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Iterable[Wrong]:
+def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Wrongs:
     first = usernetes_versions.table().limits.docker_slirp4netns
     if config.version_overrides.slirp4netns is False:
         yield Wrong(
@@ -156,7 +154,7 @@ def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Iterabl
 
 
 @rule(49, "usernetes.toolkit-version")
-def the_toolkit_uses_cdi(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_toolkit_uses_cdi(config: UsernetesConfig) -> Wrongs:
     least = usernetes_versions.table().limits.toolkit_cdi
     why = (
         f"{least}: up to 1.17 its hook sets device cgroups, which no rootless container may,"
@@ -167,7 +165,7 @@ def the_toolkit_uses_cdi(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(49, "usernetes.plugin-version")
-def the_plugin_starts_in_a_nested_container(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_plugin_starts_in_a_nested_container(config: UsernetesConfig) -> Wrongs:
     least = usernetes_versions.table().limits.plugin_nested
     why = f"v{least}, the first that starts in a container within a container"
     return _not_older("device-plugin", versions(config).device_plugin, least, why, f"v{least}")
@@ -189,7 +187,7 @@ def _is_old(config: UsernetesConfig) -> bool:
 
 
 @rule(54, "usernetes.cuda-without-gpu")
-def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     if stated is None or stated.cuda is None or not _is_old(config):
         return
@@ -200,7 +198,7 @@ def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[W
 
 
 @rule(54, "usernetes.pytorch-without-gpu")
-def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Iterable[Wrong]:
+def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     if stated is None or stated.pytorch is None or not _is_old(config):
         return
@@ -221,7 +219,7 @@ def _uids(stated: Training) -> Iterator[tuple[str, int]]:
 
 
 @rule(54, "usernetes.image-uid")
-def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     for key, uid in () if stated is None else _uids(stated):
         if uid > LARGEST_UID:
@@ -233,7 +231,7 @@ def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Iterable[
 
 
 @rule(54, "usernetes.training-rung")
-def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_last_rung_has_a_training(config: UsernetesConfig) -> Wrongs:
     stated = config.proof
     if stated.rung >= TRAINING_RUNG and stated.training is None:
         wrong = f"is missing, and rung {TRAINING_RUNG} is a training"
@@ -244,7 +242,7 @@ def the_last_rung_has_a_training(config: UsernetesConfig) -> Iterable[Wrong]:
 
 
 @rule(54, "usernetes.training-timeout")
-def the_training_ends_within_the_proof(config: UsernetesConfig) -> Iterable[Wrong]:
+def the_training_ends_within_the_proof(config: UsernetesConfig) -> Wrongs:
     stated, most = config.proof.training, config.timeouts.proof_seconds
     if stated is not None and (stated.timeout_seconds or 0) > most:
         wrong = f"is more than timeouts.proof-seconds, which is {most} for all rungs"
