@@ -155,11 +155,8 @@ def _networks(hosts: GcpHosts, ranges: Mapping[str, IPv4Network]) -> Iterator[Wr
     cidr, path = hosts.network.cidr, ("network", "cidr")
     for what, network in {**ranges, **GOOGLE_RANGES}.items():
         if cidr.overlaps(network):
-            yield Wrong(
-                path,
-                f"overlaps with {what}, which is {network}: packets for one would go to the other",
-                "write another private range, for example 10.10.0.0/18",
-            )
+            wrong = f"overlaps with {what}, which is {network}"
+            yield Wrong(path, wrong, "write another private range, for example 10.10.0.0/18")
     if not isinstance(hosts.network, OwnNetwork):
         return
     room, machines = cidr.num_addresses - RESERVED_ADDRESSES, len(hosts.machines)
@@ -188,11 +185,9 @@ def _public_addresses(hosts: GcpHosts) -> Iterator[Wrong]:
 def _zones(hosts: GcpHosts) -> Iterator[Wrong]:
     for number, zone in enumerate(hosts.zones):
         if region(zone) != hosts.region:
-            yield Wrong(
-                ("zones", number),
-                f"is in another region than {hosts.zones[0]}: a subnet, and so a cluster, has one",
-                f"write zones of {hosts.region}, or a second cluster",
-            )
+            wrong = f"is in another region than {hosts.zones[0]}, and a cluster has one"
+            remedy = f"write zones of {hosts.region}, or a second cluster"
+            yield Wrong(("zones", number), wrong, remedy)
         if zone in hosts.zones[:number]:
             yield Wrong(("zones", number), "stands there twice", "remove one of them")
 
@@ -213,12 +208,8 @@ def _names(hosts: GcpHosts, cluster: str) -> Iterator[Wrong]:
                 remedy = "write a shorter name for the machine or the cluster"
                 yield Wrong(path, wrong, remedy, show(full))
             if not full[0].isalpha():
-                yield Wrong(
-                    path,
-                    "makes a machine's name that begins with a digit, which Google Cloud refuses",
-                    "begin with a letter",
-                    show(full),
-                )
+                wrong = "makes a machine's name that begins with a digit"
+                yield Wrong(path, wrong, "begin with a letter", show(full))
 
 
 def _disk(group: GcpGroup, at: Path) -> Iterator[Wrong]:
@@ -239,12 +230,9 @@ def _image(hosts: GcpHosts) -> Iterator[Wrong]:
     elif public and image.system and public != image.system:
         yield Wrong("image.system", f"is not that of {name}, which is {public}", "leave it out")
     elif public and public not in SYSTEMS:
-        yield Wrong(
-            ("image", key),
-            f"is a public image of {public}, and those have no cloud-init, which gives a machine its"
-            " host key before anybody logs in",
-            f"write one of {either(SYSTEMS)}, or an image of your own with cloud-init",
-        )
+        wrong = f"is a public image of {public}, which has no cloud-init to bring the host key"
+        remedy = f"write one of {either(SYSTEMS)}, or an image of your own with cloud-init"
+        yield Wrong(("image", key), wrong, remedy)
     if "arm64" in name or "aarch64" in name:
         wrong = "is for ARM, and the machines here have x86 processors"
         yield Wrong(("image", key), wrong, "write the one with amd64")

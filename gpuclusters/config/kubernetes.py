@@ -145,7 +145,7 @@ class DownloadedArtifacts(Section):
     source: Literal["download"]
     """Where the files of the release come from."""
     url: ReleaseUrl = RELEASES
-    """HostAddress of the releases, up to and without the version; of a mirror where there is one."""
+    """Address of the releases, up to and without the version; of a mirror where there is one."""
     checksum: Digest
     """sha256 of the release's sha256sum-amd64.txt, which names the digest of every other file."""
     images: tuple[ImageArchive, ...] = ()

@@ -122,12 +122,8 @@ def one_address(
     path = "registration-address"
     if stated is None:
         if len(servers) > 1:
-            yield Wrong(
-                path,
-                f"is missing for {len(servers)} servers",
-                "write the virtual IP, load balancer or DNS name that leads to all of them on ports 9345 "
-                "and 6443",
-            )
+            remedy = "write a virtual IP, balancer or name that leads to all, ports 9345 and 6443"
+            yield Wrong(path, f"is missing for {len(servers)} servers", remedy)
     elif not simulated:
         if is_own(stated):
             remedy = "write an address of the servers that all machines reach"
@@ -183,12 +179,9 @@ def outside(
 def no_default_runtime(cluster: Rke2Common) -> Wrongs:
     """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
     if cluster.default_runtime is not None:
-        yield Wrong(
-            "default-runtime",
-            "keeps RKE2 from starting: its containerd refuses a runtime whose program is not there yet, "
-            '"default runtime ... was not found"',
-            "remove it: pods choose their runtime by RuntimeClass, and CDI needs none",
-        )
+        wrong = 'keeps RKE2 from starting until that runtime is there: "default runtime ... was not found"'
+        remedy = "remove it: pods choose their runtime by RuntimeClass, and CDI needs none"
+        yield Wrong("default-runtime", wrong, remedy)
 
 
 def variables(cluster: Rke2Common) -> Wrongs:
@@ -196,13 +189,8 @@ def variables(cluster: Rke2Common) -> Wrongs:
     for name in cluster.environment:
         path: Path = ("environment", name)
         if name in ("CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "RUNTIME_CONFIG_SOURCE"):
-            yield Wrong(
-                path,
-                "is no setting of RKE2: it writes containerd's configuration anew with every start, and "
-                "what points there broke clusters at their next reboot",
-                "remove it; containerd is set by drop-ins",
-                show(name),
-            )
+            wrong = "is no setting of RKE2, and what it points to breaks it at its next restart"
+            yield Wrong(path, wrong, "remove it; containerd is set by drop-ins", show(name))
         elif name.removeprefix("CONTAINERD_") not in PROXY_VARIABLES:
             wrong = "is not a variable that RKE2's units are given for"
             remedy = f"write {show_values(PROXY_VARIABLES)}, or the same with CONTAINERD_ before it"

@@ -129,8 +129,7 @@ def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Wrongs:
         if others != slices:
             yield Wrong(
                 ("pools", number, "mig"),
-                f"would be another cut on {gpu.product} than on {product}, and with sharing.layouts all "
-                "nodes have one configuration",
+                f"is another cut on {gpu.product} than on {product}; nodes share one configuration",
             )
 
 
@@ -142,8 +141,7 @@ def strategy_single_has_one_profile(config: Rke2Config) -> Wrongs:
         if needs_mixed(config, pool):
             yield Wrong(
                 "sharing.strategy",
-                f"cannot name the GPUs of pool {pool.name}: its layout {pool.mig} has several profiles, or "
-                "whole GPUs too",
+                f"cannot name the GPUs of pool {pool.name}: {pool.mig} has several profiles, or whole GPUs",
             )
 
 
@@ -184,11 +182,9 @@ def mixed_pods_are_scheduled(config: Rke2Config, pool: Pool) -> Wrongs:
     version = driver_version(config, pool.driver)
     mixed = len({cut is None for cut in cuts(config, pool)}) > 1
     if mixed and release(fault.first) <= release(version) <= release(fault.last):
-        yield Wrong(
-            "mig",
-            f"has whole GPUs beside slices, and with driver {version} {fault.what}",
-            f"choose a driver outside of {fault.first} to {fault.last}, or cut all GPUs of the node",
-        )
+        wrong = f"has whole GPUs beside slices, and with driver {version} {fault.what}"
+        remedy = f"choose a driver outside of {fault.first} to {fault.last}, or cut all GPUs"
+        yield Wrong("mig", wrong, remedy)
 
 
 @rule(41, "rke2.shared-pool", each=["pools"])
@@ -254,10 +250,8 @@ def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Wrongs:
 @rule(44, "rke2.proof-without-metrics")
 def the_load_is_seen_by_somebody(config: Rke2Config) -> Wrongs:
     if not isinstance(config.proof, ProofL0 | ProofL1) and isinstance(config.metrics, NoMetrics):
-        yield Wrong(
-            "metrics.kind",
-            f"is none, and proof.level {config.proof.level} asks Prometheus whether it saw the load",
-        )
+        wrong = f"is none, and proof.level {config.proof.level} asks Prometheus for the load"
+        yield Wrong("metrics.kind", wrong)
 
 
 @rule(44, "rke2.proof-without-exchange")
@@ -279,11 +273,8 @@ def shared_gpus_are_not_judged(config: Rke2Config) -> Wrongs:
 def there_is_time_enough(config: Rke2Config) -> Wrongs:
     ready = config.timeouts.ready_seconds
     if isinstance(config.driver, OperatorDriver) and ready < _DRIVER_BUILD_SECONDS:
-        yield Wrong(
-            "timeouts.ready-seconds",
-            "is less than a driver container takes, which builds for up to 20 minutes on every node",
-            f"write {_DRIVER_BUILD_SECONDS} or more",
-        )
+        wrong = "is less than a driver container takes to build, up to 20 minutes"
+        yield Wrong("timeouts.ready-seconds", wrong, f"write {_DRIVER_BUILD_SECONDS} or more")
     if isinstance(config.sharing, Mig) and ready < (cutting := config.timeouts.mig_seconds):
         wrong = f"is less than mig-seconds, which is {cutting}: nothing is ready before the GPUs are cut"
         yield Wrong("timeouts.ready-seconds", wrong, f"write {cutting} or more")

@@ -135,11 +135,8 @@ def gpus_are_not_on_servers(config: Rke2Config) -> Wrongs:
     away = "the API" if len(config.servers) == 1 else "one member of etcd"
     for number, name in enumerate(config.servers):
         if name in pools and pools[name].gpu is not None:
-            yield Wrong(
-                ("servers", number),
-                f"carries the GPUs of pool {pools[name].name}: when the toolkit restarts RKE2, {away} is "
-                "away for a minute",
-            )
+            wrong = f"carries GPUs of pool {pools[name].name}: when the toolkit restarts RKE2, {away} is away"
+            yield Wrong(("servers", number), wrong)
 
 
 @rule(31, "rke2.server-count")
@@ -243,13 +240,8 @@ def the_driver_knows_the_gpus(config: Rke2Config) -> Wrongs:
         generation = architecture(pool)
         if branch is not None and generation.is_before(branch.oldest):
             last = rke2_matrix.last_branch_for(generation)
-            yield Wrong(
-                path,
-                f"does not know the {generation} GPUs of pool {pool.name}: the last that does is {last}; "
-                "later ones leave them out with a line in dmesg",
-                f"write driver.branch: {last}; {apart}",
-                show(version),
-            )
+            wrong = f"does not know {generation} GPUs, of pool {pool.name}: the last that does is {last}"
+            yield Wrong(path, wrong, f"write driver.branch: {last}; {apart}", show(version))
 
 
 @rule(34, "rke2.driver-too-old", each=["pools"])
@@ -362,11 +354,8 @@ def driver_containers_have_one_operating_system(config: Rke2Config) -> Wrongs:
         return
     found = {system(config, pool) for pool in gpu_pools(config)} - {None}
     if len(found) > 1:
-        yield Wrong(
-            "driver.source",
-            "installs one driver container on all nodes, and they run "
-            f"{', '.join(sorted(map(str, found)))}",
-        )
+        wrong = f"is one driver for all nodes, and they run {', '.join(sorted(map(str, found)))}"
+        yield Wrong("driver.source", wrong)
 
 
 @rule(34, "rke2.driver-without-gpus", "pools")
@@ -404,11 +393,9 @@ def old_drivers_are_told_their_modules(config: Rke2Config) -> Wrongs:
     each = {modules(config, pool) for pool in gpu_pools(config)}
     auto = config.driver.modules is ModulesPolicy.AUTO
     if auto and len(each) > 1 and not understands_auto(version):
-        yield Wrong(
-            "driver.modules",
-            f"is auto, which the container of {version} does not understand, and the pools differ",
-            f"write a driver from {rke2_matrix.matrix().kernel_modules.auto_from} on, or driver.source: host",
-        )
+        wrong = f"is auto, which driver {version} does not understand, and the pools differ"
+        remedy = f"write one from {rke2_matrix.matrix().kernel_modules.auto_from} on, or driver.source: host"
+        yield Wrong("driver.modules", wrong, remedy)
 
 
 @rule(36, "rke2.secure-boot", each=["pools"])
@@ -417,16 +404,13 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Wrongs:
         case OperatorDriver():
             yield Wrong(
                 "driver.source",
-                "builds modules on the nodes, which nobody signs: Secure Boot refuses them, "
-                '"Key was rejected by service"',
-                "write driver.source: host with driver.packages: distribution, or signed containers",
+                'builds modules that nobody signs: Secure Boot refuses them, "Key was rejected by service"',
+                "write driver.source: host with packages: distribution, or signed containers",
             )
         case PrecompiledDriver(secure_boot_signed=False):
-            yield Wrong(
-                "driver.secure-boot-signed",
-                "is false while secure-boot is true: the modules would be refused",
-                "write true if they are signed with a key that the firmware knows, as SUSE's are",
-            )
+            wrong = "is false while secure-boot is true: the modules would be refused"
+            remedy = "write true if they are signed by a key that the firmware knows, as SUSE's are"
+            yield Wrong("driver.secure-boot-signed", wrong, remedy)
         case HostDriver(packages=PackageSource.NVIDIA):
             wrong = "are built on the hosts by DKMS, without a signature that Secure Boot knows"
             remedy = "write distribution, whose modules are prebuilt and signed"
@@ -452,12 +436,9 @@ def direct_storage_has_open_modules(config: Rke2Config) -> Wrongs:
         if at(config.operator.values, key) is not True:
             continue
         if not isinstance(config.driver, OperatorDriver):
-            yield Wrong(
-                path,
-                "is on, and is built in the driver's container, which driver.source "
-                f"{config.driver.source} does not have",
-                "write driver.source: operator, or install it on the hosts and remove this",
-            )
+            wrong = f"is built in the driver's container, and driver.source {config.driver.source} has none"
+            remedy = "write driver.source: operator, or install it on the hosts and remove this"
+            yield Wrong(path, wrong, remedy)
             continue
         for pool in gpu_pools(config):
             if modules(config, pool) is ModulesPolicy.PROPRIETARY and key.startswith("gds"):

@@ -47,12 +47,8 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
         fitting = " or ".join(name for name, one in majors if fits(*one.kubernetes))
         other = f", or operator.version of {fitting}" if fitting else ""
         first, last = known.kubernetes
-        yield Wrong(
-            "version",
-            f"is Kubernetes {_dotted(runs)}, and GPU Operator {operator_major(config.operator.version)} was "
-            f"validated on {first} to {last}",
-            f"write a release of v{first} to v{last}{other}",
-        )
+        wrong = f"is Kubernetes {_dotted(runs)}; the GPU Operator is validated on {first} to {last}"
+        yield Wrong("version", wrong, f"write a release of v{first} to v{last}{other}")
 
 
 @rule(33, "rke2.containerd-unsupported")
@@ -61,9 +57,7 @@ def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Wrongs:
     if known is not None and brings is not None and known.cdi_default and brings < (2, 0):
         yield Wrong(
             "version",
-            f"brings containerd {_dotted(brings)}, and GPU Operator "
-            f"{operator_major(config.operator.version)} gives GPUs to containers by CDI: RKE2 needs "
-            "containerd 2 for it",
+            f"brings containerd {_dotted(brings)}, and CDI, as this GPU Operator uses it, needs 2.0",
         )
 
 
@@ -76,19 +70,16 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Wrongs:
     if brings[:2] > last or (brings[:2] < first and not known.cdi_default):
         yield Wrong(
             "version",
-            f"brings containerd {_dotted(brings)}, and GPU Operator "
-            f"{operator_major(config.operator.version)} was validated with {' to '.join(known.containerd)}",
+            f"brings containerd {_dotted(brings)}; validated are {' to '.join(known.containerd)}",
         )
 
 
 @rule(33, "rke2.release-unknown", level=Level.WARN)
 def releases_are_known(config: Rke2Config) -> Wrongs:
     if _containerd(config) is None:
-        yield Wrong(
-            "version",
-            f"is of a minor that was not read about here, as of {rke2_matrix.matrix().as_of}",
-            "read its release notes for changes of containerd, CNI and ingress before you apply it",
-        )
+        wrong = f"is of a minor that was not read about here, as of {rke2_matrix.matrix().as_of}"
+        remedy = "read its release notes for containerd, CNI and ingress before you apply it"
+        yield Wrong("version", wrong, remedy)
     table = rke2_matrix.operators()
     if config.operator.version not in table.releases:
         known = rke2_matrix.major(config.operator.version)
@@ -264,10 +255,8 @@ _REFUSED = ("is off while operator.nri-plugin is true, which the chart refuses",
 @rule(38, "rke2.toolkit-not-installed", level=Level.WARN)
 def somebody_installs_the_toolkit(config: Rke2Config) -> Wrongs:
     if _off(config, "toolkit.enabled", nri=False):
-        yield Wrong(
-            _TOOLKIT,
-            "is off: no GPU gets into a container unless every host has nvidia-container-toolkit",
-        )
+        wrong = "is off: no GPU gets into a container unless every host has the toolkit"
+        yield Wrong(_TOOLKIT, wrong)
 
 
 @rule(38, "rke2.cdi-off")
@@ -280,10 +269,8 @@ def cdi_stays_on(config: Rke2Config) -> Wrongs:
 def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     if _off(config, "cdi.enabled") and (known is None or known.cdi_default):
-        yield Wrong(
-            _CDI,
-            "is off: pods need runtimeClassName: nvidia, and NVIDIA_VISIBLE_DEVICES=all gives them every GPU",
-        )
+        wrong = "is off: pods need a RuntimeClass, and NVIDIA_VISIBLE_DEVICES=all gives every GPU"
+        yield Wrong(_CDI, wrong)
 
 
 @rule(38, "rke2.nri-unsupported")
@@ -328,11 +315,8 @@ def namespaces_are_ours(config: Rke2Config) -> Wrongs:
     for part in ("operator", "proof"):
         name = getattr(config, part).namespace
         if name in RESERVED or name.startswith("cattle-"):
-            yield Wrong(
-                (part, "namespace"),
-                "is not this program's: it labels its namespaces, which profile: cis closes otherwise",
-                "write a namespace that this program makes, with the Pod Security level that its pods need",
-            )
+            wrong = "is not this program's: it labels its namespaces, which profile: cis closes otherwise"
+            yield Wrong((part, "namespace"), wrong, "write a namespace that this program makes")
     if config.operator.namespace == config.proof.namespace:
         wrong = "is that of the operator, whose pods may do what no other pod may"
         yield Wrong("proof.namespace", wrong, "write another one")
@@ -462,7 +446,5 @@ def images_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
 @rule(43, "rke2.air-gap-packages", "driver", kind=OperatorDriver)
 def driver_containers_find_packages(config: Rke2Config, driver: OperatorDriver) -> Wrongs:
     if config.air_gap and driver.package_mirror is None:
-        yield Wrong(
-            "package-mirror",
-            "is missing, and air-gap is true: the driver container finds no headers of the kernel",
-        )
+        wrong = "is missing, and air-gap is true: the driver container finds no kernel headers"
+        yield Wrong("package-mirror", wrong)

@@ -75,11 +75,8 @@ def nodes_have_machines(config: CaasConfig, node: Node) -> Wrongs:
         return
     known = [machine.name for machine in config.hosts.machines]
     if node.name not in known:
-        yield Wrong(
-            "name",
-            "is not the name of a machine under hosts.machines",
-            f"write one of {show_values(known)}" if known else "add the machine there",
-        )
+        remedy = f"write one of {show_values(known)}" if known else "add the machine there"
+        yield Wrong("name", "is not the name of a machine under hosts.machines", remedy)
 
 
 @rule(0, "caas.machine-unused", "hosts", kind=ExistingHosts)
@@ -123,12 +120,9 @@ def containerd_imports_its_drop_ins(_config: CaasConfig, cluster: Rke2Kubernetes
     if rke2_matrix.drop_ins(releases.parse_version(cluster.version)) is DropIns.NO:
         table = rke2_matrix.matrix().rke2.drop_ins
         likely = ", ".join(table[DropIns.LIKELY][minor] for minor in sorted(table[DropIns.LIKELY]))
-        yield Wrong(
-            "version",
-            "writes a containerd configuration that imports no drop-ins: those of Kata and of this program "
-            "would be ignored",
-            f"write v1.{min(table[DropIns.CONFIRMED])} or newer; not confirmed: from {likely} on",
-        )
+        wrong = "writes a containerd configuration that imports no drop-ins, which Kata needs"
+        remedy = f"write v1.{min(table[DropIns.CONFIRMED])} or newer; unconfirmed: from {likely} on"
+        yield Wrong("version", wrong, remedy)
     if cluster.containerd.config_version not in (None, ContainerdSchema.V3):
         wrong = "is not that of RKE2's containerd: a drop-in with it would be ignored silently"
         yield Wrong("containerd.config-version", wrong, "remove it, or write 3")
@@ -144,12 +138,8 @@ def drop_ins_are_confirmed(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wron
     known = version.minor <= rke2_matrix.newest_minor()
     if known and rke2_matrix.drop_ins(version) is DropIns.LIKELY:
         first = min(rke2_matrix.matrix().rke2.drop_ins[DropIns.CONFIRMED])
-        yield Wrong(
-            "version",
-            "likely imports containerd's drop-ins, which was not confirmed; `up` ends on the first machine "
-            "where it does not",
-            f"write v1.{first} or newer, or go on",
-        )
+        wrong = "likely imports containerd's drop-ins; if not, `up` ends on the first machine"
+        yield Wrong("version", wrong, f"write v1.{first} or newer, or go on")
 
 
 @_rke2("rke2.default-runtime")
@@ -201,15 +191,12 @@ def servers_are_machines_of_their_own(config: CaasConfig, cluster: Rke2Kubernete
             yield Wrong(
                 (*path, "host-key"),
                 "is missing",
-                "write what `ssh-keyscan -t ed25519 ADDRESS` prints: a machine that cannot prove who it is "
-                "gets no command",
+                "write what `ssh-keyscan -t ed25519 ADDRESS` prints; without it the machine gets no command",
             )
         if server.name in nodes or server.name in listed:
-            yield Wrong(
-                (*path, "name"),
-                "is the name of another machine of this configuration, which has an address already",
-                "give the server a name of its own, or leave its address out if it is that machine",
-            )
+            wrong = "is the name of another machine here, which has an address already"
+            remedy = "give the server another name, or leave its address out if it is that machine"
+            yield Wrong((*path, "name"), wrong, remedy)
         place = f"{server.address}:{server.port}"
         if place in taken:
             wrong = f"is also that of {taken[place]}"

@@ -46,11 +46,8 @@ def _layout(known: PartitionTable, layout: tuple[int, ...]) -> Iterator[Wrong]:
     try:
         plan_layout(known, layout)
     except LayoutError as error:
-        yield Wrong(
-            "partition-layout",
-            f"cannot be cut: {error}",
-            f"write sizes out of {_words(known.sizes)} that add up to 8, for example [4, 2, 1, 1]",
-        )
+        remedy = f"write sizes out of {_words(known.sizes)} that add up to 8, like [4, 2, 1, 1]"
+        yield Wrong("partition-layout", f"cannot be cut: {error}", remedy)
 
 
 @rule(1, "caas.layout-impossible")
@@ -108,12 +105,8 @@ def own_tables_are_for_unknown_boards(config: CaasConfig) -> Wrongs:
     if {n: tuple(sorted(m)) for n, m in stated.items()} != {
         p.id: p.modules for p in known.partitions
     }:
-        yield Wrong(
-            "partition-table",
-            f"is not the table of {known.baseboard}: a table of your own is what "
-            "SHARED_PARTITION_DEFINITION_FILE gives the fabric manager, and this version does not install it",
-            got=f"{len(stated)} partitions",
-        )
+        wrong = f"is not the table of {known.baseboard}, and this version installs no other"
+        yield Wrong("partition-table", wrong, got=f"{len(stated)} partitions")
 
 
 def _modules(known: PartitionTable, node: Node) -> Iterator[tuple[int, int]]:
@@ -210,12 +203,8 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> 
     branch = branch_of(version)
     of_nvidia = fabric_manager(branch, of_ubuntu=False)
     if not managers:
-        yield Wrong(
-            path,
-            f"has no package {FABRIC_MANAGER}",
-            f'write it with its exact version: {of_nvidia}: "{version}-1" from NVIDIA\'s repository',
-            show(sorted(stated)),
-        )
+        remedy = f'write its exact version: {of_nvidia}: "{version}-1" from NVIDIA\'s repository'
+        yield Wrong(path, f"has no package {FABRIC_MANAGER}", remedy, show(sorted(stated)))
     for name, its in stated.items():
         if not its[0].isdigit() or "*" in its:
             wrong = "is not an exact version"
@@ -298,8 +287,7 @@ def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Wrongs:
         yield Wrong(
             "image",
             "is missing: nothing says what the service VM boots",
-            "write {path: FILE, sha256: CHECKSUM} or {url: ADDRESS, sha256: CHECKSUM} of an image "
-            "with UEFI and cloud-init, as docs/service-vm.md describes",
+            "write {path: FILE, sha256: CHECKSUM}, or url: for path, as docs/service-vm.md says",
         )
     elif vm.image and (vm.image.path is None) == (vm.image.url is None):
         wrong = "needs either path or url, and only one of them"
@@ -315,12 +303,9 @@ def all_gpus_have_addresses(config: CaasConfig, node: Node) -> Wrongs:
         wrong = f"is missing, and the preset of {config.platform} knows no PCI addresses"
         yield Wrong("gpus", wrong, 'write the address of each module: {"1": "0000:1b:00.0", …}')
     elif missing:
-        yield Wrong(
-            "gpus",
-            f"has no address for modules {_words(missing)}",
-            "write all eight, as `nvidia_gpu_tools.py --query-module-name` reports them",
-            f"modules {_words(sorted(known))}" if known else "an empty mapping",
-        )
+        remedy = "write all eight, as `nvidia_gpu_tools.py --query-module-name` reports them"
+        got = f"modules {_words(sorted(known))}" if known else "an empty mapping"
+        yield Wrong("gpus", f"has no address for modules {_words(missing)}", remedy, got)
 
 
 @rule(4, "caas.switches-incomplete", "nodes")
@@ -333,19 +318,15 @@ def the_service_vm_has_all_switches(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong(
             "switches",
             f"are not the {count} NVSwitches of {known.baseboard}",
-            f"write the PCI addresses of all {count} (10de:22a3): without one "
-            "of them the fabric manager does not start",
+            f"write the addresses of all {count} (10de:22a3); with less the fabric manager fails",
         )
 
 
 def _bridges(its: Board, count: int, platform: str) -> Iterator[Wrong]:
     if its.switches:
-        yield Wrong(
-            "switches",
-            f"cannot be passed through: on {platform} the NVSwitches have no PCI function",
-            "remove it, and write the ConnectX-7 functions that manage them as extra-functions; "
-            "the service VM runs nvlsm before the fabric manager",
-        )
+        wrong = f"cannot be passed through: on {platform} the NVSwitches have no PCI function"
+        remedy = "remove it, and write the ConnectX-7 functions that manage them as extra-functions"
+        yield Wrong("switches", wrong, remedy)
     if len(its.extra_functions) != count:
         wrong = f"are not the {count} ConnectX-7 functions that manage the NVSwitches"
         remedy = f"write the PCI addresses of the {count} functions whose VPD says SW_MNG"
@@ -356,11 +337,9 @@ def _bridges(its: Board, count: int, platform: str) -> Iterator[Wrong]:
 def the_service_vm_has_the_whole_group(config: CaasConfig, node: Node) -> Wrongs:
     known = preset(config)
     if len(board(config, node).extra_functions) < len(known.extra_functions):
-        yield Wrong(
-            "extra-functions",
-            f"lacks the function {known.extra_pci_id} that shares the switches' IOMMU group",
-            f"write its PCI address, usually {_words(known.extra_functions)}, or leave the key out",
-        )
+        wrong = f"lacks the function {known.extra_pci_id} that shares the switches' IOMMU group"
+        remedy = f"write its address, usually {_words(known.extra_functions)}, or leave the key out"
+        yield Wrong("extra-functions", wrong, remedy)
 
 
 @rule(4, "caas.pci-function-twice", "nodes")
@@ -377,13 +356,8 @@ def no_function_has_two_owners(config: CaasConfig, node: Node) -> Wrongs:
             yield Wrong(key, "lists a function twice", "list it once", show(address))
         for address in dict.fromkeys(addresses):
             if address in gpus:
-                yield Wrong(
-                    key,
-                    f"holds the address of GPU module {gpus[address]}: the service VM and a "
-                    "tenant cannot have the same function",
-                    "write the address of the switch or bridge",
-                    show(address),
-                )
+                wrong = f"holds the address of GPU module {gpus[address]}, which a tenant gets"
+                yield Wrong(key, wrong, "write the address of the switch or bridge", show(address))
     for address in dict.fromkeys(its.switches):
         if address in its.extra_functions:
             wrong = "holds a function that is also under switches"

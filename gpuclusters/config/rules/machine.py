@@ -49,12 +49,9 @@ def kubelet_outwaits_kata(config: CaasConfig) -> Wrongs:
     stated = config.kubernetes.kubelet.runtime_request_timeout_seconds
     least = boot_profile(config).problems().get("kubelet_request_timeout")
     if stated is not None and least is not None:
-        yield Wrong(
-            "kubernetes.kubelet.runtime-request-timeout-seconds",
-            f"is less than Kata's create_container_timeout, which is {least}: the kubelet gives up "
-            "while the VM boots",
-            f"write {least} or more, or leave it out",
-        )
+        wrong = f"is less than Kata's create_container_timeout, which is {least}"
+        remedy = f"write {least} or more, or leave it out"
+        yield Wrong("kubernetes.kubelet.runtime-request-timeout-seconds", wrong, remedy)
 
 
 @rule(5, "caas.kata-timeout", "kata")
@@ -76,8 +73,7 @@ def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Wrongs
     if kata.cdi_timeout_seconds is not None and "cdi_timeout" in profile.problems():
         yield Wrong(
             "cdi-timeout-seconds",
-            f"is too low for {profile.guest.gpus} GPUs in one VM, whose driver takes about "
-            f"{profile.estimate.guest} seconds when all goes well",
+            f"is too low for {profile.guest.gpus} GPUs, whose driver takes about {profile.estimate.guest} s",
             f"leave it out, which means {boot_profile(config, cdi_timeout=None).cdi_timeout}",
         )
 
@@ -89,8 +85,7 @@ def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Wrongs:
         guest = profile.guest
         yield Wrong(
             "dial-timeout-seconds",
-            f"is too low for a VM with {guest.gpus} GPUs and {guest.memory_gib} GiB, which boots for "
-            f"about {profile.estimate.total} seconds",
+            f"is too low: {guest.gpus} GPUs and {guest.memory_gib} GiB boot for {profile.estimate.total} s",
             f"leave it out, which means {boot_profile(config, dial_timeout=None).dial_timeout}",
         )
 
@@ -107,12 +102,9 @@ def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Wrongs:
     for unknown in kata_model.unknown_keys(kata.values):
         near = unknown.nearest
         known = ", ".join(unknown.known[:_SHOWN]) + (", …" if len(unknown.known) > _SHOWN else "")
-        yield Wrong(
-            ("values", *unknown.path),
-            f"is not a value that the chart kata-deploy {kata_model.VERSION} reads",
-            f"did you mean {near}?" if near else f"remove it; the keys here are {known}",
-            f"the key {show(unknown.path[-1])}",
-        )
+        wrong = f"is not a value that the chart kata-deploy {kata_model.VERSION} reads"
+        remedy = f"did you mean {near}?" if near else f"remove it; the keys here are {known}"
+        yield Wrong(("values", *unknown.path), wrong, remedy, f"the key {show(unknown.path[-1])}")
 
 
 @rule(6, "caas.chart-value-twice", "kata")
@@ -170,11 +162,8 @@ def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> 
 def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Wrongs:
     least = boot_profile(config).memory_overhead_mib
     if kata.overhead.memory_mib < least:
-        yield Wrong(
-            "overhead.memory-mib",
-            f"is less than a VM takes beside its containers, {least} MiB: the kernel would end it",
-            f"write {least} or more, or leave it out",
-        )
+        wrong = f"is less than the {least} MiB that a VM takes beside its containers"
+        yield Wrong("overhead.memory-mib", wrong, f"write {least} or more, or leave it out")
 
 
 @rule(13, "caas.machine-memory", "nodes")
@@ -189,8 +178,7 @@ def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Wrongs:
     if needed > memory:
         yield Wrong(
             "memory-gib",
-            f"is less than {len(cuts)} VMs of {largest} GiB with {overhead} MiB overhead each and the "
-            f"service VM need, {needed} GiB",
+            f"is less than {len(cuts)} VMs of {largest} GiB and the service VM need, {needed} GiB",
             got=show(memory),
         )
 
@@ -202,12 +190,8 @@ def largest_guest_fits_somewhere(config: CaasConfig, tenant: Tenant) -> Wrongs:
         return
     room = max(known) - overhead_gib(config) - service_vm_gib(config)
     if tenant.max_container.memory_gib > room:
-        yield Wrong(
-            "max-container.memory-gib",
-            f"fits into no machine: the largest has {max(known)} GiB, of which VMs' overhead "
-            f"and the service VM leave {max(room, 0)}",
-            f"write {max(room, 1)} or less",
-        )
+        wrong = f"fits into no machine: the largest leaves {max(room, 0)} of {max(known)} GiB"
+        yield Wrong("max-container.memory-gib", wrong, f"write {max(room, 1)} or less")
 
 
 @rule(13, "caas.huge-pages-too-many", "nodes")
@@ -226,8 +210,7 @@ def huge_pages_fit(config: CaasConfig, node: Node) -> Wrongs:
     if memory is not None and sum(pages) > (room := memory - service_vm_gib(config)):
         yield Wrong(
             "hugepages-gib-per-numa-node",
-            f"reserves {sum(pages)} GiB, more than the {max(room, 0)} GiB that the service VM "
-            f"leaves of the machine's {memory}",
+            f"reserves {sum(pages)} GiB, more than the {max(room, 0)} that the service VM leaves of {memory}",
             "reserve less",
         )
 
@@ -240,11 +223,8 @@ def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Wrongs:
     needed = max(sizes, default=0) + GUEST_BASE_MIB // GIB
     pages = list(node.hugepages_gib_per_numa_node or ())
     if sum(pages) < needed:
-        yield Wrong(
-            "hugepages-gib-per-numa-node",
-            f"reserves {sum(pages)} GiB, while kata.huge-pages is on and a VM of default size takes "
-            f"{needed}",
-        )
+        wrong = f"reserves {sum(pages)} GiB, and with kata.huge-pages a default VM takes {needed}"
+        yield Wrong("hugepages-gib-per-numa-node", wrong)
 
 
 @rule(13, "caas.slow-gpu-mapping", "nodes", level=Level.WARN)

@@ -56,13 +56,9 @@ def namespaces_are_valid(config: CaasConfig) -> Wrongs:
         if naming.is_dns_label(name):
             continue
         if len(name) > naming.LABEL_LENGTH:
-            yield Wrong(
-                ("tenants", position, _named(tenant)),
-                f"gives a namespace of {len(name)} characters, of which Kubernetes accepts "
-                f"{naming.LABEL_LENGTH}",
-                "shorten the name or tenant-namespace-prefix, or state a namespace",
-                show(name),
-            )
+            wrong = f"gives a namespace of {len(name)} characters; Kubernetes accepts {naming.LABEL_LENGTH}"
+            remedy = "shorten the name or tenant-namespace-prefix, or state a namespace"
+            yield Wrong(("tenants", position, _named(tenant)), wrong, remedy, show(name))
         else:
             wrong = f"gives {tenant.name} a namespace that Kubernetes does not accept"
             remedy = "begin it with a letter or digit, and use lower-case letters, digits and '-'"
@@ -108,13 +104,9 @@ def quota_entries_are_enforced(config: CaasConfig, tenant: Tenant) -> Wrongs:
             remedy = "remove it, and change those"
             yield Wrong(("extra-quota", key), wrong, remedy, f"the key {show(key)}")
         elif "/" in bare and not bare.startswith(("requests.", "count/")) and _is_extended(bare):
-            yield Wrong(
-                ("extra-quota", key),
-                "is accepted by Kubernetes and never enforced: extended resources count under "
-                "requests. only",
-                f"write requests.{bare}",
-                f"the key {show(key)}",
-            )
+            wrong = "is never enforced: extended resources count under requests. alone"
+            remedy = f"write requests.{bare}"
+            yield Wrong(("extra-quota", key), wrong, remedy, f"the key {show(key)}")
 
 
 def _is_extended(key: str) -> bool:
@@ -230,11 +222,8 @@ def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Wrongs:
 @rule(12, "caas.any-registry", "tenants", level=Level.WARN)
 def images_come_from_listed_registries(config: CaasConfig, tenant: Tenant) -> Wrongs:
     if not tenant.images.allowed and not isinstance(config.hosts, LabHosts):
-        yield Wrong(
-            "images.allowed",
-            "is empty, so the tenant chooses which host the machines contact, and its name may lead to "
-            "any address that they reach",
-        )
+        wrong = "is empty: the tenant chooses which host the machines contact, at any address"
+        yield Wrong("images.allowed", wrong)
 
 
 @rule(12, "caas.registry-not-allowed", "tenants")
@@ -331,11 +320,8 @@ def file_servers_are_nothing_else(config: CaasConfig, tenant: Tenant) -> Wrongs:
     for entry, servers in enumerate(tenant.nfs.servers if tenant.nfs else ()):
         path: Path = ("nfs", "servers", entry)
         if not any(servers.subnet_of(network) for network in storage):
-            yield Wrong(
-                path,
-                "is not within network.storage-cidrs",
-                f"write a range within {known}" if known else "state network.storage-cidrs",
-            )
+            remedy = f"write a range within {known}" if known else "state network.storage-cidrs"
+            yield Wrong(path, "is not within network.storage-cidrs", remedy)
         for what, networks in _closed(config).items():
             for network in overlapping(servers, networks):
                 remedy = "write the addresses of the file servers alone"
@@ -372,8 +358,5 @@ def storage_is_apart_from_machines(config: CaasConfig) -> Wrongs:
     for entry, storage in enumerate(network.storage_cidrs):
         for key, ranges in closed.items():
             for other in overlapping(storage, ranges):
-                yield Wrong(
-                    ("network", "storage-cidrs", entry),
-                    f"meets {other} of network.{key}, which is closed to tenants whatever their "
-                    "policies allow",
-                )
+                wrong = f"meets {other} of network.{key}, which is closed to tenants"
+                yield Wrong(("network", "storage-cidrs", entry), wrong)

@@ -153,18 +153,12 @@ def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Wrongs:
         return
     stated, most = config.network.mtu, host_mtu(config)
     if stated is not None and most is not None and stated > most:
-        yield Wrong(
-            "network.mtu",
-            f"is above hosts.network.mtu, which is {most}: packets between nodes go out in pieces",
-            f"write {most} or less, or remove it",
-        )
+        wrong = f"is above hosts.network.mtu, which is {most}: packets go out in pieces"
+        yield Wrong("network.mtu", wrong, f"write {most} or less, or remove it")
     elif stated is None and most is None:
-        yield Wrong(
-            "network.mtu",
-            f"is missing, and that of the existing network is not known here: {DOCKER_MTU} is above Google's"
-            " default of 1460",
-            "write the MTU that `gcloud compute networks describe` prints",
-        )
+        wrong = f"is missing: Docker's {DOCKER_MTU} is above Google's default of 1460"
+        remedy = "write the MTU that `gcloud compute networks describe` prints"
+        yield Wrong("network.mtu", wrong, remedy)
 
 
 @rule(53, "usernetes.api-address", "api", kind=AddressApi)
@@ -260,12 +254,10 @@ def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Wrongs:
     for number, group in enumerate(groups):
         made = None if group.gpu is None else (group.gpu.product, group.gpu.count)
         if made != (product, count) and not names.isdisjoint(group.machines):
-            yield Wrong(
-                ("hosts", "groups", number, "gpu"),
-                f"is not what gpus says, {count} × {product}: all nodes are alike, the control plane too",
-                f"write {{product: {product}, count: {count}}}, or change gpus",
-                NOTHING if made is None else f"{made[1]} × {made[0]}",
-            )
+            wrong = f"is not what gpus says, {count} × {product}: all nodes are alike"
+            remedy = f"write {{product: {product}, count: {count}}}, or change gpus"
+            got = NOTHING if made is None else f"{made[1]} × {made[0]}"
+            yield Wrong(("hosts", "groups", number, "gpu"), wrong, remedy, got)
 
 
 @rule(47, "usernetes.processor")
@@ -304,8 +296,7 @@ def a_training_finds_its_gpus(config: UsernetesConfig) -> Wrongs:
     if nodes and training_pods(config, stated) > room:
         yield Wrong(
             "proof.training.pods",
-            f"is more than fit on {nodes} nodes that take pods, with {count} GPUs each and {each} for a pod:"
-            f" {room}",
+            f"is more than the {room} that fit on {nodes} nodes, with {count} GPUs each and {each} for a pod",
             f"write {room} or less, or nothing for one on every node",
         )
 
@@ -346,8 +337,7 @@ def without_sudo_the_account_logs_in_itself(
     if known and not uses_sudo(config) and hosts.user != config.account:
         yield Wrong(
             "user",
-            f"is not {config.account}, and preparation.by is administrator: without root nobody becomes"
-            " another account",
+            f"is not {config.account}, which nobody becomes while preparation.by is administrator",
             f"write {config.account} there, or the account that logs in as account",
         )
 

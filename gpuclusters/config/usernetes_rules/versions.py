@@ -42,13 +42,9 @@ def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Wrongs:
     branch = rke2_matrix.branch(branch_of(version))
     if branch is not None and generation.is_before(branch.oldest):
         last = rke2_matrix.last_branch_for(generation)
-        yield Wrong(
-            _VERSION,
-            f"does not know {config.gpus.product}, which is {generation}: the last that does is {last};"
-            " with a later one the driver is installed and shows no device",
-            f"write {rke2_matrix.newest_driver(last)}, or remove it",
-            show(version),
-        )
+        wrong = f"does not know {config.gpus.product}, which is {generation}: the last that does is {last}"
+        remedy = f"write {rke2_matrix.newest_driver(last)}, or remove it"
+        yield Wrong(_VERSION, wrong, remedy, show(version))
 
 
 @rule(48, "usernetes.driver-too-old")
@@ -79,8 +75,7 @@ def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Wrongs:
         case PackagedDriver(packages=PackageSource.NVIDIA):
             yield Wrong(
                 "driver.packages",
-                "builds modules on the hosts, which nobody signs: Secure Boot refuses them,"
-                ' "Key was rejected by service"',
+                'builds modules that nobody signs: Secure Boot refuses them, "Key was rejected by service"',
                 "write distribution: Ubuntu's prebuilt modules are signed",
             )
 
@@ -146,11 +141,8 @@ def docker_finds_cdi_devices(config: UsernetesConfig) -> Wrongs:
 def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Wrongs:
     first = usernetes_versions.table().limits.docker_slirp4netns
     if config.version_overrides.slirp4netns is False:
-        yield Wrong(
-            _place("slirp4netns"),
-            f"is false, and Docker takes another network without it from {first} on, in which containers miss"
-            " the metadata server",
-        )
+        wrong = f"is false: from Docker {first} on containers miss the metadata server then"
+        yield Wrong(_place("slirp4netns"), wrong)
 
 
 @rule(49, "usernetes.toolkit-version")
@@ -204,11 +196,8 @@ def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Wrongs:
         return
     fits = stated.cuda is not None and release(stated.cuda)[:2] <= _PYTORCH_CUDA
     if release(stated.pytorch)[:2] >= _PYTORCH_LAST and not fits:
-        yield Wrong(
-            (*_TRAINING, "pytorch"),
-            f"has code for {config.gpus.product} in its builds for CUDA 12.6 alone, and cuda is"
-            f" {stated.cuda or 'not stated'}",
-        )
+        wrong = f"needs CUDA 12.6 for {config.gpus.product}; cuda is {stated.cuda or 'not stated'}"
+        yield Wrong((*_TRAINING, "pytorch"), wrong)
 
 
 def _uids(stated: Training) -> Iterator[tuple[str, int]]:
@@ -225,8 +214,7 @@ def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Wrongs:
         if uid > LARGEST_UID:
             yield Wrong(
                 (*_TRAINING, key),
-                f"has files of uid {uid}, and a rootless account has ids up to {LARGEST_UID}: its pull ends"
-                ' with "lchown: invalid argument"',
+                f'has files of uid {uid}, above {LARGEST_UID}: its pull ends with "lchown: invalid argument"',
             )
 
 
