@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import pkgutil
+import re
 from collections.abc import Iterator
 
 import pytest
