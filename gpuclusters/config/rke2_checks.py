@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
+from typing import Any
 
 from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of
 from gpuclusters.compat.versions import older, parse_release, release
 from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import Rke2Common
 from gpuclusters.config.rules.rule import Wrong, Wrongs
 from gpuclusters.core.finding import Finding, Path
@@ -104,12 +105,11 @@ def unused_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterato
             yield ("hosts", "machines", number) if listed else ("hosts", "groups"), name
 
 
-def majority(count: int) -> Wrongs:
+def servers_can_hold_a_majority(_config: Any, cluster: Any) -> Wrongs:
     """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
-    if count not in SERVER_COUNTS:
+    if (count := len(cluster.servers)) not in SERVER_COUNTS:
         wrong = f"has {count} machines, and etcd needs a majority of an odd number"
-        remedy = "write 3 (one may fail), 5 (two may), or 1 (none may)"
-        yield Wrong("servers", wrong, remedy, f"a list of {count}")
+        yield Wrong("servers", wrong, got=f"a list of {count}")
 
 
 def one_address(
@@ -143,11 +143,11 @@ def is_own(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def no_spare(count: int) -> Wrongs:
+def one_server_is_no_spare(config: Any, cluster: Any) -> Wrongs:
     """With one server, its failure or upgrade is an outage of the API."""
-    if count == 1:
+    if len(cluster.servers) == 1 and not isinstance(config.hosts, LabHosts):
         wrong = "has one machine: nobody reaches the API while it restarts, and its disk is the only copy"
-        yield Wrong("servers", wrong, "write 3, and keep etcd's snapshots elsewhere", "a list of 1")
+        yield Wrong("servers", wrong, got="a list of 1")
 
 
 def room(ranges: Mapping[str, IPv4Network], nodes: int) -> Wrongs:
@@ -176,15 +176,14 @@ def outside(
                 yield finding(path, wrong, show(text), f"write {other}")
 
 
-def no_default_runtime(cluster: Rke2Common) -> Wrongs:
+def no_default_runtime(_config: Any, cluster: Rke2Common) -> Wrongs:
     """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
     if cluster.default_runtime is not None:
         wrong = 'keeps RKE2 from starting until that runtime is there: "default runtime ... was not found"'
-        remedy = "remove it: pods choose their runtime by RuntimeClass, and CDI needs none"
-        yield Wrong("default-runtime", wrong, remedy)
+        yield Wrong("default-runtime", wrong)
 
 
-def variables(cluster: Rke2Common) -> Wrongs:
+def variables_are_those_of_a_proxy(_config: Any, cluster: Rke2Common) -> Wrongs:
     """The units' environment holds proxies; CONTAINERD_CONFIG there breaks RKE2 at its next restart."""
     for name in cluster.environment:
         path: Path = ("environment", name)

@@ -34,7 +34,7 @@ from gpuclusters.config.rke2_machines import (
 from gpuclusters.config.rules.rule import (
     Wrong,
     Wrongs,
-    listed_twice,
+    machines_are_listed_once,
     repeats,
     rule,
     unexpected_names,
@@ -43,6 +43,17 @@ from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.gpu_operator.keys import at
 from gpuclusters.gpu_operator.values import understands_auto
+
+SHARED = (
+    rule(30, "rke2.host-twice")(machines_are_listed_once),
+    rule(31, "rke2.server-count", shared=True)(rke2_checks.servers_can_hold_a_majority),
+    rule(31, "rke2.single-server", shared=True, level=Level.WARN)(
+        rke2_checks.one_server_is_no_spare
+    ),
+    rule(38, "rke2.default-runtime", shared=True)(rke2_checks.no_default_runtime),
+    rule(38, "rke2.environment-variable", shared=True)(rke2_checks.variables_are_those_of_a_proxy),
+)
+"""Rules that clusters of other types have too."""
 
 
 @rule(30, "rke2.adopted-unknown")
@@ -75,11 +86,6 @@ def machines_are_those_of_hosts(config: Rke2Config) -> Wrongs:
 def every_machine_has_a_place(config: Rke2Config) -> Wrongs:
     for path, name in rke2_checks.unused_machines(_named(config), config.hosts):
         yield Wrong(path, "is neither a server nor in a pool", got=show(name))
-
-
-@rule(30, "rke2.host-twice")
-def hosts_are_listed_once(config: Rke2Config) -> Iterable[Finding]:
-    return listed_twice(config.hosts)
 
 
 @rule(30, "rke2.pool-name", each=["pools"])
@@ -139,11 +145,6 @@ def gpus_are_not_on_servers(config: Rke2Config) -> Wrongs:
             yield Wrong(("servers", number), wrong)
 
 
-@rule(31, "rke2.server-count")
-def servers_can_hold_a_majority(config: Rke2Config) -> Wrongs:
-    return rke2_checks.majority(len(config.servers))
-
-
 @rule(31, "rke2.registration-address")
 def servers_have_one_address(config: Rke2Config) -> Wrongs:
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
@@ -153,12 +154,6 @@ def servers_have_one_address(config: Rke2Config) -> Wrongs:
         {name: known.get(name) for name in config.servers},
         simulated=isinstance(config.hosts, LabHosts),
     )
-
-
-@rule(31, "rke2.single-server", level=Level.WARN)
-def one_server_is_no_spare(config: Rke2Config) -> Wrongs:
-    if not isinstance(config.hosts, LabHosts):
-        yield from rke2_checks.no_spare(len(config.servers))
 
 
 def _ranges(config: Rke2Config) -> Mapping[str, IPv4Network]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from gpuclusters.compat import rke2_matrix
 from gpuclusters.compat.rke2_matrix import OperatingSystem, operator_major
 from gpuclusters.compat.versions import release
-from gpuclusters.config import rke2_checks
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kubernetes import RELEASES, DownloadedArtifacts, FileChart, LocalArtifacts
@@ -174,16 +173,6 @@ def values_are_not_decided_twice(config: Rke2Config) -> Wrongs:
         if at(config.operator.values, key) is not None:
             path = (*_VALUES, *key.split("."))
             yield Wrong(path, "is decided by this configuration already", instead)
-
-
-@rule(38, "rke2.default-runtime")
-def no_default_runtime(config: Rke2Config) -> Wrongs:
-    return rke2_checks.no_default_runtime(config)
-
-
-@rule(38, "rke2.environment-variable")
-def variables_are_those_of_a_proxy(config: Rke2Config) -> Wrongs:
-    return rke2_checks.variables(config)
 
 
 _BREAKING = {

@@ -28,7 +28,7 @@ from gpuclusters.config.plan import machine_addresses
 from gpuclusters.config.rules.rule import (
     Wrong,
     Wrongs,
-    listed_twice,
+    machines_are_listed_once,
     named_twice,
     repeats,
     rule,
@@ -42,6 +42,14 @@ from gpuclusters.rke2 import releases
 from gpuclusters.rke2.host_config import PolicyEnforcement
 
 _rke2 = partial(rule, 24, of="kubernetes", kind=Rke2Kubernetes)
+SHARED = (
+    rule(0, "caas.machine-twice")(machines_are_listed_once),
+    _rke2("rke2.server-count", shared=True)(rke2_checks.servers_can_hold_a_majority),
+    _rke2("rke2.single-server", shared=True, level=Level.WARN)(rke2_checks.one_server_is_no_spare),
+    _rke2("rke2.default-runtime", shared=True)(rke2_checks.no_default_runtime),
+    _rke2("rke2.environment-variable", shared=True)(rke2_checks.variables_are_those_of_a_proxy),
+)
+"""Rules that clusters of other types have too."""
 
 
 @rule(0, "caas.adopted-unknown", each=["nodes", "tenants"])
@@ -62,11 +70,6 @@ def _machines(config: CaasConfig) -> set[str]:
 def node_names_differ(config: CaasConfig) -> Wrongs:
     names = [node.name for node in config.nodes]
     return named_twice("nodes", names, "give every node a name of its own")
-
-
-@rule(0, "caas.machine-twice")
-def machine_names_differ(config: CaasConfig) -> Iterable[Finding]:
-    return listed_twice(config.hosts)
 
 
 @rule(0, "caas.node-without-machine", "nodes")
@@ -142,16 +145,6 @@ def drop_ins_are_confirmed(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wron
         yield Wrong("version", wrong, f"write v1.{first} or newer, or go on")
 
 
-@_rke2("rke2.default-runtime")
-def no_default_runtime(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
-    return rke2_checks.no_default_runtime(cluster)
-
-
-@_rke2("rke2.environment-variable")
-def variables_are_those_of_a_proxy(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
-    return rke2_checks.variables(cluster)
-
-
 @_rke2("caas.rke2-release-unknown", level=Level.WARN)
 def the_release_is_known(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     newest = rke2_matrix.newest_minor()
@@ -164,11 +157,6 @@ def always_closes_the_system_too(_config: CaasConfig, cluster: Rke2Kubernetes) -
     if cluster.cilium.policy_enforcement is PolicyEnforcement.ALWAYS:
         wrong = "closes system pods too, CoreDNS among them, until policies open them"
         yield Wrong("cilium.policy-enforcement", wrong)
-
-
-@_rke2("rke2.server-count")
-def servers_can_hold_a_majority(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
-    return rke2_checks.majority(len(cluster.servers))
 
 
 @_rke2("caas.server-machine")
@@ -213,12 +201,6 @@ def servers_have_one_address(config: CaasConfig, cluster: Rke2Kubernetes) -> Wro
         {server.name: server.address for server in cluster.servers},
         simulated=not isinstance(config.hosts, ExistingHosts),
     )
-
-
-@_rke2("rke2.single-server", level=Level.WARN)
-def one_server_is_no_spare(config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
-    if isinstance(config.hosts, ExistingHosts):
-        yield from rke2_checks.no_spare(len(cluster.servers))
 
 
 _ITEMS = (

@@ -60,6 +60,8 @@ class Rule:
     each: tuple[str, ...]
     """Lists whose items it looks at one by one: what is wrong with one says nothing about the others."""
     level: Level
+    shared: bool = False
+    """Whether several cluster types have it: then it is told a part too, if only the whole section."""
 
     @property
     def name(self) -> str:
@@ -74,6 +76,8 @@ class Rule:
     def check(self, section: Any) -> Iterator[Finding]:
         """What is wrong by this rule."""
         for prefix, parts in self._about(section):
+            if self.shared:
+                parts = parts or (section,)
             for one in self.find(section, *parts):
                 found = self._whole(one, section, prefix) if isinstance(one, Wrong) else one
                 yield replace(found, code=self.code, level=self.level)
@@ -106,19 +110,22 @@ def rule(
     kind: type = object,
     each: Iterable[str] = (),
     level: Level = Level.BLOCK,
+    shared: bool = False,
 ) -> Callable[[Check], Rule]:
     """Make a rule of a function. `of` and `each` are field names of the section's model."""
 
     def make(find: Check) -> Rule:
-        return Rule(row, code, find, of, kind, (*each, of) if of else tuple(each), level)
+        lists = (*each, of) if of else tuple(each)
+        return Rule(row, code, find, of, kind, lists, level, shared)
 
     return make
 
 
 def of(*modules: ModuleType) -> tuple[Rule, ...]:
     """The rules of modules, each once, as they stand there."""
-    found = [one for module in modules for one in vars(module).values() if isinstance(one, Rule)]
-    return tuple(dict.fromkeys(found))
+    values = [value for module in modules for value in vars(module).values()]
+    found = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
+    return tuple(dict.fromkeys(one for one in found if isinstance(one, Rule)))
 
 
 def repeats(values: Sequence[object]) -> Iterator[tuple[int, int]]:
@@ -135,8 +142,9 @@ def named_twice(key: str, names: Sequence[str], remedy: str) -> Iterator[Wrong]:
         yield Wrong((key, position, "name"), f"is also the name of {key}[{first}]", remedy)
 
 
-def listed_twice(hosts: object) -> Iterator[Finding]:
+def machines_are_listed_once(config: Any) -> Iterator[Finding]:
     """Names, addresses and host keys of two machines; hosts that are not listed have none."""
+    hosts = config.hosts
     if not isinstance(hosts, ExistingHosts):
         return
     names = [machine.name for machine in hosts.machines]

@@ -11,7 +11,7 @@ from gpuclusters.config import gcp_rules, rke2_checks
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpGroup, GcpHosts, OwnNetwork, either, public_system
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
-from gpuclusters.config.rules.rule import Wrong, Wrongs, listed_twice, repeats, rule
+from gpuclusters.config.rules.rule import Wrong, Wrongs, machines_are_listed_once, repeats, rule
 from gpuclusters.config.usernetes import (
     AddressApi,
     ContainerEngine,
@@ -62,6 +62,9 @@ def stated_for_nodes(config: UsernetesConfig, key: str) -> list[tuple[Path, Cont
 def node_name(position: int) -> str:
     """A node in words, by its position among all of them."""
     return f"workers[{position - 1}]" if position else "the control plane"
+
+
+existing_machines_are_listed_once = rule(45, "usernetes.host-twice")(machines_are_listed_once)
 
 
 @rule(46, "usernetes.node-number-twice", each=["workers"])
@@ -213,11 +216,6 @@ def every_machine_is_a_node(config: UsernetesConfig) -> Wrongs:
             "is no node" if listed else f"have {name}, which is no node and costs as much as one"
         )
         yield Wrong(path, wrong, got=show(name))
-
-
-@rule(45, "usernetes.host-twice")
-def existing_machines_are_listed_once(config: UsernetesConfig) -> Iterable[Finding]:
-    return listed_twice(config.hosts)
 
 
 def _groups(config: UsernetesConfig) -> Iterator[tuple[Path, str, GcpGroup]]:
