@@ -18,8 +18,8 @@ from gpuclusters.cli.reach import reach
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.host.connect import SshCredentials
-from gpuclusters.host.forward import LOOPBACK, forward
 from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import LOOPBACK, forward
 
 app = typer.Typer(add_completion=False)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126

@@ -167,19 +167,18 @@ _PLACEHOLDER = re.compile(
 
 def placeholders(config: ClusterConfig) -> list[Finding]:
     """All of them, none in a lab: there everything is made up."""
-    return [] if uses_lab(config) else list(_below(config.model_dump(mode="json"), config, ()))
+    return (
+        [] if uses_lab(config) else list(_below(config.model_dump(mode="json", by_alias=True), ()))
+    )
 
 
-def _below(value: Any, model: Any, path: Path) -> Iterator[Finding]:
+def _below(value: Any, path: Path) -> Iterator[Finding]:
     if isinstance(value, Mapping):
         for key, one in value.items():
-            inner = getattr(model, key, None) if isinstance(model, Section) else None
-            name = key.replace("_", "-") if isinstance(model, Section) else str(key)
-            yield from _below(one, inner, (*path, name))
+            yield from _below(one, (*path, str(key)))
     elif isinstance(value, list):
-        items = model if isinstance(model, tuple) else [None] * len(value)
-        for at, (one, inner) in enumerate(zip(value, items, strict=True)):
-            yield from _below(one, inner, (*path, at))
+        for at, one in enumerate(value):
+            yield from _below(one, (*path, at))
     elif isinstance(value, str) and _PLACEHOLDER.search(value):
         wrong = "is a placeholder of the examples"
         yield finding(path, wrong, show(value), "write your own", "config.placeholder")

@@ -70,33 +70,25 @@ class Step(Generic[L]):
     """Whether it may run again when its findings are still there."""
 
 
-class Capability(Protocol[L]):
-    """One thing on one target that is brought to its inputs and kept there."""
+class Capability(Generic[L]):
+    """One thing on one target that is brought to the inputs of its resource and kept there."""
 
     @property
     def target(self) -> str:
         """The host or object as errors name it."""
+        raise NotImplementedError
 
     @property
     def steps(self) -> Mapping[str, Step[L]]:
         """By name, in the order in which they are done."""
+        raise NotImplementedError
 
     def observe(self) -> L:
         """What is there now; changes nothing."""
-
-    def findings(self, live: L) -> Iterable[Finding]:
-        """How what is there differs from the inputs, and what forbids to change it."""
-
-
-class Kept(Generic[L]):
-    """What a resource keeps by its capability."""
-
-    def observe(self) -> L:
-        """See `Capability`."""
         raise NotImplementedError
 
     def findings(self, live: L) -> Iterable[Finding]:
-        """See `Capability`."""
+        """How what is there differs from the inputs, and what forbids to change it."""
         raise NotImplementedError
 
     def seen(self) -> L:

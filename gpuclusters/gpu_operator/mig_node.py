@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from gpuclusters.core.converge import Clock, Kept, Reporter, Step, overdue, poll
+from gpuclusters.core.converge import Capability, Clock, Reporter, Step, overdue, poll
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level, Refused, refused
 from gpuclusters.gpu_operator import objects
@@ -77,7 +77,7 @@ class MigState:
 
 
 @dataclass(frozen=True, slots=True)
-class MigNode(Kept[MigState | None]):
+class MigNode(Capability[MigState | None]):
     """A node that is brought to its layout."""
 
     inputs: MigInputs

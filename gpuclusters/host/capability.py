@@ -1,13 +1,22 @@
-"""Base of what keeps one thing on one host: the capabilities in the rooms' `host.py`."""
+"""What keeps one thing on one host: base of the capabilities in the rooms, and that of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from gpuclusters.core.converge import Clock, Kept, Reporter, StderrReporter, Step, SystemClock, poll
-from gpuclusters.core.finding import Finding
-from gpuclusters.host.model import HostConnection
+from gpuclusters.core.converge import (
+    Capability,
+    Clock,
+    Reporter,
+    StderrReporter,
+    Step,
+    SystemClock,
+    poll,
+)
+from gpuclusters.core.finding import Finding, refused, repair
+from gpuclusters.host.model import MAX_CONTENT_BYTES, HostConnection, HostFileSpec, LiveFile
 from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import run_script
 from gpuclusters.host.ssh import SshHost
@@ -18,7 +27,7 @@ POLL_SECONDS = 2.0
 Reach = Callable[[HostConnection], SshHost]
 
 
-class HostCapability(Kept[L], Generic[I, L]):
+class HostCapability(Capability[L], Generic[I, L]):
     """A room says what it observes and finds, its steps, and what its resource tells."""
 
     room: ClassVar[str] = ""
@@ -38,17 +47,16 @@ class HostCapability(Kept[L], Generic[I, L]):
         self._inputs, self._host, self._before = inputs, host, before or {}
         self._clock, self._reporter = clock or SystemClock(), reporter or StderrReporter()
         self._files = SshNodeFiles(host)
-        self.target = host.target
+
+    @property
+    def target(self) -> str:
+        """Of the host."""
+        return self._host.target
 
     @classmethod
     def on(cls, inputs: I, reach: Reach, before: Mapping[str, Any]) -> Self:
         """Over SSH; `reach` is the way to the host, and to others that are asked."""
         return cls(inputs, reach(inputs.connection), before)  # type: ignore[attr-defined]
-
-    @property
-    def steps(self) -> Mapping[str, Step[L]]:
-        """By name, in the order in which they are done."""
-        raise NotImplementedError
 
     def _poll(
         self,
@@ -75,3 +83,96 @@ class HostCapability(Kept[L], Generic[I, L]):
         script = name if "/" in name else f"{self.room}/{name}"
         how = {"tried": tried, "timeout_seconds": seconds, "area": self.area, **how}
         return run_script(self._host, script, arguments, **how).text
+
+
+WRITE = "write"
+
+
+def findings(spec: HostFileSpec, live: LiveFile | None, *, written: bool) -> Iterator[Finding]:
+    """How the file differs; `written` says that this resource has written it before.
+
+    The content itself is not told: it may be secret.
+    """
+    put_back = partial(repair, step=WRITE, remedy="find out who else writes it", path=spec.path)
+    if live is None:
+        yield put_back("host.file-missing", f"{spec.path} is gone", missing=True)
+        return
+    content = spec.content.encode()
+    if live.content != content:
+        problem = (
+            f"{spec.path} has other content from line {_first_difference(live.content, content)} on "
+            f"({len(live.content)} bytes instead of {len(content)}, sha256 {live.sha256[:12]})"
+        )
+        if written:
+            yield put_back("host.file-changed", problem)
+        else:
+            remedy = "move it away, or make it equal"
+            yield Finding("host.file-foreign", problem, remedy, (spec.path,))
+    for what, there, here in (("mode", live.mode, spec.mode), ("owner", live.owner, spec.owner)):
+        if there != here:
+            yield put_back("host.file-mode", f"{spec.path} has {what} {there} instead of {here}")
+
+
+def _first_difference(there: bytes, here: bytes) -> int:
+    lines = there.splitlines(), here.splitlines()
+    pairs = zip(*lines, strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(map(len, lines)))
+    return same + 1
+
+
+class FileCapability(HostCapability[HostFileSpec, LiveFile | None]):
+    """One file of one host."""
+
+    @property
+    def steps(self) -> Mapping[str, Step[LiveFile | None]]:
+        """The only one."""
+        return {WRITE: Step(self._write)}
+
+    def observe(self) -> LiveFile | None:
+        """The file, if it is there."""
+        return self._files.read(self._inputs.path)
+
+    def findings(self, live: LiveFile | None) -> Iterable[Finding]:
+        """See `findings`."""
+        return findings(self._inputs, live, written=bool(self._before.get("sha256")))
+
+    def differences(self, live: LiveFile | None) -> Iterable[Finding]:
+        """All, of a file that is there."""
+        return self.findings(live) if live else ()
+
+    def outputs(self, live: LiveFile | None) -> Mapping[str, str]:
+        """The digest."""
+        return {"sha256": live.sha256 if live else ""}
+
+    def is_absent(self, live: LiveFile | None) -> bool:
+        """Whether the file is gone."""
+        return live is None
+
+    def live_inputs(self, live: LiveFile | None) -> Mapping[str, str]:
+        """The file as it is."""
+        assert live is not None  # noqa: S101 (else it is absent)
+        content = live.content.decode(errors="replace")
+        if "\0" in content or len(live.content) > MAX_CONTENT_BYTES:
+            content = f"(not text, or too large; sha256 {live.sha256})"
+        # A default is not an input that was given, and a mode may be written with three digits.
+        found = {"mode": live.mode, "owner": live.owner}
+        other = {key: there for key, there in found.items() if getattr(self._inputs, key) != there}
+        return {"content": content, **other}
+
+    def remove(self) -> None:
+        """Remove the file if it is what this resource wrote; absent is fine."""
+        live, path, written = self.observe(), self._inputs.path, self._before.get("sha256") or ""
+        if live is not None and live.sha256 != written:
+            raise refused(
+                self.target,
+                "host.file-changed",
+                f"{path} was changed on the host since it was written here (sha256 "
+                f"{live.sha256[:12]} instead of {written[:12]}), so it is not removed",
+                "run a refresh to accept it as it is now and destroy again, or remove it by hand",
+            )
+        if live is not None:
+            self._files.remove(path)
+
+    def _write(self, _live: LiveFile | None, _found: Sequence[Finding]) -> None:
+        spec = self._inputs
+        self._files.write(spec.path, spec.content.encode(), mode=spec.mode, owner=spec.owner)

@@ -16,7 +16,7 @@ class HostFileProvider(ConvergingProvider[HostFileSpec]):
     identity = frozenset({"connection.host", "path"})
     # Files may hold tokens; engines mask a secret input, but not a message.
     sensitive = frozenset({"content"})
-    kept_by = "gpuclusters.host.file:FileCapability.on"
+    kept_by = "gpuclusters.host.capability:FileCapability.on"
 
 
 class HostFile(ConvergingResource, module="gpu", name="HostFile"):

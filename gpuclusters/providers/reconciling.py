@@ -31,7 +31,7 @@ from gpuclusters.core.errors import UnreachableError
 from gpuclusters.core.finding import Level
 from gpuclusters.host.model import HostConnection
 from gpuclusters.providers import properties
-from gpuclusters.providers.failures import InvalidStateError, explained
+from gpuclusters.providers.properties import InvalidStateError, explained
 
 if TYPE_CHECKING:
     from gpuclusters.host.ssh import SshHost
@@ -212,7 +212,7 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
 
 
 class ConvergingProvider(ReconcilingProvider[I]):
-    """Keeps what a capability of a host converges; see `core.converge.Kept`."""
+    """Keeps what a capability of a host converges; see `core.converge.Capability`."""
 
     kept_by: ClassVar[str]
     """What makes its capability, as `MODULE:NAME`; loaded when it is needed: a program only declares."""

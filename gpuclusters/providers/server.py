@@ -25,7 +25,7 @@ from pulumi.runtime import Settings, configure, rpc
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpuclusters.providers.failures import StepError, explained
+from gpuclusters.providers.properties import StepError, explained
 from gpuclusters.providers.resource import PACKAGE
 
 CALLS = 256

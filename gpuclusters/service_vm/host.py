@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from gpuclusters.core import codes, scripts
-from gpuclusters.core.converge import Clock, Kept, Reporter, StderrReporter, Step, SystemClock
+from gpuclusters.core.converge import Capability, Clock, Reporter, StderrReporter, Step, SystemClock
 from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Finding, Refused, refused
 from gpuclusters.fabric.answers import FabricError
@@ -177,7 +177,7 @@ def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> by
     return buffer.getvalue()
 
 
-class ServiceVmCapability(Kept[LiveVm]):
+class ServiceVmCapability(Capability[LiveVm]):
     """The VM of one host; `known` says that this resource made it before."""
 
     def __init__(
@@ -193,10 +193,19 @@ class ServiceVmCapability(Kept[LiveVm]):
     ) -> None:
         self._vm, self._host, self._fabric, self._pci = vm, host, fabric, pci
         self._clock, self._reporter, self._known = clock, reporter, known
-        self._want = want = decide.wanted(vm, scripts.texts("service_vm"))
-        self.target = f"{host.target}: service VM {vm.name}"
+        self._want = decide.wanted(vm, scripts.texts("service_vm"))
+
+    @property
+    def target(self) -> str:
+        """The VM and its host."""
+        return f"{self._host.target}: service VM {self._vm.name}"
+
+    @property
+    def steps(self) -> Mapping[str, Step[LiveVm]]:
+        """See `decide`."""
+        host, want = self._host, self._want
         network, domain = domain_xml.text(want.network), domain_xml.text(want.domain)
-        self.steps = {
+        return {
             decide.IMAGE: Step(self._fetch, look=False),
             decide.FILES: Step(self._install, look=False),
             decide.SEED: Step(lambda *_: host.write_seed(want.seed), look=False),

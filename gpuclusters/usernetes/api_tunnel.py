@@ -56,7 +56,7 @@ def hold(
     """
     # Imported late: what reaches hosts takes half a second to load, and few programs need it.
     from gpuclusters.core.errors import AdapterError, BusyError
-    from gpuclusters.host import forward
+    from gpuclusters.host import ssh
     from gpuclusters.host.connect import find_credentials
 
     stated = {key: value for key, value in connection.items() if value is not None}
@@ -64,7 +64,7 @@ def hold(
     host, ports = HostConnection.model_validate(stated), {"remote_port": remote_port}
     try:
         credentials = find_credentials(private_key)
-        tunnel = forward.forward(host, credentials, local_port=local_port, **ports)
+        tunnel = ssh.forward(host, credentials, local_port=local_port, **ports)
         _OPEN.enter_context(tunnel)
     except BusyError:
         pulumi.log.debug(f"127.0.0.1:{local_port} is open already")

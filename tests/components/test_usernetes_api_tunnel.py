@@ -11,7 +11,7 @@ import pytest
 
 from components.host_connection import HostConnection
 from gpuclusters.core.errors import BusyError, UnreachableError
-from gpuclusters.host import forward as ssh_forward
+from gpuclusters.host import ssh as ssh_forward
 from gpuclusters.usernetes import api_tunnel
 from gpuclusters.usernetes.addresses import ApiAccess
 from tests.components.recorder import record

@@ -22,7 +22,7 @@ from gpuclusters.core.errors import HostKeyMismatchError, code_of, labelled
 from gpuclusters.core.finding import refused
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.preflight.decide import FleetError
-from gpuclusters.providers.failures import StepError, explained
+from gpuclusters.providers.properties import StepError, explained
 from gpuclusters.review.plan import PlanError
 from tests.unit.config.documents import FILE, base, patched
 

@@ -15,7 +15,7 @@ import gpuclusters
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.explain import PAGE, app, catalogue, render
 from gpuclusters.core.errors import AdapterError, code_of
-from gpuclusters.providers.failures import FOR_THE_USER
+from gpuclusters.providers.properties import FOR_THE_USER
 
 
 def test_the_page_has_every_code() -> None:

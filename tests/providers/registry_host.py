@@ -20,7 +20,7 @@ import yaml
 from components.usernetes import OVERLAY
 from gpuclusters.compat.usernetes_versions import VersionSet, version_set
 from gpuclusters.core.errors import AdapterError
-from gpuclusters.host import forward as ssh_forward
+from gpuclusters.host import ssh as ssh_forward
 from gpuclusters.host.connect import (
     AGENT_VARIABLE,
     KEY_FILE_VARIABLE,

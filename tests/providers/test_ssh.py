@@ -17,7 +17,7 @@ from gpuclusters.core.errors import (
     InvalidAnswerError,
     UnreachableError,
 )
-from gpuclusters.host import forward as ssh_forward
+from gpuclusters.host import ssh as ssh_forward
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import MAX_OUTPUT_BYTES, SshHost, pool

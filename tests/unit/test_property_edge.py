@@ -18,7 +18,7 @@ from gpuclusters.host.connect import find_credentials
 from gpuclusters.host.model import HostFileSpec, parse_host_key
 from gpuclusters.host.resource import HostFileProvider
 from gpuclusters.providers import properties
-from gpuclusters.providers.failures import StepError, explained, scrubbed
+from gpuclusters.providers.properties import StepError, explained, scrubbed
 from gpuclusters.tenancy.resource import TenancyPolicyProvider
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"

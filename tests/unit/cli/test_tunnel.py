@@ -18,8 +18,8 @@ from gpuclusters.cli.project import Project
 from gpuclusters.cli.tunnel import UsageError, hold, run
 from gpuclusters.core.errors import AdapterError, BusyError
 from gpuclusters.host.connect import SshCredentials
-from gpuclusters.host.forward import forward
 from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import forward
 
 HELLO = b"this is the API\n"
 SECONDS = 120

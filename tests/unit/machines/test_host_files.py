@@ -10,7 +10,7 @@ from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi.decide import LiveCdi
 from gpuclusters.cdi.model import CdiSpecInputs
 from gpuclusters.core.finding import Level
-from gpuclusters.host.file import findings
+from gpuclusters.host.capability import findings
 from gpuclusters.host.model import HostFileSpec, LiveFile, PciFunction, check_path, sha256_of
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
