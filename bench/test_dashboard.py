@@ -31,8 +31,8 @@ from components.caas.programs import (
     DEVICE_PLUGIN_PORT,
     LABEL,
 )
-from gpuclusters.cli.access import container_api
 from gpuclusters.cli.project import Project, read_valid
+from gpuclusters.cli.reach import container_api
 from lab.hosts.hardware import tenant
 from lab.kubelet import reachable
 from tests.e2e.conftest import Checkout, checkout

@@ -13,8 +13,7 @@ from gpuclusters.policy.rules import BudgetParameters
 from gpuclusters.policy.stack import Spending, Subject
 from gpuclusters.review.cost import cost, price_table
 from gpuclusters.review.plan import Action, Plan, Resource, Step
-from gpuclusters.review.secrets import masked
-from gpuclusters.review.text import UNKNOWN
+from gpuclusters.review.text import UNKNOWN, masked
 
 
 def subject_of(seen: ResourceValidationArgs | PolicyResource) -> Subject:

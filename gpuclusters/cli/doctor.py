@@ -5,29 +5,331 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.console import Console
 
-from gpuclusters.cli import diagnosis, doctor_cluster, doctor_machines, doctor_stack
-from gpuclusters.cli import doctor_workstation as workstation
+from gpuclusters.cli import diagnosis, doctor_stack
 from gpuclusters.cli import engine as engines
-from gpuclusters.cli.diagnosis import Diagnosis, failure
+from gpuclusters.cli.diagnosis import (
+    Diagnosis,
+    failure,
+    of_findings,
+    shortened,
+    unreachable,
+    warning,
+    well,
+)
+from gpuclusters.cli.doctor_stack import StackSecrets
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project, Stack
+from gpuclusters.cli.reach import connection
 from gpuclusters.cli.report import Say, nothing, steps
+from gpuclusters.compat import known_errors
+from gpuclusters.compat.known_errors import KnownError
+from gpuclusters.config import usernetes_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
-from gpuclusters.config.inventory import (
-    Inventory,
-    InventoryError,
-    read_inventory,
-)
+from gpuclusters.config.drift_expectations import expected
+from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.hosts import LabHosts
+from gpuclusters.config.inventory import Inventory, InventoryError, read_inventory, resolve_machines
 from gpuclusters.config.kubernetes import LabKubernetes
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.plan import expects, namespace
+from gpuclusters.config.rke2_cluster import HostDriver, Rke2Config, machine_names
 from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.container_api.container import EVENT
+from gpuclusters.core.errors import AdapterError
+from gpuclusters.core.finding import Finding, Level
+from gpuclusters.drift import nodes
+from gpuclusters.drift.report import Finding as Drifted
+from gpuclusters.driver import decide as driver
+from gpuclusters.driver.host import inspect
+from gpuclusters.host.connect import find_credentials
+from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
+from gpuclusters.kube.objects import KubernetesObjects
+from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.preflight.decide import judge, of_level, stage_of
+from gpuclusters.preflight.host import read_facts
+from gpuclusters.preflight.model import Expects, HostFacts, Stage
+from gpuclusters.rke2 import decide as rke2
+from gpuclusters.rke2.host import inspect as inspect_rke2
+from gpuclusters.rke2.model import LiveHost
+from gpuclusters.rke2.releases import Role, parse_version
+from gpuclusters.rootless import decide as rootless
+from gpuclusters.rootless.host import RootlessCapability
+from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
+from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
+
+AREA = "cluster"
+_ADMISSION = "admissionregistration.k8s.io"
+Object = Mapping[str, Any]
+_RIGHTS: tuple[Mapping[str, str], ...] = (
+    {"verb": "create", "group": "", "resource": "namespaces"},
+    {"verb": "create", "group": "apiextensions.k8s.io", "resource": "customresourcedefinitions"},
+    {"verb": "create", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"},
+    {"verb": "bind", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"},
+    {"verb": "create", "group": "node.k8s.io", "resource": "runtimeclasses"},
+    {"verb": "create", "group": _ADMISSION, "resource": "validatingadmissionpolicies"},
+    {"verb": "patch", "group": "", "resource": "nodes"},
+)
+"""What the stack does with the cluster."""
+
+
+def cluster(
+    config: CaasConfig, kubeconfig: str, others: frozenset[str] = frozenset()
+) -> Iterator[Diagnosis]:
+    """Whether the API server answers, lets us do what `up` does, and has the nodes (but `others`)."""
+    objects = KubernetesObjects(kubeconfig)
+    try:
+        yield well(AREA, f"Kubernetes {objects.version()} at {objects.target}")
+        forbidden = [right for right in _RIGHTS if not objects.may_we(right)]
+        if forbidden:
+            shown = ", ".join(f"{right['verb']} {right['resource']}" for right in forbidden)
+            text = f"the kubeconfig's account may not {shown}"
+            yield failure(AREA, text, "doctor.kubeconfig-rights")
+        else:
+            yield well(AREA, "the account may do what `up` does")
+        if objects.get(NAMESPACE, config.programs.namespace) is None:
+            yield well(AREA, "nothing of this stack is in it yet; `up` brings it")
+            return
+        found = _nodes(config, objects.list(NODE), objects.list(GPU_LEASE), others)
+        theirs = [namespace(config, tenant) for tenant in config.tenants]
+        events, pods = (
+            [one for where in theirs for one in objects.list(kind, where)] for kind in (EVENT, POD)
+        )
+    except AdapterError as error:
+        yield unreachable(AREA, error)
+        return
+    yield from found
+    yield from _containers(events, pods)
+
+
+def _containers(events: Sequence[Object], pods: Sequence[Object]) -> Iterator[Diagnosis]:
+    """Rows 20 and 21: what tenants' containers that exist say, each cause once for all of them."""
+    found: dict[KnownError, list[str]] = {}
+    living = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods}
+    for event in events:
+        about = event.get("involvedObject") or {}
+        at = (about.get("namespace"), about.get("name"))
+        if event.get("type") == "Warning" and at in living:
+            _note(found, known_errors.explain("container", event.get("message") or ""), *at)
+    for at, pod in living.items():
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            for state in (status.get("state") or {}, status.get("lastState") or {}):
+                said = (state.get("terminated") or {}).get("message") or ""
+                _note(found, known_errors.explain("guest", said), *at)
+    for error, names in found.items():
+        yield warning(AREA, f"{shortened(names)}: {error.cause}", error.code, error.remedy)
+
+
+def _note(
+    found: dict[KnownError, list[str]], error: KnownError | None, where: str, name: str
+) -> None:
+    if error is not None:
+        names = found.setdefault(error, [])
+        if f"{where}/{name}" not in names:
+            names.append(f"{where}/{name}")
+
+
+def _nodes(
+    config: CaasConfig, live: Sequence[Object], leases: Sequence[Object], others: frozenset[str]
+) -> Iterator[Diagnosis]:
+    """Row 19 of the known failures: nodes that are not as declared, each difference once for all of them."""
+    wanted = expected(config, {})
+    wanted = replace(wanted, others=wanted.others | others)
+    found = list(nodes.findings(wanted, live, nodes.withheld(leases)))
+    same: dict[tuple[str, str, str], list[Drifted]] = {}
+    for one in found:
+        same.setdefault((one.id, one.declared, one.found), []).append(one)
+    for (code, declared, said), some in same.items():
+        names = [one.where for one in some]
+        what = f"{some[0].title[0].lower()}{some[0].title[1:]} ({said}; declared: {declared})"
+        fix = some[0].remedy.replace(names[0], "NODE") if len(names) > 1 else some[0].remedy
+        yield warning(AREA, f"{shortened(names)}: {what}", code, fix)
+    fine = len({node.name for node in config.nodes} - {one.where for one in found})
+    if fine:
+        yield well(AREA, f"{fine} of {len(config.nodes)} nodes are as declared, with all GPUs")
+
+
+CREDENTIALS = "credentials"
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a machine says."""
+
+    findings: Sequence[Finding]
+    summary: str = ""
+    """What it is, in a few words; empty where something keeps it from being that."""
+    machine_id: str = ""
+    """systemd's; empty where nobody asked."""
+
+
+Look = Callable[[SshHost], Seen]
+"""At one machine; raises AdapterError."""
+
+
+def of_stack(
+    section: CaasConfig | Rke2Config | UsernetesConfig,
+    inventory: Inventory | None,
+    secrets: StackSecrets,
+) -> Iterator[Diagnosis]:
+    """The machines that exist already, or are simulated; those on Google Cloud the state alone knows."""
+    hosts = section.hosts
+    if isinstance(hosts, GcpHosts):
+        yield well(doctor_stack.LAB, "the machines are made by the stack; see its outputs")
+        return
+    key, source = secrets.values.get("ssh-private-key"), ""
+    if isinstance(hosts, LabHosts):
+        if inventory is None:
+            return  # the lab does not run, which was said
+        key, source = inventory.ssh_private_key.read_text(encoding="utf-8"), "the lab"
+    elif not secrets.readable:
+        return
+    looks = _looks(section)
+    try:
+        resolved = resolve_machines(list(looks), hosts, inventory)
+    except InventoryError as error:
+        yield failure(doctor_stack.LAB, str(error), error.error_id, "`gpu-clusters lab start`")
+        return
+    found = [(connection(host), looks[name]) for name, host in resolved.items() if host is not None]
+    yield from machines(found, key, source)
+
+
+def _looks(section: CaasConfig | Rke2Config | UsernetesConfig) -> Mapping[str, Look]:
+    if isinstance(section, CaasConfig):
+        manager = str(section.service_vm.bind_address)
+        return {node.name: caas_host(expects(section, node), manager) for node in section.nodes}
+    if isinstance(section, Rke2Config):
+        return {name: rke2_host(section, name) for name in machine_names(section)}
+    return dict.fromkeys(usernetes_plan.machine_names(section), usernetes_host(section))
+
+
+def machines(
+    machines: Sequence[tuple[HostConnection, Look]], private_key: str | None, source: str = ""
+) -> Iterator[Diagnosis]:
+    """All machines in parallel: one that does not answer costs its time-out once."""
+    try:
+        credentials = find_credentials(private_key)
+        credentials.keys()
+    except AdapterError as error:
+        yield unreachable(CREDENTIALS, error)
+        return
+    yield well(CREDENTIALS, f"SSH key from {source or credentials.source}")
+
+    def ask(one: tuple[HostConnection, Look]) -> Seen | AdapterError:
+        try:
+            return one[1](SshHost(one[0], credentials, connect_attempts=1))
+        except AdapterError as error:
+            return error
+
+    ids: dict[str, str] = {}
+    with ThreadPoolExecutor(max(1, min(len(machines), _AT_ONCE))) as pool:
+        for (reached, _), seen in zip(machines, pool.map(ask, machines), strict=True):
+            name = reached.host
+            if isinstance(seen, AdapterError):
+                yield failure(name, seen.problem, seen.error_id, seen.remedy)
+                continue
+            if seen.summary:
+                yield well(name, seen.summary)
+            yield from of_findings(name, seen.findings)
+            other = ids.setdefault(seen.machine_id, name) if seen.machine_id else name
+            if other != name:
+                text = f"is the same machine as {other} (machine-id {seen.machine_id})"
+                fix = (
+                    "correct the address of one; if both were cloned from one image, "
+                    "`rm /etc/machine-id; systemd-machine-id-setup` on one"
+                )
+                yield failure(name, text, "doctor.same-machine", fix)
+
+
+def caas_host(wanted: Expects, fabric_manager: str | None) -> Look:
+    """A host of virtual machines: what the preflight finds."""
+
+    def look(host: SshHost) -> Seen:
+        facts: HostFacts = read_facts(host, wanted.functions, fabric_manager=fabric_manager)
+        stage = stage_of(facts, wanted)
+        found = judge(facts, wanted, stage)
+        state = "prepared" if stage is Stage.PREPARED else "bare, can be prepared"
+        there = sum(address in facts.functions for address in wanted.gpus.values())
+        said = f"{state}: {there} GPUs, {facts.memory_kib // 2**20} GiB, Linux {facts.kernel}"
+        return Seen(found, "" if of_level(Level.BLOCK, found) else said, facts.machine_id)
+
+    return look
+
+
+def rke2_host(config: Rke2Config, name: str) -> Look:
+    """A host of RKE2: its release, and the driver where its pool has GPUs."""
+    counts = (pool.gpu.count for pool in config.pools if pool.gpu and name in pool.nodes)
+    count = next(counts, 0)
+
+    def look(host: SshHost) -> Seen:
+        live = inspect_rke2(host, [])
+        found = [*_of_rke2(config, name, live)]
+        said = f"RKE2 {live.version}" if live.version else "bare, can be prepared"
+        if count:
+            gpus = inspect(host)
+            found += driver.gpu_count(len(gpus.gpu), count, seen_by="the PCI bus")
+            found += driver.running(gpus, own=isinstance(config.driver, HostDriver))
+            said += f", {len(gpus.gpu)} GPUs, driver {gpus.loaded or 'none yet'}"
+        return Seen(found, "" if found else said)
+
+    return look
+
+
+def _of_rke2(config: Rke2Config, name: str, live: LiveHost) -> Iterator[Finding]:
+    """What `up` would find on a machine, and what it would put right."""
+    role = Role.SERVER if name in config.servers else Role.AGENT
+    yield from rke2.machine(live, selinux=config.selinux)
+    if live.version:
+        yield from rke2.release(live, parse_version(config.version))
+        yield from rke2.unit(role, live)
+    elif not live.owner:
+        yield from rke2.bare_machine(role, live)
+    yield from rke2.certificate(role, live)
+
+
+def usernetes_host(config: UsernetesConfig) -> Look:
+    """A host with rootless Docker."""
+    versions = usernetes_plan.versions(config)
+    installs_driver = usernetes_plan.driver(config) is not None
+
+    def look(host: SshHost) -> Seen:
+        inputs = RootlessHostInputs(
+            connection=host.connection,
+            account=config.account,
+            gpus=config.gpus.count,
+            docker=versions.docker,
+            container_toolkit=versions.container_toolkit,
+            sudo=usernetes_plan.uses_sudo(config),
+            ports=usernetes_plan.tcp_ports(config),
+        )
+        live = RootlessCapability(inputs, host).observe()
+        return of_rootless(inputs, live, installs_driver=installs_driver)
+
+    return look
+
+
+def of_rootless(inputs: RootlessHostInputs, live: LiveRootless, *, installs_driver: bool) -> Seen:
+    """What is to be said of a host; nothing more while `up` has to install the driver first."""
+    if installs_driver and not live.module:
+        return Seen((), "no driver yet, can be prepared")
+    found = list(rootless.findings(inputs, live))
+    blocking = [one for one in found if one.level is Level.BLOCK]
+    if blocking:
+        return Seen(blocking)
+    gpus = f"{len(live.gpu)} GPUs"
+    if rootless.is_absent(inputs, live):
+        return Seen((), f"driver {live.module}, {gpus}, can be prepared")
+    engine = live.docker_info.version
+    return Seen(found, "" if found else f"rootless Docker {engine}, {gpus}, driver {live.module}")
 
 
 def run(project: Project, stack: str, *, as_json: bool = False) -> int:
@@ -49,9 +351,9 @@ def examine(project: Project, stack: str, say: Say = nothing) -> list[Diagnosis]
     config, found = doctor_stack.configuration(project, stack)
     in_lab = uses_lab(config.section) if config else None
     env = project.lab_environment() if in_lab else dict(os.environ)
-    found = [*workstation.workstation(project, engine, in_lab=in_lab), *found]
+    found = [*doctor_stack.workstation(project, engine, in_lab=in_lab), *found]
     if config and in_lab:
-        found += workstation.lab(project, env, config)
+        found += doctor_stack.lab(project, env, config)
     if config is None:
         return found
     if isinstance(engine, UsageError):
@@ -78,11 +380,11 @@ def _outside(context: Stack, config: StackConfig) -> list[Diagnosis]:
         inventory = read_inventory(context.project.lab_folder) if uses_lab(config.section) else None
     except InventoryError as error:
         fix = "`gpu-clusters lab start`"
-        return [*found, failure(workstation.LAB, str(error), error.error_id, fix)]
+        return [*found, failure(doctor_stack.LAB, str(error), error.error_id, fix)]
     section = config.section
     found += doctor_stack.missing(context, section, secrets)
     with ThreadPoolExecutor(2) as pool:
-        hosts = pool.submit(lambda: list(doctor_machines.of_stack(section, inventory, secrets)))
+        hosts = pool.submit(lambda: list(of_stack(section, inventory, secrets)))
         cluster = pool.submit(lambda: list(_cluster(section, inventory, secrets)))
         return [*found, *hosts.result(), *cluster.result()]
 
@@ -101,4 +403,4 @@ def _cluster(
         kubeconfig = secrets.values.get("kubeconfig")
     if kubeconfig is not None:
         others = frozenset(inventory.hosts if inventory else ())
-        yield from doctor_cluster.cluster(config, kubeconfig, others)
+        yield from cluster(config, kubeconfig, others)

@@ -1,20 +1,170 @@
-"""`doctor`: the stack's configuration, its state, and the secrets that open everything else."""
+"""`doctor`: this computer, its engine and lab; the configuration, the state and its secrets."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, entry_points, version
 
 import yaml
 
-from gpuclusters.cli import state_locks
+from gpuclusters.cli import engine as engines
+from gpuclusters.cli import unfinished
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.lab import described
+from gpuclusters.cli.lab_entry import Lab, lab_of
 from gpuclusters.cli.project import Project, Stack
-from gpuclusters.cli.state_locks import Fate
+from gpuclusters.cli.unfinished import Fate
+from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import ClusterConfig, needed
 from gpuclusters.config.fault import render_path
 from gpuclusters.config.stack import NAMESPACE, StackConfig, check_stack_file
+from gpuclusters.core.errors import code_of
+
+AREA, LAB = "workstation", "lab"
+GIB = 2**30
+NEEDED_BYTES = 2 * GIB
+"""What a lab with its tools takes when the tools need not be built."""
+_OLDEST_PYTHON = (3, 11)
+_PACKAGES = ("pulumi", "pulumi-kubernetes", "pulumi-command")
+_PLUGINS = ("kubernetes", "command")
+_PROGRAM_SECONDS = 60
+
+
+def workstation(
+    project: Project, engine: engines.Engine | UsageError, *, in_lab: bool | None
+) -> Iterator[Diagnosis]:
+    """Python, project, engine, Helm. `in_lab`: None if the configuration does not say."""
+    python = sys.version.split()[0]
+    if sys.version_info < _OLDEST_PYTHON:
+        yield failure(AREA, f"Python {python}", "doctor.python-old")
+    else:
+        yield well(AREA, f"Python {python}")
+    yield from _packages()
+    if isinstance(engine, UsageError):
+        yield failure(AREA, "there is no engine", engine.error_id, str(engine))
+    elif engine.kind is engines.Kind.PULUMI:
+        yield from _pulumi(engine)
+    else:
+        yield well(AREA, "embedded engine, with stand-ins for provider plugins")
+        if in_lab is False:
+            text = f"machines that matter, and no Pulumi ({engine.reason})"
+            yield warning(AREA, text, "doctor.no-pulumi")
+        yield from _helm()
+    yield well(AREA, f"project {project.folder}")
+
+
+def _packages() -> Iterator[Diagnosis]:
+    found, missing = [], []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if found:
+        yield well(AREA, ", ".join(found))
+    if missing:
+        yield failure(AREA, f"not installed: {', '.join(missing)}", "doctor.packages-missing")
+
+
+def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
+    said, problem = _run(engine, "version")
+    if problem:
+        text = f"`{engine.command[0]} version`: {problem}"
+        yield failure(AREA, text, "doctor.pulumi-broken")
+        return
+    yield well(AREA, f"Pulumi {said.strip()} ({engine.reason})")
+    said, problem = _run(engine, "plugin", "ls", "--json")
+    try:
+        plugins = {entry["name"]: str(entry["version"]) for entry in json.loads(said or "[]")}
+    except (ValueError, KeyError, TypeError):
+        problem, plugins = "its answer is no list of plugins", {}
+    if problem:
+        yield warning(AREA, f"`pulumi plugin ls`: {problem}", "doctor.plugins-unknown")
+        return
+    missing = [name for name in _PLUGINS if name not in plugins]
+    if missing:
+        names = ", ".join(missing)
+        yield well(AREA, f"plugins to come: {names} (Pulumi installs them when needed)")
+    for name in _PLUGINS:
+        wanted = version(f"pulumi-{name}")
+        if name in plugins and plugins[name].removeprefix("v") != wanted:
+            text = f"plugin {name} {plugins[name]}, and the program is written for {wanted}"
+            fix = f"`pulumi plugin install resource {name} v{wanted}`"
+            yield warning(AREA, text, "doctor.plugin-version", fix)
+
+
+def _run(engine: engines.Engine, *args: str) -> tuple[str, str]:
+    """What the engine prints, and why it did not."""
+    try:
+        done = subprocess.run(
+            [*engine.command, *args],
+            capture_output=True,
+            text=True,
+            timeout=_PROGRAM_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    if done.returncode:
+        return "", done.stderr.strip()[:200] or f"exit status {done.returncode}"
+    return done.stdout, ""
+
+
+def _helm() -> Iterator[Diagnosis]:
+    if shutil.which("helm") or entry_points(group="gpu_clusters_engine.programs"):
+        yield well(AREA, "helm")
+    else:
+        text = "no helm, which the embedded engine calls for charts"
+        yield warning(AREA, text, "doctor.no-helm")
+
+
+def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterator[Diagnosis]:
+    """Whether the lab runs, its tools are there, and it has room; what its nodes are."""
+    folder = project.lab_folder
+    free = shutil.disk_usage(folder if folder.exists() else project.folder).free
+    if free < NEEDED_BYTES:
+        fix = f"make room: {NEEDED_BYTES // GIB} GiB"
+        yield failure(LAB, f"{free // GIB} GiB free in {folder}", "doctor.disk-space", fix)
+    the_lab = lab_of(project)
+    missing = the_lab.missing_tools(env.get("PATH"))
+    if missing:
+        yield warning(LAB, f"not there yet: {', '.join(missing)}", "doctor.lab-tools")
+    else:
+        yield well(LAB, "all tools are there")
+    yield from _nodes(the_lab, config)
+    try:
+        found = the_lab.status()
+    except the_lab.error as error:
+        yield failure(LAB, str(error), code_of(error), "`make down`, then `make up`")
+        return
+    if not found:
+        yield warning(LAB, "it was not made yet", "doctor.lab-not-made")
+        return
+    down = [part["name"] for part in found if not part["running"]]
+    if down:
+        yield failure(LAB, f"does not run: {', '.join(down)}", "doctor.lab-down")
+    else:
+        yield well(LAB, f"{len(found)} parts run in {folder}, {free // GIB} GiB free")
+
+
+def _nodes(the_lab: Lab, config: StackConfig) -> Iterator[Diagnosis]:
+    choice = the_lab.choice(config.lab.nodes.value)
+    if choice.refused:
+        text = f"nodes are to be {config.lab.nodes.value}, and {choice.why}"
+        yield failure(LAB, text, "lab.nodes", "what it says, or write `nodes: auto`")
+        return
+    # Why it is so is history once the lab is there.
+    there = the_lab.kind() is not None
+    yield well(LAB, described(config.section, choice, briefly=there))
+    if isinstance(config.section, CaasConfig):
+        yield well(LAB, the_lab.kata(choice.kind))
+
 
 CONFIGURATION, BACKEND, SECRETS = "configuration", "backend", "secrets"
 _SECONDS = 60
@@ -51,7 +201,7 @@ def configuration(project: Project, stack: str) -> tuple[StackConfig | None, lis
 
 def backend(stack: Stack) -> Iterator[Diagnosis]:
     """Whether the state can be had, is free, and nothing of an interrupted run is left in it."""
-    folder = state_locks.folder_of(state_locks.backend_url(stack.project.folder, stack.env))
+    folder = unfinished.folder_of(unfinished.backend_url(stack.project.folder, stack.env))
     if folder is not None and not folder.exists():
         yield well(BACKEND, f"no state in {folder} yet; `up` makes it")
         return
@@ -63,7 +213,7 @@ def backend(stack: Stack) -> Iterator[Diagnosis]:
         yield well(BACKEND, f"reachable; there is no stack {stack.stack} yet")
         return
     for lock, fate in (
-        state_locks.locks(folder, stack.project.name, stack.stack) if folder is not None else ()
+        unfinished.locks(folder, stack.project.name, stack.stack) if folder is not None else ()
     ):
         dead = fate is Fate.DEAD
         wait = f"wait for it; if it is dead: `pulumi cancel --stack {stack.stack}`"
@@ -99,7 +249,7 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
     salt = document.get("encryptionsalt")
     if not salt and not sealed:
         return StackSecrets(), [well(SECRETS, "none in the stack file")]
-    folder = state_locks.folder_of(state_locks.backend_url(stack.project.folder, stack.env))
+    folder = unfinished.folder_of(unfinished.backend_url(stack.project.folder, stack.env))
     if folder is not None and not folder.exists():
         return StackSecrets(readable=False), [well(SECRETS, "not tried: there is no state yet")]
     words = ("config", "--show-secrets", "--json", "--stack", stack.stack)

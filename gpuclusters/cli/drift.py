@@ -19,10 +19,9 @@ from gpuclusters.cli.forge import Entries, Forge, Target, issues_of
 from gpuclusters.cli.help import AsJson, StackName
 from gpuclusters.cli.project import Project
 from gpuclusters.drift import rendering
-from gpuclusters.drift.finding import CODES
-from gpuclusters.drift.rendering import markdown, marker
-from gpuclusters.drift.report import DocumentError, Report, document, report_of
-from gpuclusters.review import limits
+from gpuclusters.drift.rendering import markdown
+from gpuclusters.drift.report import CODES, DocumentError, Report, document, report_of
+from gpuclusters.review.text import GITHUB, GITLAB, UNLIMITED, marker
 
 app = typer.Typer(add_completion=False)
 
@@ -98,7 +97,7 @@ def run(
     if form == "json":
         sys.stdout.write(json.dumps(document(found), indent=2, ensure_ascii=False) + "\n")
     elif form == "markdown":
-        sys.stdout.write(markdown(found, most=limits.UNLIMITED))
+        sys.stdout.write(markdown(found, most=UNLIMITED))
     else:
         rendering.show(Console(highlight=False), found, time.monotonic() - began)
     if where is not None:
@@ -124,12 +123,12 @@ def _patterns(stated: list[str]) -> list[str]:
 
 
 def _keep_issue(found: Report, where: Target) -> None:
-    most = limits.GITHUB if where.forge is Forge.GITHUB else limits.GITLAB
-    title = f"Drift: stack {found.stack}"
+    most = GITHUB if where.forge is Forge.GITHUB else GITLAB
+    title, mark = f"Drift: stack {found.stack}", marker(found.stack, "drift")
     with Entries(where) as issues:
         if found.exit_code == 0:
-            said = issues.close(marker(found.stack))
+            said = issues.close(mark)
         else:
             # An issue that says "could not look" is worth as much as one that says what drifted.
-            said = issues.put(markdown(found, most=most), marker(found.stack), title)
+            said = issues.put(markdown(found, most=most), mark, title)
     sys.stderr.write(f"issue: {said or 'none is open, none is needed'}\n")

@@ -32,9 +32,8 @@ from gpuclusters.core.errors import (
 )
 from gpuclusters.drift import cluster, engine, hosts, resources
 from gpuclusters.drift.engine import View
-from gpuclusters.drift.finding import Unseen
 from gpuclusters.drift.nodes import Expected
-from gpuclusters.drift.report import Found, Looked, Report, report
+from gpuclusters.drift.report import Found, Looked, Report, Unseen, report
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost

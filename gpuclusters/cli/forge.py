@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -25,6 +26,19 @@ _LONGEST_WAIT_SECONDS = 60.0
 _TIMEOUT = httpx.Timeout(20.0, connect=10.0)
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/(?!\.{1,2}$)[\w.-]+")
 _PASSING = {429, 500, 502, 503, 504}
+_MOVED = "the address has moved: is the API's address or the project's name an old one?"
+_REMEDIES = {
+    301: _MOVED,
+    302: _MOVED,
+    401: "the token is not valid, or no longer",
+    403: "the token may not comment: give the job `pull-requests: write` (GitHub) or a token with the scope "
+    "api (GitLab). Pipelines of forks get none, on purpose",
+    404: "there is no such pull request, or the token may not see it",
+    410: "comments are closed there",
+    422: "is the pull request locked?",
+}
+Entry = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class ForgeError(RunError):
@@ -37,6 +51,14 @@ class TooLongError(ForgeError):
     """The forge takes no comment of this length."""
 
     code = "review.too-long"
+
+
+class _AgainError(Exception):
+    """Worth another try, after so many seconds if the forge has said."""
+
+    def __init__(self, message: str, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class Forge(StrEnum):
@@ -65,23 +87,27 @@ class Target:
         return self.forge is Forge.GITHUB
 
     @property
-    def issues(self) -> str:
-        """Address of the project's issues."""
-        return f"{self.api}/{'repos' if self.is_github else 'projects'}/{self.project}/issues"
-
-    @property
     def entries(self) -> str:
         """Address of the list."""
+        parent = f"{self.api}/{'repos' if self.is_github else 'projects'}/{self.project}"
         if not self.number:
-            return self.issues
+            return f"{parent}/issues"
         if self.is_github:
-            return f"{self.issues}/{self.number}/comments"
-        return f"{self.api}/projects/{self.project}/merge_requests/{self.number}/notes"
+            return f"{parent}/issues/{self.number}/comments"
+        return f"{parent}/merge_requests/{self.number}/notes"
 
-    @property
-    def filter(self) -> str:
-        """What of the list is asked for: issues that are open."""
-        return "" if self.number else f"state={'open' if self.is_github else 'opened'}&"
+    def page(self, number: int) -> str:
+        """Address of one page of the list; of issues only those that are open."""
+        state = "" if self.number else f"state={'open' if self.is_github else 'opened'}&"
+        return f"{self.entries}?{state}per_page={PAGE}&page={number}"
+
+    def entry(self, known: Entry) -> str:
+        """Address of one comment or issue."""
+        if not self.number:
+            return f"{self.entries}/{int(known['number' if self.is_github else 'iid'])}"
+        # GitHub has comments beside the issues and pull requests that they are about.
+        parent = self.entries.replace(f"/{self.number}/comments", "/comments")
+        return f"{parent}/{int(known['id'])}"
 
     @property
     def text(self) -> str:
@@ -89,19 +115,7 @@ class Target:
         return "body" if self.number or self.is_github else "description"
 
     @property
-    def closed(self) -> Mapping[str, str]:
-        """What closes an issue."""
-        return {"state": "closed"} if self.is_github else {"state_event": "close"}
-
-    def entry(self, known: Mapping[str, Any]) -> str:
-        """Address of one comment or issue."""
-        if self.number:
-            parent = f"{self.issues}/comments" if self.is_github else self.entries
-            return f"{parent}/{int(known['id'])}"
-        return f"{self.entries}/{int(known['number' if self.is_github else 'iid'])}"
-
-    @property
-    def headers(self) -> Mapping[str, str]:
+    def headers(self) -> dict[str, str]:
         """What every request carries."""
         if not self.is_github:
             return {"PRIVATE-TOKEN": self.token}
@@ -114,11 +128,10 @@ class Target:
 
 def comments_of(forge: Forge, env: Mapping[str, str], number: int | None = None) -> Target:
     """The comments of a pull request: by default the one of the pipeline around this command."""
-    if forge is Forge.GITHUB:
-        number = number or _github_number(env)
-    else:
-        stated = env.get("CI_MERGE_REQUEST_IID", "")
-        number = number or (int(stated) if stated.isdecimal() else None)
+    if number is None and forge is Forge.GITHUB:
+        number = _github_number(env)
+    elif number is None and (stated := env.get("CI_MERGE_REQUEST_IID", "")).isdecimal():
+        number = int(stated)
     missing = [] if number else ["the number of the pull request (--pull-request N)"]
     return _target(forge, env, number or 0, missing)
 
@@ -130,27 +143,23 @@ def issues_of(forge: Forge, env: Mapping[str, str]) -> Target:
 
 def _target(forge: Forge, env: Mapping[str, str], number: int, missing: list[str]) -> Target:
     if forge is Forge.GITHUB:
-        names = ("GITHUB_TOKEN", "GITHUB_REPOSITORY")
+        names, form = ("GITHUB_TOKEN", "GITHUB_REPOSITORY"), "owner/name"
         api = env.get("GITHUB_API_URL", "https://api.github.com")
     else:
-        names = ("GITLAB_TOKEN", "CI_PROJECT_ID")
+        names, form = ("GITLAB_TOKEN", "CI_PROJECT_ID"), "a number"
         api = env.get("CI_API_V4_URL", "https://gitlab.com/api/v4")
     missing = [name for name in names if not env.get(name)] + missing
     if missing:
-        raise UsageError(
-            f"to write to {forge} there is missing: {', '.join(missing)}", ForgeError.code
-        )
+        said = f"to write to {forge} there is missing: {', '.join(missing)}"
+        raise UsageError(said, ForgeError.code)
     token, project = (env[name] for name in names)
-    if forge is Forge.GITHUB and not _REPOSITORY.fullmatch(project):
-        raise UsageError("GITHUB_REPOSITORY is not owner/name", ForgeError.code)
-    if forge is Forge.GITLAB and not project.isdecimal():
-        raise UsageError("CI_PROJECT_ID is not a number", ForgeError.code)
+    if not (_REPOSITORY.fullmatch(project) if forge is Forge.GITHUB else project.isdecimal()):
+        raise UsageError(f"{names[1]} is not {form}", ForgeError.code)
     return Target(forge, api.rstrip("/"), project, number, token.strip())
 
 
 def _github_number(env: Mapping[str, str]) -> int | None:
-    found = re.fullmatch(r"refs/pull/(\d+)/\w+", env.get("GITHUB_REF", ""))
-    if found:
+    if found := re.fullmatch(r"refs/pull/(\d+)/\w+", env.get("GITHUB_REF", "")):
         return int(found[1])
     try:
         event = json.loads(Path(env["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
@@ -177,10 +186,7 @@ class Entries:
         self._sleep = sleep
         # Redirects are not followed: the token is for this address alone.
         self._client = httpx.Client(
-            headers=dict(where.headers),
-            timeout=_TIMEOUT,
-            transport=transport,
-            follow_redirects=False,
+            headers=where.headers, timeout=_TIMEOUT, transport=transport, follow_redirects=False
         )
 
     def __enter__(self) -> Entries:
@@ -191,125 +197,107 @@ class Entries:
         self._client.close()
 
     def put(self, body: str, marker: str, title: str = "") -> str:
-        """Make the entry, or bring the one that carries the marker up to date; gives its address.
-
-        Raises:
-            TooLongError: the forge takes no text of this length.
-            ForgeError: it refuses, or does not answer.
-        """
+        """Make the entry, or bring the one that carries the marker up to date; gives its address."""
         content = {self._where.text: body, **({"title": title} if title else {})}
 
-        def act(known: Mapping[str, Any] | None) -> Any:
+        def act(known: Entry | None) -> Any:
             if known is None:
-                return self._once("POST", self._where.entries, content).json()
-            if str(known.get(self._where.text)).strip() == body.strip():
-                return known
-            return self._change(known, content)
+                return self._once("POST", self._where.entries, content)
+            same = str(known.get(self._where.text)).strip() == body.strip()
+            return known if same else self._change(known, content)
 
-        return str(self._again(marker, act))
+        return str(self._on(marker, act))
 
     def close(self, marker: str) -> str | None:
         """Close the issue that carries the marker; its address, or None if none is open."""
+        closed = {"state": "closed"} if self._where.is_github else {"state_event": "close"}
+        return self._on(marker, lambda known: known and self._change(known, closed))
 
-        def act(known: Mapping[str, Any] | None) -> Any:
-            return None if known is None else self._change(known, self._where.closed)
+    def _on(self, marker: str, act: Callable[[Entry | None], Any]) -> str | None:
+        """Act on the entry until that is done; found anew each time, as it may have been made after all."""
+        is_ours = self._author()
 
-        return self._again(marker, act)
-
-    def _again(self, marker: str, act: Callable[[Mapping[str, Any] | None], Any]) -> str | None:
-        """Find it and act until that is done; found anew each time, as it may have been made all the same."""
-        ours = self._author()
-        for attempt in range(TRIES):
-            known = self._find(marker, ours)
-            try:
-                found = act(known)
-            except AgainError as again:
-                self._wait(again, attempt)
-                continue
-            if not isinstance(found, Mapping):
-                return None if found is None else self._where.entries
-            return str(found.get("html_url") or found.get("web_url") or self._where.entries)
-        raise AssertionError("unreachable")
-
-    def _change(self, known: Mapping[str, Any], change: Mapping[str, str]) -> Any:
-        verb = "PATCH" if self._where.is_github else "PUT"
-        return self._once(verb, self._where.entry(known), change).json()
-
-    def _author(self) -> Callable[[Mapping[str, Any]], bool]:
-        """Whether a comment is of our own account."""
-        answer = self._get(f"{self._where.api}/user", refused_is_fine=True)
-        me = answer.json() if answer is not None else {}
-        if not self._where.is_github:
-            return lambda comment: _of(comment, "author").get("id") == me.get("id", -1)
-        if "login" in me:
-            return lambda comment: _of(comment, "user").get("login") == me["login"]
-        # The token of a workflow is that of an app, which has no user to ask for.
-        return lambda comment: _of(comment, "user").get("login") == "github-actions[bot]"
-
-    def _find(
-        self, marker: str, ours: Callable[[Mapping[str, Any]], bool]
-    ) -> Mapping[str, Any] | None:
-        for entry in self._all():
+        def found() -> Any:
+            ours = (e for e in self._all() if is_ours(e))
             # At its end, because a name in another entry of ours may look like a marker.
-            if str(entry.get(self._where.text)).rstrip().endswith(marker) and ours(entry):
-                return entry
-        return None
+            texts = ((str(e.get(self._where.text)).rstrip(), e) for e in ours)
+            return next((e for text, e in texts if text.endswith(marker)), None)
 
-    def _all(self) -> Iterator[Mapping[str, Any]]:
-        where = self._where
+        done = self._tried(lambda: act(found()))
+        if not isinstance(done, Mapping):
+            return None if done is None else self._where.entries
+        return str(done.get("html_url") or done.get("web_url") or self._where.entries)
+
+    def _change(self, known: Entry, change: Mapping[str, str]) -> Any:
+        verb = "PATCH" if self._where.is_github else "PUT"
+        return self._once(verb, self._where.entry(known), change)
+
+    def _author(self) -> Callable[[Entry], bool]:
+        """Whether an entry is of our own account."""
+
+        def account() -> Any:
+            try:
+                return self._once("GET", f"{self._where.api}/user")
+            except ForgeError:
+                return {}
+
+        me = self._tried(account)
+        # The token of a workflow of GitHub is that of an app, which has no user to ask for.
+        github = ("user", "login", "github-actions[bot]")
+        key, name, otherwise = github if self._where.is_github else ("author", "id", -1)
+        own = me.get(name, otherwise) if isinstance(me, Mapping) else otherwise
+        return lambda entry: isinstance(entry.get(key), Mapping) and entry[key].get(name) == own
+
+    def _all(self) -> Iterator[Entry]:
         for page in range(1, MOST_PAGES + 1):
-            address = f"{where.entries}?{where.filter}per_page={PAGE}&page={page}"
-            answer = self._get(address)
-            found = answer.json() if answer is not None else []
+            found = self._tried(partial(self._once, "GET", self._where.page(page)))
             if not isinstance(found, list):
-                raise ForgeError(f"{where.forge} answers with something else than a list")
+                raise ForgeError(f"{self._where.forge} answers with something else than a list")
             # GitHub lists pull requests as issues too.
             yield from (e for e in found if isinstance(e, Mapping) and "pull_request" not in e)
             if len(found) < PAGE:
                 return
 
-    def _get(self, address: str, *, refused_is_fine: bool = False) -> httpx.Response | None:
-        for attempt in range(TRIES):
+    def _tried(self, act: Callable[[], T]) -> T:
+        """The result of an act, which is tried again as long as that may help."""
+        attempt = 0
+        while True:
             try:
-                return self._once("GET", address)
-            except AgainError as again:
-                self._wait(again, attempt)
-            except ForgeError:
-                if refused_is_fine:
-                    return None
-                raise
-        raise AssertionError("unreachable")
+                return act()
+            except _AgainError as again:
+                seconds = 2.0**attempt if again.seconds is None else again.seconds
+                attempt += 1
+                if attempt >= TRIES or seconds > _LONGEST_WAIT_SECONDS:
+                    said = f"{again}; tried {attempt} times. Run the job again later"
+                    raise ForgeError(said) from again
+            self._sleep(seconds)
 
-    def _once(
-        self, verb: str, address: str, body: Mapping[str, Any] | None = None
-    ) -> httpx.Response:
-        path = httpx.URL(address).path
+    def _once(self, verb: str, address: str, body: Entry | None = None) -> Any:
+        """What the forge answers to one request."""
+        forge, tried = self._where.forge, f"{verb} {httpx.URL(address).path}"
         try:
             answer = self._client.request(verb, address, json=body)
         except httpx.TransportError as error:
             late = isinstance(error, httpx.TimeoutException)
             problem = "does not answer in time" if late else "cannot be reached"
-            raise AgainError(f"{self._where.forge} {problem} ({verb} {path})") from error
-        if answer.is_success:
-            try:
-                answer.json()
-            except ValueError as error:
-                raise ForgeError(
-                    f"{self._where.forge} answers {verb} {path} with something that is no JSON; is the "
-                    "address of its API right?"
-                ) from error
-            return answer
-        raise self._refusal(answer, f"{verb} {path}")
+            raise _AgainError(f"{forge} {problem} ({tried})") from error
+        if not answer.is_success:
+            raise self._refusal(answer, tried)
+        try:
+            return answer.json()
+        except ValueError as error:
+            said = f"{forge} answers {tried} with something that is no JSON"
+            raise ForgeError(f"{said}; is the address of its API right?") from error
 
     def _refusal(self, answer: httpx.Response, tried: str) -> Exception:
-        said = self._said(answer)
-        status = f"{self._where.forge} answers {answer.status_code} to {tried}{said}"
+        said, code = self._said(answer), answer.status_code
+        status = f"{self._where.forge} answers {code} to {tried}{said}"
         wait = _retry_after(answer)
-        if answer.status_code in _PASSING or (answer.status_code == 403 and wait is not None):
-            return AgainError(status, wait)
-        if answer.status_code in (413, 422, 400) and "too long" in said.lower():
+        if code in _PASSING or (code == 403 and wait is not None):
+            return _AgainError(status, wait)
+        if code in (413, 422, 400) and "too long" in said.lower():
             return TooLongError(status)
-        return ForgeError(f"{status}; {_REMEDIES.get(answer.status_code, 'see what it says')}")
+        return ForgeError(f"{status}; {_REMEDIES.get(code, 'see what it says')}")
 
     def _said(self, answer: httpx.Response) -> str:
         try:
@@ -325,45 +313,12 @@ class Entries:
         text = "".join(c if c.isprintable() else " " for c in text)
         return f": {text}" if text else ""
 
-    def _wait(self, again: AgainError, attempt: int) -> None:
-        seconds = again.seconds if again.seconds is not None else 2.0**attempt
-        if attempt + 1 >= TRIES or seconds > _LONGEST_WAIT_SECONDS:
-            raise ForgeError(
-                f"{again}; tried {attempt + 1} times. Run the job again later"
-            ) from again
-        self._sleep(seconds)
-
-
-class AgainError(Exception):
-    """Worth another try, after so many seconds if the forge has said."""
-
-    def __init__(self, message: str, seconds: float | None = None) -> None:
-        super().__init__(message)
-        self.seconds = seconds
-
-
-_REMEDIES = {
-    301: "the address has moved: is the API's address or the project's name an old one?",
-    302: "the address has moved: is the API's address or the project's name an old one?",
-    401: "the token is not valid, or no longer",
-    403: "the token may not comment: give the job `pull-requests: write` (GitHub) or a token with the scope "
-    "api (GitLab). Pipelines of forks get none, on purpose",
-    404: "there is no such pull request, or the token may not see it",
-    410: "comments are closed there",
-    422: "is the pull request locked?",
-}
-
 
 def _retry_after(answer: httpx.Response) -> float | None:
     stated = answer.headers.get("retry-after", "")
     if stated.isdecimal():
         return float(stated)
-    if answer.headers.get("x-ratelimit-remaining") == "0":
-        reset = answer.headers.get("x-ratelimit-reset", "")
-        return max(float(reset) - time.time(), 1.0) if reset.isdecimal() else None
+    reset = answer.headers.get("x-ratelimit-reset", "")
+    if answer.headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
+        return max(float(reset) - time.time(), 1.0)
     return None
-
-
-def _of(comment: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = comment.get(key)
-    return value if isinstance(value, Mapping) else {}

@@ -22,13 +22,14 @@ import psutil
 import typer
 from rich.console import Console
 
-from gpuclusters.cli import state_locks, unfinished
+from gpuclusters.cli import unfinished
 from gpuclusters.cli.errors import RunError
-from gpuclusters.cli.state_locks import BACKEND_VARIABLE, Fate
 from gpuclusters.cli.unfinished import (
+    BACKEND_VARIABLE,
     ClearCreates,
     Command,
     EndProvider,
+    Fate,
     Fault,
     ForgetRevisions,
     Look,
@@ -101,11 +102,11 @@ def _agreed() -> bool:
 
 def _dead_locks(session: Session) -> list[Fault]:
     """Locks of runs that are dead. Others end the command."""
-    folder = state_locks.folder_of(state_locks.backend_url(session.project.folder, session.env))
+    folder = unfinished.folder_of(unfinished.backend_url(session.project.folder, session.env))
     if folder is None:
         return []
     faults = []
-    for lock, fate in state_locks.locks(folder, session.project.name, session.stack):
+    for lock, fate in unfinished.locks(folder, session.project.name, session.stack):
         if fate is Fate.DEAD:
             faults.append(unfinished.lock_fault(lock))
             continue
@@ -164,7 +165,7 @@ def _acts(
             case EndProvider(orphan):
                 acts.append(partial(_end, orphan))
             case RemoveLock(file):
-                acts.append(partial(state_locks.remove, file))
+                acts.append(partial(unfinished.remove, file))
             case ForgetRevisions(provider, namespace, secrets):
                 records = HelmRecords(state.kubeconfigs[provider] if state is not None else "")
                 acts.append(partial(records.forget, namespace, secrets))

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gpuclusters.cli.access import Access
 from gpuclusters.cli.project import Project
+from gpuclusters.cli.reach import Access
 from gpuclusters.service_vm.model import VM_ADDRESS
 
 Say = Callable[[str], None]

@@ -30,16 +30,14 @@ from gpuclusters.policy.settings import (
     read_settings,
     severity_of,
 )
-from gpuclusters.review import gates, limits
-from gpuclusters.review.cost import PriceError, price_table
+from gpuclusters.review import gates
+from gpuclusters.review.cost import PriceError, PriceTable, price_table
 from gpuclusters.review.document import document
 from gpuclusters.review.html import page
 from gpuclusters.review.markdown import markdown
-from gpuclusters.review.plan import PlanError
-from gpuclusters.review.prices import PriceTable
-from gpuclusters.review.reading import read
+from gpuclusters.review.plan import PlanError, read
 from gpuclusters.review.review import Failure, Outcome, review
-from gpuclusters.review.secrets import masked_text
+from gpuclusters.review.text import GITHUB, GITLAB, UNLIMITED, marker, masked_text
 
 _OFF = "off"
 
@@ -286,7 +284,7 @@ def _write(outcomes: Sequence[Outcome], options: Options) -> None:
             return page(outcomes)
         if kind is Format.JSON:
             return json.dumps(document(outcomes), indent=2, ensure_ascii=False) + "\n"
-        return markdown(outcomes, key=options.key, most=limits.UNLIMITED)
+        return markdown(outcomes, key=options.key, most=UNLIMITED)
 
     if options.output is None:
         if options.comment is None:
@@ -301,11 +299,11 @@ def _write(outcomes: Sequence[Outcome], options: Options) -> None:
 
 
 def _comment(outcomes: Sequence[Outcome], options: Options, comments: Entries) -> None:
-    most = limits.GITHUB if options.comment is Forge.GITHUB else limits.GITLAB
+    most = GITHUB if options.comment is Forge.GITHUB else GITLAB
     for share in (1, 2, 4):
         body = markdown(outcomes, key=options.key, most=most // share, artifact=options.artifact)
         try:
-            address = comments.put(body, limits.marker(options.key, "review"))
+            address = comments.put(body, marker(options.key, "review"))
         except TooLongError:
             if share == 4:
                 raise

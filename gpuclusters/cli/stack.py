@@ -17,10 +17,10 @@ from rich.console import Console
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import repair as repairing
 from gpuclusters.cli import report
-from gpuclusters.cli.access import open_access
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project, Session, open_session, refuse_placeholders
-from gpuclusters.cli.state_locks import BACKEND_VARIABLE, backend_url
+from gpuclusters.cli.reach import open_access
+from gpuclusters.cli.unfinished import BACKEND_VARIABLE, backend_url
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import WITHOUT_SECRETS
 from gpuclusters.config.usernetes import UsernetesConfig

@@ -1,4 +1,4 @@
-"""Looks at the cluster, its tenants, and what Helm keeps of its releases. Changes nothing."""
+"""The cluster, its tenants, and what Helm keeps of its releases, against what was declared."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+import yaml
 from pydantic import ValidationError
 
 from gpuclusters.core.errors import AdapterError, DeniedError, InvalidAnswerError
 from gpuclusters.core.ports import ObjectKind
-from gpuclusters.drift import helm, nodes, resources, tenancies
+from gpuclusters.drift import comparing, nodes, resources, tenancies
 from gpuclusters.drift.comparing import managers, who
 from gpuclusters.drift.engine import View
-from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.helm import Reference, Release
 from gpuclusters.drift.nodes import Expected
-from gpuclusters.drift.report import Found, Looked
+from gpuclusters.drift.report import Finding, Found, Looked, Unseen, of_lines
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
@@ -31,6 +30,122 @@ from gpuclusters.tenancy import cluster as reconcile_tenancy
 from gpuclusters.tenancy.isolation import POLICY
 from gpuclusters.tenancy.model import TENANCY, TenancySpec
 from gpuclusters.tenancy.objects import NETWORK_POLICY, NODE, RESOURCE_QUOTA
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_KEEP = "helm.sh/resource-policy"
+_HOOK = "helm.sh/hook"
+RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
+
+
+class ManifestError(Exception):
+    """A manifest that cannot be read. One sentence, with nothing of its content."""
+
+
+class Reference(NamedTuple):
+    """What names an object in a cluster."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    """Empty for objects of the whole cluster."""
+    name: str
+
+    @property
+    def called(self) -> str:
+        """As people say it."""
+        place = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.kind} {self.name}{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release as it says of itself."""
+
+    name: str
+    namespace: str
+    revision: int
+    status: str
+    objects: tuple[Mapping[str, Any], ...]
+
+
+def objects_of(manifest: str, where: str) -> tuple[Mapping[str, Any], ...]:
+    """The objects that `helm get manifest` prints.
+
+    Raises:
+        ManifestError: it is not YAML of objects.
+    """
+    try:
+        documents = list(yaml.load_all(manifest, _Loader))
+    except yaml.YAMLError:
+        # Not chained: the parser's message quotes the line, which may be of a Secret.
+        raise ManifestError(f"the manifest of {where} is not YAML") from None
+    found: list[Mapping[str, Any]] = []
+    for document in documents:
+        if document is None:
+            continue
+        if not isinstance(document, Mapping) or not document.get("kind"):
+            raise ManifestError(f"the manifest of {where} has something in it that is no object")
+        items = document.get("items") if str(document["kind"]).endswith("List") else None
+        found += [item for item in items if isinstance(item, Mapping)] if items else [document]
+    return tuple(found)
+
+
+def reference(body: Mapping[str, Any], namespace: str) -> Reference:
+    """What names an object; `namespace` is empty for kinds of the whole cluster."""
+    version, kind = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
+    return Reference(version, kind, namespace, str((body.get("metadata") or {}).get("name") or ""))
+
+
+def object_findings(
+    release: Release,
+    wanted: Mapping[Reference, Mapping[str, Any]],
+    live: Mapping[Reference, Mapping[str, Any]],
+    strays: Sequence[Reference] = (),
+) -> Iterator[Finding]:
+    """How the objects of a release differ; `strays` say that they are of it, and its manifest lacks them."""
+    remedy = (
+        f"`helm get manifest {release.name} -n {release.namespace} | kubectl apply --server-side "
+        f"--force-conflicts -n {release.namespace} -f -` puts all objects of the release back"
+    )
+    where = f"{release.namespace}/{release.name}"
+    for ref, body in sorted(wanted.items()):
+        found = live.get(ref)
+        if found is None:
+            declared, gone = "rendered by the release", "no such object"
+            yield Finding(
+                "helm.object-missing", where, ref.called, declared, gone, up=False, do=remedy
+            )
+        elif fields := comparing.differing(_content(body), found):
+            lines, by = (
+                [field.line for field in fields],
+                who(found, [field.path for field in fields]),
+            )
+            declared = "as rendered by the release"
+            yield of_lines(
+                "helm.object-changed",
+                where,
+                ref.called,
+                declared,
+                lines,
+                by=by,
+                up=False,
+                do=remedy,
+            )
+    for ref in sorted(strays):
+        said = ("not in the release", "there, with the release's mark")
+        yield Finding("helm.object-extra", where, ref.called, *said, up=False)
+
+
+def _content(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without what Helm reads for itself and what names the object."""
+    metadata = {k: v for k, v in (body.get("metadata") or {}).items() if k != "namespace"}
+    notes = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if not str(key).startswith((_HOOK, _KEEP))
+    }
+    return {**body, "metadata": {**metadata, "annotations": notes}}
+
 
 ALL = "the cluster"
 """What is told where it cannot be reached."""
@@ -137,11 +252,11 @@ def _releases(cluster: ClusterLook, view: View) -> Found:
             continue
         if release is None or parts is None:
             said = ("deployed", "no release", "", view.mended(urn), "", urn)
-            missing = Finding("helm.release-missing", namespace, name, *said)
+            missing = Finding("release-missing", namespace, name, *said)
             found = found.joined(Found((missing,)))
         else:
             objects += len(parts[0])
-            found = found.joined(Found(tuple(helm.findings(release, *parts))))
+            found = found.joined(Found(tuple(object_findings(release, *parts))))
     looked = (Looked("objects of Helm releases", objects),) if objects else ()
     return found.joined(Found(looked=looked))
 
@@ -211,8 +326,8 @@ class ClusterLook(KubernetesObjects):
         deployed = [one for one in kept if _labels(one).get("status") == "deployed"]
         try:
             document = _unpacked((deployed or kept)[-1])
-            objects = helm.objects_of(str(document.get("manifest") or ""), f"{namespace}/{name}")
-        except helm.ManifestError as error:
+            objects = objects_of(str(document.get("manifest") or ""), f"{namespace}/{name}")
+        except ManifestError as error:
             # Not chained: messages of parsers quote what they were given.
             remedy = "install the release anew"
             raise InvalidAnswerError(self.target, tried, str(error), remedy) from None
@@ -228,7 +343,7 @@ class ClusterLook(KubernetesObjects):
             kind = self.kinds(version).get(str(body["kind"]))
             stated = str((body.get("metadata") or {}).get("namespace") or release.namespace)
             namespace = "" if kind is not None and not kind.namespaced else stated
-            wanted[helm.reference(body, namespace)] = body
+            wanted[reference(body, namespace)] = body
             if kind is not None:
                 places[version, kind.kind, namespace] = kind
         live: Objects = {}
@@ -254,7 +369,7 @@ def _unpacked(secret: Object) -> Object:
             data = _inflated(data)
         document = json.loads(data)
     except (KeyError, TypeError, ValueError, binascii.Error, OSError, EOFError, zlib.error):
-        raise helm.ManifestError("it is not in the form that Helm keeps") from None
+        raise ManifestError("it is not in the form that Helm keeps") from None
     return document if isinstance(document, Mapping) else {}
 
 
@@ -279,5 +394,5 @@ def _labels(secret: Object) -> Object:
 def _is_of(body: Object, release: Release) -> bool:
     notes: Object = body["metadata"].get("annotations") or {}
     owners: Iterable[Any] = body["metadata"].get("ownerReferences") or ()
-    marks = (notes.get(helm.RELEASE_NAME), notes.get(helm.RELEASE_NAMESPACE))
+    marks = (notes.get(RELEASE_NAME), notes.get(RELEASE_NAMESPACE))
     return not owners and marks == (release.name, release.namespace)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.review.diffing import entry_key
-from gpuclusters.review.secrets import SECRET, is_secret_name, masked_text
+from gpuclusters.review.text import SECRET, is_secret_name, masked_text
 
 Path = tuple[str, ...]
 Object = Mapping[str, Any]

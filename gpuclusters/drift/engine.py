@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuclusters.review.diffing import differences
-from gpuclusters.review.plan import ACTIONS, Action, Resource, Step
-from gpuclusters.review.reading import resource_of
-from gpuclusters.review.secrets import masked_text
+from gpuclusters.review.plan import ACTIONS, Action, Resource, Step, resource_of
+from gpuclusters.review.text import masked_text
 
 _UNTOLD = {Action.SAME, Action.READ}
 _STACK_URN = "pulumi:pulumi:Stack"

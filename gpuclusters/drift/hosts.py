@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.facts import Facts
-from gpuclusters.drift.finding import Finding
+from gpuclusters.drift.report import Finding
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.script import read_facts, run_script
 from gpuclusters.host.ssh import SshHost

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuclusters.drift.comparing import who
-from gpuclusters.drift.finding import Finding
+from gpuclusters.drift.report import Finding
 from gpuclusters.drift.resources import label
 from gpuclusters.lease.model import Phase, lease_name
 

@@ -8,11 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpuclusters.core.codes import Severity
-from gpuclusters.drift.finding import Finding, Group
-from gpuclusters.drift.report import Report
-from gpuclusters.review import limits
-from gpuclusters.review.limits import Block, Weighted, fit
-from gpuclusters.review.text import code, cut, fence, plural, prose
+from gpuclusters.drift.report import Finding, Group, Report
+from gpuclusters.review.text import Block, Weighted, code, cut, fence, fit, marker, plural, prose
 
 SIGNS = {Severity.CRITICAL: "🔴", Severity.WARNING: "🟡", Severity.NOTICE: "🔵"}
 HEADINGS = {
@@ -28,11 +25,6 @@ _UP = {True: "`up` puts it back", False: "`up` does not put it back", None: "`up
 _MOST_SHOWN = 12
 
 
-def marker(stack: str) -> str:
-    """What an issue is found again by."""
-    return limits.marker(stack, "drift")
-
-
 def markdown(report: Report, *, most: int) -> str:
     """The text."""
     blocks = [Block(_head(report), Weighted.MUST)]
@@ -45,7 +37,7 @@ def markdown(report: Report, *, most: int) -> str:
             blocks += [Block("\n".join(_lines(finding)), Weighted.SHOULD) for finding in found]
     if report.planned and report.plan:
         blocks.append(Block(_plan(report), Weighted.MAY))
-    mark = marker(report.stack)
+    mark = marker(report.stack, "drift")
     return fit(blocks, most - len(mark) - 2) + f"\n\n{mark}\n"
 
 

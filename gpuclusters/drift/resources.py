@@ -14,7 +14,7 @@ from gpuclusters.core import codes
 from gpuclusters.core.finding import Level
 from gpuclusters.drift import comparing
 from gpuclusters.drift.engine import Seen, View, property_lines
-from gpuclusters.drift.finding import Finding, of_lines
+from gpuclusters.drift.report import Finding, of_lines
 from gpuclusters.preflight.decide import AREA, ONLY_BARE
 from gpuclusters.review.plan import KEPT, Resource, is_component
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpuclusters.drift import comparing
 from gpuclusters.drift.comparing import who
-from gpuclusters.drift.finding import Finding, of_lines
+from gpuclusters.drift.report import Finding, of_lines
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from gpuclusters.tenancy.proof import NOT_TRIED, Proof
 

@@ -13,8 +13,7 @@ from pydantic import AfterValidator, Field
 from gpuclusters.policy.passthrough import host_driver, shared_iommu_group
 from gpuclusters.policy.rule import Parameters, Rule, Scope, Severity, each
 from gpuclusters.policy.stack import DYNAMIC, Stack, Subject, Violation
-from gpuclusters.review.secrets import SECRET
-from gpuclusters.review.text import UNKNOWN
+from gpuclusters.review.text import SECRET, UNKNOWN
 
 _FLOATING = {"latest", "stable", "main", "master", "edge", "nightly", "dev"}
 _VERSION = re.compile(r"v?\d+(\.\d+)*([-+.][0-9A-Za-z.+-]+)?")

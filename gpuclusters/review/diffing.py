@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.review.plan import Action, Resource, Step
-from gpuclusters.review.secrets import SECRET
-from gpuclusters.review.text import MOST_CHARACTERS, UNKNOWN, lines, pair, shown, visible
+from gpuclusters.review.text import MOST_CHARACTERS, SECRET, UNKNOWN, lines, pair, shown, visible
 
 _KEYS = (
     "name", "id", "key", "host", "device", "path", "ip", "mountPath", "containerPort", "tenant",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuclusters.review.cost import Cost, Side
-from gpuclusters.review.impact_machines import Impact
+from gpuclusters.review.impact import Impact
 from gpuclusters.review.plan import Action
 from gpuclusters.review.review import Failure, Finding, Level, Outcome, Review, worst
 

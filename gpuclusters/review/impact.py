@@ -1,18 +1,321 @@
-"""What a plan takes down: which tenants, GPUs, partitions, machines and data.
-
-The rules of machines are in `impact_machines`; those of what is in a cluster are here.
-"""
+"""What a plan takes down: which tenants, GPUs, partitions, machines and data."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
 
-from gpuclusters.review import impact_machines as machines
 from gpuclusters.review.diffing import OTHER_SECRET, differences
-from gpuclusters.review.fleet import INSTANCE, RENTED, fleet
-from gpuclusters.review.impact_machines import Case, Facts, Impact, Weight, verb
+from gpuclusters.review.fleet import INSTANCE, RENTED, fleet, host_of, partitions_of
 from gpuclusters.review.plan import KEPT, Action, Plan, Resource, Step
 from gpuclusters.review.text import listed, plural
+
+
+class Weight(IntEnum):
+    """How much a reviewer has to mind it."""
+
+    NONE = 0
+    LOOK = 1
+    """Something pauses, or is made anew without a loss."""
+    DANGER = 2
+    """Containers end, data or isolation is lost, or a machine leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What one step does to those who use the cluster."""
+
+    weight: Weight
+    step: Step
+    says: str
+    """A sentence; names in it are not escaped yet."""
+    machine: str = ""
+    gpus: int = 0
+    """GPUs of which containers are taken down."""
+    tenant: str = ""
+    """The tenant that goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the cluster is before the plan."""
+
+    plan: Plan
+    tenants: tuple[str, ...]
+    gpus_by_machine: Mapping[str, int]
+
+    @property
+    def users(self) -> str:
+        """Whose containers may run there, as part of a sentence."""
+        return f" of {listed(list(self.tenants))}" if self.tenants else ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step that changes or removes what was there."""
+
+    facts: Facts
+    step: Step
+    old: Resource
+    new: Resource | None
+    """None where it goes; where it is made anew, what comes."""
+
+    @cached_property
+    def machine(self) -> str:
+        """The machine that it is on, or else its own name."""
+        return host_of(self.facts.plan, self.old) or self.step.name
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of that machine; 0 if the plan does not tell."""
+        return self.facts.gpus_by_machine.get(self.machine, 0)
+
+    @property
+    def must_be_free(self) -> str:
+        """The end of a sentence about the GPUs of the machine."""
+        users = self.facts.users
+        return f"its {plural(self.gpus, 'GPU')} must be free of containers{users}, or the update stops there"
+
+    @property
+    def updates(self) -> bool:
+        """Whether it stays, and changes in place."""
+        return self.step.action is Action.UPDATE
+
+    def changed(self) -> set[str]:
+        """The inputs that differ, by their first name."""
+        found = differences(self.step)
+        return {re.split(r"[.\[]", one.path, maxsplit=1)[0] for one in found}
+
+    def danger(self, says: str, *, gpus: int = 0, tenant: str = "") -> Impact:
+        """Something is lost, on no machine in particular."""
+        return Impact(Weight.DANGER, self.step, says, "", gpus, tenant)
+
+    def look(self, says: str) -> Impact:
+        """Something pauses, on no machine in particular."""
+        return Impact(Weight.LOOK, self.step, says)
+
+    def down(self, says: str, gpus: int | None = None) -> Impact:
+        """Containers on GPUs of the machine end; all of them unless it is said how many."""
+        lost = self.gpus if gpus is None else gpus
+        return Impact(Weight.DANGER, self.step, says, self.machine, lost)
+
+    def pauses(self, says: str) -> Impact:
+        """The machine has to be looked at; nothing on it ends."""
+        return Impact(Weight.LOOK, self.step, says, self.machine)
+
+
+def verb(step: Step) -> str:
+    """What becomes of it, in words."""
+    if step.action is Action.DELETE:
+        return "is deleted"
+    why = listed(sorted(set(step.replace_reasons)))
+    because = f", because {why} cannot change in place" if why else ""
+    return f"is deleted and made anew{because}"
+
+
+def leaves(facts: Facts, step: Step) -> Impact:
+    """A machine that leaves the cluster."""
+    gpus = facts.gpus_by_machine.get(step.name, 0)
+    free = f"which must be free of containers{facts.users}"
+    says = (
+        f"{step.name} leaves with its {plural(gpus, 'GPU')}, {free}: "
+        "partitions, service VM, CDI spec and VFIO binding go, and it boots as before next time"
+    )
+    return Impact(Weight.DANGER, step, says, step.name, gpus)
+
+
+def partitions(case: Case) -> Impact | None:
+    """A board that is cut anew, or no longer kept cut."""
+    users, before = case.facts.users, partitions_of(case.old)
+    if not case.updates:
+        count = len({m for part in before.values() for m in part})
+        return case.down(
+            f"all NVSwitch partitions of {case.machine} are switched off: containers{users} on its "
+            f"{plural(count, 'GPU')} lose NVLink, and the update stops at one that is in use",
+            count,
+        )
+    after = partitions_of(case.new) if case.new else {}
+    gone = sorted(before.keys() - after.keys())
+    if not gone or not case.changed() & {"layout", "partitions", "table"}:
+        return None
+    cut = len({m for number in gone for m in before[number]})
+    which = f"{'partition' if len(gone) == 1 else 'partitions'} {listed(list(map(str, gone)))}"
+    return case.down(
+        f"{case.machine} is cut anew: {which} with {plural(cut, 'GPU')} must be free of "
+        f"containers{users}, or the update stops there",
+        cut,
+    )
+
+
+def machine_lost(case: Case) -> Impact | None:
+    """The CDI spec of a machine: without it nobody can ask for its GPUs."""
+    says = f"the {plural(case.gpus, 'GPU')} of {case.machine} can no longer be asked for"
+    ended = f"containers{case.facts.users} there are not started again"
+    return None if case.updates else case.down(f"{says}; {ended}")
+
+
+def service_vm(case: Case) -> Impact | None:
+    """The VM that holds the switches and runs the fabric manager."""
+    harmless = {"connection", "boot_timeout_seconds", "shutdown_timeout_seconds"}
+    if case.updates and case.changed() <= harmless:
+        return None
+    made_anew = "is deleted" if case.step.action is Action.DELETE else "is made anew"
+    what = "restarts with another configuration" if case.updates else made_anew
+    return case.down(f"the service VM of {case.machine} {what}: {case.must_be_free}")
+
+
+def boot(case: Case) -> Impact | None:
+    """What a machine boots with: another of it means a reboot."""
+    machine = case.machine
+    if case.step.action is Action.DELETE:
+        return case.pauses(
+            f"{machine} gets back the kernel arguments and drivers that it had, at its next boot"
+        )
+    if not case.changed() & {"kernel_arguments", "huge_pages_1g", "files"}:
+        return None
+    if case.new is not None and case.new.text("reboot") == "refuse":
+        stops = "the update stops until you have done it"
+        return case.pauses(f"{machine} may need a reboot, which the configuration refuses: {stops}")
+    return case.down(
+        f"{machine} is rebooted where it does not run with this yet: {case.must_be_free}"
+    )
+
+
+def vfio(case: Case) -> Impact | None:
+    """Functions that are bound to vfio-pci."""
+    if not case.updates:
+        return case.down(f"GPUs and switches of {case.machine} leave vfio-pci: no VM can have them")
+    says = f"functions of {case.machine} are bound anew to vfio-pci"
+    return None if case.changed() <= {"connection"} else case.pauses(says)
+
+
+def driver(case: Case) -> Impact | None:
+    """An NVIDIA driver on a machine."""
+    was, will = _version(case.old), _version(case.new) if case.new else ""
+    if case.updates and was == will:
+        return None
+    what = f"the NVIDIA driver of {case.machine}"
+    if case.step.action is Action.DELETE:
+        return case.down(f"{what} is removed")
+    change = f"from {was} to {will}" if was and will and was != will else "anew"
+    return case.down(
+        f"{what} is installed {change}: nothing may use its {plural(case.gpus, 'GPU')} meanwhile, "
+        "so the node is drained"
+    )
+
+
+def _version(resource: Resource) -> str:
+    paths = (("version",), ("driver", "version"), ("driver_version",), ("branch",))
+    return next((found for path in paths if (found := resource.text(*path))), "")
+
+
+def rke2_node(case: Case) -> Impact | None:
+    """A machine of an RKE2 cluster."""
+    machine, gpus = case.machine, case.gpus
+    if not case.updates:
+        if case.old.text("role") == "server":
+            return case.down(f"{machine} leaves the control plane, with its copy of etcd")
+        return case.down(f"{machine} leaves the cluster: all pods on it end")
+    if case.changed() <= {"connection", "drain_timeout_seconds"}:
+        return None
+    was, will = case.old.text("version"), case.new.text("version") if case.new else None
+    if was == will:
+        return case.pauses(f"RKE2 of {machine} may be restarted")
+    # A drain that may take no time is none.
+    drained = case.new is None or case.new.at("drain_timeout_seconds") != 0
+    says = f"{machine} {'is drained and goes' if drained else 'goes'} from RKE2 {was} to {will}"
+    if gpus and drained:
+        return case.down(f"{says}: pods on its {plural(gpus, 'GPU')} end")
+    return case.pauses(says)
+
+
+def maintenance(case: Case) -> Impact | None:
+    """A machine that goes out of service, or comes back."""
+    if case.step.action is Action.DELETE:
+        return Impact(Weight.NONE, case.step, f"{case.machine} serves again", case.machine)
+    machine = case.step.resource.text("node") or case.machine
+    gpus = case.facts.gpus_by_machine.get(machine, 0)
+    if case.step.resource.text("drain") == "evict":
+        ended = f"containers{case.facts.users} on its {plural(gpus, 'GPU')} are ended"
+        says = f"{machine} goes out of service: {ended}"
+        return Impact(Weight.DANGER, case.step, says, machine, gpus)
+    says = f"{machine} goes out of service when its containers have ended; it takes no new ones"
+    return Impact(Weight.LOOK, case.step, says, machine)
+
+
+_STOPPING = {
+    "machineType", "guestAccelerators", "minCpuPlatform", "machine_type", "accelerator", "gpus",
+}  # fmt: skip
+
+
+def instance(case: Case) -> Impact | None:
+    """A rented machine."""
+    if case.updates:
+        stops = listed(sorted(case.changed() & _STOPPING))
+        return case.down(f"the machine is stopped to change {stops}") if stops else None
+    gpus = f"its {plural(case.gpus, 'GPU')} and " if case.gpus else ""
+    lost = f"{gpus}what lies on its boot disk goes with it"
+    return case.down(f"the machine {verb(case.step)}: {lost}")
+
+
+def mig_layout(case: Case) -> Impact | None:
+    """How the GPUs of a node are divided."""
+    if case.updates and "layout" not in case.changed():
+        return None
+    evict = (case.new or case.old).at("evict") is True
+    what = "are ended" if evict else "must be gone first, or the update stops there"
+    was, will = case.old.text("layout"), case.new.text("layout") if case.new else None
+    change = f"from {was} to {will}" if will else f"no longer as {was}"
+    gpus = f"the {plural(case.gpus, 'GPU')} of {case.machine}"
+    return case.down(f"{gpus} are divided {change}: pods that use them {what}")
+
+
+_HARMLESS = {
+    "api",
+    "connection",
+    "drain_timeout_seconds",
+    "join_timeout_seconds",
+    "build_timeout_seconds",
+    "join_token_hours",
+    "schedule_on_control_plane",
+}
+"""Nothing of a usernetes node is made anew for them; a certificate or a taint at the most."""
+_RELEASE = {"network", "number", "source"}
+"""The volumes of a node keep what it was made with: another one of these makes the node anew."""
+_ENGINE = {"account", "docker", "container_toolkit"}
+
+
+def usernetes_node(case: Case) -> Impact | None:
+    """The node of a host, in containers of an account."""
+    machine, gpus = case.machine, case.gpus
+    first = case.old.text("role") == "control-plane"
+    kept = "with everything that is kept in it"
+    if not case.updates:
+        if first:
+            return case.down(f"{machine} is the control plane: the cluster ends, {kept}")
+        return case.down(f"{machine} leaves the cluster: all pods on it end")
+    changed = case.changed() - _HARMLESS
+    ends = f"pods on its {plural(gpus, 'GPU')} end" if gpus else "its pods end"
+    if changed & _RELEASE:
+        too = f", and so does the cluster {kept}" if first else ""
+        return case.down(f"the node of {machine} is made anew: {ends}{too}")
+    says = f"the container of the node on {machine} is made anew around its volumes: {ends}"
+    return case.down(says) if changed else None
+
+
+def rootless_host(case: Case) -> Impact | None:
+    """The rootless Docker of a host, in which its node runs."""
+    docker, gpus = f"the account's Docker on {case.machine}", case.gpus
+    if not case.updates:
+        what = "are deleted" if case.old.at("remove_data") else "stay"
+        return case.down(f"{docker} is stopped; its images and volumes {what}")
+    ends = f", and pods on its {plural(gpus, 'GPU')} end" if gpus else ""
+    says = f"{docker} restarts: its node is away for a moment{ends}"
+    return case.down(says) if case.changed() & _ENGINE else None
+
 
 __all__ = ["Impact", "Weight", "impacts"]
 
@@ -41,7 +344,7 @@ def impacts(plan: Plan) -> tuple[Impact, ...]:
         # That a machine leaves says it all.
         if step.action is not Action.DELETE or impact.machine not in leaving
     ]
-    found += [machines.leaves(facts, step) for step in gone]
+    found += [leaves(facts, step) for step in gone]
     return tuple(sorted(found, key=lambda i: (-i.weight, i.step.urn, i.says)))
 
 
@@ -68,7 +371,7 @@ def _of(facts: Facts, step: Step) -> Iterable[Impact]:
 def _by_prefix(type_: str) -> Rule | None:
     kind = type_.removeprefix(KEPT)
     if kind != type_ and "Driver" in kind:
-        return machines.driver
+        return driver
     if kind != type_ and kind in ("HostFile", "Preflight", "FleetPreflight"):
         return _small
     if type_.startswith("gcp:compute/") and type_.endswith("Disk"):
@@ -163,23 +466,23 @@ def _small(case: Case) -> Impact | None:
     return None if case.updates else Impact(Weight.NONE, case.step, verb(case.step))
 
 
-_WHEN_MADE: Mapping[str, Rule] = {f"{KEPT}NodeMaintenance": machines.maintenance}
+_WHEN_MADE: Mapping[str, Rule] = {f"{KEPT}NodeMaintenance": maintenance}
 """What takes something down by being made."""
 _RULES: Mapping[str, Rule] = {
     f"{KEPT}TenancyPolicy": _tenancy,
-    f"{KEPT}FabricPartitions": machines.partitions,
-    f"{KEPT}CdiSpec": machines.machine_lost,
-    f"{KEPT}ServiceVm": machines.service_vm,
-    f"{KEPT}HostBoot": machines.boot,
-    f"{KEPT}VfioBinding": machines.vfio,
-    f"{KEPT}Rke2Node": machines.rke2_node,
-    f"{KEPT}UsernetesNode": machines.usernetes_node,
-    f"{KEPT}RootlessHost": machines.rootless_host,
+    f"{KEPT}FabricPartitions": partitions,
+    f"{KEPT}CdiSpec": machine_lost,
+    f"{KEPT}ServiceVm": service_vm,
+    f"{KEPT}HostBoot": boot,
+    f"{KEPT}VfioBinding": vfio,
+    f"{KEPT}Rke2Node": rke2_node,
+    f"{KEPT}UsernetesNode": usernetes_node,
+    f"{KEPT}RootlessHost": rootless_host,
     f"{KEPT}Rke2Tokens": _data("and no machine can join with the old tokens"),
-    f"{KEPT}NodeMaintenance": machines.maintenance,
-    f"{KEPT}MigLayout": machines.mig_layout,
-    INSTANCE: machines.instance,
-    RENTED: machines.instance,
+    f"{KEPT}NodeMaintenance": maintenance,
+    f"{KEPT}MigLayout": mig_layout,
+    INSTANCE: instance,
+    RENTED: instance,
     "command:remote:Command": _command,
     "kubernetes:helm.sh/v3:Release": _release,
     "kubernetes:core/v1:Secret": _secret,

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from gpuclusters.review.limits import Block, Weighted, fit, marker
 from gpuclusters.review.plan import Action, Step
 from gpuclusters.review.review import Failure, Level, Outcome, Review, worst
 from gpuclusters.review.sections import Code, Prose, Section, sections, step_lines, warnings
-from gpuclusters.review.text import code, cut, fence, plural, prose, visible
+from gpuclusters.review.text import (
+    Block,
+    Weighted,
+    code,
+    cut,
+    fence,
+    fit,
+    marker,
+    plural,
+    prose,
+    visible,
+)
 
 _MOST_ROWS = 25
 _MOST_REASONS = 4

@@ -11,12 +11,11 @@ from typing import TypeAlias
 from gpuclusters.policy.rule import Rule, Severity
 from gpuclusters.policy.rules import BUDGET
 from gpuclusters.policy.stack import Spending, Stack, Subject
-from gpuclusters.review.cost import Cost, Side, cost
+from gpuclusters.review.cost import Cost, PriceTable, Side, cost
 from gpuclusters.review.diffing import Difference, differences
 from gpuclusters.review.fleet import Capacity, Switch, capacities, switch
 from gpuclusters.review.impact import Impact, Weight, impacts
 from gpuclusters.review.plan import STACK_TYPE, Action, Plan, Resource, Step
-from gpuclusters.review.prices import PriceTable
 from gpuclusters.review.text import listed, plural
 
 _FEW = 2

@@ -1,4 +1,4 @@
-"""Texts from a plan, made harmless: nothing in a name or a value becomes markup, a mention or a control."""
+"""Texts from a plan, made harmless: no secret, markup, mention or control, and no more than a forge takes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,84 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
-from gpuclusters.review.secrets import masked_text
+SECRET = "[secret]"  # noqa: S105
+
+_NAME = re.compile(
+    r"(?:^|[-_.a-z0-9])(?:password|passwd|passphrase|secret|token|private[-_]?key|api[-_]?key|access[-_]?key"
+    r"|client[-_]?key(?:[-_]?data)?|kube[-_]?config|credentials?|authorization)s?$",
+    re.IGNORECASE,
+)
+_NOT_A_SECRET = re.compile(
+    r"^(?:image[-_]?pull[-_]?secrets?|automount.*|external[-_]?credentials?|host[-_]?key)$",
+    re.IGNORECASE,
+)
+_FORMS = re.compile(
+    "|".join(
+        (
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+            r"\bgh[pousr]_[A-Za-z0-9]{20,}",
+            r"\bgithub_pat_[A-Za-z0-9_]{20,}",
+            r"\bgl(?:pat|cbt|dt|rt|ptt|ft)-[A-Za-z0-9_.-]{16,}",
+            r"\bpul-[a-f0-9]{32,}",
+            r"\bAKIA[A-Z0-9]{16}\b",
+            r"\bya29\.[A-Za-z0-9_-]{16,}",
+            r"\bxox[abprs]-[A-Za-z0-9-]{10,}",
+            r"\bnvapi-[A-Za-z0-9_-]{20,}",
+            r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+            r"(?<=://)[^/\s:@\"']+:[^/\s@\"']+(?=@)",
+            r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{12,}=*",
+            r"(?<=client-key-data: )\S+",
+            r"(?<=token: )[A-Za-z0-9._-]{16,}",
+            r"(?<=password: )\S+",
+        )
+    ),
+    re.DOTALL,
+)
+_INNER = {"__provider", "__defaults", "__internal", "__fieldManager", "__inputs", "__meta"}
+"""What providers note for themselves; nobody reviews it."""
+_KUBERNETES_SECRET = "kubernetes:core/v1:Secret"  # noqa: S105
+_WORTH_A_LOOK = re.compile(
+    r"-----BEGIN|gh[pousr]_|github_pat|gl\w+-|pul-|AKIA|ya29|xox|nvapi|eyJ|://|earer |: "
+)
+
+
+def masked_text(text: str) -> str:
+    """A text without what has the form of a secret."""
+    return _FORMS.sub(SECRET, text) if _WORTH_A_LOOK.search(text) else text
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a property of this name holds a secret."""
+    return bool(_NAME.search(name)) and not _NOT_A_SECRET.match(name)
+
+
+def masked(properties: Mapping[str, Any], type_: str) -> dict[str, Any]:
+    """Properties as they may be shown: secrets masked, what providers note for themselves left out."""
+    shown = {name: _value(name, value) for name, value in properties.items() if name not in _INNER}
+    if type_.startswith(_KUBERNETES_SECRET):
+        for name in ("data", "stringData"):
+            if isinstance(shown.get(name), Mapping):
+                shown[name] = dict.fromkeys(shown[name], SECRET)
+    return shown
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        # A mark of something not known yet is no secret, and neither is nothing.
+        if value and is_secret_name(name) and value != UNKNOWN:
+            return SECRET
+        return masked_text(value)
+    if isinstance(value, Mapping):
+        return {key: _value(key, item) for key, item in value.items() if key not in _INNER}
+    if isinstance(value, list):
+        return [_value(name, item) for item in value]
+    return value
+
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """What Pulumi writes for a value that only `up` will tell."""
@@ -142,3 +216,65 @@ def lines(old: str, new: str) -> tuple[str, ...]:
     if len(told) > _MOST_LINES:
         told = [*told[:_MOST_LINES], f"… and {len(told) - _MOST_LINES:,} lines more"]
     return tuple(told) or ("… (only line ends differ)",)
+
+
+class Weighted(IntEnum):
+    """What is left out first where there is no room."""
+
+    MUST = 0
+    SHOULD = 1
+    MAY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Markdown that is complete in itself: every fence and tag that it opens it closes."""
+
+    text: str
+    weight: Weighted
+    says: str = ""
+    """One line instead of it, where there is room for no more; empty if it is only counted."""
+
+
+GITHUB = 65_536
+"""Characters; more is answered with 422. Some surfaces take more, none takes less."""
+GITLAB = 1_000_000
+UNLIMITED = 10**9
+_ROOM_FOR_NOTE = 400
+
+
+def fit(blocks: Sequence[Block], most: int, artifact: str | None = None) -> str:
+    """The blocks that fit, in their order, and a note about those that do not.
+
+    Blocks that must be there come first into the room, then those that should, then the others, the earlier
+    before the later.
+    """
+    text = "\n\n".join(block.text for block in blocks)
+    if len(text) <= most:
+        return text
+    room = most - _ROOM_FOR_NOTE
+    kept: set[int] = set()
+    for weight in Weighted:
+        for index, block in enumerate(blocks):
+            if block.weight is not weight:
+                continue
+            size = len(block.text) + 2
+            if size > room:
+                continue
+            kept.add(index)
+            room -= size
+    left_out = len(blocks) - len(kept)
+    where = (
+        f" The whole review: {artifact}."
+        if artifact
+        else " `gpu-clusters review --output DIR` writes all."
+    )
+    note = f"**Cut to what the forge takes: {left_out:,} parts are left out.**{where}"
+    parts = [blocks[index].text for index in sorted(kept)]
+    return "\n\n".join([*parts, note[: _ROOM_FOR_NOTE - 4]])
+
+
+def marker(key: str, what: str) -> str:
+    """What a comment is found again by. Invisible, and nothing of `key` can close it."""
+    safe = "".join(c if c.isalnum() or c in "-_./" else "_" for c in key)[:80].replace("--", "__")
+    return f"<!-- gpu-clusters {what} {safe} -->"

@@ -8,8 +8,7 @@ from typing import Any
 
 from gpuclusters.drift import report as reporting
 from gpuclusters.drift.engine import View, read
-from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.report import Found, Looked, Report
+from gpuclusters.drift.report import Finding, Found, Looked, Report, Unseen
 
 DYNAMIC = "gpu-clusters:gpu:"
 CONNECTION = {

@@ -13,11 +13,11 @@ import pytest
 
 from gpuclusters.core import finding as core
 from gpuclusters.core.errors import HostKeyMismatchError, InvalidAnswerError, UnreachableError
-from gpuclusters.drift import helm, hosts, nodes, tenancies
+from gpuclusters.drift import cluster, hosts, nodes, tenancies
 from gpuclusters.drift.cluster import ClusterLook
-from gpuclusters.drift.finding import Finding
 from gpuclusters.drift.hosts import HostFacts
 from gpuclusters.drift.nodes import Expected, ExpectedNode
+from gpuclusters.drift.report import Finding
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from gpuclusters.tenancy.proof import Proof
 
@@ -160,7 +160,7 @@ data: {k: v}
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: b, annotations: {helm.sh/resource-policy: keep}}
+metadata: {name: b, annotations: {cluster.sh/resource-policy: keep}}
 ---
 """
 
@@ -207,14 +207,14 @@ def kept(
 
 
 def config_map(name: str, data: Mapping[str, str], **notes: str) -> dict[str, Any]:
-    annotations = {helm.RELEASE_NAME: "x", helm.RELEASE_NAMESPACE: "ns", **notes}
+    annotations = {cluster.RELEASE_NAME: "x", cluster.RELEASE_NAMESPACE: "ns", **notes}
     return {"metadata": {"name": name, "annotations": annotations}, "data": dict(data)}
 
 
 def of_release(cluster: Cluster) -> list[Finding]:
     release = cluster.release("x", "ns")
     assert release is not None
-    return list(helm.findings(release, *cluster.of_release(release)))
+    return list(cluster.object_findings(release, *cluster.of_release(release)))
 
 
 def test_objects_of_a_release_that_are_gone_altered_or_too_many() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.forge import Entries, Forge, ForgeError, issues_of
-from gpuclusters.drift.rendering import marker
+from gpuclusters.review.text import marker
 from tests.drift.issues_standin import TOKEN, Standin, forge
 
-MARK = marker("prod")
+MARK = marker("prod", "drift")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_an_issue_is_opened_once_edited_and_closed(
 
 def test_issues_of_others_and_of_other_stacks_stay_theirs(standin: Standin) -> None:
     standin.add("spoof", f"x {MARK}", login="mallory")
-    standin.add("another stack", f"x\n{marker('staging')}")
+    standin.add("another stack", f"x\n{marker('staging', 'drift')}")
     standin.add("quotes it", f"{MARK}\nand goes on")
     with issues(standin) as ours:
         ours.put(f"a\n{MARK}", MARK, "Drift: stack prod")

@@ -11,9 +11,8 @@ from gpuclusters.cli import drift, drift_look
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.drift import cluster
 from gpuclusters.drift.engine import View
-from gpuclusters.drift.finding import Finding, Unseen
 from gpuclusters.drift.nodes import Expected
-from gpuclusters.drift.report import Found, report
+from gpuclusters.drift.report import Finding, Found, Unseen, report
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from tests.drift.drifting import CONNECTION

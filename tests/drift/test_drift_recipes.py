@@ -14,8 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
-from gpuclusters.drift.finding import Finding, Unseen
-from gpuclusters.drift.report import document
+from gpuclusters.drift.report import Finding, Unseen, document
 from tests.drift.drifting import report
 from tests.drift.issues_standin import TOKEN, Standin, forge
 

@@ -12,11 +12,19 @@ import pytest
 from rich.console import Console
 
 from gpuclusters.drift import rendering
-from gpuclusters.drift.finding import CODES, Finding, Unseen
-from gpuclusters.drift.rendering import markdown, marker
-from gpuclusters.drift.report import DocumentError, Looked, Report, document, report_of
-from gpuclusters.review import limits
+from gpuclusters.drift.rendering import markdown
+from gpuclusters.drift.report import (
+    CODES,
+    DocumentError,
+    Finding,
+    Looked,
+    Report,
+    Unseen,
+    document,
+    report_of,
+)
 from gpuclusters.review.plan import Action
+from gpuclusters.review.text import GITHUB, UNLIMITED, marker
 from tests.drift.drifting import finding, report
 
 ALL = [Finding(id_, f"host-{n % 3}", f"thing-{n}", "a", "b") for n, id_ in enumerate(sorted(CODES))]
@@ -35,7 +43,7 @@ def shown(found: Report) -> str:
 
 
 def forms(found: Report) -> tuple[str, str, str]:
-    return json.dumps(document(found)), markdown(found, most=limits.UNLIMITED), shown(found)
+    return json.dumps(document(found)), markdown(found, most=UNLIMITED), shown(found)
 
 
 def test_the_order_does_not_depend_on_the_order_in_which_things_were_found() -> None:
@@ -134,7 +142,7 @@ def test_nothing_in_a_name_becomes_markup_a_control_or_a_leak() -> None:
         assert "ghp_" not in text
         for character in ("\x1b", "\u202e", "\r"):
             assert character not in text
-    mark = marker(found.stack)
+    mark = marker(found.stack, "drift")
     assert as_markdown.count("<!--") == 1
     assert as_markdown.rstrip().endswith(mark)
     blocks = re.sub(r"```diff.*?```|```.*?```", "", as_markdown.replace(mark, ""), flags=re.DOTALL)
@@ -150,12 +158,12 @@ def test_the_markdown_fits_the_forge_and_keeps_its_head_and_marker() -> None:
         finding("stack.object-changed", f"ns-{n}", f"Deployment {n}", details=("x" * 300,) * 5)
         for n in range(2000)
     ]
-    text = markdown(report("prod", many, [Unseen("hgx-02", "away")]), most=limits.GITHUB)
-    assert len(text) <= limits.GITHUB
+    text = markdown(report("prod", many, [Unseen("hgx-02", "away")]), most=GITHUB)
+    assert len(text) <= GITHUB
     assert text.startswith("## 🟡 stack `prod`: 2,000 findings")
     assert "hgx-02" in text
     assert "left out" in text
-    assert text.rstrip().endswith(marker("prod"))
+    assert text.rstrip().endswith(marker("prod", "drift"))
 
 
 def test_a_report_is_read_back_as_it_was() -> None:

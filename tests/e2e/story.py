@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuclusters.cli.access import container_api
 from gpuclusters.cli.project import Project, read_valid
+from gpuclusters.cli.reach import container_api
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.container_api.client import Answer, ContainerApi
 from gpuclusters.kube.objects import path_of

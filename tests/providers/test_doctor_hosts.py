@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.cli.diagnosis import Level
-from gpuclusters.cli.doctor_machines import Look, caas_host, examine
+from gpuclusters.cli.doctor import Look, caas_host, machines
 from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import Board
 from gpuclusters.host import connect as ssh_connect
@@ -51,7 +51,7 @@ def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> 
     for host in three:
         host.forget()
     try:
-        found = list(examine([machine(h) for h in three], well.client_key.read_text()))
+        found = list(machines([machine(h) for h in three], well.client_key.read_text()))
     finally:
         broken.clear_faults()
         strange.clear_faults()
@@ -74,7 +74,7 @@ def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> 
 def test_two_names_of_one_machine_are_found_out(three: list[SimulatedHost]) -> None:
     host = three[0]
     twin = machine(host, host="hgx-twin")
-    found = list(examine([machine(host), twin], host.client_key.read_text()))
+    found = list(machines([machine(host), twin], host.client_key.read_text()))
     assert [(d.area, d.id) for d in found if d.level is Level.FAILURE] == [
         ("hgx-twin", "doctor.same-machine")
     ]
@@ -98,7 +98,7 @@ def test_what_the_fabric_manager_says_is_told_by_its_cause(
     running = machine(host, "127.0.0.1")
     host.inject(fault)
     try:
-        found = list(examine([running], host.client_key.read_text()))
+        found = list(machines([running], host.client_key.read_text()))
     finally:
         host.clear_faults()
     assert [d.id for d in found if d.level is Level.FAILURE] == [name]
@@ -109,9 +109,9 @@ def test_without_a_key_no_machine_is_tried(
 ) -> None:
     for name in ("GPU_CLUSTERS_SSH_KEY_FILE", "SSH_AUTH_SOCK"):
         monkeypatch.delenv(name, raising=False)
-    (found,) = examine([machine(three[0])], None)
+    (found,) = machines([machine(three[0])], None)
     assert (found.area, found.level) == ("credentials", Level.FAILURE)
-    (found,) = examine([machine(three[0])], "not a key")
+    (found,) = machines([machine(three[0])], "not a key")
     assert "unencrypted OpenSSH or PEM private key" in found.text
     assert "not a key" not in found.text
 
@@ -125,7 +125,7 @@ def test_machines_that_are_silent_cost_one_attempt_each(
     with ExitStack() as stack:
         silent = [stack.enter_context(nobody_speaks()) for _ in range(5)]
         found = list(
-            examine(
+            machines(
                 [
                     machine(host, host=f"silent-{n}", port=port)
                     for n, (port, _server) in enumerate(silent)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpuclusters.cli.diagnosis import Level
-from gpuclusters.cli.doctor_machines import Look, examine, rke2_host, usernetes_host
+from gpuclusters.cli.doctor import Look, machines, rke2_host, usernetes_host
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
@@ -46,7 +46,7 @@ def usernetes(**changes: Any) -> Look:
 
 def said(host: SimulatedHost, look: Look) -> list[tuple[Level, str]]:
     """Level and code of what is said of a machine."""
-    found = list(examine([(HostConnection(**host.connection), look)], host.client_key.read_text()))
+    found = list(machines([(HostConnection(**host.connection), look)], host.client_key.read_text()))
     assert found[0].area == "credentials"
     assert all(one.area == host.name for one in found[1:])
     assert all(one.fix for one in found if one.level is not Level.OK)

@@ -9,8 +9,7 @@ from typing import Any
 from gpuclusters.policy.rules import RULES
 from gpuclusters.review.cost import price_table
 from gpuclusters.review.markdown import markdown
-from gpuclusters.review.plan import Plan
-from gpuclusters.review.reading import read
+from gpuclusters.review.plan import Plan, read
 from gpuclusters.review.review import Review, review
 from tests.review.catalogue import handmade
 

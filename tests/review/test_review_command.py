@@ -14,8 +14,7 @@ from gpuclusters.cli import draw
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.review import Format, Options, app, run
 from gpuclusters.review import gates
-from gpuclusters.review.cost import PriceError, price_table
-from gpuclusters.review.prices import OwnMachine
+from gpuclusters.review.cost import OwnMachine, PriceError, price_table
 from tests.review.catalogue import handmade, loading
 from tests.review.forge_standin import TOKEN, forge
 from tests.review.reviewing import reviewed

@@ -11,14 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.review import limits
 from gpuclusters.review.document import document
 from gpuclusters.review.html import page
-from gpuclusters.review.limits import marker
 from gpuclusters.review.markdown import markdown
 from gpuclusters.review.review import Failure
-from gpuclusters.review.secrets import is_secret_name, masked, masked_text
-from gpuclusters.review.text import code, prose, visible
+from gpuclusters.review.text import (
+    GITHUB,
+    code,
+    is_secret_name,
+    marker,
+    masked,
+    masked_text,
+    prose,
+    visible,
+)
 from tests.review.catalogue import handmade
 from tests.review.reviewing import comment, reviewed
 
@@ -212,7 +218,7 @@ def test_ten_thousand_changes_fit_into_a_comment_that_is_whole() -> None:
     ]
     found = reviewed(*steps)
     text = comment(found)
-    assert len(text) <= limits.GITHUB
+    assert len(text) <= GITHUB
     assert text.startswith("## 🔴 dangerous")
     assert "10,000 to delete" in text
     assert text.rstrip().endswith(marker("test", "review"))

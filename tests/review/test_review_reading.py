@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.review.plan import Action, PlanError
-from gpuclusters.review.reading import read
+from gpuclusters.review.plan import Action, PlanError, read
 from tests.review.catalogue import handmade, loading
 from tests.review.reviewing import plan_of
 

@@ -6,9 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuclusters.cli import state_locks, unfinished
-from gpuclusters.cli.state_locks import Fate, Lock, Process
-from gpuclusters.cli.unfinished import ClearCreates, ForgetRevisions, Look, Remove, Resource
+from gpuclusters.cli import unfinished
+from gpuclusters.cli.unfinished import (
+    ClearCreates,
+    Fate,
+    ForgetRevisions,
+    Lock,
+    Look,
+    Process,
+    Remove,
+    Resource,
+)
 from gpuclusters.gpu_operator.helm_release import Revision
 
 # As Pulumi 3.272 writes it: `time.Time` of Go in JSON.
@@ -38,21 +46,21 @@ LATER = TAKEN + timedelta(hours=3)
 def test_a_lock_is_dead_only_if_its_run_is_known_to_be(
     here: str, process: Process | None, fate: Fate
 ) -> None:
-    assert state_locks.fate(state_locks.read_lock("f", LOCK), here, process) is fate
+    assert unfinished.fate(unfinished.read_lock("f", LOCK), here, process) is fate
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", LOCK.replace("4711", '"x"'), LOCK[:40]])
 def test_a_lock_that_says_nothing_is_somebodys(text: str) -> None:
-    assert state_locks.fate(state_locks.read_lock("f", text), "desk", None) is Fate.UNREADABLE
+    assert unfinished.fate(unfinished.read_lock("f", text), "desk", None) is Fate.UNREADABLE
 
 
 def test_a_lock_without_a_process_is_somebodys() -> None:
-    lock = state_locks.read_lock("f", LOCK.replace("4711", "0"))
-    assert state_locks.fate(lock, "desk", None) is Fate.UNREADABLE
+    lock = unfinished.read_lock("f", LOCK.replace("4711", "0"))
+    assert unfinished.fate(lock, "desk", None) is Fate.UNREADABLE
 
 
 def test_who_held_a_dead_lock_is_said_in_one_line() -> None:
-    fault = unfinished.lock_fault(state_locks.read_lock("f", LOCK))
+    fault = unfinished.lock_fault(unfinished.read_lock("f", LOCK))
     assert "process 4711 of ann@desk since 2026-11-22 10:00:00" in fault.found
     assert "\n" not in fault.found
     assert Lock("f").pid == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli import diagnosis, doctor, doctor_stack, doctor_workstation
+from gpuclusters.cli import diagnosis, doctor, doctor_stack
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, Level, failure, warning, well
 from gpuclusters.cli.project import Project, Stack
@@ -102,7 +102,7 @@ def test_plugins_of_another_version_are_told(
     project: Project, tmp_path: Path, plugins: str, text: str
 ) -> None:
     found = list(
-        doctor_workstation.workstation(project, pulumi_that_says(tmp_path, plugins), in_lab=False)
+        doctor_stack.workstation(project, pulumi_that_says(tmp_path, plugins), in_lab=False)
     )
     assert any(text in d.text for d in found)
     assert any(d.text == "Pulumi v3.300.0 (found)" for d in found)

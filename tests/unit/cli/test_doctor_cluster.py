@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.cli import doctor_cluster
+from gpuclusters.cli import doctor
 from gpuclusters.cli.diagnosis import Diagnosis, Level
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.stack import check_stack_file
@@ -71,8 +71,8 @@ def node(name: str, *, gpus: int = 8, ready: str = "True", labels: bool = True) 
 
 
 def said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
-    monkeypatch.setattr(doctor_cluster, "KubernetesObjects", lambda _kubeconfig: cluster)
-    return list(doctor_cluster.cluster(config(), "kubeconfig"))
+    monkeypatch.setattr(doctor, "KubernetesObjects", lambda _kubeconfig: cluster)
+    return list(doctor.cluster(config(), "kubeconfig"))
 
 
 def test_a_cluster_that_is_right_has_nothing_to_complain_of(

@@ -15,7 +15,7 @@ import asyncssh
 import pytest
 import yaml
 
-from gpuclusters.cli import init, questions
+from gpuclusters.cli import init
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file
 
@@ -154,4 +154,4 @@ def test_an_unknown_answer_is_refused(project: Path) -> None:
 @pytest.mark.parametrize("kind", list(ClusterType))
 def test_an_answer_of_the_wrong_form_is_an_error(kind: ClusterType) -> None:
     with pytest.raises(UsageError, match="'m-1' is not of the form NAME=VALUE"):
-        questions.document(kind, "prod", {"machines": "m-1"}, {})
+        init.document(kind, "prod", {"machines": "m-1"}, {})

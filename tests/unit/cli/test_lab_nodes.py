@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli import doctor_workstation, verify_caas
+from gpuclusters.cli import doctor_stack, verify
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli.diagnosis import Diagnosis, Level
+from gpuclusters.cli.lab import machine_count, requests
 from gpuclusters.cli.lab_entry import lab_of
-from gpuclusters.cli.lab_request import machine_count, requests
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.config.stack import StackConfig
 from lab import lifecycle, nodes, parts
@@ -68,7 +68,7 @@ def chosen(project: Project, cluster_type: str) -> StackConfig:
 
 
 def doctors(project: Project, config: StackConfig) -> list[Diagnosis]:
-    return list(doctor_workstation.lab(project, {}, config))
+    return list(doctor_stack.lab(project, {}, config))
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -108,8 +108,8 @@ def test_nothing_is_said_of_kata_where_a_cluster_has_none(
 def test_the_evidence_of_a_real_cluster_speaks_of_no_stand_in(project: Project) -> None:
     remember(project.lab_folder, LabSpec("dev", (), (), "", kind=Kind.REAL))
     real = read_valid(project, "hgx-h100").section
-    assert verify_caas.remarks(project, real) == ()
-    in_lab = verify_caas.remarks(project, chosen(project, "caas").section)
+    assert verify.remarks(project, real) == ()
+    in_lab = verify.remarks(project, chosen(project, "caas").section)
     assert f"{sentence(Kind.REAL)}." in in_lab
 
 

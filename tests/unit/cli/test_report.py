@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli.access import Access, ApiAddress
 from gpuclusters.cli.project import Project
+from gpuclusters.cli.reach import Access, ApiAddress
 from gpuclusters.cli.report import of_caas, show
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpuclusters.cli import verify, verify_gpus
+from gpuclusters.cli import verify
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.compat import gpu_products
@@ -50,7 +50,7 @@ def evidence(*outcomes: Outcome, said: str = "260 TFLOPS") -> ProofEvidence:
 
 
 def test_what_is_to_be_proven_follows_from_the_configuration() -> None:
-    wanted = verify_gpus.rke2_inputs(config(), "kubeconfig", Level.L1)
+    wanted = verify.rke2_inputs(config(), "kubeconfig", Level.L1)
     assert wanted.simulated, "hosts of the lab have no GPUs"
     (node,) = wanted.nodes
     assert (node.name, dict(node.resources), node.product) == ("n0", {"nvidia.com/gpu": 2}, A100)
@@ -59,12 +59,12 @@ def test_what_is_to_be_proven_follows_from_the_configuration() -> None:
     assert wanted.driver.startswith("580")
     assert wanted.matmul is not None
     assert wanted.matmul.image == IMAGE
-    assert verify_gpus.rke2_inputs(config(), "kubeconfig", Level.L0).tests == ()
+    assert verify.rke2_inputs(config(), "kubeconfig", Level.L0).tests == ()
 
 
 def test_a_cluster_without_gpus_has_nothing_to_prove() -> None:
     with pytest.raises(RunError, match="the GPUs of gpu cannot be proven: nodes: there is none"):
-        verify_gpus.rke2_inputs(config(pools=[]), "kubeconfig", Level.L0)
+        verify.rke2_inputs(config(pools=[]), "kubeconfig", Level.L0)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_cluster_without_gpus_has_nothing_to_prove() -> None:
 )
 def test_a_level_that_is_not_described_is_refused(level: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        verify_gpus.rke2_level(config(), level)
-    assert verify_gpus.rke2_level(config(), "l0") is Level.L0
-    assert verify_gpus.rke2_level(config(), None) is Level.L1
+        verify.rke2_level(config(), level)
+    assert verify.rke2_level(config(), "l0") is Level.L0
+    assert verify.rke2_level(config(), None) is Level.L1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuclusters.cli import reach, verify_gpus
+from gpuclusters.cli import reach, verify
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.config import usernetes_plan
@@ -80,14 +80,14 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     cluster = Cluster(names)
     monkeypatch.setattr(reach, "reach", reached)
-    monkeypatch.setattr(verify_gpus.hosts, "ask", ask)
-    monkeypatch.setattr(verify_gpus, "ClusterJobs", lambda _: cluster)
+    monkeypatch.setattr(verify.hosts, "ask", ask)
+    monkeypatch.setattr(verify, "ClusterJobs", lambda _: cluster)
     monkeypatch.setattr(reach, "kubeconfig", lambda *_: "kubeconfig")
     return {"said": said, "cluster": cluster, "names": names}
 
 
 def verified(level: str | None = None, **keys: Any) -> LadderEvidence:
-    return verify_gpus.usernetes(
+    return verify.usernetes(
         Project.find(), "s", config(**keys), about, kubeconfig=None, level=level
     )
 
@@ -141,18 +141,18 @@ def test_the_hosts_rungs_alone_need_nothing_of_the_cluster(world: dict[str, Any]
 )
 def test_a_rung_that_is_none_or_not_described_is_refused(level: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        verify_gpus.rung(config(proof={"rung": 8}), level)
+        verify.rung(config(proof={"rung": 8}), level)
 
 
 @pytest.mark.parametrize(("level", "rung"), [(None, 8), ("7", 7), ("r3", 3)])
 def test_the_highest_rung_is_stated_or_the_configurations(level: str | None, rung: int) -> None:
-    assert verify_gpus.rung(config(proof={"rung": 8}), level) == rung
+    assert verify.rung(config(proof={"rung": 8}), level) == rung
 
 
 def test_a_configuration_that_cannot_be_proven_says_why() -> None:
     alone = config(workers=[], **{"schedule-on-control-plane": False})
     with pytest.raises(RunError, match="none takes pods"):
-        verify_gpus.usernetes_inputs(alone, "kubeconfig", CheckLevel.NETWORK)
+        verify.usernetes_inputs(alone, "kubeconfig", CheckLevel.NETWORK)
 
 
 def test_machines_that_the_stack_makes_are_reached_as_its_state_says() -> None:
