@@ -64,7 +64,6 @@ class BootState(Facts):
 
     boot_id: str = ""
     running: str = ""
-    """/proc/cmdline."""
     method: Annotated[BootMethod | None, BeforeValidator(lambda m: None if m == "none" else m)] = (
         None
     )
@@ -85,7 +84,6 @@ class BootState(Facts):
     units_behind: Yes = False
     """Whether systemd has not read our drop-ins yet."""
     huge_pages_1g: Mapping[int, int] = {}
-    """By NUMA node."""
     device_users: Annotated[tuple[int, ...] | None, BeforeValidator(_users)] = ()
     """Processes that hold a VFIO group or device open: virtual machines. None: nobody could tell."""
     files: Mapping[str, Annotated[FoundFile, BeforeValidator(_found)]] = {}

@@ -83,7 +83,6 @@ class Guest:
 
     gpus: int
     memory_gib: int
-    """Of its containers."""
     huge_pages: bool = False
     """Whether its memory is of 1-GiB pages."""
     iommufd: bool = False

@@ -76,7 +76,6 @@ class MachinePreparation:
     files: Mapping[str, str]
     functions: Sequence[VfioFunction]
     huge_pages_1g: Mapping[int, int] = field(default_factory=dict)
-    """By NUMA node."""
     packages: Mapping[str, str | None] = field(default_factory=dict)
     """Version by name; None for any."""
     may_reboot: bool = False

@@ -30,7 +30,6 @@ _MARKS = {
     Level.FAILURE: "[red]fail[/red]",
 }
 _MANY = 4
-"""Machines of which the same is said in one line."""
 _EXIT_CODES = {Level.OK: 0, Level.WARNING: 1, Level.FAILURE: 2}
 
 

@@ -78,7 +78,6 @@ _RIGHTS: tuple[Mapping[str, str], ...] = (
     {"verb": "create", "group": _ADMISSION, "resource": "validatingadmissionpolicies"},
     {"verb": "patch", "group": "", "resource": "nodes"},
 )
-"""What the stack does with the cluster."""
 
 
 def cluster(
@@ -169,7 +168,6 @@ class Seen:
     summary: str = ""
     """What it is, in a few words; empty where something keeps it from being that."""
     machine_id: str = ""
-    """systemd's; empty where nobody asked."""
 
 
 Look = Callable[[SshHost], Seen]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from caas.controllers.redfish import Redfish, RedfishError
@@ -32,8 +33,9 @@ from gpuclusters.core.errors import (
 )
 from gpuclusters.drift import cluster, engine, hosts, resources
 from gpuclusters.drift.engine import View
+from gpuclusters.drift.hosts import HostFacts
 from gpuclusters.drift.nodes import Expected
-from gpuclusters.drift.report import Found, Looked, Report, Unseen, report
+from gpuclusters.drift.report import Finding, Looked, Report, Told, Unseen, report
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
@@ -79,10 +81,12 @@ def look(project: Project, stack: str, *, kubeconfig: Path | None, ignore: Seque
         sys.stderr.write("looking at the stack's resources\n")
     view = view_of(session)
     with ThreadPoolExecutor(2) as pool:
-        machines = pool.submit(_hosts, sight, view)
-        rest = pool.submit(_cluster, sight, view, kubeconfig)
-        found = without_repeats(_of_engine(view).joined(machines.result(), rest.result()))
-    return report(stack, found, ignore=ignore, plan=view.plan if view.planned else None)
+        machines = pool.submit(lambda: list(_hosts(sight, view)))
+        rest = pool.submit(lambda: list(_cluster(sight, view, kubeconfig)))
+        told = [*_of_engine(view), *machines.result(), *rest.result()]
+    return report(
+        stack, without_repeats(told), ignore=ignore, plan=view.plan if view.planned else None
+    )
 
 
 def view_of(session: Session) -> View:
@@ -123,85 +127,90 @@ def _seen(session: Session, more: Sequence[str]) -> View:
             return View(failure="; ".join(last) or str(error))
 
 
-def _of_engine(view: View) -> Found:
-    unseen = [
-        Unseen(f"resource {urn.rsplit('::', 1)[-1]}", why) for urn, why in view.unread.items()
-    ]
+def _of_engine(view: View) -> Iterator[Told]:
+    yield from resources.findings(view)
+    yield Looked("resources", len(view.resources))
+    for urn, why in view.unread.items():
+        yield Unseen(f"resource {urn.rsplit('::', 1)[-1]}", why)
     if view.failure:
         what = "what a following `up` would do" if view.resources else _ENGINE
-        unseen.append(Unseen(what, view.failure, "`gpu-clusters doctor` looks closer"))
+        yield Unseen(what, view.failure, "`gpu-clusters doctor` looks closer")
     elif not view.states:
-        unseen.append(Unseen(_ENGINE, "the state has none; was `gpu-clusters up` run?"))
-    looked = (Looked("resources", len(view.resources)),)
-    return Found(tuple(resources.findings(view)), tuple(unseen), looked)
+        yield Unseen(_ENGINE, "the state has none; was `gpu-clusters up` run?")
 
 
-def _hosts(sight: Sight, view: View) -> Found:
+def _hosts(sight: Sight, view: View) -> Iterator[Told]:
     ours = (one for one in view.states.values() if one.type.startswith(KEPT))
     machines = hosts.connections(one.inputs for one in ours)
     if not machines:
-        return Found()
+        return
     try:
         key = sight.secret("ssh-private-key", "ssh_private_key")
         credentials = find_credentials(key, sight.session.env)
         credentials.keys()
     except AdapterError as error:
-        return Found(unseen=(Unseen("all machines", error.problem, error.remedy),))
-    found = of_machines(machines, credentials)
+        yield Unseen("all machines", error.problem, error.remedy)
+        return
+    yield from of_machines(machines, credentials)
     section = sight.session.config.section
     if isinstance(section, CaasConfig) and sight.expected.firmware:
-        found = found.joined(asyncio.run(_firmware(section, sight)))
-    return found
+        yield from asyncio.run(_firmware(section, sight))
 
 
-def of_machines(machines: Mapping[str, HostConnection], credentials: SshCredentials) -> Found:
+def of_machines(
+    machines: Mapping[str, HostConnection], credentials: SshCredentials
+) -> Iterator[Told]:
     """Machines in parallel; one that does not answer is a finding, and hides nothing of the others."""
+
+    def ask(name: str) -> HostFacts | AdapterError:
+        try:
+            return hosts.look(SshHost(machines[name], credentials, connect_attempts=1))
+        except AdapterError as error:
+            return error
+
+    seen = 0
     with ThreadPoolExecutor(max(1, min(len(machines), _AT_ONCE))) as pool:
-        parts = list(pool.map(lambda name: _machine(name, machines[name], credentials), machines))
-    seen = sum(not part.unseen for part in parts)
-    return Found(looked=(Looked("machines", seen),)).joined(*parts)
+        for name, said in zip(machines, pool.map(ask, machines), strict=True):
+            if not isinstance(said, AdapterError):
+                seen += 1
+                yield from hosts.findings(name, said)
+                continue
+            if isinstance(said, UnreachableError | HostKeyMismatchError | DeniedError):
+                yield hosts.unreached(name, said)
+            yield Unseen(f"machine {name}", said.problem, said.remedy)
+    yield Looked("machines", seen)
 
 
-def _machine(name: str, connection: HostConnection, credentials: SshCredentials) -> Found:
-    try:
-        said = hosts.look(SshHost(connection, credentials, connect_attempts=1))
-    except AdapterError as error:
-        away = isinstance(error, UnreachableError | HostKeyMismatchError | DeniedError)
-        found = (hosts.unreached(name, error),) if away else ()
-        return Found(found, (Unseen(f"machine {name}", error.problem, error.remedy),))
-    return Found(tuple(hosts.findings(name, said)))
-
-
-def without_repeats(found: Found) -> Found:
+def without_repeats(told: Sequence[Told]) -> Iterator[Told]:
     """With one line for a machine that was not reached, instead of one for each resource on it."""
-    kept: list[Unseen] = []
-    counts = {one.where: 0 for one in found.findings if one.id in _UNREACHED}
-    for unseen in found.unseen:
-        host = next((h for h in counts if unseen.why.startswith(f"{h} (")), None)
-        if host is not None and re.match(r"resource (\S+)", unseen.what):
-            counts[host] += 1
-        else:
-            kept.append(unseen)
+    away = [t.where for t in told if isinstance(t, Finding) and t.id in _UNREACHED]
+    counts: Counter[str] = Counter()
+    for one in told:
+        if isinstance(one, Unseen) and one.what.startswith("resource "):
+            host = next((h for h in away if one.why.startswith(f"{h} (")), None)
+            if host is not None:
+                counts[host] += 1
+                continue
+        yield one
     for host, count in sorted(counts.items()):
-        if count:
-            what = f"{plural(count, 'resource')} on {host}"
-            kept.append(Unseen(what, "the machine was not reached"))
-    return replace(found, unseen=tuple(kept))
+        yield Unseen(f"{plural(count, 'resource')} on {host}", "the machine was not reached")
 
 
-async def _firmware(config: CaasConfig, sight: Sight) -> Found:
+async def _firmware(config: CaasConfig, sight: Sight) -> list[Told]:
     """What the management controllers say of the firmware of every machine."""
     password = sight.secret("bmc-password", "bmc_password")
     if password is None:
         why = "the stack's secret bmc-password is not set, or cannot be opened"
-        return Found(unseen=(Unseen("firmware", why),))
+        return [Unseen("firmware", why)]
     asked = (_inventory(config, node, sight, password) for node in config.nodes)
     parts = [part for part in await asyncio.gather(*asked) if part is not None]
-    seen = sum(not part.unseen for part in parts)
-    return Found().joined(*parts, Found(looked=(Looked("firmware inventories", seen),)))
+    seen = sum(not any(isinstance(one, Unseen) for one in part) for part in parts)
+    return [*chain.from_iterable(parts), Looked("firmware inventories", seen)]
 
 
-async def _inventory(config: CaasConfig, node: Node, sight: Sight, password: str) -> Found | None:
+async def _inventory(
+    config: CaasConfig, node: Node, sight: Sight, password: str
+) -> list[Told] | None:
     """What one management controller says; None where none is known."""
     known = sight.inventory.hosts.get(node.name) if sight.inventory is not None else node
     if known is None or (bmc := known.bmc) is None:
@@ -213,24 +222,25 @@ async def _inventory(config: CaasConfig, node: Node, sight: Sight, password: str
         for module in modules:
             seen |= await redfish.inventory(module, list(accepted))
     except RedfishError as error:
-        return Found(unseen=(Unseen(f"firmware of {node.name}", str(error)),))
+        return [Unseen(f"firmware of {node.name}", str(error))]
     finally:
         await redfish.close()
-    return Found(tuple(hosts.firmware(node.name, modules, accepted, seen)))
+    return list(hosts.firmware(node.name, modules, accepted, seen))
 
 
-def _cluster(sight: Sight, view: View, stated: Path | None) -> Found:
+def _cluster(sight: Sight, view: View, stated: Path | None) -> Iterator[Told]:
     try:
         text = _kubeconfig(sight, stated)
     except UsageError as error:
-        return Found(unseen=(Unseen(cluster.ALL, str(error)),))
-    found = cluster.look(text, view, sight.expected)
-    if isinstance(sight.session.config.section, UsernetesConfig) and sight.inventory is None:
-        # Its API is on loopback of its host, as a rule.
-        way = "`gpu-clusters tunnel -- gpu-clusters drift` opens the way to its API"
-        told = tuple(replace(u, do=way) if u.what == cluster.ALL else u for u in found.unseen)
-        return replace(found, unseen=told)
-    return found
+        yield Unseen(cluster.ALL, str(error))
+        return
+    # Its API is on loopback of its host, as a rule.
+    way = "`gpu-clusters tunnel -- gpu-clusters drift` opens the way to its API"
+    section = sight.session.config.section
+    tunnelled = isinstance(section, UsernetesConfig) and sight.inventory is None
+    for one in cluster.look(text, view, sight.expected):
+        away = tunnelled and isinstance(one, Unseen) and one.what == cluster.ALL
+        yield replace(one, do=way) if away and isinstance(one, Unseen) else one
 
 
 def _kubeconfig(sight: Sight, stated: Path | None) -> str:

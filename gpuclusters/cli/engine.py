@@ -106,7 +106,6 @@ class Engine:
     kind: Kind
     command: tuple[str, ...]
     reason: str
-    """Why this one, for the first line printed."""
 
     @property
     def line(self) -> str:

@@ -27,7 +27,6 @@ from gpuclusters.policy.rules import RULES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
 POLICY = "policy"
-"""The chapter of rules of `review`, whose names have no area."""
 _INTRODUCTION = """---
 tocdepth: 2
 ---

@@ -23,7 +23,6 @@ PANELS: Mapping[str, tuple[str, ...]] = {
     "Connect": ("tunnel",),
     "The lab": ("lab",),
 }
-"""Groups and their commands, in the order in which they are shown."""
 MORE = "More"
 
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {

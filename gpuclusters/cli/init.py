@@ -35,7 +35,6 @@ class Question:
     """What a stack file cannot do without and nobody but its owner knows."""
 
     key: str
-    """Its name in a file of answers."""
     text: str
     default: str | Callable[[Answers], str] | None = None
     """What an empty answer means, `""` that it may be left out; None if there has to be one."""

@@ -34,7 +34,6 @@ Request = dict[str, Any]
 """What one cluster wants: `lab.service.Request` reads it."""
 
 ANEW = "`make down`, then `make up`"
-"""How a lab gets nodes of another kind."""
 _MACHINES = {("a100-sxm4-80gb", 8): "plain-gpu-a100", ("v100-sxm2-16gb", 4): "plain-gpu-v100"}
 """Simulated machines with GPUs that carry NVIDIA's driver themselves, by product and count."""
 

@@ -18,7 +18,6 @@ from gpuclusters.cli.reach import Access
 from gpuclusters.service_vm.model import VM_ADDRESS
 
 Say = Callable[[str], None]
-"""Tells what begins now, in one line."""
 
 
 @contextmanager
@@ -55,7 +54,6 @@ def _line(console: Console, line: str) -> None:
 
 
 Hint = tuple[str, str]
-"""A command to try, and what it shows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ NO_BACKEND = (
     f"{BACKEND_VARIABLE}=file:///path/to/a/folder)"
 )
 EMPTY = {"same", "read"}
-"""Kinds of operation that leave everything as it was."""
 
 
 def up(project: Project, stack: str, *, refresh: bool, repair: bool) -> int:

@@ -201,7 +201,6 @@ class State:
 
     creating: tuple[Resource, ...]
     releases: tuple[Resource, ...]
-    """Those that are in the state as resources."""
     kubeconfigs: Mapping[str, str]
     """By reference of the provider, as resources have it. Secret."""
     root: str

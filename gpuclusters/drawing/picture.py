@@ -21,14 +21,12 @@ class Machine:
 
     name: str
     kind: str = ""
-    """`HGX H100`, or another name of what it is."""
     partitions: tuple[Partition, ...] = ()
     role: str = ""
     """What it is for beside GPUs: `control plane`."""
     note: str = ""
     """What an operator should see: out of service, partitions by lease."""
     holders: Mapping[int, str] = field(default_factory=dict)
-    """Tenant by module, where that is known."""
     switched: bool = False
     """Whether NVSwitches connect the GPUs, behind a service VM."""
 
@@ -55,9 +53,7 @@ class Picture:
     machines: tuple[Machine, ...]
     tenants: tuple[Tenant, ...] = ()
     control_plane: str = ""
-    """Where Kubernetes comes from, in words."""
     programs: tuple[str, ...] = ()
-    """What of ours runs in it."""
     says: str = ""
     """Where the picture comes from: `from configuration`, `live`."""
 

@@ -69,7 +69,6 @@ def times_svg(runs: Sequence[Run], known: Times) -> str:
 
 
 _COLOURS = ("#2f6feb", "#b3481e", "#1a7f4b", "#8250df")
-"""As the tenants of a picture."""
 _LINES = ".gc-series{fill:none;stroke-width:2.2}" + "".join(
     (
         ".gc-dashed{stroke-dasharray:6 5}",

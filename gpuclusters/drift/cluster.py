@@ -21,7 +21,7 @@ from gpuclusters.drift import comparing, nodes, resources, tenancies
 from gpuclusters.drift.comparing import managers, who
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.nodes import Expected
-from gpuclusters.drift.report import Finding, Found, Looked, Unseen, of_lines
+from gpuclusters.drift.report import Finding, Looked, Told, Unseen, of_lines
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
@@ -148,7 +148,6 @@ def _content(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 ALL = "the cluster"
-"""What is told where it cannot be reached."""
 _TENANCY = "gpu-clusters:gpu:TenancyPolicy"
 _AT_ONCE = 8
 _MOST_BYTES = 64 * 1024 * 1024
@@ -158,54 +157,50 @@ Object = Mapping[str, Any]
 Objects = dict[Reference, Object]
 
 
-def look(kubeconfig: str, view: View, expected: Expected) -> Found:
+def look(kubeconfig: str, view: View, expected: Expected) -> Iterator[Told]:
     """The cluster; what of it is not reached or not allowed is told, and the rest is looked at."""
     try:
         cluster = ClusterLook(kubeconfig)
         cluster.version()
     except AdapterError as error:
-        return Found(unseen=(Unseen(ALL, f"{error.where}: {error.problem}", error.remedy),))
-    found = Found()
+        yield Unseen(ALL, f"{error.where}: {error.problem}", error.remedy)
+        return
     for name, part in _PARTS.items():
         try:
-            found = found.joined(part(cluster, view, expected))
+            yield from part(cluster, view, expected)
         except AdapterError as error:
-            found = found.joined(Found(unseen=(_unseen(name, error),)))
-    return found.joined(_releases(cluster, view), Found(tuple(_objects(cluster, view))))
+            yield Unseen(name, error.problem, error.remedy)
+    yield from _releases(cluster, view)
+    yield from _objects(cluster, view)
 
 
-def _unseen(what: str, error: AdapterError) -> Unseen:
-    return Unseen(what, error.problem, error.remedy)
-
-
-def _nodes(cluster: ClusterLook, _view: View, expected: Expected) -> Found:
+def _nodes(cluster: ClusterLook, _view: View, expected: Expected) -> Iterator[Told]:
     live = cluster.list(NODE)
     kept: Sequence[Object] = cluster.list(GPU_LEASE) if expected.leases else ()
-    findings = (
-        *nodes.findings(expected, live, nodes.withheld(kept)),
-        *nodes.of_leases(expected.leases, kept, datetime.now(UTC)),
-    )
-    looked = (Looked("nodes", len(live)), Looked("leases", len(kept)))
-    return Found(findings, (), looked if expected.leases else looked[:1])
+    yield from nodes.findings(expected, live, nodes.withheld(kept))
+    yield from nodes.of_leases(expected.leases, kept, datetime.now(UTC))
+    yield Looked("nodes", len(live))
+    if expected.leases:
+        yield Looked("leases", len(kept))
 
 
-def _tenants(cluster: ClusterLook, view: View, expected: Expected) -> Found:
+def _tenants(cluster: ClusterLook, view: View, expected: Expected) -> Iterator[Told]:
     if expected.tenants is None:
-        return Found()
-    findings: list[Finding] = []
-    unseen: list[Unseen] = []
-    declared = {urn: one for urn, one in view.states.items() if one.type == _TENANCY}
-    for urn, resource in declared.items():
+        return
+    seen = 0
+    for urn, resource in view.states.items():
+        if resource.type != _TENANCY:
+            continue
         try:
             found = list(_tenancy(cluster, resource.inputs))
         except (AdapterError, ValidationError) as error:
             why = error.problem if isinstance(error, AdapterError) else "its state is not valid"
-            unseen.append(Unseen(f"tenant {resource.at('tenant')}", why))
+            yield Unseen(f"tenant {resource.at('tenant')}", why)
             continue
-        findings += [replace(one, urn=urn, up=view.mended(urn)) for one in found]
-    findings += tenancies.unknown(expected.tenants, cluster.list(TENANCY))
-    seen = len(declared) - len(unseen)
-    return Found(tuple(findings), tuple(unseen), (Looked("tenants", seen),))
+        seen += 1
+        yield from (replace(one, urn=urn, up=view.mended(urn)) for one in found)
+    yield from tenancies.unknown(expected.tenants, cluster.list(TENANCY))
+    yield Looked("tenants", seen)
 
 
 def _tenancy(cluster: ClusterLook, inputs: Object) -> Iterator[Finding]:
@@ -220,25 +215,23 @@ def _tenancy(cluster: ClusterLook, inputs: Object) -> Iterator[Finding]:
     return tenancies.findings(spec, tenancy, judgement.proofs if judgement else (), owners)
 
 
-def _operator(cluster: ClusterLook, _view: View, _expected: Expected) -> Found:
+def _operator(cluster: ClusterLook, _view: View, _expected: Expected) -> Iterator[Told]:
     """ClusterPolicies that there are; whether there should be one, the release says."""
     policies = cluster.list(CLUSTER_POLICY)
-    findings = [
-        Finding("gpu-operator.not-ready", "cluster", f"ClusterPolicy {name}", "ready", state)
-        for policy in policies
-        if (name := policy["metadata"]["name"])
-        and (state := str((policy.get("status") or {}).get("state") or "no state"))
-        not in ("ready", "ignored")
-    ]
-    looked = (Looked("policies of the GPU Operator", len(policies)),) if policies else ()
-    return Found(tuple(findings), (), looked)
+    for policy in policies:
+        name = f"ClusterPolicy {policy['metadata']['name']}"
+        state = str((policy.get("status") or {}).get("state") or "no state")
+        if state not in ("ready", "ignored"):
+            yield Finding("gpu-operator.not-ready", "cluster", name, "ready", state)
+    if policies:
+        yield Looked("policies of the GPU Operator", len(policies))
 
 
 _PARTS = {"nodes and leases": _nodes, "tenants": _tenants, "the GPU Operator": _operator}
 
 
-def _releases(cluster: ClusterLook, view: View) -> Found:
-    found, objects = Found(), 0
+def _releases(cluster: ClusterLook, view: View) -> Iterator[Told]:
+    objects = 0
     for urn, resource in view.states.items():
         if resource.type != resources.HELM_RELEASE:
             continue
@@ -247,18 +240,16 @@ def _releases(cluster: ClusterLook, view: View) -> Found:
             release = cluster.release(name, namespace)
             parts = cluster.of_release(release) if release else None
         except AdapterError as error:
-            unseen = _unseen(f"Helm release {namespace}/{name}", error)
-            found = found.joined(Found(unseen=(unseen,)))
+            yield Unseen(f"Helm release {namespace}/{name}", error.problem, error.remedy)
             continue
         if release is None or parts is None:
             said = ("deployed", "no release", "", view.mended(urn), "", urn)
-            missing = Finding("release-missing", namespace, name, *said)
-            found = found.joined(Found((missing,)))
+            yield Finding("helm.release-missing", namespace, name, *said)
         else:
             objects += len(parts[0])
-            found = found.joined(Found(tuple(object_findings(release, *parts))))
-    looked = (Looked("objects of Helm releases", objects),) if objects else ()
-    return found.joined(Found(looked=looked))
+            yield from object_findings(release, *parts)
+    if objects:
+        yield Looked("objects of Helm releases", objects)
 
 
 def _objects(cluster: ClusterLook, view: View) -> Iterator[Finding]:

@@ -28,7 +28,6 @@ class Seen:
     """One resource, read."""
 
     old: Resource
-    """As the state has it."""
     new: Resource | None
     """As it is; None: gone."""
 
@@ -48,7 +47,6 @@ class View:
     """All that was seen."""
 
     resources: Mapping[str, Seen] = field(default_factory=dict)
-    """By URN, those that could be read."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """By URN, why a resource could not be read."""
     states: Mapping[str, Resource] = field(default_factory=dict)

@@ -31,7 +31,6 @@ class ExpectedNode:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Beside those that a resource of the stack sets and tells of."""
     taints: frozenset[str] = frozenset()
-    """As `key=value:Effect`."""
     allocatable: Mapping[str, int] = field(default_factory=dict)
     """By resource, what it must offer; of others nothing is said."""
     serves: bool = True
@@ -51,9 +50,7 @@ class Expected:
     leases: Mapping[str, int] = field(default_factory=dict)
     """By node, how many GPUs have a lease; empty where there are no leases."""
     tenants: frozenset[str] | None = None
-    """None where there are no tenancies."""
     firmware: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Accepted versions by prefix of the inventory's item."""
 
 
 def findings(

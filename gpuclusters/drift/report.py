@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -46,7 +46,6 @@ class Finding:
     """One thing that is not as it was declared."""
 
     id: str
-    """Its code."""
     where: str
     """The machine, node, namespace or tenant."""
     what: str
@@ -54,7 +53,6 @@ class Finding:
     declared: str = ""
     """What was declared, in words; empty where it is the absence of something."""
     found: str = ""
-    """What is there, in words."""
     by: str = ""
     """Who changed it, where that is known: the field manager, and when."""
     up: bool | None = None
@@ -135,7 +133,6 @@ def clean(text: str) -> str:
 
 
 CLEAN, DRIFTED, BLIND = 0, 1, 2
-"""Exit codes."""
 
 _SAID_BETTER: Final[Mapping[str, tuple[str, ...]]] = {
     "preflight.not-on-vfio": ("vfio.unbound",),
@@ -151,22 +148,7 @@ class Looked:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What one look found."""
-
-    findings: tuple[Finding, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
-    looked: tuple[Looked, ...] = ()
-
-    def joined(self, *others: Found) -> Found:
-        """All of them."""
-        every = (self, *others)
-        return Found(
-            tuple(finding for one in every for finding in one.findings),
-            tuple(unseen for one in every for unseen in one.unseen),
-            tuple(looked for one in every for looked in one.looked),
-        )
+Told = Finding | Unseen | Looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +160,9 @@ class Report:
     unseen: tuple[Unseen, ...] = ()
     looked: tuple[Looked, ...] = ()
     ignored: int = 0
-    """Findings that `--ignore` left out."""
     plan: tuple[tuple[Action, str], ...] = ()
     """What a following `up` would do, by name of the resource; empty also where that is not known."""
     planned: bool = False
-    """Whether that is known."""
 
     @property
     def exit_code(self) -> int:
@@ -213,27 +193,27 @@ class Report:
 
 def report(
     stack: str,
-    found: Found,
+    told: Iterable[Told],
     *,
     ignore: Sequence[str] = (),
     plan: Mapping[str, Action] | None = None,
 ) -> Report:
     """Join what was found, in any order; the same thing seen twice is told once.
 
-    Args:
-        stack: its name.
-        found: all of it.
-        ignore: patterns `id`, `id@where` or `id@where/what`, with `*`.
-        plan: by URN, what a following `up` would do; None where that is not known.
+    `ignore` are patterns `id`, `id@where` or `id@where/what`, with `*`; `plan` is by URN what a following
+    `up` would do, None where that is not known.
     """
-    joined = _once([harmless(finding) for finding in found.findings])
+    every = list(told)
+    joined = _once([harmless(one) for one in every if isinstance(one, Finding)])
     kept = [finding for finding in joined if not any(_fits(finding, p) for p in ignore)]
-    unseen = {Unseen(clean(u.what), clean(u.why), clean(u.do)) for u in found.unseen}
+    unseen = {
+        Unseen(clean(u.what), clean(u.why), clean(u.do)) for u in every if isinstance(u, Unseen)
+    }
     return Report(
         stack=clean(stack),
         findings=tuple(sorted(kept, key=lambda finding: finding.order)),
         unseen=tuple(sorted(unseen)),
-        looked=found.looked,
+        looked=tuple(one for one in every if isinstance(one, Looked)),
         ignored=len(joined) - len(kept),
         plan=tuple(sorted((action, clean(name_of(urn))) for urn, action in (plan or {}).items())),
         planned=plan is not None,
@@ -349,14 +329,13 @@ def report_of(value: Any, *, ignore: Sequence[str] = ()) -> Report:
     if value.get("format") != FORMAT:
         raise DocumentError(f"it is of format {value.get('format')}, this reads format {FORMAT}")
     try:
-        found = Found(
-            tuple(map(_finding_of, value["findings"])),
-            tuple(
-                Unseen(str(e["what"]), str(e["why"]), str(e["do"])) for e in value["not_looked_at"]
-            ),
-            tuple(Looked(str(what), int(count)) for what, count in value["looked_at"].items()),
+        unseen = [{key: str(text) for key, text in e.items()} for e in value["not_looked_at"]]
+        told = (
+            *map(_finding_of, value["findings"]),
+            *(Unseen(**one) for one in unseen),
+            *(Looked(str(what), int(count)) for what, count in value["looked_at"].items()),
         )
-        made = report(str(value["stack"]), found, ignore=ignore)
+        made = report(str(value["stack"]), told, ignore=ignore)
         plan = value["up_would"]
         steps = [(Action(entry["action"]), str(entry["resource"])) for entry in plan or ()]
         ignored = made.ignored + int(value["ignored"])
@@ -368,16 +347,8 @@ def report_of(value: Any, *, ignore: Sequence[str] = ()) -> Report:
 def _finding_of(entry: Mapping[str, Any]) -> Finding:
     if entry["id"] not in codes.listed():
         raise ValueError(f"no code {entry['id']!r}; it may be of a later version")
-    up = entry["up_puts_it_back"]
-    return Finding(
-        str(entry["id"]),
-        str(entry["where"]),
-        str(entry["what"]),
-        str(entry["declared"]),
-        str(entry["found"]),
-        str(entry["changed_by"] or ""),
-        up if isinstance(up, bool) else None,
-        str(entry["do"]),
-        str(entry["urn"] or ""),
-        tuple(str(line) for line in entry["details"]),
-    )
+    up, by = entry["up_puts_it_back"], str(entry["changed_by"] or "")
+    names = ("id", "where", "what", "declared", "found", "do", "urn")
+    texts: dict[str, Any] = {name: str(entry[name] or "") for name in names}
+    details = tuple(map(str, entry["details"]))
+    return Finding(**texts, by=by, up=up if isinstance(up, bool) else None, details=details)

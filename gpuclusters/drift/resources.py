@@ -293,4 +293,3 @@ READERS: Final[Mapping[str, Reader]] = {
     f"{KEPT}TenancyPolicy": lambda _: (),  # tenancies are looked at closer
     HELM_RELEASE: release,
 }
-"""By type of resource."""

@@ -26,9 +26,7 @@ class Drain(StrEnum):
     """What becomes of the containers that run on the node."""
 
     WAIT = "wait"
-    """They end when their tenants end them."""
     EVICT = "evict"
-    """They are ended."""
 
 
 class MaintenanceInputs(BaseModel):

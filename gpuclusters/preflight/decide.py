@@ -44,7 +44,6 @@ ONLY_PREPARED = frozenset(
 )  # fmt: skip
 """What preparation puts right, so that nobody looks for it before."""
 ONLY_BARE = frozenset({"gpus-in-use", "no-package-manager"})
-"""What matters only to preparation."""
 PMC_SIERRA_MEMORY_CONTROLLER = "11f8:4128"
 
 _MIB, _GIB, _FOUR_GIB = 2**20, 2**30, 2**32

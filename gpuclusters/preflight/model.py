@@ -180,7 +180,6 @@ class Bar:
 
     start: int
     size: int
-    """In bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

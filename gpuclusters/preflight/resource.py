@@ -81,9 +81,7 @@ class Preflight(ModelResource, module="gpu", name="Preflight"):
     provider = PreflightProvider
     kernel: pulumi.Output[str]
     qemu: pulumi.Output[str]
-    """Version; empty if there is none yet."""
     libvirt: pulumi.Output[str]
-    """Version; empty if there is none yet."""
     memory_gib: pulumi.Output[int]
     gpus: pulumi.Output[Mapping[str, Mapping[str, Any]]]
     """IOMMU group, driver and NUMA node by PCI address."""

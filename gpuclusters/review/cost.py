@@ -187,11 +187,9 @@ class Item:
     """Something that costs money while it is there."""
 
     what: str
-    """As a reviewer knows it: `hgx-001 (hgx-h100)`."""
     per_hour: float | None
     """None where the table does not tell."""
     why: str = ""
-    """Why it does not."""
     key: str = ""
     """What it is the same by on the other side; by default what it is called."""
 

@@ -33,9 +33,7 @@ class Difference:
 
     path: str
     before: str | None
-    """As it is shown; None where there was nothing."""
     after: str | None
-    """As it is shown; None where there will be nothing."""
     lines: tuple[str, ...] = ()
     """Instead of both: the lines of a text that differ, each with `+`, `-` or a space before it."""
     note: str = ""

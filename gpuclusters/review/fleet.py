@@ -53,7 +53,6 @@ class Cluster:
     name: str
     machines: dict[str, Machine] = field(default_factory=dict)
     tenants: dict[str, int] = field(default_factory=dict)
-    """GPUs that each tenant may hold."""
 
     @property
     def gpus(self) -> int:
@@ -97,7 +96,6 @@ class Capacity:
     existed: bool
     stays: bool
     note: str = ""
-    """What the numbers do not tell."""
 
     @property
     def changes(self) -> bool:
@@ -114,7 +112,6 @@ class Switch:
     """A stack whose cluster is another type than before: one cluster goes, another comes."""
 
     gone: tuple[str, ...]
-    """Type and name of what goes."""
     come: tuple[str, ...]
 
 

@@ -31,12 +31,9 @@ class Impact:
     weight: Weight
     step: Step
     says: str
-    """A sentence; names in it are not escaped yet."""
     machine: str = ""
     gpus: int = 0
-    """GPUs of which containers are taken down."""
     tenant: str = ""
-    """The tenant that goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +464,6 @@ def _small(case: Case) -> Impact | None:
 
 
 _WHEN_MADE: Mapping[str, Rule] = {f"{KEPT}NodeMaintenance": maintenance}
-"""What takes something down by being made."""
 _RULES: Mapping[str, Rule] = {
     f"{KEPT}TenancyPolicy": _tenancy,
     f"{KEPT}FabricPartitions": partitions,

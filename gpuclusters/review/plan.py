@@ -109,7 +109,6 @@ class Step:
     detailed: Mapping[str, str] = field(default_factory=dict)
     """Kind of difference by path, where the provider told."""
     hidden: tuple[str, ...] = ()
-    """Properties whose differences the program hides."""
 
     @property
     def resource(self) -> Resource:

@@ -19,7 +19,6 @@ from gpuclusters.review.plan import STACK_TYPE, Action, Plan, Resource, Step
 from gpuclusters.review.text import listed, plural
 
 _FEW = 2
-"""Steps that are told of in the head, in full."""
 _ORDER = {Action.DELETE: 0, Action.REPLACE: 1, Action.UPDATE: 2, Action.CREATE: 3}
 _COUNTED = {
     Action.CREATE: "to create",
@@ -39,7 +38,6 @@ class Level(IntEnum):
     LOOK = 2
     DANGEROUS = 3
     FAILED = 4
-    """There is no plan to judge."""
 
     @property
     def words(self) -> str:

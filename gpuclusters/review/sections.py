@@ -54,7 +54,6 @@ class Section:
 
     title: Line
     tail: Line = ()
-    """What stands beside the title."""
     table: Sequence[Row] = ()
     items: Sequence[Item] = ()
     notes: Sequence[str] = ()

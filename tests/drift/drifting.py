@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuclusters.drift import report as reporting
 from gpuclusters.drift.engine import View, read
-from gpuclusters.drift.report import Finding, Found, Looked, Report, Unseen
+from gpuclusters.drift.report import Finding, Looked, Report, Unseen
 
 DYNAMIC = "gpu-clusters:gpu:"
 CONNECTION = {
@@ -87,4 +87,4 @@ def report(
     looked: Iterable[Looked] = (),
     **more: Any,
 ) -> Report:
-    return reporting.report(stack, Found(tuple(findings), tuple(unseen), tuple(looked)), **more)
+    return reporting.report(stack, [*findings, *unseen, *looked], **more)

@@ -12,7 +12,7 @@ from gpuclusters.cli.errors import UsageError
 from gpuclusters.drift import cluster
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.nodes import Expected
-from gpuclusters.drift.report import Finding, Found, Unseen, report
+from gpuclusters.drift.report import Finding, Looked, Unseen, report
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from tests.drift.drifting import CONNECTION
@@ -26,14 +26,15 @@ def test_a_machine_that_is_away_is_a_finding_and_told_once_for_all_its_resources
         {**CONNECTION, "host": "hgx-02", "address": "127.0.0.1", "port": closed_port}
     )
     key = SshCredentials("a test", agent_path=str(tmp_path / "no-agent"))
-    found = drift_look.of_machines({"hgx-02": away}, key)
-    assert [(f.id, f.where) for f in found.findings] == [("host.unreachable", "hgx-02")]
-    assert [one.count for one in found.looked] == [0]
+    found = list(drift_look.of_machines({"hgx-02": away}, key))
+    told = [(f.id, f.where) for f in found if isinstance(f, Finding)]
+    assert told == [("host.unreachable", "hgx-02")]
+    assert [one.count for one in found if isinstance(one, Looked)] == [0]
     why = f"hgx-02 ({away.address}:{away.port}): could not read: no SSH connection"
-    engine = Found(unseen=tuple(Unseen(f"resource r{n}", why) for n in range(9)))
-    other = Found(unseen=(Unseen("resource x", "the API server says no"),))
-    joined = drift_look.without_repeats(engine.joined(other).joined(found))
-    assert sorted(u.what for u in joined.unseen) == [
+    engine = [Unseen(f"resource r{n}", why) for n in range(9)]
+    other = Unseen("resource x", "the API server says no")
+    joined = list(drift_look.without_repeats([*engine, other, *found]))
+    assert sorted(u.what for u in joined if isinstance(u, Unseen)) == [
         "9 resources on hgx-02",
         "machine hgx-02",
         "resource x",
@@ -50,11 +51,10 @@ def test_a_cluster_that_does_not_answer_is_not_looked_at(closed_port: int) -> No
             "users": [{"name": "u", "user": {"token": "made-up"}}],
         }
     )
-    found = cluster.look(kubeconfig, View(), Expected())
-    assert [u.what for u in found.unseen] == [cluster.ALL]
-    assert found.findings == ()
-    wrong = cluster.look("not: a kubeconfig", View(), Expected())
-    assert len(wrong.unseen) == 1
+    for text in (kubeconfig, "not: a kubeconfig"):
+        (told,) = cluster.look(text, View(), Expected())
+        assert isinstance(told, Unseen)
+        assert told.what == cluster.ALL
 
 
 def test_options_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_options_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_finding_of_a_machine_that_was_reached_keeps_its_resources() -> None:
-    found = Found(
-        (Finding("host.unit-failed", "hgx-01", "a.service"),),
-        (Unseen("resource a", "hgx-01 (x): no"),),
-    )
-    assert drift_look.without_repeats(found) == found
+    found = [
+        Finding("host.unit-failed", "hgx-01", "a.service"),
+        Unseen("resource a", "hgx-01 (x): no"),
+    ]
+    assert list(drift_look.without_repeats(found)) == found
