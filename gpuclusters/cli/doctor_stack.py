@@ -16,8 +16,7 @@ from gpuclusters.cli import engine as engines
 from gpuclusters.cli import unfinished
 from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.cli.lab import described
-from gpuclusters.cli.lab_entry import Lab, lab_of
+from gpuclusters.cli.lab_entry import Lab, described, lab_of
 from gpuclusters.cli.project import Project, Stack
 from gpuclusters.cli.unfinished import Fate
 from gpuclusters.config.caas import CaasConfig

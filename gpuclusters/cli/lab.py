@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.help import AsJson, Commands
-from gpuclusters.cli.lab_entry import Choice, Lab, lab_of
+from gpuclusters.cli.lab_entry import Choice, Lab, described, lab_of
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.report import steps
 from gpuclusters.config import programs, usernetes_plan
@@ -107,14 +107,6 @@ def _platform(who: str, product: str, count: int) -> str:
             f"the lab has no machine with {count} of {product}, which {who} wants; "
             f"it has machines with {known}"
         ) from None
-
-
-def described(cluster: ClusterConfig, choice: Choice, *, briefly: bool = False) -> str:
-    """The kind of nodes of a cluster, and why it is so unless it is to be said briefly."""
-    kind, why = choice.kind, choice.why
-    if isinstance(cluster, UsernetesConfig):
-        kind, why = "simulated", "those of usernetes are inside of containers of their hosts"
-    return f"nodes are {kind}" if briefly else f"nodes are {kind}: {why}"
 
 
 def afterwards(cluster: ClusterConfig, choice: Choice) -> str:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project
+from gpuclusters.config.cluster import ClusterConfig
+from gpuclusters.config.usernetes import UsernetesConfig
 
 Report = Callable[[str], None]
 
@@ -55,3 +57,11 @@ def lab_of(project: Project) -> Lab:
         "`pip install gpu-clusters-lab gpu-clusters-engine`, or name your own machines",
         "lab.missing",
     )
+
+
+def described(cluster: ClusterConfig, choice: Choice, *, briefly: bool = False) -> str:
+    """The kind of nodes of a cluster, and why it is so unless it is to be said briefly."""
+    kind, why = choice.kind, choice.why
+    if isinstance(cluster, UsernetesConfig):
+        kind, why = "simulated", "those of usernetes are inside of containers of their hosts"
+    return f"nodes are {kind}" if briefly else f"nodes are {kind}: {why}"

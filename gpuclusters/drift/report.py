@@ -330,7 +330,7 @@ def report_of(value: Any, *, ignore: Sequence[str] = ()) -> Report:
         raise DocumentError(f"it is of format {value.get('format')}, this reads format {FORMAT}")
     try:
         unseen = [{key: str(text) for key, text in e.items()} for e in value["not_looked_at"]]
-        told = (
+        told: tuple[Told, ...] = (
             *map(_finding_of, value["findings"]),
             *(Unseen(**one) for one in unseen),
             *(Looked(str(what), int(count)) for what, count in value["looked_at"].items()),

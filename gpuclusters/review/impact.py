@@ -31,6 +31,7 @@ class Impact:
     weight: Weight
     step: Step
     says: str
+    """A sentence; names in it are not escaped yet."""
     machine: str = ""
     gpus: int = 0
     tenant: str = ""
@@ -71,10 +72,15 @@ class Case:
         return self.facts.gpus_by_machine.get(self.machine, 0)
 
     @property
+    def counted(self) -> str:
+        """`8 GPUs`."""
+        return plural(self.gpus, "GPU")
+
+    @property
     def must_be_free(self) -> str:
         """The end of a sentence about the GPUs of the machine."""
         users = self.facts.users
-        return f"its {plural(self.gpus, 'GPU')} must be free of containers{users}, or the update stops there"
+        return f"its {self.counted} must be free of containers{users}, or the update stops there"
 
     @property
     def updates(self) -> bool:
@@ -85,6 +91,10 @@ class Case:
         """The inputs that differ, by their first name."""
         found = differences(self.step)
         return {re.split(r"[.\[]", one.path, maxsplit=1)[0] for one in found}
+
+    def texts(self, key: str) -> tuple[str | None, str | None]:
+        """An input, before and after."""
+        return self.old.text(key), self.new.text(key) if self.new else None
 
     def danger(self, says: str, *, gpus: int = 0, tenant: str = "") -> Impact:
         """Something is lost, on no machine in particular."""
@@ -103,218 +113,6 @@ class Case:
         """The machine has to be looked at; nothing on it ends."""
         return Impact(Weight.LOOK, self.step, says, self.machine)
 
-
-def verb(step: Step) -> str:
-    """What becomes of it, in words."""
-    if step.action is Action.DELETE:
-        return "is deleted"
-    why = listed(sorted(set(step.replace_reasons)))
-    because = f", because {why} cannot change in place" if why else ""
-    return f"is deleted and made anew{because}"
-
-
-def leaves(facts: Facts, step: Step) -> Impact:
-    """A machine that leaves the cluster."""
-    gpus = facts.gpus_by_machine.get(step.name, 0)
-    free = f"which must be free of containers{facts.users}"
-    says = (
-        f"{step.name} leaves with its {plural(gpus, 'GPU')}, {free}: "
-        "partitions, service VM, CDI spec and VFIO binding go, and it boots as before next time"
-    )
-    return Impact(Weight.DANGER, step, says, step.name, gpus)
-
-
-def partitions(case: Case) -> Impact | None:
-    """A board that is cut anew, or no longer kept cut."""
-    users, before = case.facts.users, partitions_of(case.old)
-    if not case.updates:
-        count = len({m for part in before.values() for m in part})
-        return case.down(
-            f"all NVSwitch partitions of {case.machine} are switched off: containers{users} on its "
-            f"{plural(count, 'GPU')} lose NVLink, and the update stops at one that is in use",
-            count,
-        )
-    after = partitions_of(case.new) if case.new else {}
-    gone = sorted(before.keys() - after.keys())
-    if not gone or not case.changed() & {"layout", "partitions", "table"}:
-        return None
-    cut = len({m for number in gone for m in before[number]})
-    which = f"{'partition' if len(gone) == 1 else 'partitions'} {listed(list(map(str, gone)))}"
-    return case.down(
-        f"{case.machine} is cut anew: {which} with {plural(cut, 'GPU')} must be free of "
-        f"containers{users}, or the update stops there",
-        cut,
-    )
-
-
-def machine_lost(case: Case) -> Impact | None:
-    """The CDI spec of a machine: without it nobody can ask for its GPUs."""
-    says = f"the {plural(case.gpus, 'GPU')} of {case.machine} can no longer be asked for"
-    ended = f"containers{case.facts.users} there are not started again"
-    return None if case.updates else case.down(f"{says}; {ended}")
-
-
-def service_vm(case: Case) -> Impact | None:
-    """The VM that holds the switches and runs the fabric manager."""
-    harmless = {"connection", "boot_timeout_seconds", "shutdown_timeout_seconds"}
-    if case.updates and case.changed() <= harmless:
-        return None
-    made_anew = "is deleted" if case.step.action is Action.DELETE else "is made anew"
-    what = "restarts with another configuration" if case.updates else made_anew
-    return case.down(f"the service VM of {case.machine} {what}: {case.must_be_free}")
-
-
-def boot(case: Case) -> Impact | None:
-    """What a machine boots with: another of it means a reboot."""
-    machine = case.machine
-    if case.step.action is Action.DELETE:
-        return case.pauses(
-            f"{machine} gets back the kernel arguments and drivers that it had, at its next boot"
-        )
-    if not case.changed() & {"kernel_arguments", "huge_pages_1g", "files"}:
-        return None
-    if case.new is not None and case.new.text("reboot") == "refuse":
-        stops = "the update stops until you have done it"
-        return case.pauses(f"{machine} may need a reboot, which the configuration refuses: {stops}")
-    return case.down(
-        f"{machine} is rebooted where it does not run with this yet: {case.must_be_free}"
-    )
-
-
-def vfio(case: Case) -> Impact | None:
-    """Functions that are bound to vfio-pci."""
-    if not case.updates:
-        return case.down(f"GPUs and switches of {case.machine} leave vfio-pci: no VM can have them")
-    says = f"functions of {case.machine} are bound anew to vfio-pci"
-    return None if case.changed() <= {"connection"} else case.pauses(says)
-
-
-def driver(case: Case) -> Impact | None:
-    """An NVIDIA driver on a machine."""
-    was, will = _version(case.old), _version(case.new) if case.new else ""
-    if case.updates and was == will:
-        return None
-    what = f"the NVIDIA driver of {case.machine}"
-    if case.step.action is Action.DELETE:
-        return case.down(f"{what} is removed")
-    change = f"from {was} to {will}" if was and will and was != will else "anew"
-    return case.down(
-        f"{what} is installed {change}: nothing may use its {plural(case.gpus, 'GPU')} meanwhile, "
-        "so the node is drained"
-    )
-
-
-def _version(resource: Resource) -> str:
-    paths = (("version",), ("driver", "version"), ("driver_version",), ("branch",))
-    return next((found for path in paths if (found := resource.text(*path))), "")
-
-
-def rke2_node(case: Case) -> Impact | None:
-    """A machine of an RKE2 cluster."""
-    machine, gpus = case.machine, case.gpus
-    if not case.updates:
-        if case.old.text("role") == "server":
-            return case.down(f"{machine} leaves the control plane, with its copy of etcd")
-        return case.down(f"{machine} leaves the cluster: all pods on it end")
-    if case.changed() <= {"connection", "drain_timeout_seconds"}:
-        return None
-    was, will = case.old.text("version"), case.new.text("version") if case.new else None
-    if was == will:
-        return case.pauses(f"RKE2 of {machine} may be restarted")
-    # A drain that may take no time is none.
-    drained = case.new is None or case.new.at("drain_timeout_seconds") != 0
-    says = f"{machine} {'is drained and goes' if drained else 'goes'} from RKE2 {was} to {will}"
-    if gpus and drained:
-        return case.down(f"{says}: pods on its {plural(gpus, 'GPU')} end")
-    return case.pauses(says)
-
-
-def maintenance(case: Case) -> Impact | None:
-    """A machine that goes out of service, or comes back."""
-    if case.step.action is Action.DELETE:
-        return Impact(Weight.NONE, case.step, f"{case.machine} serves again", case.machine)
-    machine = case.step.resource.text("node") or case.machine
-    gpus = case.facts.gpus_by_machine.get(machine, 0)
-    if case.step.resource.text("drain") == "evict":
-        ended = f"containers{case.facts.users} on its {plural(gpus, 'GPU')} are ended"
-        says = f"{machine} goes out of service: {ended}"
-        return Impact(Weight.DANGER, case.step, says, machine, gpus)
-    says = f"{machine} goes out of service when its containers have ended; it takes no new ones"
-    return Impact(Weight.LOOK, case.step, says, machine)
-
-
-_STOPPING = {
-    "machineType", "guestAccelerators", "minCpuPlatform", "machine_type", "accelerator", "gpus",
-}  # fmt: skip
-
-
-def instance(case: Case) -> Impact | None:
-    """A rented machine."""
-    if case.updates:
-        stops = listed(sorted(case.changed() & _STOPPING))
-        return case.down(f"the machine is stopped to change {stops}") if stops else None
-    gpus = f"its {plural(case.gpus, 'GPU')} and " if case.gpus else ""
-    lost = f"{gpus}what lies on its boot disk goes with it"
-    return case.down(f"the machine {verb(case.step)}: {lost}")
-
-
-def mig_layout(case: Case) -> Impact | None:
-    """How the GPUs of a node are divided."""
-    if case.updates and "layout" not in case.changed():
-        return None
-    evict = (case.new or case.old).at("evict") is True
-    what = "are ended" if evict else "must be gone first, or the update stops there"
-    was, will = case.old.text("layout"), case.new.text("layout") if case.new else None
-    change = f"from {was} to {will}" if will else f"no longer as {was}"
-    gpus = f"the {plural(case.gpus, 'GPU')} of {case.machine}"
-    return case.down(f"{gpus} are divided {change}: pods that use them {what}")
-
-
-_HARMLESS = {
-    "api",
-    "connection",
-    "drain_timeout_seconds",
-    "join_timeout_seconds",
-    "build_timeout_seconds",
-    "join_token_hours",
-    "schedule_on_control_plane",
-}
-"""Nothing of a usernetes node is made anew for them; a certificate or a taint at the most."""
-_RELEASE = {"network", "number", "source"}
-"""The volumes of a node keep what it was made with: another one of these makes the node anew."""
-_ENGINE = {"account", "docker", "container_toolkit"}
-
-
-def usernetes_node(case: Case) -> Impact | None:
-    """The node of a host, in containers of an account."""
-    machine, gpus = case.machine, case.gpus
-    first = case.old.text("role") == "control-plane"
-    kept = "with everything that is kept in it"
-    if not case.updates:
-        if first:
-            return case.down(f"{machine} is the control plane: the cluster ends, {kept}")
-        return case.down(f"{machine} leaves the cluster: all pods on it end")
-    changed = case.changed() - _HARMLESS
-    ends = f"pods on its {plural(gpus, 'GPU')} end" if gpus else "its pods end"
-    if changed & _RELEASE:
-        too = f", and so does the cluster {kept}" if first else ""
-        return case.down(f"the node of {machine} is made anew: {ends}{too}")
-    says = f"the container of the node on {machine} is made anew around its volumes: {ends}"
-    return case.down(says) if changed else None
-
-
-def rootless_host(case: Case) -> Impact | None:
-    """The rootless Docker of a host, in which its node runs."""
-    docker, gpus = f"the account's Docker on {case.machine}", case.gpus
-    if not case.updates:
-        what = "are deleted" if case.old.at("remove_data") else "stay"
-        return case.down(f"{docker} is stopped; its images and volumes {what}")
-    ends = f", and pods on its {plural(gpus, 'GPU')} end" if gpus else ""
-    says = f"{docker} restarts: its node is away for a moment{ends}"
-    return case.down(says) if case.changed() & _ENGINE else None
-
-
-__all__ = ["Impact", "Weight", "impacts"]
 
 Rule = Callable[[Case], Impact | None]
 _MACHINE = "gpu-clusters:caas:GpuHost"
@@ -341,7 +139,7 @@ def impacts(plan: Plan) -> tuple[Impact, ...]:
         # That a machine leaves says it all.
         if step.action is not Action.DELETE or impact.machine not in leaving
     ]
-    found += [leaves(facts, step) for step in gone]
+    found += [_leaves(facts, step) for step in gone]
     return tuple(sorted(found, key=lambda i: (-i.weight, i.step.urn, i.says)))
 
 
@@ -351,16 +149,14 @@ def _of(facts: Facts, step: Step) -> Iterable[Impact]:
         yield Impact(Weight.DANGER, step, says)
     if step.is_component or step.action in (Action.ADOPT, Action.SAME, Action.READ):
         return
-    if step.action is Action.CREATE:
-        rule = _WHEN_MADE.get(step.type)
-    else:
-        rule = _RULES.get(step.type) or _by_prefix(step.type)
-    old = step.new if step.action is Action.CREATE else step.old
+    made = step.action is Action.CREATE
+    rule = _WHEN_MADE.get(step.type) if made else _RULES.get(step.type) or _by_prefix(step.type)
+    old = step.new if made else step.old
     if old is None:
         return
     impact = rule(Case(facts, step, old, step.new)) if rule else None
     if impact is None and step.action in (Action.DELETE, Action.REPLACE):
-        impact = Impact(Weight.LOOK, step, verb(step))
+        impact = Impact(Weight.LOOK, step, _verb(step))
     if impact is not None:
         yield impact
 
@@ -368,12 +164,202 @@ def _of(facts: Facts, step: Step) -> Iterable[Impact]:
 def _by_prefix(type_: str) -> Rule | None:
     kind = type_.removeprefix(KEPT)
     if kind != type_ and "Driver" in kind:
-        return driver
+        return _driver
     if kind != type_ and kind in ("HostFile", "Preflight", "FleetPreflight"):
         return _small
     if type_.startswith("gcp:compute/") and type_.endswith("Disk"):
         return _data("with all data on it")
     return None
+
+
+def _verb(step: Step) -> str:
+    """What becomes of it, in words."""
+    if step.action is Action.DELETE:
+        return "is deleted"
+    why = listed(sorted(set(step.replace_reasons)))
+    because = f", because {why} cannot change in place" if why else ""
+    return f"is deleted and made anew{because}"
+
+
+def _leaves(facts: Facts, step: Step) -> Impact:
+    gpus = facts.gpus_by_machine.get(step.name, 0)
+    free = f"which must be free of containers{facts.users}"
+    says = (
+        f"{step.name} leaves with its {plural(gpus, 'GPU')}, {free}: "
+        "partitions, service VM, CDI spec and VFIO binding go, and it boots as before next time"
+    )
+    return Impact(Weight.DANGER, step, says, step.name, gpus)
+
+
+def _partitions(case: Case) -> Impact | None:
+    """A board that is cut anew, or no longer kept cut."""
+    users, before = case.facts.users, partitions_of(case.old)
+    if not case.updates:
+        count = len({m for part in before.values() for m in part})
+        return case.down(
+            f"all NVSwitch partitions of {case.machine} are switched off: containers{users} on its "
+            f"{plural(count, 'GPU')} lose NVLink, and the update stops at one that is in use",
+            count,
+        )
+    after = partitions_of(case.new) if case.new else {}
+    gone = sorted(before.keys() - after.keys())
+    if not gone or not case.changed() & {"layout", "partitions", "table"}:
+        return None
+    cut = len({m for number in gone for m in before[number]})
+    which = f"{'partition' if len(gone) == 1 else 'partitions'} {listed(list(map(str, gone)))}"
+    return case.down(
+        f"{case.machine} is cut anew: {which} with {plural(cut, 'GPU')} must be free of "
+        f"containers{users}, or the update stops there",
+        cut,
+    )
+
+
+def _cdi_spec(case: Case) -> Impact | None:
+    says = f"the {case.counted} of {case.machine} can no longer be asked for"
+    ended = f"containers{case.facts.users} there are not started again"
+    return None if case.updates else case.down(f"{says}; {ended}")
+
+
+def _service_vm(case: Case) -> Impact | None:
+    harmless = {"connection", "boot_timeout_seconds", "shutdown_timeout_seconds"}
+    if case.updates and case.changed() <= harmless:
+        return None
+    made_anew = "is deleted" if case.step.action is Action.DELETE else "is made anew"
+    what = "restarts with another configuration" if case.updates else made_anew
+    return case.down(f"the service VM of {case.machine} {what}: {case.must_be_free}")
+
+
+def _boot(case: Case) -> Impact | None:
+    machine = case.machine
+    if case.step.action is Action.DELETE:
+        back = "gets back the kernel arguments and drivers that it had, at its next boot"
+        return case.pauses(f"{machine} {back}")
+    if not case.changed() & {"kernel_arguments", "huge_pages_1g", "files"}:
+        return None
+    if case.new is not None and case.new.text("reboot") == "refuse":
+        stops = "the update stops until you have done it"
+        return case.pauses(f"{machine} may need a reboot, which the configuration refuses: {stops}")
+    rebooted = f"{machine} is rebooted where it does not run with this yet"
+    return case.down(f"{rebooted}: {case.must_be_free}")
+
+
+def _vfio(case: Case) -> Impact | None:
+    if not case.updates:
+        return case.down(f"GPUs and switches of {case.machine} leave vfio-pci: no VM can have them")
+    says = f"functions of {case.machine} are bound anew to vfio-pci"
+    return None if case.changed() <= {"connection"} else case.pauses(says)
+
+
+def _driver(case: Case) -> Impact | None:
+    was, will = _version(case.old), _version(case.new) if case.new else ""
+    if case.updates and was == will:
+        return None
+    what = f"the NVIDIA driver of {case.machine}"
+    if case.step.action is Action.DELETE:
+        return case.down(f"{what} is removed")
+    change = f"from {was} to {will}" if was and will and was != will else "anew"
+    unused = f"nothing may use its {case.counted} meanwhile, so the node is drained"
+    return case.down(f"{what} is installed {change}: {unused}")
+
+
+def _version(resource: Resource) -> str:
+    paths = (("version",), ("driver", "version"), ("driver_version",), ("branch",))
+    return next((found for path in paths if (found := resource.text(*path))), "")
+
+
+def _rke2_node(case: Case) -> Impact | None:
+    machine = case.machine
+    if not case.updates:
+        if case.old.text("role") == "server":
+            return case.down(f"{machine} leaves the control plane, with its copy of etcd")
+        return case.down(f"{machine} leaves the cluster: all pods on it end")
+    if case.changed() <= {"connection", "drain_timeout_seconds"}:
+        return None
+    was, will = case.texts("version")
+    if was == will:
+        return case.pauses(f"RKE2 of {machine} may be restarted")
+    # A drain that may take no time is none.
+    drained = case.new is None or case.new.at("drain_timeout_seconds") != 0
+    says = f"{machine} {'is drained and goes' if drained else 'goes'} from RKE2 {was} to {will}"
+    if case.gpus and drained:
+        return case.down(f"{says}: pods on its {case.counted} end")
+    return case.pauses(says)
+
+
+def _maintenance(case: Case) -> Impact | None:
+    """A machine that goes out of service, or comes back."""
+    if case.step.action is Action.DELETE:
+        return Impact(Weight.NONE, case.step, f"{case.machine} serves again", case.machine)
+    machine = case.step.resource.text("node") or case.machine
+    if case.step.resource.text("drain") != "evict":
+        says = f"{machine} goes out of service when its containers have ended; it takes no new ones"
+        return Impact(Weight.LOOK, case.step, says, machine)
+    gpus = case.facts.gpus_by_machine.get(machine, 0)
+    ended = f"containers{case.facts.users} on its {plural(gpus, 'GPU')} are ended"
+    says = f"{machine} goes out of service: {ended}"
+    return Impact(Weight.DANGER, case.step, says, machine, gpus)
+
+
+_STOPPING = {
+    "machineType", "guestAccelerators", "minCpuPlatform", "machine_type", "accelerator", "gpus",
+}  # fmt: skip
+
+
+def _instance(case: Case) -> Impact | None:
+    """A rented machine."""
+    if case.updates:
+        stops = listed(sorted(case.changed() & _STOPPING))
+        return case.down(f"the machine is stopped to change {stops}") if stops else None
+    gpus = f"its {case.counted} and " if case.gpus else ""
+    lost = f"{gpus}what lies on its boot disk goes with it"
+    return case.down(f"the machine {_verb(case.step)}: {lost}")
+
+
+def _mig_layout(case: Case) -> Impact | None:
+    if case.updates and "layout" not in case.changed():
+        return None
+    evict = (case.new or case.old).at("evict") is True
+    what = "are ended" if evict else "must be gone first, or the update stops there"
+    was, will = case.texts("layout")
+    change = f"from {was} to {will}" if will else f"no longer as {was}"
+    gpus = f"the {case.counted} of {case.machine}"
+    return case.down(f"{gpus} are divided {change}: pods that use them {what}")
+
+
+_HARMLESS = {
+    "api", "connection", "drain_timeout_seconds", "join_timeout_seconds", "build_timeout_seconds",
+    "join_token_hours", "schedule_on_control_plane",
+}  # fmt: skip
+"""Nothing of a usernetes node is made anew for them; a certificate or a taint at the most."""
+_RELEASE = {"network", "number", "source"}
+"""The volumes of a node keep what it was made with: another one of these makes the node anew."""
+_ENGINE = {"account", "docker", "container_toolkit"}
+
+
+def _usernetes_node(case: Case) -> Impact | None:
+    machine, kept = case.machine, "with everything that is kept in it"
+    first = case.old.text("role") == "control-plane"
+    if not case.updates:
+        if first:
+            return case.down(f"{machine} is the control plane: the cluster ends, {kept}")
+        return case.down(f"{machine} leaves the cluster: all pods on it end")
+    changed = case.changed() - _HARMLESS
+    ends = f"pods on its {case.counted} end" if case.gpus else "its pods end"
+    if changed & _RELEASE:
+        too = f", and so does the cluster {kept}" if first else ""
+        return case.down(f"the node of {machine} is made anew: {ends}{too}")
+    says = f"the container of the node on {machine} is made anew around its volumes: {ends}"
+    return case.down(says) if changed else None
+
+
+def _rootless_host(case: Case) -> Impact | None:
+    docker = f"the account's Docker on {case.machine}"
+    if not case.updates:
+        what = "are deleted" if case.old.at("remove_data") else "stay"
+        return case.down(f"{docker} is stopped; its images and volumes {what}")
+    ends = f", and pods on its {case.counted} end" if case.gpus else ""
+    says = f"{docker} restarts: its node is away for a moment{ends}"
+    return case.down(says) if case.changed() & _ENGINE else None
 
 
 def _tenancy(case: Case) -> Impact | None:
@@ -384,7 +370,7 @@ def _tenancy(case: Case) -> Impact | None:
         says = f"goes: {where} with all containers and volumes in it, and its {plural(gpus, 'GPU')}"
         return case.danger(f"tenant {tenant} {says}", gpus=gpus, tenant=tenant)
     if case.step.action is Action.REPLACE:
-        says = f"tenant {tenant} {verb(case.step)}: all its containers end"
+        says = f"tenant {tenant} {_verb(case.step)}: all its containers end"
         return case.danger(says, gpus=gpus, tenant=tenant)
     if new < gpus:
         instead = f"{plural(new, 'GPU')} instead of {gpus}"
@@ -418,7 +404,7 @@ def _data(what: str) -> Rule:
     """A rule for what holds something that only it has."""
 
     def rule(case: Case) -> Impact | None:
-        return None if case.updates else case.danger(f"{verb(case.step)}, {what}")
+        return None if case.updates else case.danger(f"{_verb(case.step)}, {what}")
 
     return rule
 
@@ -429,7 +415,7 @@ def _release(case: Case) -> Impact | None:
         return case.danger(f"{chart} is uninstalled with all that it made")
     if case.step.action is Action.REPLACE:
         return case.danger(f"{chart} is uninstalled and installed again: what it runs pauses")
-    was, will = case.old.text("version"), case.new.text("version") if case.new else None
+    was, will = case.texts("version")
     if was != will:
         return case.look(f"{chart} goes from {was} to {will}: its pods are rolled")
     if not any(d.path.startswith(("values", "valueYamlFiles")) for d in differences(case.step)):
@@ -439,14 +425,14 @@ def _release(case: Case) -> Impact | None:
 
 def _workload(case: Case) -> Impact | None:
     if not case.updates:
-        return case.look(f"{verb(case.step)}: its pods end")
+        return case.look(f"{_verb(case.step)}: its pods end")
     rolled = any(d.path.startswith("spec.template") for d in differences(case.step))
     return case.look("its pods are rolled") if rolled else None
 
 
 def _secret(case: Case) -> Impact | None:
     if not case.updates:
-        return case.look(f"{verb(case.step)}, with the secrets in it")
+        return case.look(f"{_verb(case.step)}, with the secrets in it")
     fresh = [found.path for found in differences(case.step) if found.note == OTHER_SECRET]
     says = f"gets {plural(len(fresh), 'other secret')}: {listed(fresh)}"
     return case.look(says) if fresh else None
@@ -460,25 +446,25 @@ def _command(case: Case) -> Impact | None:
 
 def _small(case: Case) -> Impact | None:
     """What is put back on the machine without anybody noticing."""
-    return None if case.updates else Impact(Weight.NONE, case.step, verb(case.step))
+    return None if case.updates else Impact(Weight.NONE, case.step, _verb(case.step))
 
 
-_WHEN_MADE: Mapping[str, Rule] = {f"{KEPT}NodeMaintenance": maintenance}
+_WHEN_MADE: Mapping[str, Rule] = {f"{KEPT}NodeMaintenance": _maintenance}
 _RULES: Mapping[str, Rule] = {
     f"{KEPT}TenancyPolicy": _tenancy,
-    f"{KEPT}FabricPartitions": partitions,
-    f"{KEPT}CdiSpec": machine_lost,
-    f"{KEPT}ServiceVm": service_vm,
-    f"{KEPT}HostBoot": boot,
-    f"{KEPT}VfioBinding": vfio,
-    f"{KEPT}Rke2Node": rke2_node,
-    f"{KEPT}UsernetesNode": usernetes_node,
-    f"{KEPT}RootlessHost": rootless_host,
+    f"{KEPT}FabricPartitions": _partitions,
+    f"{KEPT}CdiSpec": _cdi_spec,
+    f"{KEPT}ServiceVm": _service_vm,
+    f"{KEPT}HostBoot": _boot,
+    f"{KEPT}VfioBinding": _vfio,
+    f"{KEPT}Rke2Node": _rke2_node,
+    f"{KEPT}UsernetesNode": _usernetes_node,
+    f"{KEPT}RootlessHost": _rootless_host,
     f"{KEPT}Rke2Tokens": _data("and no machine can join with the old tokens"),
-    f"{KEPT}NodeMaintenance": maintenance,
-    f"{KEPT}MigLayout": mig_layout,
-    INSTANCE: instance,
-    RENTED: instance,
+    f"{KEPT}NodeMaintenance": _maintenance,
+    f"{KEPT}MigLayout": _mig_layout,
+    INSTANCE: _instance,
+    RENTED: _instance,
     "command:remote:Command": _command,
     "kubernetes:helm.sh/v3:Release": _release,
     "kubernetes:core/v1:Secret": _secret,

@@ -160,7 +160,7 @@ data: {k: v}
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: b, annotations: {cluster.sh/resource-policy: keep}}
+metadata: {name: b, annotations: {helm.sh/resource-policy: keep}}
 ---
 """
 
@@ -211,10 +211,10 @@ def config_map(name: str, data: Mapping[str, str], **notes: str) -> dict[str, An
     return {"metadata": {"name": name, "annotations": annotations}, "data": dict(data)}
 
 
-def of_release(cluster: Cluster) -> list[Finding]:
-    release = cluster.release("x", "ns")
+def of_release(look: Cluster) -> list[Finding]:
+    release = look.release("x", "ns")
     assert release is not None
-    return list(cluster.object_findings(release, *cluster.of_release(release)))
+    return list(cluster.object_findings(release, *look.of_release(release)))
 
 
 def test_objects_of_a_release_that_are_gone_altered_or_too_many() -> None:
