@@ -49,9 +49,8 @@ def _chain(value: str) -> str:
     try:
         certificate.read(value)
     except ValueError:
-        raise refusal(
-            "is not a chain of certificates in PEM", "write its text after `chain: |`"
-        ) from None
+        wrong = "is not a chain of certificates in PEM"
+        raise refusal(wrong, "write its text after `chain: |`") from None
     return value
 
 

@@ -100,9 +100,8 @@ def _version(value: Any) -> Any:
 
 def _endpoint(value: str) -> str:
     if not value.startswith(("https://", "http://")):
-        raise refusal(
-            "is not an address of a registry", "write one like https://mirror.example.com"
-        )
+        wrong = "is not an address of a registry"
+        raise refusal(wrong, "write one like https://mirror.example.com")
     if "@" in value.split("/")[2]:
         raise refusal(
             "has an account in it, with which every pod of the machines would pull",

@@ -378,9 +378,8 @@ def _cdi_kind(value: str) -> str:
                 "'_', '.' and '-' between: nvidia.com/pgpu",
             )
     if len(device_class) > 63 or len(vendor) > 253:
-        raise refusal(
-            "is too long for CDI", "write at most 253 characters, a slash, at most 63 characters"
-        )
+        wrong = "is too long for CDI"
+        raise refusal(wrong, "write at most 253 characters, a slash, at most 63 characters")
     return value
 
 

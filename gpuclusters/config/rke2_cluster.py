@@ -107,9 +107,8 @@ def _product(value: str) -> str:
         near = [name for name in known if name.startswith(asked)] or difflib.get_close_matches(
             asked, known, n=3, cutoff=0.4
         )
-        raise refusal(
-            "is not a GPU that is known here", f"write one like {', '.join(near or known)}"
-        )
+        wrong = "is not a GPU that is known here"
+        raise refusal(wrong, f"write one like {', '.join(near or known)}")
     return value
 
 

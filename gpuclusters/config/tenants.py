@@ -137,16 +137,14 @@ _NO_GLIBC = re.compile(r"(^|[/:_.-])(alpine|musl|distroless|busybox|chainguard|w
 
 def _source(value: str) -> str:
     if found := _NO_GLIBC.search(value):
-        raise refusal(
-            f"is an image of {found.group(2)}, in which NVIDIA's hooks cannot run",
-            "use an image with glibc and a shell, for example Ubuntu's or Debian's",
-        )
+        wrong = f"is an image of {found.group(2)}, in which NVIDIA's hooks cannot run"
+        instead = "use an image with glibc and a shell, for example Ubuntu's or Debian's"
+        raise refusal(wrong, instead)
     if re.fullmatch(image.SOURCE, value):
         return value
     if "*" in value:
-        raise refusal(
-            "has a wildcard", "leave it out: everything below a registry or path is meant"
-        )
+        wrong = "has a wildcard"
+        raise refusal(wrong, "leave it out: everything below a registry or path is meant")
     if "@" in value or ":" in value.rpartition("/")[2]:
         raise refusal("names one image", "leave tag and digest out: registry.example.com/acme")
     instead = "write it in full and lower-case, without scheme: registry.example.com/acme, docker.io/nvidia"
@@ -155,9 +153,8 @@ def _source(value: str) -> str:
 
 def _registry(value: str) -> str:
     if "/" in value:
-        raise refusal(
-            "is an address or a path", "write host and port alone: registry.example.com:5000"
-        )
+        wrong = "is an address or a path"
+        raise refusal(wrong, "write host and port alone: registry.example.com:5000")
     return _source(value)
 
 

@@ -133,10 +133,9 @@ def https_url(example: str) -> AfterValidator:
         if parts.scheme != "https":
             raise refusal("is not an https address", instead)
         if "@" in parts.netloc:
-            raise refusal(
-                "has an account in it, which everybody who reads the settings would see",
-                f"write the address alone, {example}, and have the password changed",
-            )
+            wrong = "has an account in it, which everybody who reads the settings would see"
+            instead = f"write the address alone, {example}, and have the password changed"
+            raise refusal(wrong, instead)
         if parts.query or parts.fragment or not naming.is_host(parts.hostname or ""):
             raise refusal("is not the address of a host, with port and path at most", instead)
         return value

@@ -113,9 +113,8 @@ def layouts_name_every_gpu_once(config: Rke2Config) -> Wrongs:
 def layouts_have_names_of_their_own(config: Rke2Config) -> Wrongs:
     for name in _own(config):
         if name.startswith("all-"):
-            yield Wrong(
-                ("sharing", "layouts", name), "has a name of the MIG manager's own", got=show(name)
-            )
+            wrong = "has a name of the MIG manager's own"
+            yield Wrong(("sharing", "layouts", name), wrong, got=show(name))
 
 
 @rule(40, "rke2.layout-ambiguous", each=["pools"])

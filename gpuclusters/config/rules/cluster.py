@@ -233,9 +233,8 @@ def firmware_can_be_read(config: CaasConfig, node: Node) -> Wrongs:
         wrong = "is missing while leases.recycle-policy is full"
         yield Wrong("bmc", wrong, "write {url: https://ADDRESS, user: NAME}, or choose reset-only")
     if not existing and node.bmc is not None:
-        yield Wrong(
-            "bmc", "is stated although the lab has its own", "remove it", show(node.bmc.url)
-        )
+        wrong = "is stated although the lab has its own"
+        yield Wrong("bmc", wrong, "remove it", show(node.bmc.url))
 
 
 @rule(22, "caas.bmc-twice", each=["nodes"])
@@ -264,17 +263,15 @@ def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Wron
 @rule(23, "caas.programs-image-missing")
 def programs_have_an_image(config: CaasConfig) -> Wrongs:
     if not uses_lab(config) and config.programs.image is None:
-        yield Wrong(
-            "programs.image", f"is missing while kubernetes.source is {config.kubernetes.source}"
-        )
+        wrong = f"is missing while kubernetes.source is {config.kubernetes.source}"
+        yield Wrong("programs.image", wrong)
 
 
 @rule(23, "caas.issuer-missing")
 def api_knows_its_issuer(config: CaasConfig) -> Wrongs:
     if not uses_lab(config) and config.api.issuer is None:
-        yield Wrong(
-            "api.issuer", f"is missing while kubernetes.source is {config.kubernetes.source}"
-        )
+        wrong = f"is missing while kubernetes.source is {config.kubernetes.source}"
+        yield Wrong("api.issuer", wrong)
 
 
 @rule(25, "caas.api-without-tls")

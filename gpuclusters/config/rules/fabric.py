@@ -127,9 +127,8 @@ def partitions_do_not_overlap(config: CaasConfig, node: Node) -> Wrongs:
             clashes.setdefault((first, entry), []).append(module)
     for (first, entry), modules in clashes.items():
         other = (node.partitions or ())[first]
-        yield Wrong(
-            ("partitions", entry), f"shares GPU modules {_words(modules)} with partition {other}"
-        )
+        wrong = f"shares GPU modules {_words(modules)} with partition {other}"
+        yield Wrong(("partitions", entry), wrong)
 
 
 @rule(1, "caas.gpu-in-no-partition", "nodes")

@@ -122,9 +122,8 @@ def stand_ins_are_of_the_lab(config: CaasConfig) -> Wrongs:
         ("storage.csi-driver-chart.source", config.storage.csi_driver_chart),
     ):
         if isinstance(chart, LabChart) and isinstance(config.hosts, ExistingHosts):
-            yield Wrong(
-                path, "is the lab's stand-in, which installs nothing, while hosts are not the lab's"
-            )
+            wrong = "is the lab's stand-in, which installs nothing, while hosts are not the lab's"
+            yield Wrong(path, wrong)
 
 
 @rule(7, "caas.containerd-config-version")

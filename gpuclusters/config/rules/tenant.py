@@ -206,9 +206,8 @@ def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Wron
     names = Counter(volume.name for volume in tenant.volumes)
     for entry, volume in enumerate(tenant.volumes):
         if names[volume.name] > 1:
-            yield Wrong(
-                ("nfs", "volumes", entry, "name"), "is the name of another volume of the tenant too"
-            )
+            wrong = "is the name of another volume of the tenant too"
+            yield Wrong(("nfs", "volumes", entry, "name"), wrong)
 
 
 @rule(12, "caas.mounted-files-copied", "tenants")
