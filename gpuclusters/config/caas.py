@@ -36,6 +36,7 @@ from gpuclusters.core.section import (
     PinnedImage,
     Section,
     Text,
+    holds,
     https_url,
     matches,
     refusal,
@@ -43,16 +44,6 @@ from gpuclusters.core.section import (
 from gpuclusters.fabric.table import LayoutError, table_for
 from gpuclusters.tenancy import programs
 from gpuclusters.tenancy.programs import Accounts
-
-
-def _chain(value: str) -> str:
-    try:
-        certificate.read(value)
-    except ValueError:
-        wrong = "is not a chain of certificates in PEM"
-        raise refusal(wrong, "write its text after `chain: |`") from None
-    return value
-
 
 _HOST_NAME = (
     "is not a full host name in lower case",
@@ -65,7 +56,8 @@ HostName = Annotated[
         *_HOST_NAME,
     ),
 ]
-CertificateChain = Annotated[PemCertificate, AfterValidator(_chain)]
+_CHAIN = ("is not a chain of certificates in PEM", "write its text after `chain: |`")
+CertificateChain = Annotated[PemCertificate, holds(certificate.read, *_CHAIN)]
 
 
 class IssuerKind(StrEnum):

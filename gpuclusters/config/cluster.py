@@ -109,51 +109,55 @@ def _ssh(section: str, hosts: object) -> dict[str, Use]:
     return {"ssh-private-key": Use(Need.LAB, f"{section}.hosts.source is lab") if in_lab else _MAY}
 
 
+def _if(when: object, why: str, otherwise: str) -> Use:
+    return Use(Need.MUST, why) if when else Use(Need.NOT, otherwise)
+
+
 def _rke2(config: Rke2Config) -> dict[str, Use]:
     pulled = ", ".join(config.registry_auth)
+    why, otherwise = (
+        f"with which the nodes pull from {pulled}",
+        "rke2.registry-auth names no registry",
+    )
     return {
         "server-token": _MAY,
         "agent-token": _MAY,
-        "registry-credentials": Use(Need.MUST, f"with which the nodes pull from {pulled}")
-        if pulled
-        else Use(Need.NOT, "rke2.registry-auth names no registry"),
+        "registry-credentials": _if(pulled, why, otherwise),
     }
 
 
 def _caas(config: CaasConfig) -> dict[str, Use]:
-    ssh = _ssh("caas", config.hosts)
+    ssh, of_cluster = _ssh("caas", config.hosts), Use(Need.LAB, "caas.kubernetes.source is lab")
     lab = ssh["ssh-private-key"] if isinstance(config.hosts, LabHosts) else None
     resets = "with which the controllers reset GPUs and activate partitions"
-    found = {"controller-ssh-private-key": lab or Use(Need.MUST, resets), **ssh}
-    of_cluster = Use(Need.LAB, "caas.kubernetes.source is lab")
+    full, policy = (
+        config.leases.recycle_policy is RecyclePolicy.FULL,
+        "caas.leases.recycle-policy is",
+    )
+    pulling = ", ".join(one.name for one in config.tenants if one.images.registry_auth)
+    given = "caas.api.exposure.certificate.source is given"
+    found = {
+        "controller-ssh-private-key": lab or Use(Need.MUST, resets),
+        **ssh,
+        "kubeconfig": Use(Need.MUST, "while caas.kubernetes.source is existing"),
+        "bmc-password": (full and lab) or _if(full, f"while {policy} full", f"{policy} not full"),
+        "tenant-registry-credentials": _if(
+            pulling,
+            f"with which {pulling} pull images",
+            "no tenant's images.registry-auth names a registry",
+        ),
+        "api-private-key": of_cluster
+        if lab_ends_tls(config)
+        else _if(
+            given_chain(config), f"while {given}", "caas.api.exposure names no given certificate"
+        ),
+    }
     match config.kubernetes:
         case Rke2Kubernetes():
             found["kubeconfig"] = Use(Need.NOT, "caas.kubernetes.source is rke2")
             found |= {"server-token": _MAY, "agent-token": _MAY}
         case LabKubernetes():
             found["kubeconfig"] = of_cluster
-        case _:
-            found["kubeconfig"] = Use(Need.MUST, "while caas.kubernetes.source is existing")
-    policy = "caas.leases.recycle-policy is"
-    found["bmc-password"] = (
-        lab or Use(Need.MUST, f"while {policy} full")
-        if config.leases.recycle_policy is RecyclePolicy.FULL
-        else Use(Need.NOT, f"{policy} not full")
-    )
-    pulling = ", ".join(one.name for one in config.tenants if one.images.registry_auth)
-    found["tenant-registry-credentials"] = (
-        Use(Need.MUST, f"with which {pulling} pull images")
-        if pulling
-        else Use(Need.NOT, "no tenant's images.registry-auth names a registry")
-    )
-    if lab_ends_tls(config):
-        found["api-private-key"] = of_cluster
-    elif given_chain(config):
-        why = "while caas.api.exposure.certificate.source is given"
-        found["api-private-key"] = Use(Need.MUST, why)
-    else:
-        why = "caas.api.exposure names no given certificate"
-        found["api-private-key"] = Use(Need.NOT, why)
     return found
 
 

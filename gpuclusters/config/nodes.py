@@ -30,6 +30,7 @@ from gpuclusters.core.section import (
     Sha256,
     Text,
     Version,
+    holds,
     https_url,
     matches,
     refusal,
@@ -148,15 +149,8 @@ PACKAGES = (
 """What a machine needs, by its Debian name; the script knows the names of the RHEL family."""
 
 
-def _argument(value: str) -> str:
-    try:
-        return command_line.check(value)
-    except ValueError:
-        wrong = "is not one kernel argument"
-        raise refusal(wrong, "write name or name=value, without blanks and quotes") from None
-
-
-Argument = Annotated[Text, AfterValidator(_argument)]
+_ARGUMENT = ("is not one kernel argument", "write name or name=value, without blanks and quotes")
+Argument = Annotated[Text, holds(command_line.check, *_ARGUMENT)]
 
 
 class Preparation(Section):
@@ -188,23 +182,27 @@ class Preparation(Section):
     the newest version that the machine's sources have, once."""
 
 
-def _shared(value: Any) -> Any:
-    if value != 1 or isinstance(value, bool):
-        wrong = "gives the whole board to one owner, while a caas cluster shares it"
-        raise refusal(wrong, "write 1, or leave it out")
-    return value
+def _only(choices: tuple[int, ...], wrong: str, instead: str) -> BeforeValidator:
+    """One of these numbers."""
+
+    def read(value: Any) -> Any:
+        if value in choices and not isinstance(value, bool):
+            return value
+        raise refusal(wrong, instead)
+
+    return BeforeValidator(read, json_schema_input_type=Literal[choices])
 
 
-def _failure_mode(value: Any) -> Any:
-    if value in (0, 1) and not isinstance(value, bool):
-        return value
-    raise refusal(
-        "is not a failure mode",
-        "write 0, which drops the partitions concerned, or 1, which keeps all with less bandwidth",
-    )
-
-
-FailureMode = Annotated[Literal[0, 1], BeforeValidator(_failure_mode)]
+_FABRIC_MODE = (
+    "gives the whole board to one owner, while a caas cluster shares it",
+    "write 1, or leave it out",
+)
+FabricMode = Annotated[Literal[1], _only((1,), *_FABRIC_MODE)]
+_FAILURE_MODE = (
+    "is not a failure mode",
+    "write 0, which drops the partitions concerned, or 1, which keeps all with less bandwidth",
+)
+FailureMode = Annotated[Literal[0, 1], _only((0, 1), *_FAILURE_MODE)]
 StateFile = Annotated[
     Text,
     matches(
@@ -223,7 +221,6 @@ StateFile = Annotated[
         "write a path on a disk: /var/lib/nvidia-fabricmanager/state",
     ),
 ]
-FabricMode = Annotated[Literal[1], BeforeValidator(_shared, json_schema_input_type=Literal[1])]
 
 
 class ServiceVm(VmSettings):

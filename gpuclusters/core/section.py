@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -64,12 +65,13 @@ def refusal(wrong: str, instead: str) -> PydanticCustomError:
 
 
 def holds(test: Callable[[str], object], wrong: str, instead: str) -> AfterValidator:
-    """A mark for a type of text: what fails the test is refused."""
+    """A mark for a type of text: what fails the test, or raises ValueError in it, is refused."""
 
     def checked_text(value: str) -> str:
-        if not test(value):
-            raise refusal(wrong, instead)
-        return value
+        with suppress(ValueError):
+            if test(value):
+                return value
+        raise refusal(wrong, instead)
 
     return AfterValidator(checked_text)
 
