@@ -1,4 +1,1 @@
-"""The stack configuration: its models, its rules, and the one place that reads it.
-
-`stack` reads a stack file without Pulumi, `loader` from Pulumi.
-"""
+"""The configuration: its models and rules; `stack` reads it without Pulumi, `loader` from Pulumi."""

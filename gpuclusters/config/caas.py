@@ -273,10 +273,7 @@ class CaasConfig(Section):
 
     @property
     def own_table(self) -> Mapping[int, tuple[int, ...]] | None:
-        """The boards' table as it is stated, modules by number; None where it is known.
-
-        It goes with `platform`, which is not valid without it.
-        """
+        """The boards' own table, modules by number; None where it is known. `platform` needs it."""
         if self.partition_table is None:
             return None
         return {partition.id: partition.gpus for partition in self.partition_table}

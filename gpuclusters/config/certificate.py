@@ -14,11 +14,7 @@ Chain = Sequence[x509.Certificate]
 
 
 def read(pem: str) -> Chain:
-    """The certificates of a chain, the server's own first.
-
-    Raises:
-        ValueError: the text is not a chain of certificates in PEM.
-    """
+    """The certificates of a chain, the server's own first; ValueError if it is no chain in PEM."""
     return x509.load_pem_x509_certificates(pem.encode())
 
 
@@ -59,11 +55,7 @@ def ends(chain: Chain) -> datetime.datetime:
 
 
 def fits(chain: Chain, key: str) -> bool:
-    """Whether a private key is the one of the server's certificate.
-
-    Raises:
-        ValueError: the text is not a private key in PEM without a passphrase.
-    """
+    """Whether a private key is the server's; ValueError if it is none in PEM without a passphrase."""
     try:
         loaded = serialization.load_pem_private_key(key.encode(), None)
     except (TypeError, UnsupportedAlgorithm) as error:

@@ -1,7 +1,4 @@
-"""What the configuration expects of a cluster that runs, for `drift` to compare with. Pure.
-
-A type of cluster has one function here; `drift` knows nothing else of types.
-"""
+"""What the configuration expects of a running cluster, for `drift`, which knows nothing of types. Pure."""
 
 from __future__ import annotations
 

@@ -26,10 +26,7 @@ _SECRET_VALUE = re.compile(
 
 
 def finding(path: Path, wrong: str, got: str, instead: str, code: str = "") -> Finding:
-    """What is wrong with a value, what was written there, as `show` gives it, and what to write instead.
-
-    The code of what a rule finds is that of the rule.
-    """
+    """What is wrong with a value, what stood there (see `show`), and what to write; rules add the code."""
     return Finding(code, f"{wrong} (got {got})", instead, path)
 
 

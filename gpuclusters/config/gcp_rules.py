@@ -1,8 +1,4 @@
-"""What must hold together in `hosts` with `source: gcp`; paths are below `hosts`.
-
-What Google Cloud would refuse after half of a cluster is paid for, and what nobody would notice until a
-driver does not load or a pod cannot be reached.
-"""
+"""What Google Cloud would refuse, or nobody would notice in time; paths are below `hosts`."""
 
 from __future__ import annotations
 

@@ -91,10 +91,7 @@ def lab_folder(project: Path) -> Path:
 
 
 def read_inventory(folder: Path) -> Inventory | None:
-    """The inventory of the lab in a folder; None if none runs there, `InventoryError` if it is no inventory.
-
-    A lab writes its inventory last when it starts and removes it first when it stops.
-    """
+    """The inventory of the lab in a folder; None if none runs there, `InventoryError` if it is none."""
     path = folder / INVENTORY
     try:
         return Inventory.model_validate_json(path.read_bytes())

@@ -1,7 +1,4 @@
-"""What a valid configuration means, with presets and defaults filled in: what the stack declares.
-
-Everything here is pure. `plan` of a configuration that `stack.parse` accepted does not fail.
-"""
+"""What a valid configuration means, with presets and defaults: what the stack declares. Pure, never fails."""
 
 from __future__ import annotations
 

@@ -104,10 +104,7 @@ def _mirrors(cluster: Rke2Common) -> dict[str, Any]:
 
 
 def registries(config: Rke2Config, credentials: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """`registries.yaml` with the passwords of the secret, which has `username` and `password` by registry.
-
-    ValueError: the secret does not have exactly the registries of `registry-auth`.
-    """
+    """`registries.yaml` with the secret's accounts; ValueError unless these are of `registry-auth`."""
     wanted, given = set(config.registry_auth), set(credentials)
     faults = {"missing": wanted - given, "not asked for:": given - wanted}
     said = [f"{what} {', '.join(sorted(names))}" for what, names in faults.items() if names]

@@ -1,7 +1,4 @@
-"""`proof` of an `rke2` cluster: what has to be shown before its GPUs are called working.
-
-Each level does what those below it do, and its own work; keys of a level cannot be written below it.
-"""
+"""`proof` of an `rke2` cluster: each level does what those below it do, and its own work."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The JSON Schema of stack files, for editors, and the references in docs/: all keys, all rules by row.
-
-`python -m gpuclusters.config.schema` writes them. What editors cannot know, that values fit together, is
-what the rules are for.
-"""
+"""The JSON Schema of stack files and the references in docs/: `python -m gpuclusters.config.schema`."""
 
 from __future__ import annotations
 

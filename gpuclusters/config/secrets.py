@@ -1,7 +1,4 @@
-"""What a stack needs beside its section: secrets, machines, and what only the lab knows.
-
-None of it enters the models. What only a running lab knows is unknown in a preview without one.
-"""
+"""What a stack needs beside its section: secrets, machines, what only a lab knows. Unknown without one."""
 
 from __future__ import annotations
 
@@ -130,12 +127,7 @@ class CaasSecrets(Secrets):
 
 
 def read(config: ClusterConfig, inventory: Inventory | None, file: str) -> Secrets:
-    """The secrets of a stack, `CaasSecrets` of a `caas` cluster; `inventory` is None without a running lab.
-
-    Raises:
-        InventoryError: the lab runs and lacks a machine.
-        ConfigError: secrets are missing, in clear, or not what they should be.
-    """
+    """The secrets of a stack; `ConfigError` with all faults, `InventoryError` if the lab lacks a machine."""
     reader = _Reader(file, inventory, faults=plain_secrets())
     more: dict[str, Any] = {}
     if isinstance(config, CaasConfig):

@@ -39,10 +39,7 @@ class Reading(Generic[M]):
     """What is not in the model, or not as it was written."""
 
     def judge(self, rule: Rule) -> Iterable[Finding]:
-        """What the rule finds in what could be read.
-
-        A rule that looks at the items of a list one by one is asked once more without those that are wrong.
-        """
+        """What the rule finds; one about single items is asked again without those that are wrong."""
         try:
             yield from rule.check(self.model)
         except Unread:

@@ -101,11 +101,7 @@ def network(config: UsernetesConfig) -> NetworkPlan:
 
 
 def host_mtu(config: UsernetesConfig) -> int | None:
-    """The MTU of the machines' network, where this program makes it.
-
-    slirp4netns sends what a container sends in packets of the same size; what is larger than the
-    machines' network carries goes out in pieces.
-    """
+    """The MTU of the machines' network, where it is made here: larger packets would go out in pieces."""
     made = config.hosts.network if isinstance(config.hosts, GcpHosts) else None
     return made.mtu if isinstance(made, OwnNetwork) else None
 

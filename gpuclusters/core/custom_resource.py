@@ -1,7 +1,4 @@
-"""Our own kinds in the Kubernetes API: their group, and the definition generated from a model.
-
-The pydantic model is the one source: what the API server accepts is generated from it.
-"""
+"""Our own kinds in the Kubernetes API: their group, and the definition generated from a model."""
 
 from __future__ import annotations
 

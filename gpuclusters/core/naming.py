@@ -1,7 +1,4 @@
-"""Names of what is made, and which names Kubernetes would refuse or already has a use for.
-
-Source: RFC 1123 as Kubernetes applies it to labels and namespaces.
-"""
+"""Names of what is made, and which names Kubernetes refuses (RFC 1123) or already has a use for."""
 
 from __future__ import annotations
 

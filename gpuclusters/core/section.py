@@ -1,8 +1,4 @@
-"""Base class of all sections of the configuration, and the types of single values.
-
-A model says what can be written; whether what is written makes sense together is decided by the rules, so
-that one wrong value does not hide what else is wrong. A section may be an input of a room's resource too.
-"""
+"""Base of all sections of the configuration, and types of single values; what goes together is for rules."""
 
 from __future__ import annotations
 
@@ -56,10 +52,7 @@ class Section(BaseModel):
 
 
 def refusal(wrong: str, instead: str) -> PydanticCustomError:
-    """A value that its own type refuses: what is wrong with it and what to write instead.
-
-    Neither text holds the value: whether it may be shown is not known here.
-    """
+    """A value that its own type refuses. Neither text holds it: whether it may be shown is not known here."""
     context = {"wrong": wrong, "instead": instead}
     return PydanticCustomError("refused", "{wrong}; {instead}", context)
 

@@ -89,10 +89,7 @@ WRITE = "write"
 
 
 def findings(spec: HostFileSpec, live: LiveFile | None, *, written: bool) -> Iterator[Finding]:
-    """How the file differs; `written` says that this resource has written it before.
-
-    The content itself is not told: it may be secret.
-    """
+    """How the file differs, without its content, which may be secret; `written`: by this resource, before."""
     put_back = partial(repair, step=WRITE, remedy="find out who else writes it", path=spec.path)
     if live is None:
         yield put_back("host.file-missing", f"{spec.path} is gone", missing=True)

@@ -1,8 +1,4 @@
-"""Configuration files that a GPU node needs beside what its distribution writes.
-
-A drop-in changes the few settings that matter and leaves the rest to whoever owns the main file, so that two
-writers never meet in one file.
-"""
+"""Drop-ins that a GPU node needs: the few settings that matter, so that two writers never share a file."""
 
 from __future__ import annotations
 

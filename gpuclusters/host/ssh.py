@@ -1,8 +1,4 @@
-"""SSH to the hosts: one multiplexed connection per host and process, host key always checked.
-
-The caller's side is plain blocking calls from any thread. Behind it one background thread runs an
-event loop with all connections.
-"""
+"""SSH to the hosts: blocking calls from any thread over one connection per host, host key always checked."""
 
 from __future__ import annotations
 
@@ -265,10 +261,7 @@ class SshPool:
         tried: str,
         attempts: int = CONNECT_ATTEMPTS,
     ) -> asyncssh.SSHClientConnection:
-        """The open connection to the host; opened now if there is none or it was dropped.
-
-        Callers that come while it is being opened wait for the same attempt.
-        """
+        """The open connection to the host; opened if there is none, by the first who asks."""
         task = self._links.get(connection)
         if task is None or _is_dead(task):
             task = asyncio.create_task(connect(connection, credentials, tried, attempts))

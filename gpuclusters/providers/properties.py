@@ -51,10 +51,7 @@ def inputs_of(model: type[BaseModel], properties: Mapping[str, Any]) -> dict[str
 def failures(
     model: type[BaseModel], news: Mapping[str, Any], sensitive: Iterable[str]
 ) -> list[CheckFailure]:
-    """A failure per fault, with path, value and what to write instead.
-
-    What is not known yet is not judged; everything beside it is.
-    """
+    """A failure per fault, with path, value and what to write instead; what is unknown is not judged."""
     given = plain(news)
     try:
         model.model_validate(given, by_name=True)
@@ -105,10 +102,7 @@ def _failure(
 
 
 def changed(model: type[BaseModel], olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
-    """Inputs that differ, nested one level as "connection.host"; a default equals its absence.
-
-    An unknown differs from everything: the value may change when it becomes known.
-    """
+    """Inputs that differ, nested as "connection.host"; unknowns do, a default equals its absence."""
     old, new = _with_defaults(model, olds), _with_defaults(model, news)
     names: list[str] = []
     for name in model.model_fields:

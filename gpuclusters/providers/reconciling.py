@@ -161,10 +161,7 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
         return bool(outputs.get(self.drifts))
 
     def differences(self, inputs: I) -> Sequence[str]:
-        """In words, how what is there differs from what is declared; empty where nothing is there.
-
-        Asked before something is taken over, which only providers with an input `adopt` do.
-        """
+        """How what is there differs from what is declared, asked before it is taken over; empty if absent."""
         raise NotImplementedError
 
     def ensure(self, inputs: I, before: Properties) -> Properties:

@@ -1,8 +1,4 @@
-"""The service VM of one host: the steps that bring it to what is wanted, each of which may be interrupted.
-
-They go through libvirt's `virsh` and QEMU's `qemu-img` there, in scripts that are sent over SSH; what stays
-on the host is the program that systemd starts the VM with.
-"""
+"""The service VM of one host, over `virsh` and `qemu-img`: steps, each of which may be interrupted."""
 
 from __future__ import annotations
 

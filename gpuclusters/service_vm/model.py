@@ -1,8 +1,4 @@
-"""The service VM of one host: what it is made of and where its parts lie. Plain data, no secret.
-
-It holds every NVSwitch of the board and runs the fabric manager for all tenants. Its disk is an overlay
-over a verified image; its seed tells cloud-init the rest; its network reaches the host and nothing else.
-"""
+"""The service VM of one host: what it is made of and where its parts lie. Plain data, no secret."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rows 5 to 8 and 13: VMs have the time, the memory and the software that they need, and one owner of each.
-
-Timeouts that the configuration does not state are derived and fit each other; see `boot.guest_profile`.
-"""
+"""Rows 5 to 8 and 13: VMs have the time, memory and software that they need, and one owner of each."""
 
 from __future__ import annotations
 
