@@ -126,10 +126,8 @@ def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Wrongs:
             continue
         product, others = meant.setdefault(name, (gpu.product, slices))
         if others != slices:
-            yield Wrong(
-                ("pools", number, "mig"),
-                f"is another cut on {gpu.product} than on {product}; nodes share one configuration",
-            )
+            wrong = f"is another cut than on {product}, and all nodes share one configuration"
+            yield Wrong(("pools", number, "mig"), wrong)
 
 
 @rule(40, "rke2.mig-profiles-mixed", each=["pools"])
@@ -138,10 +136,8 @@ def strategy_single_has_one_profile(config: Rke2Config) -> Wrongs:
         return
     for pool in gpu_pools(config):
         if needs_mixed(config, pool):
-            yield Wrong(
-                "sharing.strategy",
-                f"cannot name the GPUs of pool {pool.name}: {pool.mig} has several profiles, or whole GPUs",
-            )
+            wrong = f"cannot name pool {pool.name}'s GPUs: {pool.mig} has several profiles, or whole GPUs"
+            yield Wrong("sharing.strategy", wrong)
 
 
 @rule(40, "rke2.layout-unused", each=["pools"], level=Level.WARN)

@@ -336,11 +336,8 @@ def precompiled_drivers_exist(config: Rke2Config) -> Wrongs:
 @rule(34, "rke2.pool-driver-differs", "pools")
 def pools_differ_only_on_hosts(config: Rke2Config, pool: Pool) -> Wrongs:
     if pool.driver is not None and not isinstance(config.driver, HostDriver):
-        yield Wrong(
-            "driver",
-            f"cannot differ with driver.source: {config.driver.source}, one driver for all nodes",
-            got="a driver of its own",
-        )
+        wrong = f"cannot differ with driver.source: {config.driver.source}, one driver for all"
+        yield Wrong("driver", wrong, got="a driver of its own")
 
 
 @rule(34, "rke2.systems-differ", each=["pools"])
@@ -397,11 +394,9 @@ def old_drivers_are_told_their_modules(config: Rke2Config) -> Wrongs:
 def secure_boot_takes_the_modules(config: Rke2Config) -> Wrongs:
     match config.driver if config.secure_boot else None:
         case OperatorDriver():
-            yield Wrong(
-                "driver.source",
-                'builds modules that nobody signs: Secure Boot refuses them, "Key was rejected by service"',
-                "write driver.source: host with packages: distribution, or signed containers",
-            )
+            wrong = 'builds modules that nobody signs, and Secure Boot says "Key was rejected by service"'
+            remedy = "write driver.source: host with packages: distribution, or signed containers"
+            yield Wrong("driver.source", wrong, remedy)
         case PrecompiledDriver(secure_boot_signed=False):
             wrong = "is false while secure-boot is true: the modules would be refused"
             remedy = "write true if they are signed by a key that the firmware knows, as SUSE's are"

@@ -54,10 +54,8 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
 def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Wrongs:
     brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is not None and brings is not None and known.cdi_default and brings < (2, 0):
-        yield Wrong(
-            "version",
-            f"brings containerd {_dotted(brings)}, and CDI, as this GPU Operator uses it, needs 2.0",
-        )
+        wrong = f"brings containerd {_dotted(brings)}; CDI, as this GPU Operator uses it, needs 2.0"
+        yield Wrong("version", wrong)
 
 
 @rule(33, "rke2.containerd-not-validated", level=Level.WARN)
@@ -67,10 +65,8 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Wrongs:
         return
     first, last = map(release, known.containerd)
     if brings[:2] > last or (brings[:2] < first and not known.cdi_default):
-        yield Wrong(
-            "version",
-            f"brings containerd {_dotted(brings)}; validated are {' to '.join(known.containerd)}",
-        )
+        wrong = f"has containerd {_dotted(brings)}; validated are {' to '.join(known.containerd)}"
+        yield Wrong("version", wrong)
 
 
 @rule(33, "rke2.release-unknown", level=Level.WARN)

@@ -176,11 +176,8 @@ def servers_are_machines_of_their_own(config: CaasConfig, cluster: Rke2Kubernete
                 yield Wrong((*path, "address"), wrong, "write address and host-key of the server")
             continue
         if server.host_key is None:
-            yield Wrong(
-                (*path, "host-key"),
-                "is missing",
-                "write what `ssh-keyscan -t ed25519 ADDRESS` prints; without it the machine gets no command",
-            )
+            remedy = "write what `ssh-keyscan -t ed25519 ADDRESS` prints; without it nothing is run"
+            yield Wrong((*path, "host-key"), "is missing", remedy)
         if server.name in nodes or server.name in listed:
             wrong = "is the name of another machine here, which has an address already"
             remedy = "give the server another name, or leave its address out if it is that machine"
@@ -289,11 +286,8 @@ def tenants_reach_the_api_over_tls(config: CaasConfig) -> Wrongs:
 def the_lab_exposes_its_own_api(config: CaasConfig) -> Wrongs:
     exposure = config.api.exposure
     if isinstance(exposure, TlsExposure) and isinstance(config.kubernetes, LabKubernetes):
-        yield Wrong(
-            "api.exposure",
-            "is nothing that the lab has; its API ends TLS itself, with a certificate of the lab",
-            got=show(exposure.kind),
-        )
+        wrong = "is nothing that the lab has, whose API ends TLS itself, with its own certificate"
+        yield Wrong("api.exposure", wrong, got=show(exposure.kind))
 
 
 @rule(25, "caas.proxies-unknown", "api")

@@ -283,11 +283,8 @@ def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig, _vm: Servi
 @rule(4, "caas.service-vm-image", "service_vm")
 def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.image is None and isinstance(config.hosts, ExistingHosts):
-        yield Wrong(
-            "image",
-            "is missing: nothing says what the service VM boots",
-            "write {path: FILE, sha256: CHECKSUM}, or url: for path, as docs/service-vm.md says",
-        )
+        remedy = "write {path: FILE, sha256: CHECKSUM}, or url: for path (docs/service-vm.md)"
+        yield Wrong("image", "is missing: nothing says what the service VM boots", remedy)
     elif vm.image and (vm.image.path is None) == (vm.image.url is None):
         wrong = "needs either path or url, and only one of them"
         remedy = "write where the image comes from once"
@@ -314,11 +311,8 @@ def the_service_vm_has_all_switches(config: CaasConfig, node: Node) -> Wrongs:
     if known.switch_access is SwitchAccess.CONNECTX_BRIDGE:
         yield from _bridges(its, count, config.platform)
     elif len(its.switches) != count:
-        yield Wrong(
-            "switches",
-            f"are not the {count} NVSwitches of {known.baseboard}",
-            f"write the addresses of all {count} (10de:22a3); with less the fabric manager fails",
-        )
+        remedy = f"write the addresses of all {count} (10de:22a3); with less it does not start"
+        yield Wrong("switches", f"are not the {count} NVSwitches of {known.baseboard}", remedy)
 
 
 def _bridges(its: Board, count: int, platform: str) -> Iterator[Wrong]:

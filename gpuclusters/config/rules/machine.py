@@ -70,7 +70,7 @@ def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Wrongs
     if kata.cdi_timeout_seconds is not None and "cdi_timeout" in profile.problems():
         yield Wrong(
             "cdi-timeout-seconds",
-            f"is too low for {profile.guest.gpus} GPUs, whose driver takes about {profile.estimate.guest} s",
+            f"is too low: {profile.guest.gpus} GPUs' driver takes about {profile.estimate.guest} s",
             f"leave it out, which means {boot_profile(config, cdi_timeout=None).cdi_timeout}",
         )
 
@@ -80,11 +80,9 @@ def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     if kata.dial_timeout_seconds is not None and "dial_timeout" in profile.problems():
         guest = profile.guest
-        yield Wrong(
-            "dial-timeout-seconds",
-            f"is too low: {guest.gpus} GPUs and {guest.memory_gib} GiB boot for {profile.estimate.total} s",
-            f"leave it out, which means {boot_profile(config, dial_timeout=None).dial_timeout}",
-        )
+        wrong = f"is less than a VM of {guest.gpus} GPUs takes to boot, {profile.estimate.total} s"
+        remedy = f"leave it out, which means {boot_profile(config, dial_timeout=None).dial_timeout}"
+        yield Wrong("dial-timeout-seconds", wrong, remedy)
 
 
 @rule(6, "caas.feature-discovery-twice", "kata", level=Level.WARN)
@@ -172,11 +170,8 @@ def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Wrongs:
     guests = guests_mib(cuts, largest * GIB, overhead)
     needed = -(-(guests + config.service_vm.memory_mib) // GIB)
     if needed > memory:
-        yield Wrong(
-            "memory-gib",
-            f"is less than {len(cuts)} VMs of {largest} GiB and the service VM need, {needed} GiB",
-            got=show(memory),
-        )
+        wrong = f"is less than {len(cuts)} VMs of {largest} GiB and the service VM need, {needed}"
+        yield Wrong("memory-gib", wrong, got=show(memory))
 
 
 @rule(13, "caas.largest-container", "tenants")
@@ -204,11 +199,8 @@ def huge_pages_fit(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("hugepages-gib-per-numa-node", wrong, "write the same number for each")
     memory = memory_gib(config, node)
     if memory is not None and sum(pages) > (room := memory - service_vm_gib(config)):
-        yield Wrong(
-            "hugepages-gib-per-numa-node",
-            f"reserves {sum(pages)} GiB, more than the {max(room, 0)} that the service VM leaves of {memory}",
-            "reserve less",
-        )
+        wrong = f"reserves {sum(pages)} GiB, and the service VM leaves {max(room, 0)} of {memory}"
+        yield Wrong("hugepages-gib-per-numa-node", wrong, "reserve less")
 
 
 @rule(13, "caas.huge-pages-missing", "nodes")

@@ -292,11 +292,9 @@ def a_training_finds_its_gpus(config: UsernetesConfig) -> Wrongs:
     nodes = len(schedulable(config))
     room = nodes * (count // each)
     if nodes and training_pods(config, stated) > room:
-        yield Wrong(
-            "proof.training.pods",
-            f"is more than the {room} that fit on {nodes} nodes, with {count} GPUs each and {each} for a pod",
-            f"write {room} or less, or nothing for one on every node",
-        )
+        wrong = f"is more than {room}, which fit on {nodes} nodes of {count} GPUs, {each} for a pod"
+        remedy = f"write {room} or less, or nothing for one on every node"
+        yield Wrong("proof.training.pods", wrong, remedy)
 
 
 @rule(47, "usernetes.training-single-node", level=Level.WARN)
@@ -333,11 +331,9 @@ def without_sudo_the_account_logs_in_itself(
 ) -> Wrongs:
     known = isinstance(hosts, ExistingHosts | GcpHosts)
     if known and not uses_sudo(config) and hosts.user != config.account:
-        yield Wrong(
-            "user",
-            f"is not {config.account}, which nobody becomes while preparation.by is administrator",
-            f"write {config.account} there, or the account that logs in as account",
-        )
+        wrong = f"is not {config.account}, which nobody becomes if preparation.by is administrator"
+        remedy = f"write {config.account} there, or the account that logs in as account"
+        yield Wrong("user", wrong, remedy)
 
 
 @rule(50, "usernetes.machines-not-prepared")

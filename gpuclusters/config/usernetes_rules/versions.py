@@ -73,11 +73,9 @@ def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Wrongs:
         return
     match config.driver:
         case PackagedDriver(packages=PackageSource.NVIDIA):
-            yield Wrong(
-                "driver.packages",
-                'builds modules that nobody signs: Secure Boot refuses them, "Key was rejected by service"',
-                "write distribution: Ubuntu's prebuilt modules are signed",
-            )
+            wrong = 'builds modules that nobody signs, and Secure Boot says "Key was rejected by service"'
+            remedy = "write distribution: Ubuntu's prebuilt modules are signed"
+            yield Wrong("driver.packages", wrong, remedy)
 
 
 def _place(key: str) -> Path:
@@ -212,10 +210,8 @@ def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     for key, uid in () if stated is None else _uids(stated):
         if uid > LARGEST_UID:
-            yield Wrong(
-                (*_TRAINING, key),
-                f'has files of uid {uid}, above {LARGEST_UID}: its pull ends with "lchown: invalid argument"',
-            )
+            wrong = f'has files of uid {uid}, above {LARGEST_UID}: its pull fails, "lchown: invalid argument"'
+            yield Wrong((*_TRAINING, key), wrong)
 
 
 @rule(54, "usernetes.training-rung")
