@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import tarfile
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from gpuclusters.core import codes, scripts
 from gpuclusters.core.converge import Capability, Clock, Reporter, StderrReporter, Step, SystemClock
@@ -120,24 +121,20 @@ class SshServiceVm:
             remedy = "install the package genisoimage (or xorriso) on the host"
             raise CommandFailedError(self.target, tried, problem, remedy)
 
-    def define_network(self, xml: str) -> None:
-        """Define the network anew and start it."""
-        name = self._vm.network.name
-        self._run("define", f"define the network {name}", "network", name, content=xml.encode())
+    def define(self, root: ET.Element) -> None:
+        """Define the domain, or the network anew and start it."""
+        name, xml = root.findtext("name", ""), domain_xml.text(root)
+        self._run("define", f"define the {root.tag} {name}", root.tag, name, content=xml.encode())
 
     def make_disk(self) -> None:
         """Make the VM's disk."""
         vm = self._vm
         self._run("disk", f"make the disk {vm.disk}", vm.disk, vm.image.file, str(vm.disk_gib))
 
-    def define_domain(self, xml: str) -> None:
-        """Define the domain."""
-        name = self._vm.name
-        self._run("define", f"define the service VM {name}", "domain", name, content=xml.encode())
-
-    def start(self) -> None:
-        """Start the VM."""
-        self._run("power", f"start the service VM {self._vm.name}", "start", self._vm.name)
+    def power(self, word: Literal["start", "off"]) -> None:
+        """Start the VM, or take its power."""
+        verb = "switch off" if word == "off" else word
+        self._run("power", f"{verb} the service VM {self._vm.name}", word, self._vm.name)
 
     def shut_down(self, seconds: int) -> bool:
         """Ask the VM to shut down and wait; whether it did."""
@@ -145,10 +142,6 @@ class SshServiceVm:
         tried = f"shut down the service VM {self._vm.name}"
         done = self._run("power", tried, *words, accept=(0, _STILL_RUNNING))
         return done.status == 0
-
-    def power_off(self) -> None:
-        """Take the VM's power."""
-        self._run("power", f"switch off the service VM {self._vm.name}", "off", self._vm.name)
 
     def remove(self, *, network: bool) -> None:
         """Remove the VM and all that belongs to it."""
@@ -200,16 +193,15 @@ class ServiceVmCapability(Capability[LiveVm]):
     def steps(self) -> Mapping[str, Step[LiveVm]]:
         """See `decide`."""
         host, want = self._host, self._want
-        network, domain = domain_xml.text(want.network), domain_xml.text(want.domain)
         return {
             decide.IMAGE: Step(self._fetch, look=False),
             decide.FILES: Step(self._install, look=False),
             decide.SEED: Step(lambda *_: host.write_seed(want.seed), look=False),
             decide.STOP: Step(self._stop, look=False),
-            decide.NETWORK: Step(lambda *_: host.define_network(network), look=False),
+            decide.NETWORK: Step(lambda *_: host.define(want.network), look=False),
             decide.DISK: Step(lambda *_: host.make_disk(), look=False),
-            decide.DOMAIN: Step(lambda *_: host.define_domain(domain), look=False),
-            decide.START: Step(lambda *_: host.start()),
+            decide.DOMAIN: Step(lambda *_: host.define(want.domain), look=False),
+            decide.START: Step(lambda *_: host.power("start")),
         }
 
     @classmethod
@@ -397,4 +389,4 @@ class ServiceVmCapability(Capability[LiveVm]):
             left -= patience
         seconds = self._vm.shutdown_timeout_seconds
         self._reporter.note(f"{self.target} did not shut down within {seconds} s; switched off")
-        self._host.power_off()
+        self._host.power("off")

@@ -31,7 +31,6 @@ from gpuclusters.host.model import HostConnection, UnitState
 from gpuclusters.host.remote import SshHostUnits, SshNodeFiles
 from gpuclusters.host.script import run_script
 from gpuclusters.host.ssh import Completed, SshHost
-from gpuclusters.service_vm import domain_xml
 from gpuclusters.service_vm.decide import WantedVm, findings, wanted
 from gpuclusters.service_vm.host import SshServiceVm
 from gpuclusters.service_vm.model import IMAGE_FOLDER, STATE_FOLDER, ServiceVmInputs
@@ -203,7 +202,7 @@ STEPS: Mapping[str, Step] = {
     ),
     "network": Step(
         f"virsh net-destroy {NAME}; virsh net-undefine {NAME}",
-        lambda w: w.service_vm.define_network(domain_xml.text(w.wanted.network)),
+        lambda w: w.service_vm.define(w.wanted.network),
         lambda w: w.done("network"),
         f"virsh net-info {NAME}; virsh net-dumpxml --inactive {NAME}",
         3,
@@ -217,7 +216,7 @@ STEPS: Mapping[str, Step] = {
     ),
     "domain": Step(
         f"virsh undefine --nvram {NAME}",
-        lambda w: w.service_vm.define_domain(domain_xml.text(w.wanted.domain)),
+        lambda w: w.service_vm.define(w.wanted.domain),
         lambda w: w.done("domain", "autostart"),
         f"virsh dominfo {NAME}; virsh dumpxml --inactive {NAME}",
         2,

@@ -300,19 +300,23 @@ class FakeHost:
     def write_seed(self, seed: Seed) -> None:
         self._did("seed", seed=seed.digest)
 
-    def define_network(self, xml: str) -> None:
-        assert not self.live.running
-        self._did("network", network=xml, network_active=True, network_autostart=True)
+    def define(self, root: ET.Element) -> None:
+        xml = domain_xml.text(root)
+        if root.tag == "network":
+            assert not self.live.running
+            self._did("network", network=xml, network_active=True, network_autostart=True)
+            return
+        kept = libvirt.complete(ET.fromstring(xml))
+        self._did("domain", domain=kept, autostart=True, state=self.live.state or "shut off")
 
     def make_disk(self) -> None:
         assert not self.live.running
         self._did("disk", backing=self.vm.image.file)
 
-    def define_domain(self, xml: str) -> None:
-        kept = libvirt.complete(ET.fromstring(xml))
-        self._did("domain", domain=kept, autostart=True, state=self.live.state or "shut off")
-
-    def start(self) -> None:
+    def power(self, word: str) -> None:
+        if word == "off":
+            self._did("off", state="shut off", running_domain=None, number="-")
+            return
         self.starts += 1
         running = libvirt.running(self.live.domain or "", self.starts)
         self._did("start", state="running", running_domain=running, number=str(self.starts))
@@ -321,9 +325,6 @@ class FakeHost:
         if self.obeys:
             self._did("shutdown", state="shut off", running_domain=None, number="-")
         return self.obeys
-
-    def power_off(self) -> None:
-        self._did("off", state="shut off", running_domain=None, number="-")
 
     def remove(self, *, network: bool) -> None:
         self._did("remove", domain=None, state=None, backing=None, seed=None, files={})
