@@ -9,12 +9,12 @@ from typing import Any
 from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, branch_of
 from gpuclusters.compat.versions import older, parse_release, release
-from gpuclusters.config.fault import finding, show, show_values
+from gpuclusters.config.fault import show, show_values
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import Rke2Common
 from gpuclusters.config.rules.rule import Wrong, Wrongs
-from gpuclusters.core.finding import Finding, Path
+from gpuclusters.core.finding import Path
 from gpuclusters.rke2.model import SERVER_COUNTS
 from gpuclusters.tenancy.isolation import literal
 from gpuclusters.usernetes.addresses import DOCKER_BRIDGE
@@ -161,19 +161,14 @@ def room(ranges: Mapping[str, IPv4Network], nodes: int) -> Wrongs:
         yield Wrong(services, f"is smaller than a /{NODE_PREFIX}", remedy)
 
 
-def outside(
-    stated: Iterable[tuple[Path, str | None]], ranges: Mapping[str, IPv4Network]
-) -> Iterable[Finding]:
+def outside(stated: Iterable[tuple[Path, str | None]], ranges: Mapping[str, IPv4Network]) -> Wrongs:
     """No machine has an address of the cluster's networks: it could not be reached from within."""
     for path, text in stated:
         address = literal(text or "")
         for key, network in ranges.items():
             if isinstance(address, IPv4Address) and address in network:
-                other = f"another {key}"
-                if network == DOCKER_BRIDGE:
-                    other = "an address outside of it"
-                wrong = f"lies within {key}, which is {network}"
-                yield finding(path, wrong, show(text), f"write {other}")
+                other = f"another {key}" if network != DOCKER_BRIDGE else "an address outside of it"
+                yield Wrong(path, f"lies within {key}, which is {network}", f"write {other}")
 
 
 def no_default_runtime(_config: Any, cluster: Rke2Common) -> Wrongs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 
 from gpuclusters.compat import gpu_products, rke2_matrix
@@ -39,7 +39,7 @@ from gpuclusters.config.rules.rule import (
     rule,
     unexpected_names,
 )
-from gpuclusters.core.finding import Finding, Level, Path
+from gpuclusters.core.finding import Level, Path
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.gpu_operator.keys import at
 from gpuclusters.gpu_operator.values import understands_auto
@@ -57,7 +57,7 @@ SHARED = (
 
 
 @rule(30, "rke2.adopted-unknown")
-def adopted_machines_are_in_the_cluster(config: Rke2Config) -> Iterable[Finding]:
+def adopted_machines_are_in_the_cluster(config: Rke2Config) -> Wrongs:
     return unexpected_names(("adopt", "machines"), config.adopt.machines, machine_names(config))
 
 
@@ -172,7 +172,7 @@ def cluster_networks_do_not_meet(config: Rke2Config) -> Wrongs:
 
 
 @rule(32, "rke2.machine-in-cluster-network")
-def machines_are_outside_of_the_clusters_networks(config: Rke2Config) -> Iterable[Finding]:
+def machines_are_outside_of_the_clusters_networks(config: Rke2Config) -> Wrongs:
     return rke2_checks.outside(_addresses(config), _ranges(config))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import difflib
-from collections.abc import Iterable
 from functools import partial
 
 from gpuclusters.compat import rke2_matrix
@@ -35,7 +34,7 @@ from gpuclusters.config.rules.rule import (
     unexpected_names,
 )
 from gpuclusters.config.tenants import Leases
-from gpuclusters.core.finding import Finding, Level, Path
+from gpuclusters.core.finding import Level, Path
 from gpuclusters.host.drop_ins import ContainerdSchema
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.rke2 import releases
@@ -53,7 +52,7 @@ SHARED = (
 
 
 @rule(0, "caas.adopted-unknown", each=["nodes", "tenants"])
-def adopted_things_are_in_the_cluster(config: CaasConfig) -> Iterable[Finding]:
+def adopted_things_are_in_the_cluster(config: CaasConfig) -> Wrongs:
     yield from unexpected_names(("adopt", "machines"), config.adopt.machines, _machines(config))
     tenants = {tenant.name for tenant in config.tenants}
     yield from unexpected_names(("adopt", "tenants"), config.adopt.tenants, tenants)
@@ -107,15 +106,12 @@ def networks_have_room(config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     return rke2_checks.room(ranges, len(_machines(config)))
 
 
-@_rke2("rke2.machine-in-cluster-network")
-def machines_are_outside_of_the_clusters_networks(
-    config: CaasConfig, cluster: Rke2Kubernetes
-) -> Iterable[Finding]:
-    ranges = {
-        "kubernetes.pod-cidr": cluster.pod_cidr,
-        "kubernetes.service-cidr": cluster.service_cidr,
-    }
-    return rke2_checks.outside(machine_addresses(config), ranges)
+@rule(24, "rke2.machine-in-cluster-network")
+def machines_are_outside_of_the_clusters_networks(config: CaasConfig) -> Wrongs:
+    pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
+    ranges = {"kubernetes.pod-cidr": pods, "kubernetes.service-cidr": services}
+    made = isinstance(config.kubernetes, Rke2Kubernetes)
+    return rke2_checks.outside(machine_addresses(config) if made else (), ranges)
 
 
 @_rke2("caas.drop-ins-not-imported")

@@ -40,7 +40,7 @@ def _value(section: Any, path: Path) -> Any:
 
 
 Wrongs = Iterable[Wrong]
-Check = Callable[..., Iterable[Wrong | Finding]]
+Check = Callable[..., Wrongs]
 """From the section of the cluster type, and from the part of it that the rule is about."""
 
 
@@ -79,15 +79,12 @@ class Rule:
             if self.shared:
                 parts = parts or (section,)
             for one in self.find(section, *parts):
-                found = self._whole(one, section, prefix) if isinstance(one, Wrong) else one
-                yield replace(found, code=self.code, level=self.level)
-
-    def _whole(self, one: Wrong, section: Any, prefix: Path) -> Finding:
-        """With the whole path and the value that stands there."""
-        below = tuple(one.path.split(".")) if isinstance(one.path, str) else one.path
-        path = (*prefix, *below)
-        got = one.got or show(_value(section, path), path)
-        return finding(path, one.problem, got, one.remedy or codes.remedy(self.code))
+                below = tuple(one.path.split(".")) if isinstance(one.path, str) else one.path
+                path = (*prefix, *below)
+                got = one.got or show(_value(section, path), path)
+                remedy = one.remedy or codes.remedy(self.code)
+                found = finding(path, one.problem, got, remedy, self.code)
+                yield replace(found, level=self.level)
 
     def _about(self, section: Any) -> Iterator[tuple[Path, tuple[Any, ...]]]:
         if not self.of:
@@ -142,7 +139,7 @@ def named_twice(key: str, names: Sequence[str], remedy: str) -> Iterator[Wrong]:
         yield Wrong((key, position, "name"), f"is also the name of {key}[{first}]", remedy)
 
 
-def machines_are_listed_once(config: Any) -> Iterator[Finding]:
+def machines_are_listed_once(config: Any) -> Wrongs:
     """Names, addresses and host keys of two machines; hosts that are not listed have none."""
     hosts = config.hosts
     if not isinstance(hosts, ExistingHosts):
@@ -152,20 +149,15 @@ def machines_are_listed_once(config: Any) -> Iterator[Finding]:
     host_keys = [machine.host_key for machine in hosts.machines]
     for key, values in (("name", names), ("address", addresses), ("host-key", host_keys)):
         for position, first in repeats(values):
-            yield finding(
-                ("hosts", "machines", position, key),
-                f"is also that of machines[{first}]",
-                show(values[position]),
-                "write the one of this machine"
-                + (", or give it one: `ssh-keygen -A` after a clone" if key == "host-key" else ""),
-            )
+            wrong, remedy = f"is also that of machines[{first}]", "write the one of this machine"
+            if key == "host-key":
+                remedy += ", or give it one: `ssh-keygen -A` after a clone"
+            yield Wrong(("hosts", "machines", position, key), wrong, remedy, show(values[position]))
 
 
-def unexpected_names(
-    path: Path, stated: Sequence[str], known: Collection[str]
-) -> Iterable[Finding]:
+def unexpected_names(path: Path, stated: Sequence[str], known: Collection[str]) -> Wrongs:
     """Names that are none of the cluster's."""
     for position, name in enumerate(stated):
         if name not in known:
             instead = f"write one of {show_values(sorted(known))}" if known else "leave it out"
-            yield finding((*path, position), "is not in the cluster", show(name), instead)
+            yield Wrong((*path, position), "is not in the cluster", instead)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 
 from gpuclusters.compat import gpu_products
@@ -30,7 +30,7 @@ from gpuclusters.config.usernetes_plan import (
     uses_sudo,
     versions,
 )
-from gpuclusters.core.finding import Finding, Level, Path
+from gpuclusters.core.finding import Level, Path
 from gpuclusters.core.section import kebab
 from gpuclusters.usernetes import addresses
 from gpuclusters.usernetes.addresses import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
@@ -99,7 +99,7 @@ def pods_and_services_have_room(config: UsernetesConfig) -> Wrongs:
 
 
 @rule(46, "usernetes.machine-in-cluster-network", each=["workers"])
-def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Iterable[Finding]:
+def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Wrongs:
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
     places: list[tuple[Path, str | None]] = [
         *((path, node.host_ip) for path, node in stated_for_nodes(config, "host-ip")),
@@ -165,13 +165,11 @@ def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Wrongs:
 
 
 @rule(53, "usernetes.api-address", "api", kind=AddressApi)
-def the_apis_address_is_reached_from_outside(
-    config: UsernetesConfig, api: AddressApi
-) -> Iterable[Wrong | Finding]:
+def the_apis_address_is_reached_from_outside(config: UsernetesConfig, api: AddressApi) -> Wrongs:
     if rke2_checks.is_own(api.address):
         yield Wrong("address", "is every machine's own")
     known = {**ranges(config), _DOCKER: DOCKER_BRIDGE}
-    yield from rke2_checks.outside([(("api", "address"), api.address)], known)
+    yield from rke2_checks.outside([(("address",), api.address)], known)
 
 
 @rule(53, "usernetes.api-behind-firewall", "api", kind=AddressApi)
