@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gpuclusters.cli.project import Project
 from gpuclusters.cli.reach import Access
-from gpuclusters.service_vm.model import VM_ADDRESS
+from gpuclusters.fabric.manager_config import VM_ADDRESS
 
 Say = Callable[[str], None]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -15,7 +14,6 @@ from gpuclusters.boot.model import Cpu, RebootPolicy
 from gpuclusters.cdi.model import VfioBackend
 from gpuclusters.config.kubernetes import Chart
 from gpuclusters.core.section import (
-    Address,
     Count,
     DnsLabel,
     Flag,
@@ -24,7 +22,6 @@ from gpuclusters.core.section import (
     Mib,
     PciAddress,
     PemCertificate,
-    Port,
     Seconds,
     Section,
     Sha256,
@@ -35,11 +32,10 @@ from gpuclusters.core.section import (
     matches,
     refusal,
 )
-from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
-from gpuclusters.fabric.manager_config import INTERNAL_PORT, STATE_FILE
+from gpuclusters.fabric.manager_config import FabricSettings, one_of
 from gpuclusters.kata import model as kata
 from gpuclusters.maintenance.decide import Drain
-from gpuclusters.service_vm.model import VM_ADDRESS, VmImage, VmSettings
+from gpuclusters.service_vm.model import VmImage, VmSettings
 
 MIXED = "mixed"
 BY_LEASE = "by-lease"
@@ -182,48 +178,14 @@ class Preparation(Section):
     the newest version that the machine's sources have, once."""
 
 
-def _only(choices: tuple[int, ...], wrong: str, instead: str) -> BeforeValidator:
-    """One of these numbers."""
-
-    def read(value: Any) -> Any:
-        if value in choices and not isinstance(value, bool):
-            return value
-        raise refusal(wrong, instead)
-
-    return BeforeValidator(read, json_schema_input_type=Literal[choices])
-
-
 _FABRIC_MODE = (
     "gives the whole board to one owner, while a caas cluster shares it",
     "write 1, or leave it out",
 )
-FabricMode = Annotated[Literal[1], _only((1,), *_FABRIC_MODE)]
-_FAILURE_MODE = (
-    "is not a failure mode",
-    "write 0, which drops the partitions concerned, or 1, which keeps all with less bandwidth",
-)
-FailureMode = Annotated[Literal[0, 1], _only((0, 1), *_FAILURE_MODE)]
-StateFile = Annotated[
-    Text,
-    matches(
-        ".{,256}",
-        "is longer than the 256 characters that the fabric manager reads",
-        "write a shorter path",
-    ),
-    matches(
-        r"/(?!.*(^|/)\.\.(/|$)).*[^/]",
-        "is not the absolute path of a file",
-        "write for example /var/lib/nvidia-fabricmanager/state",
-    ),
-    matches(
-        "(?!/(tmp|var/tmp|run|var/run|dev/shm)(/|$)).*",
-        "is lost when the service VM reboots, and with it which partitions are in use",
-        "write a path on a disk: /var/lib/nvidia-fabricmanager/state",
-    ),
-]
+FabricMode = Annotated[Literal[1], one_of((1,), *_FABRIC_MODE)]
 
 
-class ServiceVm(VmSettings):
+class ServiceVm(VmSettings, FabricSettings):
     """The VM on each machine that holds the NVSwitches and runs the fabric manager for all tenants."""
 
     image: VmImage | None = None
@@ -232,29 +194,6 @@ class ServiceVm(VmSettings):
     """FABRIC_MODE: shared NVSwitch."""
     fabric_mode_restart: Flag = True
     """FABRIC_MODE_RESTART: a restarted fabric manager leaves running partitions alone. Needs state-file."""
-    state_file: StateFile | None = STATE_FILE
-    """STATE_FILE_NAME: on a disk of the service VM that survives its reboot."""
-    bind_address: Address = IPv4Address(VM_ADDRESS)
-    """FM_CMD_BIND_INTERFACE: the service VM's address on the network it shares with its machine alone. The
-    API knows neither authentication nor TLS."""
-    port: Port = FABRIC_MANAGER_PORT
-    """FM_CMD_PORT_NUMBER: the API's port."""
-    internal_port: Port = INTERNAL_PORT
-    """STARTING_TCP_PORT: the fabric manager's own traffic."""
-    stay_resident_on_failures: Flag = False
-    """FM_STAY_RESIDENT_ON_FAILURES: a fabric manager that failed at start keeps its process, and serves
-    nothing."""
-    access_link_failure_mode: FailureMode = 0
-    """ACCESS_LINK_FAILURE_MODE: 0 drops the partitions with the GPU whose links failed; 1 disables the switch
-    and its peer, and all partitions go on with less bandwidth."""
-    trunk_link_failure_mode: FailureMode = 0
-    """TRUNK_LINK_FAILURE_MODE: the same for links between two baseboards; none on eight GPUs."""
-    nvswitch_failure_mode: FailureMode = 0
-    """NVSWITCH_FAILURE_MODE: the same for a switch that failed."""
-    partition_rail_policy: Literal["greedy", "symmetric"] | None = None
-    """PARTITION_RAIL_POLICY, on boards since Blackwell."""
-    daemonize: Flag = True
-    """DAEMONIZE: belongs to a unit of Type=forking, as NVIDIA's package has it."""
 
 
 class Versions(Section):

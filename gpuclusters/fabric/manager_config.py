@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from ipaddress import IPv4Address
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from gpuclusters.core.model import Strict, matches
+from gpuclusters.core.section import Address, Flag, Port, Section, Text, matches, refusal
 from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
-from gpuclusters.host.model import check_path
 
 _RAIL_NAMES = 595
 """First branch whose PARTITION_RAIL_POLICY is a name; 0 and 1 before (Fabric Manager User Guide 595)."""
@@ -22,49 +21,89 @@ CONFIG_PATH = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
 PARTITIONS_PATH = "/usr/share/nvidia/nvswitch/gpu-clusters-partitions.json"
 STATE_FILE = "/var/lib/nvidia-fabricmanager/state"
 INTERNAL_PORT = 16000
-
-Port = Annotated[int, Field(ge=1, le=65535)]
-FailureMode = Literal[0, 1]
+VM_ADDRESS = "192.168.250.2"
 
 
-def check_address(text: str) -> str:
-    """An IPv4 address; which one a VM may have, the rules of the configuration say."""
-    try:
-        return str(IPv4Address(text))
-    except ValueError as error:
-        raise ValueError("write an IPv4 address, like '192.168.250.1'") from error
+def one_of(choices: tuple[int, ...], wrong: str, instead: str) -> BeforeValidator:
+    """One of these numbers."""
+
+    def read(value: Any) -> Any:
+        if value in choices and not isinstance(value, bool):
+            return value
+        raise refusal(wrong, instead)
+
+    return BeforeValidator(read, json_schema_input_type=Literal[choices])
 
 
-class FabricManagerSettings(Strict):
+_FAILURE_MODE = (
+    "is not a failure mode",
+    "write 0, which drops the partitions concerned, or 1, which keeps all with less bandwidth",
+)
+FailureMode = Annotated[Literal[0, 1], one_of((0, 1), *_FAILURE_MODE)]
+StateFile = Annotated[
+    Text,
+    matches(
+        ".{,256}",
+        "is longer than the 256 characters that the fabric manager reads",
+        "write a shorter path",
+    ),
+    matches(
+        r"/(?!.*(^|/)\.\.(/|$)).*[^/]",
+        "is not the absolute path of a file",
+        "write for example /var/lib/nvidia-fabricmanager/state",
+    ),
+    matches(
+        "(?!/(tmp|var/tmp|run|var/run|dev/shm)(/|$)).*",
+        "is lost when the service VM reboots, and with it which partitions are in use",
+        "write a path on a disk: /var/lib/nvidia-fabricmanager/state",
+    ),
+]
+
+
+_VERSION = ("is not an exact version", "write the exact version, like 595.58.03")
+
+
+class FabricSettings(Section):
+    """What the configuration says of the fabric manager itself."""
+
+    state_file: StateFile | None = STATE_FILE
+    """STATE_FILE_NAME: on a disk of the service VM that survives its reboot."""
+    bind_address: Address = IPv4Address(VM_ADDRESS)
+    """FM_CMD_BIND_INTERFACE: the service VM's address on the network it shares with its machine alone. The
+    API knows neither authentication nor TLS."""
+    port: Port = FABRIC_MANAGER_PORT
+    """FM_CMD_PORT_NUMBER: the API's port."""
+    internal_port: Port = INTERNAL_PORT
+    """STARTING_TCP_PORT: the fabric manager's own traffic."""
+    stay_resident_on_failures: Flag = False
+    """FM_STAY_RESIDENT_ON_FAILURES: a fabric manager that failed at start keeps its process, and serves
+    nothing."""
+    access_link_failure_mode: FailureMode = 0
+    """ACCESS_LINK_FAILURE_MODE: 0 drops the partitions with the GPU whose links failed; 1 disables the switch
+    and its peer, and all partitions go on with less bandwidth."""
+    trunk_link_failure_mode: FailureMode = 0
+    """TRUNK_LINK_FAILURE_MODE: the same for links between two baseboards; none on eight GPUs."""
+    nvswitch_failure_mode: FailureMode = 0
+    """NVSWITCH_FAILURE_MODE: the same for a switch that failed."""
+    partition_rail_policy: Literal["greedy", "symmetric"] | None = None
+    """PARTITION_RAIL_POLICY, on boards since Blackwell."""
+    daemonize: Flag = True
+    """DAEMONIZE: belongs to a unit of Type=forking, as NVIDIA's package has it."""
+
+
+class FabricManagerSettings(FabricSettings):
     """What the fabric manager is told, and which version it must be."""
 
-    version: Annotated[
-        str,
-        matches(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}", "write the exact version, like '595.58.03'"),
-    ]
-    bind_address: Annotated[str, AfterValidator(check_address)] = "192.168.250.2"
-    port: Port = FABRIC_MANAGER_PORT
-    internal_port: Port = INTERNAL_PORT
+    model_config = ConfigDict(validate_by_name=True)
+
+    version: Annotated[Text, matches(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}", *_VERSION)]
     mode: Literal[1] = 1
     """FABRIC_MODE; 1 is shared NVSwitch, the only one that lets one board serve several VMs."""
     restart: bool = True
     """FABRIC_MODE_RESTART: start again without resetting the switches; the client then tells which
     partitions are active."""
-    state_file: Annotated[str, AfterValidator(check_path)] | None = STATE_FILE
-    stay_resident_on_failures: bool = False
-    """FM_STAY_RESIDENT_ON_FAILURES: the process lives on after a failed start, and serves nothing."""
-    access_link_failure_mode: FailureMode = 0
-    """0: partitions with the failed GPU are dropped; 1: its switch (and the peer) is disabled."""
-    trunk_link_failure_mode: FailureMode = 0
-    """As above, for links between two baseboards; without effect on eight GPUs."""
-    nvswitch_failure_mode: FailureMode = 0
-    """0: partitions that need the failed switch are dropped; 1: all go on with less bandwidth."""
-    partition_rail_policy: Literal["greedy", "symmetric"] | None = None
-    """PARTITION_RAIL_POLICY; boards since Blackwell. Names from branch 595 on, numbers before."""
     partitions: Mapping[str, tuple[int, ...]] | None = None
     """A custom table: module numbers by partition id; None: the one of the baseboard."""
-    daemonize: bool = True
-    """DAEMONIZE: 1 belongs to a unit of Type=forking, as NVIDIA's package has it."""
     log_level: Annotated[int, Field(ge=0, le=4)] = 4
 
     @model_validator(mode="after")
@@ -90,7 +129,7 @@ def render(settings: FabricManagerSettings) -> str:
         "STARTING_TCP_PORT": settings.internal_port,
         "FABRIC_MODE": settings.mode,
         "FABRIC_MODE_RESTART": int(settings.restart),
-        "FM_CMD_BIND_INTERFACE": settings.bind_address,
+        "FM_CMD_BIND_INTERFACE": str(settings.bind_address),
         "FM_CMD_PORT_NUMBER": settings.port,
         "FM_STAY_RESIDENT_ON_FAILURES": int(settings.stay_resident_on_failures),
         "ACCESS_LINK_FAILURE_MODE": settings.access_link_failure_mode,

@@ -75,7 +75,7 @@ class SshServiceVm:
     def ask_guest(self) -> Guest:
         """What the VM says of itself; that it cannot be asked is an answer too."""
         vm = self._vm
-        whom = (vm.name, vm.fabric_manager.bind_address, STATE_FOLDER, ACCOUNT)
+        whom = (vm.name, str(vm.fabric_manager.bind_address), STATE_FOLDER, ACCOUNT)
         tried, accept = f"ask the service VM {vm.name} over SSH", (0, _NO_KEYS, _NOT_LET_IN)
         what = (*whom, str(_GUEST_SECONDS), COMMAND)
         done = self._run("guest", tried, *what, repeatable=True, accept=accept)
@@ -213,7 +213,7 @@ class ServiceVmCapability(Capability[LiveVm]):
     ) -> Self:
         """Over SSH."""
         host = reach(inputs.connection)
-        fabric = SshFabricManager(host, inputs.name, inputs.fabric_manager.bind_address)
+        fabric = SshFabricManager(host, inputs.name, str(inputs.fabric_manager.bind_address))
         own, pci = SshServiceVm(host, inputs), SshPciDevices(host, with_users=True)
         clock, reporter = SystemClock(), StderrReporter()
         return cls(inputs, own, fabric, pci, clock, reporter, known=bool(before))
@@ -227,7 +227,7 @@ class ServiceVmCapability(Capability[LiveVm]):
         wanted = self._vm.fabric_manager
         version = live.guest.version or decide.said(live.console).version
         return {
-            "address": wanted.bind_address,
+            "address": str(wanted.bind_address),
             "state": live.health.value if live.health else "",
             # What the VM says of itself over SSH, else on its console; that may have been rotated away.
             "fabric_manager_version": version or wanted.version,

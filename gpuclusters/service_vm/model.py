@@ -26,7 +26,6 @@ from gpuclusters.fabric.manager_config import FabricManagerSettings
 from gpuclusters.fabric.table import repeated
 from gpuclusters.host.model import HostConnection
 
-VM_ADDRESS = "192.168.250.2"
 MAC = "52:54:00:fa:b0:02"
 """The same on every host: the network has no other member."""
 ACCOUNT = "fm"

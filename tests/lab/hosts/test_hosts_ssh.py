@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.service_vm.model import STATE_FOLDER, VM_ADDRESS
+from gpuclusters.fabric.manager_config import VM_ADDRESS
+from gpuclusters.service_vm.model import STATE_FOLDER
 from lab.hosts.service_vm import service_vm_guest
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.test_service_vm_on_hosts import wanted, without_vm

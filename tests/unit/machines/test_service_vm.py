@@ -125,7 +125,10 @@ def test_uuids_stay_so_that_libvirt_takes_a_new_definition() -> None:
         ({"memory_mib": 512}, "greater than or equal to 1024"),
         ({"fabric_manager": {"version": "latest"}}, "write the exact version"),
         ({"fabric_manager": {"version": "595.58.03", "mode": 0}}, "Input should be 1"),
-        ({"fabric_manager": {"version": "595.58.03", "bind_address": "fm"}}, "write an IPv4"),
+        (
+            {"fabric_manager": {"version": "595.58.03", "bind_address": "fm"}},
+            "is not an IPv4 address",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_host_is_asked(
