@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from rich.console import Console
@@ -23,16 +25,16 @@ from gpuclusters.cli.diagnosis import (
     warning,
     well,
 )
-from gpuclusters.cli.doctor_stack import StackSecrets
+from gpuclusters.cli.doctor_stack import LAB, StackSecrets
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project, Stack
-from gpuclusters.cli.reach import connection
+from gpuclusters.cli.reach import ask_all, connection
 from gpuclusters.cli.report import Say, nothing, steps
 from gpuclusters.compat import known_errors
 from gpuclusters.compat.known_errors import KnownError
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.cluster import uses_lab
+from gpuclusters.config.cluster import ClusterConfig, uses_lab
 from gpuclusters.config.drift_expectations import expected
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
@@ -40,7 +42,6 @@ from gpuclusters.config.inventory import Inventory, InventoryError, read_invento
 from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.plan import expects, namespace
 from gpuclusters.config.rke2_cluster import HostDriver, Rke2Config, machine_names
-from gpuclusters.config.stack import StackConfig
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.container_api.container import EVENT
 from gpuclusters.core.errors import AdapterError
@@ -63,7 +64,7 @@ from gpuclusters.rke2.model import LiveHost
 from gpuclusters.rke2.releases import Role, parse_version
 from gpuclusters.rootless import decide as rootless
 from gpuclusters.rootless.host import RootlessCapability
-from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
+from gpuclusters.rootless.model import RootlessHostInputs
 from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 
 AREA = "cluster"
@@ -157,7 +158,7 @@ def _nodes(
 
 
 CREDENTIALS = "credentials"
-_AT_ONCE = 64
+_START = "`gpu-clusters lab start`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +176,12 @@ Look = Callable[[SshHost], Seen]
 
 
 def of_stack(
-    section: CaasConfig | Rke2Config | UsernetesConfig,
-    inventory: Inventory | None,
-    secrets: StackSecrets,
+    section: ClusterConfig, inventory: Inventory | None, secrets: StackSecrets
 ) -> Iterator[Diagnosis]:
     """The machines that exist already, or are simulated; those on Google Cloud the state alone knows."""
     hosts = section.hosts
     if isinstance(hosts, GcpHosts):
-        yield well(doctor_stack.LAB, "the machines are made by the stack; see its outputs")
+        yield well(LAB, "the machines are made by the stack; see its outputs")
         return
     key, source = secrets.values.get("ssh-private-key"), ""
     if isinstance(hosts, LabHosts):
@@ -195,13 +194,13 @@ def of_stack(
     try:
         resolved = resolve_machines(list(looks), hosts, inventory)
     except InventoryError as error:
-        yield failure(doctor_stack.LAB, str(error), error.error_id, "`gpu-clusters lab start`")
+        yield failure(LAB, str(error), error.error_id, _START)
         return
     found = [(connection(host), looks[name]) for name, host in resolved.items() if host is not None]
     yield from machines(found, key, source)
 
 
-def _looks(section: CaasConfig | Rke2Config | UsernetesConfig) -> Mapping[str, Look]:
+def _looks(section: ClusterConfig) -> Mapping[str, Look]:
     if isinstance(section, CaasConfig):
         manager = str(section.service_vm.bind_address)
         return {node.name: caas_host(expects(section, node), manager) for node in section.nodes}
@@ -211,9 +210,9 @@ def _looks(section: CaasConfig | Rke2Config | UsernetesConfig) -> Mapping[str, L
 
 
 def machines(
-    machines: Sequence[tuple[HostConnection, Look]], private_key: str | None, source: str = ""
+    found: Sequence[tuple[HostConnection, Look]], private_key: str | None, source: str = ""
 ) -> Iterator[Diagnosis]:
-    """All machines in parallel: one that does not answer costs its time-out once."""
+    """What all machines say."""
     try:
         credentials = find_credentials(private_key)
         credentials.keys()
@@ -221,31 +220,25 @@ def machines(
         yield unreachable(CREDENTIALS, error)
         return
     yield well(CREDENTIALS, f"SSH key from {source or credentials.source}")
-
-    def ask(one: tuple[HostConnection, Look]) -> Seen | AdapterError:
-        try:
-            return one[1](SshHost(one[0], credentials, connect_attempts=1))
-        except AdapterError as error:
-            return error
-
+    looks = {reached.host: look for reached, look in found}
     ids: dict[str, str] = {}
-    with ThreadPoolExecutor(max(1, min(len(machines), _AT_ONCE))) as pool:
-        for (reached, _), seen in zip(machines, pool.map(ask, machines), strict=True):
-            name = reached.host
-            if isinstance(seen, AdapterError):
-                yield failure(name, seen.problem, seen.error_id, seen.remedy)
-                continue
-            if seen.summary:
-                yield well(name, seen.summary)
-            yield from of_findings(name, seen.findings)
-            other = ids.setdefault(seen.machine_id, name) if seen.machine_id else name
-            if other != name:
-                text = f"is the same machine as {other} (machine-id {seen.machine_id})"
-                fix = (
-                    "correct the address of one; if both were cloned from one image, "
-                    "`rm /etc/machine-id; systemd-machine-id-setup` on one"
-                )
-                yield failure(name, text, "doctor.same-machine", fix)
+    for name, seen in ask_all(
+        {reached.host: reached for reached, _ in found},
+        credentials,
+        lambda name, host: looks[name](host),
+    ):
+        if isinstance(seen, AdapterError):
+            yield failure(name, seen.problem, seen.error_id, seen.remedy)
+            continue
+        if seen.summary:
+            yield well(name, seen.summary)
+        yield from of_findings(name, seen.findings)
+        other = ids.setdefault(seen.machine_id, name) if seen.machine_id else name
+        if other != name:
+            text = f"is the same machine as {other} (machine-id {seen.machine_id})"
+            cloned = "`rm /etc/machine-id; systemd-machine-id-setup` on one"
+            fix = f"correct the address of one; if both were cloned from one image, {cloned}"
+            yield failure(name, text, "doctor.same-machine", fix)
 
 
 def caas_host(wanted: Expects, fabric_manager: str | None) -> Look:
@@ -295,7 +288,7 @@ def _of_rke2(config: Rke2Config, name: str, live: LiveHost) -> Iterator[Finding]
 
 
 def usernetes_host(config: UsernetesConfig) -> Look:
-    """A host with rootless Docker."""
+    """A host with rootless Docker; nothing more is said while `up` has to install the driver first."""
     versions = usernetes_plan.versions(config)
     installs_driver = usernetes_plan.driver(config) is not None
 
@@ -310,24 +303,18 @@ def usernetes_host(config: UsernetesConfig) -> Look:
             ports=usernetes_plan.tcp_ports(config),
         )
         live = RootlessCapability(inputs, host).observe()
-        return of_rootless(inputs, live, installs_driver=installs_driver)
+        if installs_driver and not live.module:
+            return Seen((), "no driver yet, can be prepared")
+        found = list(rootless.findings(inputs, live))
+        if blocking := of_level(Level.BLOCK, found):
+            return Seen(blocking)
+        gpus = f"{len(live.gpu)} GPUs"
+        if rootless.is_absent(inputs, live):
+            return Seen((), f"driver {live.module}, {gpus}, can be prepared")
+        said = f"rootless Docker {live.docker_info.version}, {gpus}, driver {live.module}"
+        return Seen(found, "" if found else said)
 
     return look
-
-
-def of_rootless(inputs: RootlessHostInputs, live: LiveRootless, *, installs_driver: bool) -> Seen:
-    """What is to be said of a host; nothing more while `up` has to install the driver first."""
-    if installs_driver and not live.module:
-        return Seen((), "no driver yet, can be prepared")
-    found = list(rootless.findings(inputs, live))
-    blocking = [one for one in found if one.level is Level.BLOCK]
-    if blocking:
-        return Seen(blocking)
-    gpus = f"{len(live.gpu)} GPUs"
-    if rootless.is_absent(inputs, live):
-        return Seen((), f"driver {live.module}, {gpus}, can be prepared")
-    engine = live.docker_info.version
-    return Seen(found, "" if found else f"rootless Docker {engine}, {gpus}, driver {live.module}")
 
 
 def run(project: Project, stack: str, *, as_json: bool = False) -> int:
@@ -345,52 +332,50 @@ def run(project: Project, stack: str, *, as_json: bool = False) -> int:
 def examine(project: Project, stack: str, say: Say = nothing) -> list[Diagnosis]:
     """Look at everything; what does not depend on each other at the same time."""
     say("looking at this computer and the configuration")
-    engine = _engine()
+    engine: engines.Engine | UsageError
+    try:
+        engine = engines.choose(may_fetch=False)
+    except UsageError as error:
+        engine = error
     config, found = doctor_stack.configuration(project, stack)
     in_lab = uses_lab(config.section) if config else None
     env = project.lab_environment() if in_lab else dict(os.environ)
     found = [*doctor_stack.workstation(project, engine, in_lab=in_lab), *found]
     if config and in_lab:
         found += doctor_stack.lab(project, env, config)
-    if config is None:
-        return found
-    if isinstance(engine, UsageError):
+    if config is None or isinstance(engine, UsageError):
         return found
     context = Stack(project, stack, engine, env)
     say("looking at the state, every machine and the cluster")
-    with ThreadPoolExecutor(2) as pool:
-        state = pool.submit(lambda: list(doctor_stack.backend(context)))
-        outside = pool.submit(_outside, context, config)
-        return [*found, *state.result(), *outside.result()]
+    return found + _both(
+        partial(doctor_stack.backend, context), partial(_outside, context, config.section)
+    )
 
 
-def _engine() -> engines.Engine | UsageError:
-    try:
-        return engines.choose(may_fetch=False)
-    except UsageError as error:
-        return error
+def _both(*looks: Callable[[], Iterable[Diagnosis]]) -> list[Diagnosis]:
+    """What each tells, in their order; they look at the same time."""
+    with ThreadPoolExecutor(len(looks)) as pool:
+        return list(chain.from_iterable(pool.map(lambda look: list(look()), looks)))
 
 
-def _outside(context: Stack, config: StackConfig) -> list[Diagnosis]:
+def _outside(context: Stack, section: ClusterConfig) -> Iterator[Diagnosis]:
     """Secrets first, because they open machines and cluster; these two at the same time."""
     secrets, found = doctor_stack.secrets(context)
+    yield from found
     try:
-        inventory = read_inventory(context.project.lab_folder) if uses_lab(config.section) else None
+        inventory = read_inventory(context.project.lab_folder) if uses_lab(section) else None
     except InventoryError as error:
-        fix = "`gpu-clusters lab start`"
-        return [*found, failure(doctor_stack.LAB, str(error), error.error_id, fix)]
-    section = config.section
-    found += doctor_stack.missing(context, section, secrets)
-    with ThreadPoolExecutor(2) as pool:
-        hosts = pool.submit(lambda: list(of_stack(section, inventory, secrets)))
-        cluster = pool.submit(lambda: list(_cluster(section, inventory, secrets)))
-        return [*found, *hosts.result(), *cluster.result()]
+        yield failure(LAB, str(error), error.error_id, _START)
+        return
+    yield from doctor_stack.missing(context, section, secrets)
+    yield from _both(
+        partial(of_stack, section, inventory, secrets),
+        partial(_cluster, section, inventory, secrets),
+    )
 
 
 def _cluster(
-    config: CaasConfig | Rke2Config | UsernetesConfig,
-    inventory: Inventory | None,
-    secrets: doctor_stack.StackSecrets,
+    config: ClusterConfig, inventory: Inventory | None, secrets: StackSecrets
 ) -> Iterator[Diagnosis]:
     """That of a `caas` cluster; the others are looked at by their machines."""
     if not isinstance(config, CaasConfig):

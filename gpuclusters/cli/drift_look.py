@@ -18,7 +18,7 @@ from caas.controllers.redfish import Redfish, RedfishError
 from gpuclusters.cli import doctor_stack
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.project import Project, Session, open_session
-from gpuclusters.cli.reach import admin_kubeconfig, lab_inventory
+from gpuclusters.cli.reach import admin_kubeconfig, ask_all, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.drift_expectations import expected
 from gpuclusters.config.inventory import Inventory
@@ -33,12 +33,10 @@ from gpuclusters.core.errors import (
 )
 from gpuclusters.drift import cluster, engine, hosts, resources
 from gpuclusters.drift.engine import View
-from gpuclusters.drift.hosts import HostFacts
 from gpuclusters.drift.nodes import Expected
 from gpuclusters.drift.report import Finding, Looked, Report, Told, Unseen, report
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import SshHost
 from gpuclusters.review.plan import KEPT
 from gpuclusters.review.text import plural
 
@@ -47,7 +45,6 @@ _STREAM = {"PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "1", "PULUMI_SKIP_UPDATE_CHEC
 _MOST_EXCLUDED = 500
 """URNs on a command line; a stack of which more cannot be read has no plan worth knowing."""
 _LAST_WORDS = 3
-_AT_ONCE = 64
 _UNREACHED = {"host.unreachable", "host.key-changed", "host.refuses"}
 
 
@@ -161,23 +158,15 @@ def of_machines(
     machines: Mapping[str, HostConnection], credentials: SshCredentials
 ) -> Iterator[Told]:
     """Machines in parallel; one that does not answer is a finding, and hides nothing of the others."""
-
-    def ask(name: str) -> HostFacts | AdapterError:
-        try:
-            return hosts.look(SshHost(machines[name], credentials, connect_attempts=1))
-        except AdapterError as error:
-            return error
-
     seen = 0
-    with ThreadPoolExecutor(max(1, min(len(machines), _AT_ONCE))) as pool:
-        for name, said in zip(machines, pool.map(ask, machines), strict=True):
-            if not isinstance(said, AdapterError):
-                seen += 1
-                yield from hosts.findings(name, said)
-                continue
-            if isinstance(said, UnreachableError | HostKeyMismatchError | DeniedError):
-                yield hosts.unreached(name, said)
-            yield Unseen(f"machine {name}", said.problem, said.remedy)
+    for name, said in ask_all(machines, credentials, lambda _, host: hosts.look(host)):
+        if not isinstance(said, AdapterError):
+            seen += 1
+            yield from hosts.findings(name, said)
+            continue
+        if isinstance(said, UnreachableError | HostKeyMismatchError | DeniedError):
+            yield hosts.unreached(name, said)
+        yield Unseen(f"machine {name}", said.problem, said.remedy)
     yield Looked("machines", seen)
 
 

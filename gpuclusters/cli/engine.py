@@ -44,11 +44,7 @@ def cached(env: Mapping[str, str] = os.environ) -> Path | None:
 def fetch(
     env: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None
 ) -> Path:
-    """Fetch the release and verify it; gives the program.
-
-    Raises:
-        NoReleaseError: no network, no release for this machine, or not what its checksum says.
-    """
+    """Fetch the release and verify it; gives the program. NoReleaseError says why it cannot be had."""
     system, arch = platform.system().lower(), _ARCHITECTURES.get(platform.machine().lower())
     if system not in _SYSTEMS or arch is None:
         raise NoReleaseError(f"Pulumi has no release for {system} on {platform.machine()}")
@@ -138,12 +134,7 @@ class Engine:
 
 
 def choose(env: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> Engine:
-    """The engine for this machine: Pulumi from PATH, else its official release, else the embedded one.
-
-    Args:
-        env: the environment; GPU_CLUSTERS_ENGINE and GPU_CLUSTERS_OFFLINE are read from it.
-        may_fetch: whether Pulumi may be downloaded into the cache.
-    """
+    """The engine for this machine: Pulumi from PATH, else its official release, else the embedded one."""
     wanted = env.get(CHOICE, "")
     code = "command.engine-choice"
     if wanted not in ("", *Kind):

@@ -192,17 +192,7 @@ _SECTIONS = {
 
 
 def document(kind: ClusterType, stack: str, answers: Answers, keys: Mapping[str, str]) -> str:
-    """The stack file.
-
-    Args:
-        kind: cluster type.
-        stack: name of the stack, and of the cluster.
-        answers: by key of a question.
-        keys: host key by machine.
-
-    Raises:
-        UsageError: an answer has not its form.
-    """
+    """The stack file of a stack and cluster of this name; `keys` are host keys by machine."""
     machines: list[dict[str, Any]] = []
     for name, place in pairs(answers["machines"], "machines").items():
         address, _, port = place.partition(":")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from gpuclusters.cli import doctor_stack, files
 from gpuclusters.cli.errors import RunError, UsageError
@@ -24,11 +26,16 @@ from gpuclusters.config.inventory import (
 )
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.container_api.client import ContainerApi
+from gpuclusters.core.errors import AdapterError
 from gpuclusters.drift.hosts import connections
 from gpuclusters.host.connect import SshCredentials, find_credentials
 from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.tenancy.objects import POD
+
+T = TypeVar("T")
+_AT_ONCE = 64
 
 
 def lab_inventory(project: Project) -> Inventory:
@@ -64,6 +71,23 @@ def connection(machine: ResolvedHost) -> HostConnection:
         user=machine.user,
         host_key=machine.host_key,
     )
+
+
+def ask_all(
+    machines: Mapping[str, HostConnection],
+    credentials: SshCredentials,
+    look: Callable[[str, SshHost], T],
+) -> Iterator[tuple[str, T | AdapterError]]:
+    """What each machine answers, all at once: one that does not answer costs its time-out once."""
+
+    def ask(name: str) -> T | AdapterError:
+        try:
+            return look(name, SshHost(machines[name], credentials, connect_attempts=1))
+        except AdapterError as error:
+            return error
+
+    with ThreadPoolExecutor(max(1, min(len(machines), _AT_ONCE))) as pool:
+        yield from zip(machines, pool.map(ask, machines), strict=True)
 
 
 def reach(

@@ -127,11 +127,7 @@ def _cell(text: str) -> str:
 
 
 def fill(page: str) -> str:
-    """The page with its generated part as it must be.
-
-    Raises:
-        ValueError: it has no place for it.
-    """
+    """The page with its generated part as it must be; ValueError if it has no place for it."""
     if _START not in page or _END not in page:
         raise ValueError(f"{PAGE.name} has no place for the commands")
     before, rest = page.split(_START, 1)

@@ -24,10 +24,7 @@ Say = Callable[[str], None]
 def steps(console: Console, *, keep: bool = False, silent: bool = False) -> Iterator[Say]:
     """Show the step that runs with the time since it began.
 
-    Args:
-        console: where to; standard error unless the steps are the command's output.
-        keep: each step is also a line of its own that stays, as it is off a terminal.
-        silent: say nothing off a terminal: somebody else reads what is printed.
+    `keep`: each is also a line that stays, as it is off a terminal; `silent`: nothing off a terminal.
     """
     if not console.is_terminal:
         yield nothing if silent else (lambda line: _line(console, line))

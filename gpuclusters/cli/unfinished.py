@@ -85,12 +85,7 @@ def fate(lock: Lock, here: str, process: Process | None) -> Fate:
 
 
 def backend_url(project: Path, env: Mapping[str, str]) -> str:
-    """Where Pulumi keeps the state of a project: variable, `Pulumi.yaml`, last login; empty if nobody says.
-
-    Args:
-        project: folder with `Pulumi.yaml`.
-        env: environment that the engine is given.
-    """
+    """Where Pulumi keeps a project's state: variable, `Pulumi.yaml`, last login; empty if nobody says."""
     if url := env.get(BACKEND_VARIABLE):
         return url
     document = yaml.safe_load((project / "Pulumi.yaml").read_text(encoding="utf-8"))
@@ -336,10 +331,7 @@ def create_faults(state: State) -> list[Fault]:
 def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bool) -> Fault | None:
     """What stands in the way of a Helm release; None if nothing does.
 
-    Args:
-        resource: the release, of the state or of a create that was cut off.
-        known: what Helm has recorded about it, oldest first.
-        in_state: whether it is in the state, or only about to be.
+    `known` is what Helm has recorded, oldest first; it is not `in_state` while its create was cut off.
     """
     if not known:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +31,6 @@ from gpuclusters.core.converge import StderrReporter, SystemClock, time_of_day
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import SshHost
 from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.metrics import selection
@@ -54,7 +52,6 @@ from gpuclusters.tenancy.intrusion import Target, attack
 
 SETTLE_SECONDS = 60
 """A cluster that is verified should be settled: nodes are not waited for as long as by `up`."""
-_AT_ONCE = 16
 Head = Callable[[str, Sequence[str]], About]
 """Makes the head of the evidence, from the API server's version and remarks."""
 M = TypeVar("M", bound=BaseModel)
@@ -130,17 +127,14 @@ def on_hosts(
     highest: CheckLevel,
 ) -> Sequence[Check]:
     """Rungs 1 to 4 of all hosts at once, rung by rung."""
-
-    def look(name: str) -> list[Check]:
-        host = SshHost(connections[name], credentials, connect_attempts=1)
-        try:
-            said = hosts.ask(host, config.account, highest)
-        except AdapterError as error:
-            return [proof.failed(CheckLevel.DRIVER, name, error.problem, error.remedy)]
-        return hosts.judge(name, config.gpus.count, said, highest)
-
-    with ThreadPoolExecutor(max(1, min(len(connections), _AT_ONCE))) as pool:
-        found = [check for checks in pool.map(look, connections) for check in checks]
+    found: list[Check] = []
+    for name, said in reach.ask_all(
+        connections, credentials, lambda _, host: hosts.ask(host, config.account, highest)
+    ):
+        if isinstance(said, AdapterError):
+            found.append(proof.failed(CheckLevel.DRIVER, name, said.problem, said.remedy))
+        else:
+            found += hosts.judge(name, config.gpus.count, said, highest)
     return sorted(found, key=lambda check: check.level)
 
 

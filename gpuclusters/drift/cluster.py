@@ -69,11 +69,7 @@ class Release:
 
 
 def objects_of(manifest: str, where: str) -> tuple[Mapping[str, Any], ...]:
-    """The objects that `helm get manifest` prints.
-
-    Raises:
-        ManifestError: it is not YAML of objects.
-    """
+    """The objects that `helm get manifest` prints; ManifestError if it is not YAML of objects."""
     try:
         documents = list(yaml.load_all(manifest, _Loader))
     except yaml.YAMLError:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuclusters.review.diffing import differences
-from gpuclusters.review.plan import ACTIONS, Action, Resource, Step, resource_of
+from gpuclusters.review.plan import ACTIONS, STACK_TYPE, Action, Resource, Step, resource_of
 from gpuclusters.review.text import masked_text
 
 _UNTOLD = {Action.SAME, Action.READ}
-_STACK_URN = "pulumi:pulumi:Stack"
 
 
 class EventsError(Exception):
@@ -63,14 +62,13 @@ class View:
 
 
 def read(lines: Iterable[str]) -> View:
-    """The view in what the engine printed, line by line: it is much larger than what is kept of it.
-
-    Raises:
-        EventsError: there is not one event in it.
-    """
+    """The view in what the engine printed, line by line, as it is large; EventsError if no event is in it."""
     reader, told = _Reader(), False
     for line in lines:
-        event = _event(line)
+        try:
+            event = json.loads(line) if line.lstrip().startswith("{") else None
+        except (ValueError, RecursionError):
+            continue  # the last line of an engine that was killed
         if event is not None:
             told = True
             reader.take(event)
@@ -79,54 +77,39 @@ def read(lines: Iterable[str]) -> View:
     return reader.view()
 
 
-def _event(line: str) -> Mapping[str, Any] | None:
-    try:
-        return json.loads(line) if line.lstrip().startswith("{") else None
-    except (ValueError, RecursionError):
-        return None  # the last line of an engine that was killed
-
-
+@dataclass
 class _Reader:
-    def __init__(self) -> None:
-        self._states: dict[str, Resource] = {}
-        self._seen: dict[str, Seen] = {}
-        self._unread: dict[str, str] = {}
-        self._plan: dict[str, Action] = {}
-        self._said: list[str] = []
-        self._ended = False
-        self._failed = False
+    states: dict[str, Resource] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    plan: dict[str, Action] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    succeeded = False
 
     def take(self, event: Mapping[str, Any]) -> None:
         if pre := _metadata(event, "resourcePreEvent"):
             self._before(pre)
         elif post := _metadata(event, "resOutputsEvent"):
-            self._after(post)
+            urn = str(post.get("urn"))
+            # A step of the plan has a second event of this kind; the first is that of the refresh.
+            if urn in self.states and urn not in self.seen:
+                self.seen[urn] = Seen(self.states[urn], resource_of(post.get("new"), urn))
         elif failed := _metadata(event, "resOpFailedEvent"):
-            self._unread.setdefault(str(failed.get("urn")), "it could not be read")
+            self.unread.setdefault(str(failed.get("urn")), "it could not be read")
         elif diagnostic := _of(event, "diagnosticEvent"):
             self._diagnose(diagnostic)
         elif summary := _of(event, "summaryEvent"):
-            self._ended = True
-            self._failed = summary.get("result") == "failed"
+            self.succeeded = summary.get("result") != "failed"
 
     def _before(self, metadata: Mapping[str, Any]) -> None:
         urn, op = str(metadata.get("urn")), str(metadata.get("op"))
+        action = ACTIONS.get(op)
         if op == "refresh":
             old = resource_of(metadata.get("old"), urn)
             if old is not None:
-                self._states[urn] = old
-            return
-        action = ACTIONS.get(op)
-        if action is not None and action not in _UNTOLD:
-            self._plan[urn] = action
-
-    def _after(self, metadata: Mapping[str, Any]) -> None:
-        urn = str(metadata.get("urn"))
-        old = self._states.get(urn)
-        # A step of the plan has a second event of this kind; the first is that of the refresh.
-        if old is None or urn in self._seen:
-            return
-        self._seen[urn] = Seen(old, resource_of(metadata.get("new"), urn))
+                self.states[urn] = old
+        elif action is not None and action not in _UNTOLD and f"::{STACK_TYPE}::" not in urn:
+            self.plan[urn] = action
 
     def _diagnose(self, diagnostic: Mapping[str, Any]) -> None:
         if diagnostic.get("severity") != "error":
@@ -136,38 +119,27 @@ class _Reader:
         for prefix in ("error: ", "Preview failed: ", "preview failed: "):
             said = said.removeprefix(prefix)
         said = masked_text(said.splitlines()[0] if said else "no reason given")
-        if urn and urn not in self._seen and urn in self._states:
-            self._unread[urn] = said
+        if urn and urn not in self.seen and urn in self.states:
+            self.unread[urn] = said
         elif said not in ("preview failed", "update failed"):
-            self._said.append(said)
+            self.said.append(said)
 
     def view(self) -> View:
-        planned = self._ended and not self._failed and not self._unread
-        failure = "" if planned else "; ".join(dict.fromkeys(self._said))
-        if not planned and not failure and not self._unread:
+        planned = self.succeeded and not self.unread
+        failure = "" if planned else "; ".join(dict.fromkeys(self.said))
+        if not planned and not failure and not self.unread:
             failure = "the engine was interrupted"
-        return View(
-            resources=dict(sorted(self._seen.items())),
-            unread={u: w for u, w in sorted(self._unread.items()) if u not in self._seen},
-            states=dict(sorted(self._states.items())),
-            plan={urn: action for urn, action in sorted(self._plan.items()) if not _is_root(urn)},
-            planned=planned,
-            failure=failure,
-        )
+        unread = {u: w for u, w in sorted(self.unread.items()) if u not in self.seen}
+        states, plan = dict(sorted(self.states.items())), dict(sorted(self.plan.items()))
+        return View(dict(sorted(self.seen.items())), unread, states, plan, planned, failure)
 
 
 def merged(first: View, second: View) -> View:
     """What the first look saw, and the plan of a second one that left out what could not be read."""
     if not second.planned:
         return first
-    resources = {**second.resources, **first.resources}
-    return replace(
-        second,
-        resources=resources,
-        unread=first.unread,
-        states={**second.states, **first.states},
-        failure="",
-    )
+    resources, states = {**second.resources, **first.resources}, {**second.states, **first.states}
+    return replace(second, resources=resources, unread=first.unread, states=states, failure="")
 
 
 def _metadata(event: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -177,10 +149,6 @@ def _metadata(event: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _of(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = value.get(key)
     return found if isinstance(found, Mapping) else {}
-
-
-def _is_root(urn: str) -> bool:
-    return f"::{_STACK_URN}::" in urn
 
 
 def property_lines(seen: Seen) -> tuple[str, ...]:

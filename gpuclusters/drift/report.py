@@ -319,11 +319,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def report_of(value: Any, *, ignore: Sequence[str] = ()) -> Report:
-    """The report that a document is of; its texts are made harmless again.
-
-    Raises:
-        DocumentError: it is of something else, or of another version.
-    """
+    """The report that a document is of, made harmless again; DocumentError if it is of something else."""
     if not isinstance(value, Mapping) or "findings" not in value or "not_looked_at" not in value:
         raise DocumentError("it is not what `gpu-clusters drift --json` prints")
     if value.get("format") != FORMAT:

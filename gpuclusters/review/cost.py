@@ -141,39 +141,31 @@ def _shipped() -> Mapping[str, Any]:
 
 
 def price_table(own: Path | Mapping[str, Any] | None = None) -> PriceTable:
-    """The table.
-
-    Args:
-        own: a YAML file in the same form, of which only what differs has to be written; or what is in one.
-
-    Raises:
-        PriceError: the file cannot be read, or holds something else.
-    """
+    """The table; of `own`, a YAML file in the same form or what is in one, only what differs is needed."""
     if own is None:
         return PriceTable.model_validate(_shipped())
-    name = str(own) if isinstance(own, Path) else "(prices of the budget)"
-    stated = _read(own) if isinstance(own, Path) else own
+    name = f"the price table {own if isinstance(own, Path) else '(prices of the budget)'}"
+    stated = _read(own, name) if isinstance(own, Path) else own
     if stated and "as-of" not in stated:
-        why = "has no as-of: the day on which its prices were right"
-        raise PriceError(f"the price table {name} {why}")
+        raise PriceError(f"{name} has no as-of: the day on which its prices were right")
     try:
         return PriceTable.model_validate(laid_over(_shipped(), stated))
     except ValidationError as error:
         faults = "\n".join(
             f"  {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
         )
-        raise PriceError(f"the price table {name} has faults:\n{faults}") from error
+        raise PriceError(f"{name} has faults:\n{faults}") from error
 
 
-def _read(own: Path) -> Mapping[str, Any]:
+def _read(own: Path, name: str) -> Mapping[str, Any]:
     try:
         stated = yaml.safe_load(own.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise PriceError(f"the price table {own} cannot be read: {error}") from error
+        raise PriceError(f"{name} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise PriceError(f"the price table {own} is not YAML: {error}") from error
+        raise PriceError(f"{name} is not YAML: {error}") from error
     if not isinstance(stated, dict):
-        raise PriceError(f"the price table {own} is not an object; docs/review.md shows one")
+        raise PriceError(f"{name} is not an object; docs/review.md shows one")
     return stated
 
 
@@ -192,11 +184,6 @@ class Item:
     why: str = ""
     key: str = ""
     """What it is the same by on the other side; by default what it is called."""
-
-    @property
-    def identity(self) -> str:
-        """See `key`."""
-        return self.key or self.what
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,31 +212,19 @@ class Cost:
     table: PriceTable
 
     @property
-    def applies(self) -> bool:
-        """Whether there is anything that costs money."""
-        return bool(self.before.items or self.after.items)
-
-    @property
     def more_per_hour(self) -> float:
         """How much more the known part costs afterwards."""
         return self.after.known - self.before.known
 
     @property
-    def more_per_month(self) -> float:
-        """The same for a month."""
-        return self.more_per_hour * self.table.hours_per_month
-
-    @property
     def new_unknown(self) -> tuple[Item, ...]:
         """What comes and has no price in the table."""
-        was = {item.identity for item in self.before.unknown}
-        return tuple(item for item in self.after.unknown if item.identity not in was)
+        return _beyond(self.after, self.before)
 
     @property
     def gone_unknown(self) -> tuple[Item, ...]:
         """What goes and has no price in the table."""
-        will = {item.identity for item in self.after.unknown}
-        return tuple(item for item in self.before.unknown if item.identity not in will)
+        return _beyond(self.before, self.after)
 
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
         """Per hour and per month: before, after, and the difference where it is known."""
@@ -263,12 +238,9 @@ class Cost:
             yield what, cells[0], cells[1], told
 
 
-def by_reason(items: Sequence[Item]) -> Mapping[str, list[str]]:
-    """What is not known, by why."""
-    found: dict[str, list[str]] = {}
-    for item in items:
-        found.setdefault(item.why, []).append(item.what)
-    return found
+def _beyond(side: Side, other: Side) -> tuple[Item, ...]:
+    known = {item.key or item.what for item in other.unknown}
+    return tuple(item for item in side.unknown if (item.key or item.what) not in known)
 
 
 def _money(side: Side, factor: float, digits: int) -> str:

@@ -42,14 +42,10 @@ class Gate:
 
 
 def parse(text: str) -> tuple[Gate, ...]:
-    """Gates as they are written: `delete,replace,policy,cost>50000`.
-
-    Raises:
-        GateError: one of them is none; the message lists those that exist.
-    """
+    """Gates as they are written: `delete,replace,policy,cost>50000`; GateError names one that is none."""
     gates = []
     words = set(Kind) - {Kind.COST}
-    for word in filter(None, (part.strip() for part in text.split(","))):
+    for word in filter(None, map(str.strip, text.split(","))):
         limited = _COST.fullmatch(word.replace(" ", ""))
         if not limited and word not in words:
             known = ", ".join(sorted(words))

@@ -248,11 +248,7 @@ _MOST_ERRORS = 3
 
 
 def read(text: str, source: str) -> Plan:
-    """The plan in a text.
-
-    Raises:
-        PlanError: it is empty, cut off, of something else, or of a preview that failed.
-    """
+    """The plan in a text; PlanError if it is of something else, not whole, or of a preview that failed."""
     body = _body(text, source)
     try:
         document, end = json.JSONDecoder().raw_decode(body)

@@ -224,8 +224,9 @@ def _reasons(review: Review) -> Iterator[Reason]:
             yield from _capacity(capacity)
     yield from _policy(review.findings)
     cost = review.cost
-    if cost.more_per_month >= 1:
-        yield Level.LOOK, f"{cost.more_per_month:,.0f} {cost.table.currency} a month more"
+    more = cost.more_per_hour * cost.table.hours_per_month
+    if more >= 1:
+        yield Level.LOOK, f"{more:,.0f} {cost.table.currency} a month more"
     if cost.new_unknown:
         yield Level.LOOK, f"cost unknown: {listed([item.what for item in cost.new_unknown], 3)}"
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from gpuclusters.policy.rule import Severity
 from gpuclusters.review.cost import Item as Priced
-from gpuclusters.review.cost import by_reason
 from gpuclusters.review.diffing import Difference, properties
 from gpuclusters.review.impact import Weight
 from gpuclusters.review.plan import Action, Step
@@ -127,7 +126,7 @@ def _codes(names: Sequence[str]) -> Line:
 
 def _cost(review: Review, *, whole: bool) -> Iterator[Section]:
     cost, table = review.cost, review.cost.table
-    if not cost.applies:
+    if not (cost.before.items or cost.after.items):
         return
     unknown = {"comes": cost.new_unknown, "goes": cost.gone_unknown}
     if whole:
@@ -142,7 +141,10 @@ def _cost(review: Review, *, whole: bool) -> Iterator[Section]:
 
 
 def _unknown(what: str, items: Sequence[Priced]) -> Iterator[Item]:
-    for why, names in list(by_reason(items).items())[:5]:
+    reasons: dict[str, list[str]] = {}
+    for item in items:
+        reasons.setdefault(item.why, []).append(item.what)
+    for why, names in list(reasons.items())[:5]:
         yield Item((f"cost unknown, {what}: ", Prose(listed(names)), " (", Prose(why), ")"))
 
 
