@@ -27,12 +27,10 @@ from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.unfinished import (
     BACKEND_VARIABLE,
     ClearCreates,
-    Command,
     EndProvider,
     Fate,
     Fault,
     ForgetRevisions,
-    Look,
     Orphan,
     Remove,
     RemoveLock,
@@ -79,7 +77,7 @@ def _mend(
         return
     for fault in faults:
         _print(console, f"found: {fault.found}: {fault.remedy}")
-    if not unfinished.can_be_repaired(faults):
+    if any(fault.repair is None for fault in faults):
         raise _by_hand(session, faults, "somebody has to look first")
     if not (allowed or session.in_lab or _agreed()):
         raise _by_hand(session, faults, f"run `up` again with {OPTION} to have that done")
@@ -116,7 +114,7 @@ def _dead_locks(session: Session) -> list[Fault]:
             nobody = f"a file that does not say by whom ({lock.file})"
             elsewhere = f"{lock.holder}, on another computer"
             whose = elsewhere if fate is Fate.ELSEWHERE else nobody
-            command = command_line(session, Command("pulumi", ("cancel", "--yes")))
+            command = command_line(session, ("pulumi", "cancel", "--yes"))
             said = (
                 f"the stack is locked by {whose}; nobody here can know whether that still runs. "
                 f"If it does not: `{command}`"
@@ -133,7 +131,7 @@ def _state(session: Session) -> State | None:
 
 
 def _faults(state: State, console: Console) -> list[Fault]:
-    found = unfinished.create_faults(state)
+    found = [*unfinished.create_faults(state)]
     for resource in (*state.releases, *state.lost_releases):
         in_state = resource in state.releases
         kubeconfig = state.kubeconfigs.get(resource.provider)
@@ -173,8 +171,6 @@ def _acts(
                 acts.append(partial(_run, session, "destroy", "--target", urn, "--skip-preview"))
             case ClearCreates():
                 clears = True
-            case Look():
-                pass
     if clears:
         # Of the resources none is looked at: machines may be on their way up, and `up` looks anyway.
         only = ["--target", state.root] if state is not None and state.root else []
@@ -195,32 +191,25 @@ def _run(session: Session, verb: str, *flags: str) -> None:
 def _by_hand(
     session: Session, faults: Sequence[Fault], why: str, code: str = "command.unfinished-run"
 ) -> RunError:
-    commands = (command_line(session, one) for fault in faults for one in fault.by_hand)
+    commands = (command_line(session, fault.by_hand) for fault in faults)
     lines = "".join(f"\n  {line}" for line in dict.fromkeys(commands))
     left = f"a run that was killed left the stack {session.stack!r} unfinished"
     return RunError(f"{left}; {why}. By hand:{lines}", code)
 
 
-def command_line(session: Session, command: Command) -> str:
+def command_line(session: Session, words: Sequence[str]) -> str:
     """A command as it can be typed: with the engine that is here, and the backend of this stack."""
-    if command.program != "pulumi":
-        return shlex.join([command.program, *command.arguments])
-    variables = {}
-    if session.in_lab:
-        # Without it Pulumi would look for the stack where its user is logged in.
-        for name in (BACKEND_VARIABLE, "PULUMI_CONFIG_PASSPHRASE"):
-            if name in session.env:
-                variables[name] = session.env[name]
-    words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    words.append(_program(session))
-    return " ".join([*words, shlex.join([*command.arguments, "--stack", session.stack])])
-
-
-def _program(session: Session) -> str:
-    """The engine as it is typed: by its name where that finds it."""
+    if words[0] != "pulumi":
+        return shlex.join(words)
+    # Without its backend Pulumi would look for a stack of the lab where its user is logged in.
+    names = (BACKEND_VARIABLE, "PULUMI_CONFIG_PASSPHRASE") if session.in_lab else ()
+    known = {name: session.env[name] for name in names if name in session.env}
+    variables = (f"{name}={shlex.quote(value)}" for name, value in known.items())
     program, *rest = session.engine.command
+    # By its name where that finds it.
     found = shutil.which("pulumi", path=session.env.get("PATH"))
-    return "pulumi" if program == found else shlex.join([program, *rest])
+    engine = "pulumi" if program == found else shlex.join([program, *rest])
+    return " ".join([*variables, engine, shlex.join([*words[1:], "--stack", session.stack])])
 
 
 def orphans(project: Path, env: Mapping[str, str]) -> list[Orphan]:

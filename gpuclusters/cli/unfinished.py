@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -238,14 +238,6 @@ def opened(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """What does the same by hand."""
-
-    program: str
-    arguments: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RemoveLock:
     """Let go of a lock whose run is dead."""
 
@@ -280,12 +272,7 @@ class ClearCreates:
     """Take the notes of all creates that were cut off out of the state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Nothing here can tell: somebody has to look."""
-
-
-Repair = RemoveLock | EndProvider | ForgetRevisions | Remove | ClearCreates | Look
+Repair = RemoveLock | EndProvider | ForgetRevisions | Remove | ClearCreates
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,37 +282,47 @@ class Fault:
     found: str
     remedy: str
     """What is done about it, as in "…: its record is removed"."""
-    repair: Repair
-    by_hand: tuple[Command, ...]
+    repair: Repair | None
+    """None: nothing here can tell, somebody has to look."""
+
+    @property
+    def by_hand(self) -> tuple[str, ...]:
+        """The words of a command that does the same; Pulumi's lacks the stack."""
+        match self.repair:
+            case RemoveLock():
+                return ("pulumi", "cancel", "--yes")
+            case EndProvider(orphan):
+                return ("kill", str(orphan.pid))
+            case ForgetRevisions(_, namespace, secrets):
+                return ("kubectl", "--namespace", namespace, "delete", "secret", *secrets)
+            case Remove(urn):
+                return ("pulumi", "destroy", "--yes", "--target", urn)
+        # There is a flag for all creates only: where one has to be looked at, all wait for it.
+        return ("pulumi", "refresh", "--yes", "--clear-pending-creates")
 
 
 def lock_fault(lock: Lock) -> Fault:
     """A lock whose run is dead."""
     found = f"the stack is locked by {lock.holder}, which runs no more"
-    by_hand = _pulumi("cancel", "--yes")
-    return Fault(found, "the lock is removed", RemoveLock(lock.file), (by_hand,))
+    return Fault(found, "the lock is removed", RemoveLock(lock.file))
 
 
 def provider_fault(orphan: Orphan) -> Fault:
     """A provider that goes on without its engine."""
     found = f"the provider {orphan.name} of the killed run is still at work (process {orphan.pid})"
-    by_hand = Command("kill", (str(orphan.pid),))
-    return Fault(found, "it is told to end, and waited for", EndProvider(orphan), (by_hand,))
+    return Fault(found, "it is told to end, and waited for", EndProvider(orphan))
 
 
-def create_faults(state: State) -> list[Fault]:
+def create_faults(state: State) -> Iterator[Fault]:
     """Creates that were cut off, one fault each; releases have faults of their own beside it."""
-    # There is a flag for all of them only: where one has to be looked at, all wait for it.
-    by_hand = (_pulumi("refresh", "--yes", "--clear-pending-creates"),)
     clears = "its note is cleared, and the next create finds what is there"
     look = "look whether it is there: if so remove it there or adopt it with `import`, then clear the note"
     twice = "was cut off, and another create would make a second one"
-    return [
-        Fault(f"the create of {one.title} was cut off", clears, ClearCreates(), by_hand)
-        if one.type.startswith(FOUND_AGAIN)
-        else Fault(f"the create of {one.title} ({one.type}) {twice}", look, Look(), by_hand)
-        for one in state.creating
-    ]
+    for one in state.creating:
+        if one.type.startswith(FOUND_AGAIN):
+            yield Fault(f"the create of {one.title} was cut off", clears, ClearCreates())
+        else:
+            yield Fault(f"the create of {one.title} ({one.type}) {twice}", look, None)
 
 
 def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bool) -> Fault | None:
@@ -338,39 +335,24 @@ def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bo
     namespace, name = resource.release
     called = f"Helm release {namespace}/{name}"
     last = known[-1]
-    if not in_state:
+    if in_state and last.status == "uninstalling":
+        then = "its removal is carried to its end; if the program wants it, it is installed anew"
+        return Fault(f"{called} was left {last.status}", then, Remove(resource.urn))
+    if in_state and not last.is_pending:
+        return None
+    if in_state:
+        refuses = f"at revision {last.number}, and Helm refuses any other change"
+        left = f"{called} was left {last.status} {refuses}"
+        then, secrets = "the next upgrade goes on from there", (last.secret,)
+    else:
         left = f"{called} was left {last.status} by a create that was cut off"
         if last.status == "deployed":
             left = f"{called} is deployed, and its create was cut off before the state had it"
         then = "the next installation takes over what it made"
-        return _forgotten(resource, left, then, [r.secret for r in known])
-    if last.is_pending:
-        refuses = f"at revision {last.number}, and Helm refuses any other change"
-        left = f"{called} was left {last.status} {refuses}"
-        return _forgotten(resource, left, "the next upgrade goes on from there", [last.secret])
-    if last.status == "uninstalling":
-        then = "its removal is carried to its end; if the program wants it, it is installed anew"
-        by_hand = _pulumi("destroy", "--yes", "--target", resource.urn)
-        return Fault(f"{called} was left {last.status}", then, Remove(resource.urn), (by_hand,))
-    return None
-
-
-def _forgotten(resource: Resource, found: str, then: str, secrets: Sequence[str]) -> Fault:
-    namespace, _ = resource.release
+        secrets = tuple(one.secret for one in known)
     record = "record is" if len(secrets) == 1 else "records are"
     remedy = f"Helm's {record} removed, nothing else; {then}"
-    repair = ForgetRevisions(resource.provider, namespace, tuple(secrets))
-    by_hand = Command("kubectl", ("--namespace", namespace, "delete", "secret", *secrets))
-    return Fault(found, remedy, repair, (by_hand,))
-
-
-def can_be_repaired(faults: Iterable[Fault]) -> bool:
-    """Whether nobody has to look first."""
-    return not any(isinstance(one.repair, Look) for one in faults)
-
-
-def _pulumi(*arguments: str) -> Command:
-    return Command("pulumi", arguments)
+    return Fault(left, remedy, ForgetRevisions(resource.provider, namespace, secrets))
 
 
 def _resource(document: Mapping[str, Any]) -> Resource:
