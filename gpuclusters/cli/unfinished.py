@@ -340,10 +340,11 @@ def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bo
         return Fault(f"{called} was left {last.status}", then, Remove(resource.urn))
     if in_state and not last.is_pending:
         return None
+    secrets: tuple[str, ...] = (last.secret,)
     if in_state:
         refuses = f"at revision {last.number}, and Helm refuses any other change"
         left = f"{called} was left {last.status} {refuses}"
-        then, secrets = "the next upgrade goes on from there", (last.secret,)
+        then = "the next upgrade goes on from there"
     else:
         left = f"{called} was left {last.status} by a create that was cut off"
         if last.status == "deployed":

@@ -63,8 +63,6 @@ class Release:
 
     name: str
     namespace: str
-    revision: int
-    status: str
     objects: tuple[Mapping[str, Any], ...]
 
 
@@ -99,34 +97,21 @@ def object_findings(
     strays: Sequence[Reference] = (),
 ) -> Iterator[Finding]:
     """How the objects of a release differ; `strays` say that they are of it, and its manifest lacks them."""
-    remedy = (
-        f"`helm get manifest {release.name} -n {release.namespace} | kubectl apply --server-side "
-        f"--force-conflicts -n {release.namespace} -f -` puts all objects of the release back"
+    name, namespace = release.name, release.namespace
+    apply = f"kubectl apply --server-side --force-conflicts -n {namespace} -f -"
+    puts_back = (
+        f"`helm get manifest {name} -n {namespace} | {apply}` puts all objects of the release back"
     )
-    where = f"{release.namespace}/{release.name}"
+    where = f"{namespace}/{name}"
+    more: dict[str, Any] = {"up": False, "do": puts_back}
     for ref, body in sorted(wanted.items()):
         found = live.get(ref)
         if found is None:
-            declared, gone = "rendered by the release", "no such object"
-            yield Finding(
-                "helm.object-missing", where, ref.called, declared, gone, up=False, do=remedy
-            )
+            declared, none = "rendered by the release", "no such object"
+            yield Finding("helm.object-missing", where, ref.called, declared, none, **more)
         elif fields := comparing.differing(_content(body), found):
-            lines, by = (
-                [field.line for field in fields],
-                who(found, [field.path for field in fields]),
-            )
-            declared = "as rendered by the release"
-            yield of_lines(
-                "helm.object-changed",
-                where,
-                ref.called,
-                declared,
-                lines,
-                by=by,
-                up=False,
-                do=remedy,
-            )
+            declared, told = "as rendered by the release", comparing.changed(found, fields)
+            yield of_lines("helm.object-changed", where, ref.called, declared, **told, **more)
     for ref in sorted(strays):
         said = ("not in the release", "there, with the release's mark")
         yield Finding("helm.object-extra", where, ref.called, *said, up=False)
@@ -318,8 +303,7 @@ class ClusterLook(KubernetesObjects):
             # Not chained: messages of parsers quote what they were given.
             remedy = "install the release anew"
             raise InvalidAnswerError(self.target, tried, str(error), remedy) from None
-        status = str(_labels(kept[-1]).get("status") or "unknown")
-        return Release(name, namespace, int(document.get("version") or 0), status, objects)
+        return Release(name, namespace, objects)
 
     def of_release(self, release: Release) -> tuple[Objects, Objects, list[Reference]]:
         """The objects of a release: as rendered, those that are there, and those that say they are of it."""
@@ -369,7 +353,7 @@ def _inflated(data: bytes) -> bytes:
 
 
 def _revision(secret: Object) -> int:
-    text = str(_labels(secret).get("version") or "0")
+    text = str(_labels(secret).get("version"))
     return int(text) if text.isdecimal() else 0
 
 

@@ -207,12 +207,17 @@ def who(live: Object, paths: Iterable[Path]) -> str:
     return ", ".join(_manager(manager, time) for manager, time in latest)
 
 
+def changed(live: Object, fields: Sequence[Field]) -> dict[str, Any]:
+    """What a finding says of the fields of a live object: a line each, and who changed them."""
+    by = who(live, [field.path for field in fields])
+    return {"lines": [field.line for field in fields], "by": by}
+
+
 def managers(live: Object, paths: Iterable[Path]) -> Mapping[str, str]:
     """When each manager that owns any of the fields wrote last, by its name."""
-    entries = (live.get("metadata") or {}).get("managedFields") or ()
     wanted = list(paths)
     found: dict[str, str] = {}
-    for entry in entries:
+    for entry in (live.get("metadata") or {}).get("managedFields") or ():
         fields = entry.get("fieldsV1")
         if not isinstance(fields, Mapping) or entry.get("subresource") == "status":
             continue

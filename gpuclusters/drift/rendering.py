@@ -45,14 +45,13 @@ def _head(report: Report) -> str:
     there = [severity for severity in Severity if report.count(severity)]
     sign = SIGNS[there[0]] if there else "⚪" if report.unseen else "🟢"
     counts = ", ".join(f"{report.count(severity):,} {severity}" for severity in there)
-    looked = ", ".join(f"{one.what} {one.count:,}" for one in report.looked)
     lines = [f"## {sign} stack {code(report.stack)}: {report.verdict}"]
     if counts:
         lines += ["", f"{counts}."]
     if report.ignored:
         lines += ["", f"{plural(report.ignored, 'finding')} left out by `--ignore`."]
-    if looked:
-        lines += ["", f"Looked at: {looked}."]
+    if report.looked:
+        lines += ["", f"Looked at: {_looked(report)}."]
     return "\n".join(lines)
 
 
@@ -108,8 +107,7 @@ def _plan(report: Report) -> str:
 def show(console: Console, report: Report, seconds: float) -> None:
     """Print it."""
     for group in Group:
-        found = report.of(group)
-        if found:
+        if found := report.of(group):
             console.print(f"[bold]{HEADINGS[group]}[/bold]")
             for finding in found:
                 _print_finding(console, finding)
@@ -117,22 +115,28 @@ def show(console: Console, report: Report, seconds: float) -> None:
     if report.unseen:
         console.print("[bold]Not looked at[/bold]")
         for unseen in report.unseen:
-            _print(console, "  ", f"{unseen.what}: {unseen.why}")
+            _print(console, f"  {unseen.what}: {unseen.why}")
             if unseen.do:
-                _print(console, "    ", f"do: {unseen.do}", style="dim")
+                _print(console, f"    do: {unseen.do}", "dim")
         console.print()
     if report.plan:
-        _print_plan(console, report)
+        console.print(f"[bold]`gpu-clusters up --refresh` {report.up_would}[/bold]")
+        for action, name in report.plan[:_MOST_SHOWN]:
+            _print(console, f"  {action} {name}")
+        if len(report.plan) > _MOST_SHOWN:
+            _print(console, f"  … and {len(report.plan) - _MOST_SHOWN} more")
+        console.print()
     if report.looked:
-        told = ", ".join(f"{one.what} {one.count:,}" for one in report.looked)
-        _print(console, "", f"looked at: {told}", style="dim")
+        _print(console, f"looked at: {_looked(report)}", "dim")
     if report.ignored:
-        _print(console, "", f"left out by --ignore: {report.ignored}", style="dim")
+        _print(console, f"left out by --ignore: {report.ignored}", "dim")
     colour = "green" if report.exit_code == 0 else "yellow"
-    console.print(
-        f"[{colour}]{escape(report.verdict)}[/{colour}] [dim]({seconds:.1f} s; nothing was changed)[/dim]",
-        soft_wrap=True,
-    )
+    took = f"[dim]({seconds:.1f} s; nothing was changed)[/dim]"
+    console.print(f"[{colour}]{escape(report.verdict)}[/{colour}] {took}", soft_wrap=True)
+
+
+def _looked(report: Report) -> str:
+    return ", ".join(f"{one.what} {one.count:,}" for one in report.looked)
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
@@ -142,25 +146,15 @@ def _print_finding(console: Console, finding: Finding) -> None:
         f"{escape(finding.title)} [dim]({finding.id})[/dim]",
         soft_wrap=True,
     )
-    _print(console, "           ", finding.what)
-    _print(console, "             declared: ", finding.declared or "nothing")
-    _print(console, "             found:    ", finding.found or "nothing")
-    for line in finding.details:
-        _print(console, "                       ", line)
-    if finding.by:
-        _print(console, "             by:       ", finding.by)
+    _print(console, f"{'':11}{finding.what}")
+    told = [("declared:", finding.declared or "nothing"), ("found:", finding.found or "nothing")]
+    told += [("", line) for line in finding.details]
+    told += [("by:", finding.by)] if finding.by else []
+    for name, text in told:
+        _print(console, f"{'':13}{name:<10}{text}")
     again = "" if finding.up else f": {finding.remedy}"
-    _print(console, "             ", f"{_UP[finding.up]}{again}", style="dim")
+    _print(console, f"{'':13}{_UP[finding.up]}{again}", "dim")
 
 
-def _print_plan(console: Console, report: Report) -> None:
-    console.print(f"[bold]`gpu-clusters up --refresh` {report.up_would}[/bold]")
-    for action, name in report.plan[:_MOST_SHOWN]:
-        _print(console, "  ", f"{action} {name}")
-    if len(report.plan) > _MOST_SHOWN:
-        _print(console, "  ", f"… and {len(report.plan) - _MOST_SHOWN} more")
-    console.print()
-
-
-def _print(console: Console, indent: str, text: str, *, style: str = "") -> None:
-    console.print(f"{indent}{escape(text)}", soft_wrap=True, style=style or None, highlight=False)
+def _print(console: Console, text: str, style: str | None = None) -> None:
+    console.print(escape(text), soft_wrap=True, style=style, highlight=False)

@@ -49,10 +49,9 @@ def findings(
     if tenancy is None:
         yield Finding("tenant.tenancy-missing", name, what, "the object", "no such object")
         return
-    fields = comparing.differing(tenancy_object(spec), tenancy)
-    if fields:
-        lines, by = [field.line for field in fields], who(tenancy, [field.path for field in fields])
-        yield of_lines("tenant.tenancy-changed", name, what, "as applied by `up`", lines, by=by)
+    if fields := comparing.differing(tenancy_object(spec), tenancy):
+        told = comparing.changed(tenancy, fields)
+        yield of_lines("tenant.tenancy-changed", name, what, "as applied by `up`", **told)
     for proof in proofs:
         if proof.fault is None or proof.fault.code == NOT_TRIED:
             continue

@@ -99,12 +99,11 @@ def _hidden_changes(
             continue  # told already, under the name of the object that it is in
         elif kind.startswith(("update", "delete", "add")):
             found = _at(old.outputs, path)
-            yield Difference(
-                path,
-                None if found is _ABSENT else shown(found),
-                None if after is _ABSENT else shown(after),
-                note="found different",
-            )
+            yield Difference(path, _shown(found), _shown(after), note="found different")
+
+
+def _shown(value: Any) -> str | None:
+    return None if value is _ABSENT else shown(value)
 
 
 def _drift(old: Resource) -> list[Difference]:
@@ -122,9 +121,7 @@ def _compared(path: str, old: Any, new: Any) -> Iterator[Difference]:
     if old is _ABSENT or new is _ABSENT:
         if old is None or new is None:
             return  # nothing said, and nothing said in words, are the same
-        yield Difference(
-            path, None if old is _ABSENT else shown(old), None if new is _ABSENT else shown(new)
-        )
+        yield Difference(path, _shown(old), _shown(new))
     elif old == new and type(old) is type(new):
         return
     elif isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -172,12 +169,8 @@ def _scalars(path: str, old: list[Any], new: list[Any]) -> Difference:
     come = [item for item in new if item not in old]
     if len(before) + len(after) <= MOST_CHARACTERS or not (gone or come):
         return Difference(path, before, after)
-    return Difference(
-        path,
-        shown(gone) if gone else None,
-        shown(come) if come else None,
-        note=f"of {len(old)}, then {len(new)}",
-    )
+    note = f"of {len(old)}, then {len(new)}"
+    return Difference(path, shown(gone) if gone else None, shown(come) if come else None, note=note)
 
 
 def entry_key(one: Sequence[Any], other: Sequence[Any], keys: Sequence[str]) -> str | None:

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuclusters.review.cost import Cost, Side
-from gpuclusters.review.impact import Impact
 from gpuclusters.review.plan import Action
-from gpuclusters.review.review import Failure, Finding, Level, Outcome, Review, worst
+from gpuclusters.review.review import Failure, Level, Outcome, Review, worst
 
 FORM = 1
 """Number of this form; it grows when a field changes its meaning or goes."""
@@ -24,14 +23,8 @@ _VERDICTS = {
 
 def document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The JSON document of some stacks' reviews."""
-    return {
-        "form": FORM,
-        "verdict": _VERDICTS[worst(outcomes)],
-        "stacks": [
-            _failure(outcome) if isinstance(outcome, Failure) else _review(outcome)
-            for outcome in outcomes
-        ],
-    }
+    stacks = [_failure(one) if isinstance(one, Failure) else _review(one) for one in outcomes]
+    return {"form": FORM, "verdict": _VERDICTS[worst(outcomes)], "stacks": stacks}
 
 
 def _failure(failure: Failure) -> dict[str, Any]:
@@ -40,16 +33,25 @@ def _failure(failure: Failure) -> dict[str, Any]:
 
 def _review(review: Review) -> dict[str, Any]:
     plan = review.plan
+    counts = {action.value: plan.count(action) for action in Action if action is not Action.SAME}
+    steps = (step for steps in review.groups.values() for step in steps)
     return {
         "stack": review.stack,
         "verdict": _VERDICTS[review.level],
         "reasons": list(review.reasons),
         "complete": plan.complete,
-        "counts": {
-            **{action.value: plan.count(action) for action in Action if action is not Action.SAME},
-            "unchanged": plan.unchanged,
-        },
-        "down": [_impact(impact) for impact in review.downtime],
+        "counts": {**counts, "unchanged": plan.unchanged},
+        "down": [
+            {
+                "urn": impact.step.urn,
+                "weight": impact.weight.name.lower(),
+                "says": impact.says,
+                "machine": impact.machine or None,
+                "gpus": impact.gpus,
+                "tenant": impact.tenant or None,
+            }
+            for impact in review.downtime
+        ],
         "capacity": [
             {
                 "cluster": capacity.cluster,
@@ -59,47 +61,41 @@ def _review(review: Review) -> dict[str, Any]:
             for capacity in review.capacities
         ],
         "cost": _cost(review.cost),
-        "findings": [_finding(finding) for finding in review.findings],
+        "findings": [
+            {
+                "rule": finding.rule.id,
+                "severity": finding.rule.severity.word,
+                "urn": finding.urn,
+                "says": finding.says,
+                "new": finding.new,
+            }
+            for finding in review.findings
+        ],
         "changes": [
             {
                 "urn": step.urn,
                 "action": step.action.value,
                 "differences": [asdict(found) for found in review.differences(step)],
             }
-            for steps in review.groups.values()
             for step in steps
         ],
     }
 
 
-def _impact(impact: Impact) -> dict[str, Any]:
-    known = {
-        "machine": impact.machine or None,
-        "gpus": impact.gpus,
-        "tenant": impact.tenant or None,
-    }
-    weight = impact.weight.name.lower()
-    return {"urn": impact.step.urn, "weight": weight, "says": impact.says, **known}
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    rule = {"rule": finding.rule.id, "severity": finding.rule.severity.word}
-    return {**rule, "urn": finding.urn, "says": finding.says, "new": finding.new}
-
-
 def _cost(cost: Cost) -> dict[str, Any]:
-    def side(which: Side) -> dict[str, Any]:
-        return {
-            # Unknown is null and never 0; what is known of a sum in which something is not is said apart.
-            "per-hour": None if which.unknown else round(which.known, 4),
-            "known-per-hour": round(which.known, 4),
-            "unknown": [{"what": item.what, "why": item.why} for item in which.unknown],
-        }
-
     return {
         "as-of": cost.table.as_of.isoformat(),
         "currency": cost.table.currency,
         "hours-per-month": cost.table.hours_per_month,
-        "before": side(cost.before),
-        "after": side(cost.after),
+        "before": _side(cost.before),
+        "after": _side(cost.after),
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        # Unknown is null and never 0; what is known of a sum in which something is not is said apart.
+        "per-hour": None if side.unknown else round(side.known, 4),
+        "known-per-hour": round(side.known, 4),
+        "unknown": [{"what": item.what, "why": item.why} for item in side.unknown],
     }

@@ -126,9 +126,8 @@ def switch(found: tuple[Capacity, ...]) -> Switch | None:
     gone = tuple(f"{c.type} {c.cluster}" for c in found if c.existed and not c.stays)
     come = tuple(f"{c.type} {c.cluster}" for c in found if c.stays and not c.existed)
     types = {c.type for c in found if c.stays}
-    if gone and come and {c.type for c in found if c.existed} != types:
-        return Switch(gone, come)
-    return None
+    other = {c.type for c in found if c.existed} != types
+    return Switch(gone, come) if gone and come and other else None
 
 
 def _capacity(before: Cluster | None, after: Cluster | None) -> Capacity:
@@ -234,7 +233,7 @@ def _stated(table: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
 def _laid_out(resource: Resource) -> dict[int, tuple[int, ...]]:
     """The partitions of a layout that the board has not got yet: as on a board without any."""
     sizes, board = resource.at("layout"), resource.text("baseboard")
-    if not isinstance(sizes, list) or board is None or board not in set(Baseboard):
+    if not isinstance(sizes, list) or board not in set(Baseboard):
         return {}
     own = resource.at("table")
     try:
