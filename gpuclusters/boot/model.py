@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Field, NonNegativeInt
 
 from gpuclusters.boot import command_line
 from gpuclusters.core.model import Strict, matches
+from gpuclusters.core.section import Count, Flag, Integer, Section, Text, holds
 from gpuclusters.host.model import HostConnection, sha256_of
 from gpuclusters.vfio.model import VfioFunction
 
@@ -68,6 +69,42 @@ class RebootPolicy(StrEnum):
     REFUSE = "refuse"
 
 
+_ARGUMENT = ("is not one kernel argument", "write name or name=value, without blanks and quotes")
+Argument = Annotated[Text, holds(command_line.check, *_ARGUMENT)]
+
+
+class Preparation(Section):
+    """What is set on every machine before it passes GPUs through: kernel, drivers, packages, limits."""
+
+    reboot: RebootPolicy = RebootPolicy.REFUSE
+    """allow: a machine whose kernel lacks an argument is rebooted, never while a VM has a GPU. refuse: the
+    arguments are set for the next boot, and the step says which command reboots."""
+    reboot_timeout_seconds: Annotated[Integer, Field(ge=60, le=7200)] = 1200
+    """How long a machine may take from the order to reboot until it answers again; HGX machines test their
+    memory for minutes."""
+    cpu: Cpu = Cpu.INTEL
+    """Whose processors the machines have: which argument switches on the IOMMU."""
+    early_claim: Flag = False
+    """Whether vfio-pci also claims by PCI id while the kernel starts (vfio-pci.ids). It takes every
+    function with the id, wanted or not; only for machines on which another driver is faster than the unit."""
+    disable_idle_d3: Flag = True
+    """Whether vfio-pci leaves unused GPUs awake (disable_idle_d3)."""
+    dma_entry_limit: Annotated[Integer | None, Field(ge=1024, le=10_000_000)] = None
+    """Mappings that one VM may have (dma_entry_limit of vfio_iommu_type1); the kernel's own is 65535."""
+    inotify_instances: Count = 8192
+    """fs.inotify.max_user_instances: kubelet, containerd and every Kata shim take some."""
+    inotify_watches: Annotated[Integer, Field(ge=8192, le=10_000_000)] = 1_048_576
+    """fs.inotify.max_user_watches."""
+    extra_kernel_arguments: tuple[Argument, ...] = ()
+    """Arguments of your own behind ours, such as pci=realloc."""
+    package_versions: Mapping[Text, Text] = Field(default_factory=dict)
+    """Version of a package by its name, as the machine's package manager writes both; others are installed in
+    the newest version that the machine's sources have, once."""
+
+
+_DEFAULTS = Preparation()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinePreparation:
     """What one machine must boot with, and what belongs to vfio-pci."""
@@ -105,29 +142,18 @@ def kernel_arguments(
     )
 
 
-def host_files(
-    *,
-    disable_idle_d3: bool = True,
-    dma_entry_limit: int | None = None,
-    inotify_instances: int = 8192,
-    inotify_watches: int = 1_048_576,
-) -> Mapping[str, str]:
-    """Files of modprobe, sysctl and limits, by path.
-
-    `disable_idle_d3`: vfio-pci leaves unused GPUs awake, since waking one can fail on H100 boards;
-    `dma_entry_limit`: mappings that one VM may have; inotify is for each user, of which every kubelet,
-    containerd and Kata shim takes some.
-    """
+def host_files(said: Preparation = _DEFAULTS) -> Mapping[str, str]:
+    """Files of modprobe, sysctl and limits, by path; waking an unused GPU can fail on H100 boards."""
     modprobe = [MARK, *(f"blacklist {name}" for name in BLOCKED_MODULES)]
     modprobe += ["options nouveau modeset=0", "softdep nvidia pre: vfio-pci"]
-    if disable_idle_d3:
+    if said.disable_idle_d3:
         modprobe.append("options vfio-pci disable_idle_d3=1")
-    if dma_entry_limit is not None:
-        modprobe.append(f"options vfio_iommu_type1 dma_entry_limit={dma_entry_limit}")
+    if said.dma_entry_limit is not None:
+        modprobe.append(f"options vfio_iommu_type1 dma_entry_limit={said.dma_entry_limit}")
     sysctl = [
         MARK,
-        f"fs.inotify.max_user_instances = {inotify_instances}",
-        f"fs.inotify.max_user_watches = {inotify_watches}",
+        f"fs.inotify.max_user_instances = {said.inotify_instances}",
+        f"fs.inotify.max_user_watches = {said.inotify_watches}",
     ]
     # VFIO pins all memory of a guest; libvirt raises the limit for its own guests only when it sees a device.
     limits = [MARK, *(f"@kvm {kind} memlock unlimited" for kind in ("soft", "hard"))]

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from gpuclusters.boot.model import Preparation
 from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.config import certificate
 from gpuclusters.config.hosts import Adopted, Hosts
@@ -17,7 +18,6 @@ from gpuclusters.config.nodes import (
     Kata,
     Layout,
     Node,
-    Preparation,
     ServiceVm,
     TablePartition,
     Versions,

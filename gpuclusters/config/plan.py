@@ -328,12 +328,7 @@ def _preparation(config: CaasConfig, node: Node) -> MachinePreparation:
             early_claim=[f.pci_id for f in functions] if said.early_claim else (),
             extra=said.extra_kernel_arguments,
         ),
-        files=host_files(
-            disable_idle_d3=said.disable_idle_d3,
-            dma_entry_limit=said.dma_entry_limit,
-            inotify_instances=said.inotify_instances,
-            inotify_watches=said.inotify_watches,
-        ),
+        files=host_files(said),
         functions=functions,
         huge_pages_1g=pages,
         packages=dict.fromkeys(PACKAGES) | dict(said.package_versions),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gpuclusters.boot.command_line import key_of
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB
+from gpuclusters.boot.model import Preparation
 from gpuclusters.compat.versions import CONTAINERD_EROFS, KERNEL_HUGE_FAULTS, older
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.fault import show
 from gpuclusters.config.hosts import ExistingHosts
 from gpuclusters.config.kubernetes import LabChart
-from gpuclusters.config.nodes import DeviceAccess, Kata, Node, Preparation, Snapshotter
+from gpuclusters.config.nodes import DeviceAccess, Kata, Node, Snapshotter
 from gpuclusters.config.plan import (
     boot_profile,
     memory_gib,
