@@ -30,7 +30,6 @@ _MARKS = {
     Level.FAILURE: "[red]fail[/red]",
 }
 _MANY = 4
-_EXIT_CODES = {Level.OK: 0, Level.WARNING: 1, Level.FAILURE: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +83,30 @@ def worst(found: Iterable[Diagnosis]) -> Level:
 
 def exit_code(found: Iterable[Diagnosis]) -> int:
     """0 all well, 1 warnings, 2 failures."""
-    return _EXIT_CODES[worst(found)]
+    return list(Level).index(worst(found))
 
 
 def show(console: Console, found: Sequence[Diagnosis], seconds: float) -> None:
     """A line for each area that is well, and what is not with its fix beneath it."""
     found = _gathered(found)
-    areas = list(dict.fromkeys(diagnosis.area for diagnosis in found))
-    width = max((len(area) for area in areas), default=0)
+    areas = dict.fromkeys(diagnosis.area for diagnosis in found)
+    width = max(map(len, areas), default=0)
+
+    def line(level: Level, area: str, text: str) -> None:
+        head = f"{_MARKS[level]} [bold]{area:<{width}}[/bold]"
+        console.print(f"{head} {escape(text)}", soft_wrap=True)
+
     for area in areas:
         mine = [diagnosis for diagnosis in found if diagnosis.area == area]
-        fine = "; ".join(d.text for d in mine if d.level is Level.OK)
-        if fine:
-            _line(console, Level.OK, area, width, fine)
-        for diagnosis in mine:
-            if diagnosis.level is not Level.OK:
-                text = with_code(diagnosis.text, diagnosis.id)
-                _line(console, diagnosis.level, area, width, text)
-                console.print(
-                    f"{'':{width + 6}}[dim]do:[/dim] {escape(diagnosis.fix)}", soft_wrap=True
-                )
-    counts = (
-        plural(sum(d.level is level for d in found), level)
-        for level in (Level.FAILURE, Level.WARNING)
-    )
-    said = ", ".join(count for count in counts if not count.startswith("0 ")) or "all is well"
+        if fine := "; ".join(d.text for d in mine if d.level is Level.OK):
+            line(Level.OK, area, fine)
+        for one in mine:
+            if one.level is not Level.OK:
+                line(one.level, area, with_code(one.text, one.id))
+                console.print(f"{'':{width + 6}}[dim]do:[/dim] {escape(one.fix)}", soft_wrap=True)
+    levels = [one.level for one in found]
+    counts = [plural(levels.count(i), i) for i in (Level.FAILURE, Level.WARNING) if i in levels]
+    said = ", ".join(counts) or "all is well"
     console.print(f"\n{said} [dim]({seconds:.1f} s; nothing was changed)[/dim]")
 
 
@@ -133,10 +131,6 @@ def shortened(names: Sequence[str]) -> str:
     if len(names) <= _MANY:
         return ", ".join(names)
     return f"{', '.join(names[: _MANY - 1])}, … {names[-1]}"
-
-
-def _line(console: Console, level: Level, area: str, width: int, text: str) -> None:
-    console.print(f"{_MARKS[level]} [bold]{area:<{width}}[/bold] {escape(text)}", soft_wrap=True)
 
 
 def as_json(stack: str, found: Sequence[Diagnosis]) -> str:

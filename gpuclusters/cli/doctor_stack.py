@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
@@ -24,6 +23,7 @@ from gpuclusters.config.cluster import ClusterConfig, needed
 from gpuclusters.config.fault import render_path
 from gpuclusters.config.stack import NAMESPACE, StackConfig, check_stack_file
 from gpuclusters.core.errors import code_of
+from gpuclusters.core.finding import Finding
 
 AREA, LAB = "workstation", "lab"
 GIB = 2**30
@@ -32,29 +32,31 @@ NEEDED_BYTES = 2 * GIB
 _OLDEST_PYTHON = (3, 11)
 _PACKAGES = ("pulumi", "pulumi-kubernetes", "pulumi-command")
 _PLUGINS = ("kubernetes", "command")
-_PROGRAM_SECONDS = 60
+_SECONDS = 60
 
 
 def workstation(
     project: Project, engine: engines.Engine | UsageError, *, in_lab: bool | None
 ) -> Iterator[Diagnosis]:
     """Python, project, engine, Helm. `in_lab`: None if the configuration does not say."""
-    python = sys.version.split()[0]
-    if sys.version_info < _OLDEST_PYTHON:
-        yield failure(AREA, f"Python {python}", "doctor.python-old")
-    else:
-        yield well(AREA, f"Python {python}")
+    python = f"Python {sys.version.split()[0]}"
+    old = sys.version_info < _OLDEST_PYTHON
+    yield failure(AREA, python, "doctor.python-old") if old else well(AREA, python)
     yield from _packages()
     if isinstance(engine, UsageError):
         yield failure(AREA, "there is no engine", engine.error_id, str(engine))
     elif engine.kind is engines.Kind.PULUMI:
-        yield from _pulumi(engine)
+        yield from _pulumi(Stack(project, "", engine, os.environ))
     else:
         yield well(AREA, "embedded engine, with stand-ins for provider plugins")
         if in_lab is False:
             text = f"machines that matter, and no Pulumi ({engine.reason})"
             yield warning(AREA, text, "doctor.no-pulumi")
-        yield from _helm()
+        if shutil.which("helm") or entry_points(group="gpu_clusters_engine.programs"):
+            yield well(AREA, "helm")
+        else:
+            text = "no helm, which the embedded engine calls for charts"
+            yield warning(AREA, text, "doctor.no-helm")
     yield well(AREA, f"project {project.folder}")
 
 
@@ -71,23 +73,23 @@ def _packages() -> Iterator[Diagnosis]:
         yield failure(AREA, f"not installed: {', '.join(missing)}", "doctor.packages-missing")
 
 
-def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
-    said, problem = _run(engine, "version")
+def _pulumi(stack: Stack) -> Iterator[Diagnosis]:
+    engine = stack.engine
+    said, problem = stack.told("version", seconds=_SECONDS)
     if problem:
         text = f"`{engine.command[0]} version`: {problem}"
         yield failure(AREA, text, "doctor.pulumi-broken")
         return
     yield well(AREA, f"Pulumi {said.strip()} ({engine.reason})")
-    said, problem = _run(engine, "plugin", "ls", "--json")
+    listed, problem = stack.ask("plugin", "ls", "--json", seconds=_SECONDS)
     try:
-        plugins = {entry["name"]: str(entry["version"]) for entry in json.loads(said or "[]")}
-    except (ValueError, KeyError, TypeError):
+        plugins = {entry["name"]: str(entry["version"]) for entry in listed or ()}
+    except (KeyError, TypeError):
         problem, plugins = "its answer is no list of plugins", {}
     if problem:
         yield warning(AREA, f"`pulumi plugin ls`: {problem}", "doctor.plugins-unknown")
         return
-    missing = [name for name in _PLUGINS if name not in plugins]
-    if missing:
+    if missing := [name for name in _PLUGINS if name not in plugins]:
         names = ", ".join(missing)
         yield well(AREA, f"plugins to come: {names} (Pulumi installs them when needed)")
     for name in _PLUGINS:
@@ -96,31 +98,6 @@ def _pulumi(engine: engines.Engine) -> Iterator[Diagnosis]:
             text = f"plugin {name} {plugins[name]}, and the program is written for {wanted}"
             fix = f"`pulumi plugin install resource {name} v{wanted}`"
             yield warning(AREA, text, "doctor.plugin-version", fix)
-
-
-def _run(engine: engines.Engine, *args: str) -> tuple[str, str]:
-    """What the engine prints, and why it did not."""
-    try:
-        done = subprocess.run(
-            [*engine.command, *args],
-            capture_output=True,
-            text=True,
-            timeout=_PROGRAM_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", str(error)
-    if done.returncode:
-        return "", done.stderr.strip()[:200] or f"exit status {done.returncode}"
-    return done.stdout, ""
-
-
-def _helm() -> Iterator[Diagnosis]:
-    if shutil.which("helm") or entry_points(group="gpu_clusters_engine.programs"):
-        yield well(AREA, "helm")
-    else:
-        text = "no helm, which the embedded engine calls for charts"
-        yield warning(AREA, text, "doctor.no-helm")
 
 
 def lab(project: Project, env: Mapping[str, str], config: StackConfig) -> Iterator[Diagnosis]:
@@ -166,7 +143,6 @@ def _nodes(the_lab: Lab, config: StackConfig) -> Iterator[Diagnosis]:
 
 
 CONFIGURATION, BACKEND, SECRETS = "configuration", "backend", "secrets"
-_SECONDS = 60
 _PASSPHRASE = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
 
@@ -185,17 +161,15 @@ def configuration(project: Project, stack: str) -> tuple[StackConfig | None, lis
     except UsageError as error:
         fix = "`pulumi stack init`, or name another with --stack"
         return None, [failure(CONFIGURATION, str(error), error.error_id, fix)]
+
+    def said(kind: Callable[[str, str, str, str], Diagnosis], one: Finding) -> Diagnosis:
+        text = f"{render_path(one.path)}: {one.problem}"
+        return kind(CONFIGURATION, text, one.code, one.remedy)
+
     if isinstance(checked, list):
-        return None, [
-            failure(CONFIGURATION, f"{render_path(one.path)}: {one.problem}", one.code, one.remedy)
-            for one in checked
-        ]
-    found = [well(CONFIGURATION, f"Pulumi.{stack}.yaml ({checked.cluster_type})")]
-    found += [
-        warning(CONFIGURATION, f"{render_path(one.path)}: {one.problem}", one.code, one.remedy)
-        for one in checked.warnings
-    ]
-    return checked, found
+        return None, [said(failure, one) for one in checked]
+    found = well(CONFIGURATION, f"Pulumi.{stack}.yaml ({checked.cluster_type})")
+    return checked, [found, *(said(warning, one) for one in checked.warnings)]
 
 
 def backend(stack: Stack) -> Iterator[Diagnosis]:

@@ -63,46 +63,25 @@ def command(
     """
     if as_json and as_markdown:
         raise UsageError("--json and --markdown are two forms of one report; choose one")
-    raise typer.Exit(
-        run(
-            stack,
-            ignore=_patterns(ignore or []),
-            kubeconfig=kubeconfig,
-            earlier=earlier,
-            form="json" if as_json else "markdown" if as_markdown else "terminal",
-            issue=issue,
-        )
-    )
-
-
-def run(
-    stack: str,
-    *,
-    ignore: list[str],
-    kubeconfig: Path | None,
-    earlier: Path | None,
-    form: str,
-    issue: Forge | None,
-) -> int:
-    """Look, and print the report; gives the exit code."""
+    patterns = _patterns(ignore or [])
     where = issues_of(issue, os.environ) if issue else None
     began = time.monotonic()
     if earlier is not None:
-        found = _read(earlier, ignore)
+        found = _read(earlier, patterns)
     else:
         # Much is imported with it, which a report from a file does without.
         from gpuclusters.cli.drift_look import look
 
-        found = look(Project.find(), stack, kubeconfig=kubeconfig, ignore=ignore)
-    if form == "json":
+        found = look(Project.find(), stack, kubeconfig=kubeconfig, ignore=patterns)
+    if as_json:
         sys.stdout.write(json.dumps(document(found), indent=2, ensure_ascii=False) + "\n")
-    elif form == "markdown":
+    elif as_markdown:
         sys.stdout.write(markdown(found, most=UNLIMITED))
     else:
         rendering.show(Console(highlight=False), found, time.monotonic() - began)
     if where is not None:
         _keep_issue(found, where)
-    return found.exit_code
+    raise typer.Exit(found.exit_code)
 
 
 def _read(path: Path, ignore: list[str]) -> Report:

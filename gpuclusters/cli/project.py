@@ -132,18 +132,25 @@ class Stack:
             **kept,
         )
 
-    def ask(self, *args: str, seconds: float | None = None) -> tuple[Any, str]:
-        """The JSON that the engine prints, and its last words if it failed (then None)."""
+    def told(self, *args: str, seconds: float | None = None) -> tuple[str, str]:
+        """What the engine prints; or, if it fails, nothing and its last words."""
         try:
             done = self.run(*args, timeout=seconds)
         except subprocess.TimeoutExpired:
-            return None, f"no answer within {seconds} s"
+            return "", f"no answer within {seconds} s"
+        except OSError as error:
+            return "", str(error)
+        if not done.returncode:
+            return done.stdout, ""
         words = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        if done.returncode:
-            said = (words[-1] if words else f"exit status {done.returncode}")[:_LONGEST]
-            return None, said.removeprefix("error: ")
+        said = (words[-1] if words else f"exit status {done.returncode}")[:_LONGEST]
+        return "", said.removeprefix("error: ")
+
+    def ask(self, *args: str, seconds: float | None = None) -> tuple[Any, str]:
+        """The JSON that the engine prints, and its last words if it failed (then None)."""
+        printed, problem = self.told(*args, seconds=seconds)
         try:
-            return json.loads(done.stdout), ""
+            return (None, problem) if problem else (json.loads(printed), "")
         except ValueError:
             return None, f"`{args[0]}` printed no JSON"
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import yaml
 from pydantic import ValidationError
 
 from gpuclusters.core.errors import AdapterError, DeniedError, InvalidAnswerError
 from gpuclusters.core.ports import ObjectKind
-from gpuclusters.drift import comparing, nodes, resources, tenancies
+from gpuclusters.drift import comparing, nodes, resources
 from gpuclusters.drift.comparing import managers, who
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.nodes import Expected
@@ -28,8 +28,67 @@ from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.review.text import whole
 from gpuclusters.tenancy import cluster as reconcile_tenancy
 from gpuclusters.tenancy.isolation import POLICY
-from gpuclusters.tenancy.model import TENANCY, TenancySpec
+from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
 from gpuclusters.tenancy.objects import NETWORK_POLICY, NODE, RESOURCE_QUOTA
+from gpuclusters.tenancy.proof import NOT_TRIED, Proof
+
+Object = Mapping[str, Any]
+
+_KINDS: Final[Mapping[str, str]] = {
+    "quota": "tenant.quota-changed",
+    "limit-range": "tenant.limit-range-changed",
+    "network-policy": "tenant.network-policy-missing",
+    "network-baseline": "tenant.network-policy-missing",
+    "network-agents": "tenant.network-policy-missing",
+    "admission-rules": "tenant.admission-policy-changed",
+    "admission-policy": "tenant.admission-policy-changed",
+}
+_WANTED: Final[Mapping[str, str]] = {
+    "namespace": "the tenant's namespace, active and labelled",
+    "quota": "the declared quota",
+    "limit-range": "the declared limits",
+    "service-account": "a default account that hands out no token",
+    "roles": "the roles of API and controllers, bound to them alone",
+    "network-policy": "the tenant's own policy, in force",
+    "network-baseline": "the policy for all tenants, in force",
+    "network-agents": "an agent on each node that puts policies into force",
+    "admission-rules": "rules for pods and for the programs, bound and denying",
+    "pod-security": "pods with the host's network are refused",
+    "admission-policy": "pods without a runtime class are refused",
+    "allowed-pod": "a pod that keeps all rules is accepted",
+}
+
+
+def tenancy_findings(
+    spec: TenancySpec,
+    tenancy: Object | None,
+    proofs: Sequence[Proof],
+    owners: Mapping[str, Object],
+) -> Iterator[Finding]:
+    """How one tenancy differs; `owners` are the objects that proofs are about, for who changed them."""
+    name, what = spec.tenant, f"Tenancy {spec.tenant}"
+    if tenancy is None:
+        yield Finding("tenant.tenancy-missing", name, what, "the object", "no such object")
+        return
+    if fields := comparing.differing(tenancy_object(spec), tenancy):
+        told = comparing.changed(tenancy, fields)
+        yield of_lines("tenant.tenancy-changed", name, what, "as applied by `up`", **told)
+    for proof in proofs:
+        if proof.fault is None or proof.fault.code == NOT_TRIED:
+            continue
+        code = _KINDS.get(proof.name, "tenant.not-enforced")
+        by = who(owners.get(proof.name, {}), [("spec",)])
+        declared = _WANTED.get(proof.name, "enforced")
+        yield Finding(code, name, proof.name, declared, proof.fault.problem, by=by)
+
+
+def unknown_tenancies(declared: frozenset[str], live: Sequence[Object]) -> Iterator[Finding]:
+    """Tenancies that the stack does not have."""
+    for tenancy in live:
+        name = str(tenancy["metadata"]["name"])
+        if name not in declared:
+            yield Finding("tenant.tenancy-unknown", name, name, "no such tenant", "a Tenancy")
+
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KEEP = "helm.sh/resource-policy"
@@ -134,7 +193,6 @@ _AT_ONCE = 8
 _MOST_BYTES = 64 * 1024 * 1024
 """Of a manifest that Helm has packed: far more than a Secret of a MiB can hold in good faith."""
 _SECRETS = "/api/v1/namespaces/{}/secrets"
-Object = Mapping[str, Any]
 Objects = dict[Reference, Object]
 
 
@@ -180,7 +238,7 @@ def _tenants(cluster: ClusterLook, view: View, expected: Expected) -> Iterator[T
             continue
         seen += 1
         yield from (replace(one, urn=urn, up=view.mended(urn)) for one in found)
-    yield from tenancies.unknown(expected.tenants, cluster.list(TENANCY))
+    yield from unknown_tenancies(expected.tenants, cluster.list(TENANCY))
     yield Looked("tenants", seen)
 
 
@@ -193,7 +251,7 @@ def _tenancy(cluster: ClusterLook, inputs: Object) -> Iterator[Finding]:
         "quota": cluster.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace) or {},
         "network-policy": cluster.get(NETWORK_POLICY, POLICY, spec.namespace) or {},
     }
-    return tenancies.findings(spec, tenancy, judgement.proofs if judgement else (), owners)
+    return tenancy_findings(spec, tenancy, judgement.proofs if judgement else (), owners)
 
 
 def _operator(cluster: ClusterLook, _view: View, _expected: Expected) -> Iterator[Told]:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.custom_resource import GROUP, Name
 from gpuclusters.core.finding import Finding, Level, refused
+from gpuclusters.core.model import Strict
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.lease.model import GPU_LEASE, HELD, WAITING_FOR_NODE, Phase
 from gpuclusters.tenancy.objects import NODE, POD
@@ -29,10 +30,8 @@ class Drain(StrEnum):
     EVICT = "evict"
 
 
-class MaintenanceInputs(BaseModel):
+class MaintenanceInputs(Strict):
     """Inputs of a node's maintenance."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster: Name
     kubeconfig: str = Field(min_length=1, repr=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 
-from gpuclusters.drawing.from_fleet import drawn
+from gpuclusters.drawing.picture import drawn
 from gpuclusters.drawing.svg import svg
 from gpuclusters.review.fleet import fleet
 from gpuclusters.review.review import Failure, Outcome, Review, worst

@@ -13,7 +13,7 @@ import pytest
 
 from gpuclusters.core import finding as core
 from gpuclusters.core.errors import HostKeyMismatchError, InvalidAnswerError, UnreachableError
-from gpuclusters.drift import cluster, hosts, nodes, tenancies
+from gpuclusters.drift import cluster, hosts, nodes
 from gpuclusters.drift.cluster import ClusterLook
 from gpuclusters.drift.hosts import HostFacts
 from gpuclusters.drift.nodes import Expected, ExpectedNode
@@ -137,17 +137,19 @@ def test_a_tenancy_says_which_part_of_the_isolation_does_not_hold() -> None:
         Proof("network-policy", core.Finding("tenancy.missing", "it does not exist")),
         Proof("pod-security", core.Finding("tenancy.not-tried", "later")),
     ]
-    found = list(tenancies.findings(SPEC, good, proofs, {}))
+    found = list(cluster.tenancy_findings(SPEC, good, proofs, {}))
     assert [(f.id, f.found) for f in found] == [
         ("tenant.quota-changed", "it says 8"),
         ("tenant.network-policy-missing", "it does not exist"),
     ]
-    assert ids(tenancies.findings(SPEC, None, (), {})) == [("tenant.tenancy-missing", "acme")]
+    assert ids(cluster.tenancy_findings(SPEC, None, (), {})) == [("tenant.tenancy-missing", "acme")]
     other: dict[str, Any] = {**good, "spec": {**good["spec"], "gpus": 8}}
-    assert ids(tenancies.findings(SPEC, other, (), {})) == [("tenant.tenancy-changed", "acme")]
-    assert ids(tenancies.unknown(frozenset({"acme"}), [good, {"metadata": {"name": "spy"}}])) == [
-        ("tenant.tenancy-unknown", "spy")
+    assert ids(cluster.tenancy_findings(SPEC, other, (), {})) == [
+        ("tenant.tenancy-changed", "acme")
     ]
+    assert ids(
+        cluster.unknown_tenancies(frozenset({"acme"}), [good, {"metadata": {"name": "spy"}}])
+    ) == [("tenant.tenancy-unknown", "spy")]
 
 
 MANIFEST = """
