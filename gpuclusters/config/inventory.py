@@ -104,9 +104,8 @@ def read_inventory(folder: Path) -> Inventory | None:
         if isinstance(error, ValidationError):
             first = error.errors(include_url=False)[0]
             why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
-        raise InventoryError(
-            f"{path} is not a lab inventory of version {_VERSION} ({why}); {_START} again"
-        ) from error
+        problem = f"{path} is not a lab inventory of version {_VERSION} ({why}); {_START} again"
+        raise InventoryError(problem) from error
 
 
 def resolve_machines(

@@ -109,9 +109,8 @@ def registries(config: Rke2Config, credentials: Mapping[str, Mapping[str, str]])
     faults = {"missing": wanted - given, "not asked for:": given - wanted}
     said = [f"{what} {', '.join(sorted(names))}" for what, names in faults.items() if names]
     if said:
-        raise ValueError(
-            f"the secret registry-credentials does not fit registry-auth: {'; '.join(said)}"
-        )
+        problem = f"the secret registry-credentials does not fit registry-auth: {'; '.join(said)}"
+        raise ValueError(problem)
     found = _mirrors(config)
     if credentials:
         found["configs"] = {

@@ -19,12 +19,9 @@ _LONGEST = 120
 def require_no_diff(what: str, found: Sequence[str]) -> None:
     """Refuse to take over what differs, with every difference."""
     if found:
-        raise refused(
-            f"adopt {what}",
-            "adopt.differs",
-            f"what is there differs from what is declared: {'; '.join(found)}",
-            "declare it as it is, or bring it to what is declared, and run again; nothing was changed",
-        )
+        problem = f"what is there differs from what is declared: {'; '.join(found)}"
+        remedy = "declare it as it is, or bring it to what is declared, and run again; nothing was changed"
+        raise refused(f"adopt {what}", "adopt.differs", problem, remedy)
 
 
 def tree(path: str, there: Any, here: Any) -> Iterator[str]:

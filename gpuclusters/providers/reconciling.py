@@ -152,9 +152,8 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
                 way_out = (
                     "if it is gone for good, take this resource out with `pulumi state delete`"
                 )
-                raise UnreachableError(
-                    error.where, error.tried, error.problem, f"{error.remedy}; {way_out}"
-                ) from error
+                remedy = f"{error.remedy}; {way_out}"
+                raise UnreachableError(error.where, error.tried, error.problem, remedy) from error
 
     def has_drifted(self, outputs: Properties) -> bool:
         """Whether the outputs of the last refresh tell of drift that the inputs do not show."""

@@ -183,9 +183,8 @@ class ServiceVmInputs(VmSettings):
             raise ValueError("image: needs either path or url, and only one of them")
         stated = self.packages.packages if self.packages else {}
         if self.packages and not self.packages.key.startswith(_KEY_BLOCK):
-            raise ValueError(
-                "packages: the key is not a public one, ASCII-armoured; write the text"
-            )
+            problem = "packages: the key is not a public one, ASCII-armoured; write the text"
+            raise ValueError(problem)
         if loose := [name for name, its in stated.items() if not _EXACT.fullmatch(its)]:
             raise ValueError(f"packages: {', '.join(loose)} has no exact version; write it")
         if not self.functions:
