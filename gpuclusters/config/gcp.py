@@ -45,30 +45,29 @@ _IMAGE_NAME = (
 ImageName = Annotated[Text, matches(_NAME, *_IMAGE_NAME)]
 
 
-class PinnedImage(Section):
+class _AnyImage(Section):
+    project: ImageName = "ubuntu-os-cloud"
+    """Project that has it."""
+    system: System | None = None
+    """Operating system, where it is not a public image."""
+
+
+class PinnedImage(_AnyImage):
     """One image, for all machines and for ever."""
 
     source: Literal["image"]
     """How the image is named."""
-    project: ImageName = "ubuntu-os-cloud"
-    """Project that has it."""
     name: ImageName
     """Its name, with its date: ubuntu-2404-noble-amd64-v20260812."""
-    system: System | None = None
-    """Operating system, where the name is not one of a public image."""
 
 
-class ImageFamily(Section):
+class ImageFamily(_AnyImage):
     """The newest image of a family when a machine is made; a machine that exists keeps its own."""
 
     source: Literal["family"]
     """How the image is named."""
-    project: ImageName = "ubuntu-os-cloud"
-    """Project that has it."""
     family: ImageName
     """Its family: ubuntu-2404-lts-amd64."""
-    system: System | None = None
-    """Operating system, where the family is not a public one."""
 
 
 Image = Annotated[PinnedImage | ImageFamily, Field(discriminator="source")]

@@ -189,6 +189,9 @@ class Mirror(Section):
     """Regular expression to replacement, for the path of an image on the mirror."""
 
 
+Mtu = Annotated[int, Strict(), Field(ge=1280, le=9216)]
+
+
 class CiliumSettings(Section):
     """Cilium beside what `network` says of it. A running cluster keeps its CNI."""
 
@@ -196,7 +199,7 @@ class CiliumSettings(Section):
     """policyEnforcementMode. With always also system pods need policies, or nothing starts."""
     encryption: Encryption = Encryption.NONE
     """Whether traffic between nodes is encrypted: none or wireguard."""
-    mtu: Annotated[int, Strict(), Field(ge=1280, le=9216)] | None = None
+    mtu: Mtu | None = None
     """MTU of the pods' network; found by itself if it is not stated."""
     host_firewall: Flag = False
     """Whether policies may select nodes too. They close nothing until one does."""

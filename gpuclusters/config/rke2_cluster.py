@@ -19,6 +19,7 @@ from gpuclusters.config.kubernetes import (
     CiliumSettings,
     FileChart,
     LabChart,
+    Mtu,
     RegistryChart,
     Rke2Common,
     Rke2Version,
@@ -40,12 +41,11 @@ from gpuclusters.core.section import (
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.rke2 import host_config
 
-DRIVER_VERSION = r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?"
 _DRIVER_VERSION = (
     "is not a version of the driver",
-    'write all of its numbers in quotes, for example "580.178.04"; a branch alone is driver.branch',
+    'write all of its numbers in quotes, for example "580.178.04", not a branch alone',
 )
-DriverVersion = Annotated[Text, matches(DRIVER_VERSION, *_DRIVER_VERSION)]
+DriverVersion = Annotated[Text, matches(r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?", *_DRIVER_VERSION)]
 DriverBranch = Annotated[Integer, Field(ge=400, le=999)]
 
 
@@ -184,9 +184,6 @@ def parse_taint(text: str) -> dict[str, Any]:
     return {"key": match["key"], "value": match["value"] or "", "effect": text.rpartition(":")[2]}
 
 
-Mtu = Annotated[int, Strict(), Field(ge=1280, le=9216)]
-
-
 class Canal(Section):
     """Flannel's VXLAN with Calico's policies, RKE2's own default. The hosts' firewalld must be off."""
 
@@ -233,7 +230,7 @@ _OPERATOR_VERSION = (
     "write all of its numbers with the leading v, like v26.7.0",
 )
 OperatorVersion = Annotated[Text, matches(r"v[0-9]{2}\.[0-9]{1,2}\.[0-9]{1,3}", *_OPERATOR_VERSION)]
-OperatorChart = Annotated[RegistryChart | FileChart | LabChart, Field(discriminator="source")]
+HelmChart = Annotated[RegistryChart | FileChart | LabChart, Field(discriminator="source")]
 
 
 class Operator(Section):
@@ -241,7 +238,7 @@ class Operator(Section):
 
     version: OperatorVersion
     """Release, with the leading v. Another one upgrades it in place, by one major at a time."""
-    chart: OperatorChart | None = None
+    chart: HelmChart | None = None
     """Where the chart comes from; by default the lab's in the lab, else NVIDIA's repository."""
     namespace: DnsLabel = "gpu-operator"
     """Its namespace, made by this program with the Pod Security level privileged."""
@@ -329,9 +326,6 @@ class Mps(_Shared):
 Sharing = Annotated[NotShared | Mig | TimeSlicing | Mps, Field(discriminator="kind")]
 
 
-MetricsChart = Annotated[RegistryChart | FileChart | LabChart, Field(discriminator="source")]
-
-
 class NoMetrics(Section):
     """Nobody; the exporters run, and no ServiceMonitor is made."""
 
@@ -351,7 +345,7 @@ class Volume(Section):
 class _Collected(Section):
     version: Text
     """Version of the chart, and of the chart of its CRDs."""
-    chart: MetricsChart | None = None
+    chart: HelmChart | None = None
     """Where the chart comes from; by default the lab's in the lab, else the project's repository."""
     scrape_interval_seconds: Annotated[Integer, Field(ge=5, le=300)] = 15
     """How often the exporters are asked."""
@@ -375,7 +369,7 @@ class RancherMonitoring(_Collected):
 
     kind: Literal["rancher"]
     """Who collects."""
-    crd_chart: MetricsChart | None = None
+    crd_chart: HelmChart | None = None
     """Where the chart of the CRDs comes from; by default as the chart itself."""
 
 

@@ -10,9 +10,8 @@ from pydantic import BeforeValidator, Field
 
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
-from gpuclusters.config.gcp import GcpHosts
-from gpuclusters.config.hosts import ExistingHosts, LabHosts, User
-from gpuclusters.config.rke2_cluster import DRIVER_VERSION, GpuProduct
+from gpuclusters.config.hosts import User
+from gpuclusters.config.rke2_cluster import DriverVersion, GpuProduct, Hosts
 from gpuclusters.core.section import (
     Count,
     DnsLabel,
@@ -30,12 +29,6 @@ from gpuclusters.core.section import (
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.tenancy.isolation import literal
 from gpuclusters.usernetes.addresses import FIRST_NUMBER, LAST_NUMBER, NetworkPlan
-
-_DRIVER_VERSION = (
-    "is not a version of the driver",
-    'write all of its numbers in quotes, for example "580.178.04"; a branch alone would move',
-)
-DriverVersion = Annotated[Text, matches(DRIVER_VERSION, *_DRIVER_VERSION)]
 
 
 class PackagedDriver(Section):
@@ -84,27 +77,26 @@ _ACCOUNT = (
 Account = Annotated[User, matches("(?!root$).*", *_ACCOUNT)]
 
 
-class ControlPlane(Section):
-    """The node with the API. There is one: Usernetes has no second."""
-
+class _Node(Section):
     host: DnsLabel
     """Name of the machine, and of the node."""
-    number: NodeNumber = 1
-    """Number of the node: its own network is 10.100.<number>.0/24. It never changes."""
     host_ip: HostIp | None = None
     """IPv4 address at which the other hosts reach it; by default that of its default route."""
 
 
-class Worker(Section):
+class ControlPlane(_Node):
+    """The node with the API. There is one: Usernetes has no second."""
+
+    number: NodeNumber = 1
+    """Number of the node: its own network is 10.100.<number>.0/24. It never changes."""
+
+
+class Worker(_Node):
     """A node that joins."""
 
-    host: DnsLabel
-    """Name of the machine, and of the node."""
     number: NodeNumber
     """Number of the node. It goes with the machine and not with its place in the list, so that a worker
     can be removed from the middle. It never changes."""
-    host_ip: HostIp | None = None
-    """IPv4 address at which the other hosts reach it; by default that of its default route."""
 
 
 class NodeGpus(Section):
@@ -336,7 +328,6 @@ class DcgmExporter(Section):
 
 
 Exporter = Annotated[NoExporter | DcgmExporter, Field(discriminator="kind")]
-UsernetesHosts = Annotated[ExistingHosts | LabHosts | GcpHosts, Field(discriminator="source")]
 
 
 class UsernetesTimeouts(Section):
@@ -363,7 +354,7 @@ class UsernetesConfig(Section):
 
     name: DnsLabel
     """Name of the cluster."""
-    hosts: UsernetesHosts
+    hosts: Hosts
     """Where the machines come from."""
     versions: VersionsName = VersionsName.CURRENT
     """Set of versions that go together: current or proven."""

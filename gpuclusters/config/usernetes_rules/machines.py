@@ -11,6 +11,7 @@ from gpuclusters.config import gcp_rules, rke2_checks
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpGroup, GcpHosts, OwnNetwork, either, public_system
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
+from gpuclusters.config.rke2_cluster import Hosts
 from gpuclusters.config.rules.rule import Wrong, Wrongs, machines_are_listed_once, repeats, rule
 from gpuclusters.config.usernetes import (
     AddressApi,
@@ -18,7 +19,6 @@ from gpuclusters.config.usernetes import (
     ControlPlane,
     PackagedDriver,
     UsernetesConfig,
-    UsernetesHosts,
     Worker,
 )
 from gpuclusters.config.usernetes_plan import (
@@ -324,9 +324,7 @@ def an_administrator_installs_the_driver(
 
 
 @rule(50, "usernetes.account-without-sudo", "hosts")
-def without_sudo_the_account_logs_in_itself(
-    config: UsernetesConfig, hosts: UsernetesHosts
-) -> Wrongs:
+def without_sudo_the_account_logs_in_itself(config: UsernetesConfig, hosts: Hosts) -> Wrongs:
     known = isinstance(hosts, ExistingHosts | GcpHosts)
     if known and not uses_sudo(config) and hosts.user != config.account:
         wrong = f"is not {config.account}, which nobody becomes if preparation.by is administrator"
