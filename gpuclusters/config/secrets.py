@@ -174,12 +174,10 @@ def _of_caas(config: CaasConfig, inventory: Inventory | None) -> dict[str, Any]:
 
 def _endpoints(hosts: Mapping[str, ResolvedHost | None]) -> Mapping[str, HostEndpoint]:
     """Machines as arguments; None is one of a lab that does not run."""
+    reached = {"address", "port", "user", "host_key", "bmc"}
+    unreached = {key: unknown() for key in reached}
     return {
-        name: HostEndpoint(**host.model_dump(exclude={"name"}))
-        if host
-        else HostEndpoint(
-            address=unknown(), port=unknown(), user=unknown(), host_key=unknown(), bmc=unknown()
-        )
+        name: HostEndpoint(**(host.model_dump(include=reached) if host else unreached))
         for name, host in hosts.items()
     }
 

@@ -187,11 +187,6 @@ class WantedVm:
     files: Mapping[str, str]
     """Content by path of the host's own files: units and their program."""
 
-    @property
-    def executable(self) -> frozenset[str]:
-        """The files that are programs."""
-        return frozenset({PROGRAM})
-
 
 def wanted(vm: ServiceVmInputs, scripts: Mapping[str, str]) -> WantedVm:
     """What the inputs ask for."""

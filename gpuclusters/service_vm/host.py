@@ -105,9 +105,9 @@ class SshServiceVm:
             raise command_error(self._host, tried, done)
         raise CommandFailedError(self.target, tried, problem, remedy)
 
-    def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
+    def install(self, files: Mapping[str, str]) -> None:
         """Write the host's own files, and let systemd start the VM at boot."""
-        tar = _tar(files, {path: 0o755 if path in executable else 0o644 for path in files})
+        tar = _tar(files, {path: 0o755 if path == decide.PROGRAM else 0o644 for path in files})
         self._run("install", "install the units of the service VM", *UNITS, content=tar)
 
     def write_seed(self, seed: Seed) -> None:
@@ -367,7 +367,7 @@ class ServiceVmCapability(Capability[LiveVm]):
     def _install(self, _live: LiveVm, found: Sequence[Finding]) -> None:
         paths = {one.path[0] for one in found if one.path}
         files = {path: text for path, text in self._want.files.items() if path in paths}
-        self._host.install(files, self._want.executable)
+        self._host.install(files)
 
     def _stop(self, live: LiveVm, _found: Sequence[Finding]) -> None:
         # Asked again: a guest may have started since.

@@ -140,7 +140,7 @@ def world(hosts_pool: Any) -> World:
     connection = HostConnection.model_validate(machine.connection)
     host = Killing(connection, find_credentials(machine.client_key.read_text()))
     made = World(machine, host, vm, SshServiceVm(host, vm))
-    made.service_vm.install(made.wanted.files, made.wanted.executable)
+    made.service_vm.install(made.wanted.files)
     return made
 
 
@@ -188,7 +188,7 @@ STEPS: Mapping[str, Step] = {
     ),
     "units": Step(
         f"echo '# older' >> {UNITS_FOLDER}/{UNIT}; systemctl daemon-reload",
-        lambda w: w.service_vm.install(w.files(UNIT), frozenset()),
+        lambda w: w.service_vm.install(w.files(UNIT)),
         lambda w: w.done("file", "unit"),
         LOADED,
         5,

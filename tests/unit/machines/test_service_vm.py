@@ -297,7 +297,7 @@ class FakeHost:
         self._did("image", image_verified=True)
         return None
 
-    def install(self, files: Mapping[str, str], executable: frozenset[str]) -> None:
+    def install(self, files: Mapping[str, str]) -> None:
         self._did("files", files={p: sha256_of(t.encode()) for p, t in files.items()}, disabled=())
 
     def write_seed(self, seed: Seed) -> None:
