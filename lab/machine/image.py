@@ -29,6 +29,7 @@ PACKAGES = (
     # What makes it a machine: kernel, boot loader, systemd with users' managers, SSH.
     "linux-image-cloud-amd64",
     "initramfs-tools",
+    "zstd",
     "grub-pc",
     "systemd-sysv",
     "libpam-systemd",

@@ -21,14 +21,18 @@ sed -i -e 's/^GRUB_TIMEOUT=.*/GRUB_TIMEOUT=0/' -e 's/^GRUB_CMDLINE_LINUX_DEFAULT
     -e 's/^GRUB_CMDLINE_LINUX=.*/GRUB_CMDLINE_LINUX="console=ttyS0,115200n8 nokaslr panic=5"/' /etc/default/grub
 echo 'GRUB_TERMINAL=serial' >>/etc/default/grub
 
-# What this machine boots from; with the modules of all machines an initramfs takes minutes here.
-printf 'MODULES=list\nCOMPRESS=gzip\nCOMPRESSLEVEL=1\n' >/etc/initramfs-tools/conf.d/lab
+# What this machine boots from; with the modules and programs of all machines an initramfs takes minutes here.
+printf 'MODULES=list\nCOMPRESS=zstd\nCOMPRESSLEVEL=1\n' >/etc/initramfs-tools/conf.d/lab
+for hook in dmsetup fsck fuse keymap resume thermal; do
+    rm -f "/usr/share/initramfs-tools/hooks/$hook"
+done
 printf 'virtio_pci\nvirtio_blk\next4\n' >>/etc/initramfs-tools/modules
 update-initramfs -u
 
 # No network to reach; what waits for one, or works in the background, costs minutes of an emulated processor.
 systemctl mask --quiet apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
-    man-db.timer systemd-networkd-wait-online.service
+    man-db.timer systemd-networkd-wait-online.service grub-common.service grub-initrd-fallback.service unattended-upgrades.service \
+    systemd-networkd-persistent-storage.service systemd-pstore.service
 systemctl set-default --quiet multi-user.target
 systemctl disable --quiet docker.service docker.socket containerd.service libvirt-guests.service
 mv /usr/local/sbin/lab-devices.service /etc/systemd/system/

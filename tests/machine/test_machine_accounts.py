@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from gpuclusters import usernetes
 from gpuclusters.compat.usernetes_versions import version_set
+from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
+from gpuclusters.host.ssh import SshHost
 from gpuclusters.rootless import files
 from gpuclusters.rootless.host import RootlessCapability
 from gpuclusters.rootless.model import LiveRootless, RootlessHostInputs
@@ -29,6 +32,8 @@ NODES = (
     *((f"nvidia{n}", 195, n) for n in range(len(GPUS))),
     *(("nvidiactl", 195, 255), ("nvidia-uvm", 234, 0), ("nvidia-uvm-tools", 234, 1)),
 )
+LIKE_28 = "cdi=$(realpath /run/cdi); rm /run/cdi; mkdir /run/cdi; mount --rbind $cdi /run/cdi"
+"""Docker's own script does so since 28.0; Debian's is 26, whose daemon follows no link to that folder."""
 IMAGE = "lab/probe"
 """A C library and nothing of NVIDIA's."""
 
@@ -45,8 +50,18 @@ def gpus(machine: RealMachine, tmp_path_factory: pytest.TempPathFactory) -> Real
     assert done.status == 0, done.stderr
     for name, major, minor in NODES:
         machine.sudo(f"mknod -m 666 /dev/{name} c {major} {minor}")
-    machine.sudo("ldconfig")
+    # Where parts of /sys are covered, the kernel lets no account mount one of its own, as containers do.
+    machine.sudo("grep -o '/sys/devices/pci[^ ]*' /proc/mounts | xargs umount")
+    # NVIDIA's unit looks there for a driver.
+    machine.sudo("echo updates/dkms/nvidia.ko: >>/lib/modules/$(uname -r)/modules.dep; ldconfig")
     return machine
+
+
+def inputs(connection: Mapping[str, object], **changes: object) -> RootlessHostInputs:
+    stated = {"docker": "29.7.2", "container_toolkit": TOOLKIT, "probe_image": IMAGE}
+    return RootlessHostInputs.model_validate(
+        {"connection": connection, "account": ACCOUNT, "gpus": len(GPUS), **stated, **changes}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +70,10 @@ def capability(gpus: RealMachine) -> RootlessCapability:
     machine = gpus
     machine.sudo(
         "for tool in dockerd-rootless.sh dockerd-rootless-setuptool.sh; do "
-        "ln -s /usr/share/docker.io/contrib/$tool /usr/bin/$tool; done"
+        "ln -s /usr/share/docker.io/contrib/$tool /usr/bin/$tool; done; "
+        f"sed -i 's,exec .*dockerd.* .$@.,{LIKE_28}; &,' /usr/share/docker.io/contrib/dockerd-rootless.sh"
     )
-    inputs = RootlessHostInputs(
-        connection=HostConnection.model_validate(machine.connection),
-        account=ACCOUNT,
-        gpus=8,
-        docker="29.7.2",
-        container_toolkit=TOOLKIT,
-        probe_image=IMAGE,
-    )
-    made = RootlessCapability(inputs, machine.ssh)
+    made = RootlessCapability(inputs(machine.connection), machine.ssh)
     assert [name for name in made.steps if name in STEPS] == list(STEPS)
     for step in STEPS:
         made.steps[step].run(made.observe(), ())
@@ -117,6 +125,52 @@ def test_the_accounts_daemon_reads_our_configuration(
     assert "DOCKERD_ROOTLESS_ROOTLESSKIT_NET=slirp4netns" in environment
     owner = machine.sudo("stat -c %U /proc/$(pgrep -x dockerd)")
     assert owner.strip() == ACCOUNT
+
+
+def test_a_container_of_the_account_has_the_gpus_that_it_names(
+    machine: RealMachine, capability: RootlessCapability, live: LiveRootless
+) -> None:
+    assert live.wanted_devices <= live.cdi, "as NVIDIA's own unit has written them"
+    assert live.gpu == GPUS
+    own = f"DOCKER_HOST=unix:///run/user/{live.uid}/docker.sock"
+    folder = "usr/lib/x86_64-linux-gnu"
+    parts = [
+        "ld-linux-x86-64.so.2",
+        "libc.so.6",
+        "libselinux.so.1",
+        "libpcre2-8.so.0",
+        "libcap.so.2",
+    ]
+    files = " ".join(["usr/bin/ls", "lib64", "usr/lib64", *(f"{folder}/{name}" for name in parts)])
+    machine.sudo(f"tar -c -h -C / {files} >/tmp/probe.tar; chmod 644 /tmp/probe.tar")
+    as_account(machine, f"{own} docker import /tmp/probe.tar {IMAGE}")
+    capability.prove(live)
+    some = "--device nvidia.com/gpu=0 --device nvidia.com/gpu=3"
+    said = as_account(
+        machine, f"{own} docker run --rm --network none {some} {IMAGE} /usr/bin/ls /dev"
+    )
+    named = {word for word in said.split() if word.startswith("nvidia")}
+    assert named == {"nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"}
+
+
+def test_where_an_administrator_has_prepared_it_the_account_needs_no_sudo(
+    machine: RealMachine, capability: RootlessCapability, live: LiveRootless
+) -> None:
+    keys = f"/home/{ACCOUNT}/.ssh"
+    machine.sudo(
+        f"install -d -m 700 -o {ACCOUNT} {keys}; "
+        f"install -m 600 -o {ACCOUNT} /home/operator/.ssh/authorized_keys {keys}"
+    )
+    connection = machine.connection | {"user": ACCOUNT}
+    credentials = SshCredentials("the test's key", machine.client_key.read_text())
+    host = SshHost(HostConnection.model_validate(connection), credentials)
+    assert host.run(["sudo", "-n", "true"], tried="become root").status != 0
+    own = RootlessCapability(inputs(connection, sudo=False), host)
+    seen = own.observe()
+    assert (seen.cdi, seen.gpu, seen.controllers) == (live.cdi, live.gpu, live.controllers)
+    without = {one.code for one in own.findings(seen)}
+    assert without <= {one.code for one in capability.findings(live)}
+    own.prove(seen)
 
 
 UPSTREAM = """

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gpuclusters.boot.resource import HostBootProvider
+from gpuclusters.preflight.host import read_facts
 from gpuclusters.vfio import decide as vfio
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.machine.qemu import GPUS, OTHER_DISK
@@ -89,14 +92,55 @@ def test_a_device_that_a_process_holds_is_not_given_back(
     machine.sudo(f"kill {holder}")
 
 
-def test_power_is_cut_and_the_devices_are_on_vfio_before_anybody_logs_in(
+def test_a_full_disk_is_named_and_nothing_is_cut_short(
     machine: RealMachine, provider: ProviderProcess
 ) -> None:
     made = provider.create(VfioBindingProvider, vfio_inputs(machine))
+    before = machine.sudo("cat /etc/gpu-clusters/vfio-functions")
+    fewer = vfio_inputs(machine, functions=FUNCTIONS[:4])
+    machine.sudo(
+        "fallocate -l $(stat -f -c '%f*%S' / | xargs -I@ sh -c 'echo $((@))') /srv/full || true"
+    )
+    machine.sudo("cat /dev/zero >/srv/rest || true")
+    with pytest.raises(StepFailed, match="No space left on device"):
+        provider.update(VfioBindingProvider, made, fewer)
+    assert machine.sudo("cat /etc/gpu-clusters/vfio-functions") == before
+    machine.sudo("rm /srv/full /srv/rest")
+    made = provider.update(VfioBindingProvider, made, fewer)
+    assert provider.read(VfioBindingProvider, made).outputs["drift"] == []
+
+
+def test_after_a_root_that_became_read_only_and_a_power_cut_the_devices_are_on_vfio(
+    machine: RealMachine, provider: ProviderProcess
+) -> None:
+    made = provider.create(VfioBindingProvider, vfio_inputs(machine))
+    machine.sudo("sync; echo u >/proc/sysrq-trigger")
+    while machine.run("touch /var/tmp/lab").returncode == 0:
+        time.sleep(1)
+    with pytest.raises(StepFailed, match="Read-only file system"):
+        provider.update(VfioBindingProvider, made, vfio_inputs(machine, functions=FUNCTIONS[:4]))
     machine.cut_power()
-    assert {drivers(machine)[gpu] for gpu in GPUS} == {"vfio-pci"}
+    assert {drivers(machine)[gpu] for gpu in GPUS} == {"vfio-pci"}, "before anybody logged in"
     assert machine.run(f"systemctl is-active {vfio.UNIT}").stdout == "active\n"
     assert provider.read(VfioBindingProvider, made).outputs["drift"] == []
+
+
+def test_a_clock_that_is_a_day_off_is_said_and_spoils_nothing(
+    machine: RealMachine, provider: ProviderProcess
+) -> None:
+    made = provider.create(HostBootProvider, boot_inputs(machine))
+    inputs = boot_inputs(machine, reboot="refuse")
+    inputs["kernel_arguments"] += ["lab=1"]
+    for days in (1, -1):
+        machine.sudo(f"date -s @{time.time() + days * 86_400:.0f}")
+        off = read_facts(machine.ssh, GPUS[:1]).clock_offset_seconds
+        assert off == pytest.approx(days * 86_400, abs=30)
+        with pytest.raises(StepFailed, match="lab=1"):
+            provider.update(HostBootProvider, made, inputs)
+    machine.sudo(f"date -s @{time.time():.0f}")
+    made = provider.update(HostBootProvider, made, boot_inputs(machine))
+    assert provider.read(HostBootProvider, made).outputs["drift"] == []
+    assert "lab=1" not in machine.sudo("cat /boot/grub/grub.cfg")
 
 
 def test_what_is_removed_leaves_nothing_and_the_next_boot_is_as_before(

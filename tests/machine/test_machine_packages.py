@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,29 +14,20 @@ from gpuclusters.driver.resource import GpuDriverProvider
 from gpuclusters.host.script import run_script
 from lab.machine.qemu import GPUS
 from tests.machine.conftest import RealMachine
-from tests.providers.provider_process import ProviderProcess
+from tests.providers.provider_process import ProviderProcess, StepFailed
 
 REPOSITORY = "/srv/repository"
-PACKAGE = """
-set -e
-mkdir -p {at} /tmp/package/DEBIAN
-cd {at}
-printf 'Package: {name}\\nVersion: {version}\\nArchitecture: all\\nMaintainer: lab\\nDescription: lab\\n' \\
-    >/tmp/package/DEBIAN/control
-dpkg-deb -b /tmp/package {name}_{version}.deb >/dev/null
-for one in *.deb; do
-    dpkg-deb -f $one
-    printf 'Filename: ./%s\\nSize: %s\\n' $one $(stat -c %s $one)
-    printf 'SHA256: %s\\n\\n' $(sha256sum <$one | cut -d' ' -f1)
-done >Packages
-rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*
-echo 'deb [trusted=yes] file:{at} ./' >/etc/apt/sources.list
-"""
+FOLDER = Path(__file__).parent
+
+
+def run_file(machine: RealMachine, name: str, *words: object) -> None:
+    """A script beside this file, as root."""
+    machine.sudo(f"sh -s -- {' '.join(map(str, words))}", stdin=(FOLDER / name).read_text())
 
 
 def publish(machine: RealMachine, name: str, version: str) -> None:
-    """A package of the repository on the machine itself, the only one it knows."""
-    machine.sudo(PACKAGE.format(at=REPOSITORY, name=name, version=version))
+    """A package, with its files if there are any."""
+    run_file(machine, "publish.sh", name, version)
 
 
 def install(machine: RealMachine, *packages: str) -> str:
@@ -112,6 +105,53 @@ def test_a_machine_for_the_operators_driver_keeps_its_kernel(
     provider.delete(GpuDriverProvider, made)
     assert machine.run("apt-mark showhold").stdout == ""
     assert machine.sudo("grep -rl 'Written by gpu-clusters' /etc || true") == ""
+
+
+@pytest.fixture
+def ubuntu(machine: RealMachine) -> Iterator[str]:
+    """The system that NVIDIA's packages are for, with its kernel's headers: the kernel's release."""
+    kernel = machine.run("uname -r").stdout.strip()
+    publish(machine, f"linux-headers-{kernel}", "6.12")
+    named = "ID=ubuntu\\nID_LIKE=debian\\nVERSION_ID=24.04\\n"
+    machine.sudo(f"rm /etc/os-release; printf '{named}' >/etc/os-release")
+    yield kernel
+    machine.sudo("ln -sf ../usr/lib/os-release /etc/os-release")
+
+
+def test_nvidias_packages_are_pinned_and_another_version_waits_for_a_reboot(
+    machine: RealMachine, provider: ProviderProcess, ubuntu: str
+) -> None:
+    first, second = "595.58.03", "595.71.05"
+    for one in (first, second):
+        run_file(machine, "nvidia-open.sh", one, ubuntu, len(GPUS))
+        publish(machine, "nvidia-open", one)
+    wanted = {"source": "host", "version": first, "packages": "nvidia", "reboot": "refuse"}
+    made = provider.create(GpuDriverProvider, driver_inputs(machine, **wanted))
+    outputs = made.outputs
+    assert (outputs["driver_version"], outputs["gpu_count"], outputs["drift"]) == (first, 8, [])
+    assert {"nvidia-open", f"linux-image-{ubuntu}"} <= set(
+        machine.run("apt-mark showhold").stdout.split()
+    )
+    machine.sudo("apt-get -q update; apt-get -y upgrade")
+    assert version(machine, "nvidia-open") == first, "nobody upgrades it by the way"
+
+    wanted["version"] = second
+    with pytest.raises(StepFailed, match=f"the kernel runs driver {first} and not {second}"):
+        provider.update(GpuDriverProvider, made, driver_inputs(machine, **wanted))
+    assert version(machine, "nvidia-open") == first
+    before = machine.boot_id()
+    wanted["reboot"] = "allow"
+    made = provider.update(GpuDriverProvider, made, driver_inputs(machine, **wanted))
+    assert machine.boot_id() != before
+    assert (made.outputs["driver_version"], made.outputs["drift"]) == (second, [])
+
+    wanted["version"] = "595.99.01"
+    with pytest.raises(StepFailed, match=r"595\.99\.01"):
+        provider.update(GpuDriverProvider, made, driver_inputs(machine, **wanted))
+    assert version(machine, "nvidia-open") == second
+    provider.delete(GpuDriverProvider, made)
+    assert version(machine, "nvidia-open") == ""
+    assert machine.run("apt-mark showhold").stdout == ""
 
 
 def test_what_the_cis_profile_of_rke2_needs(machine: RealMachine) -> None:

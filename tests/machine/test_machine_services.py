@@ -17,6 +17,7 @@ from gpuclusters.service_vm import decide
 from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.machine.qemu import GPUS
+from tests.machine import losses
 from tests.machine.conftest import RealMachine
 from tests.machine.inputs import H100, service_vm_inputs, vfio_inputs
 from tests.providers.provider_process import ProviderProcess, StepFailed
@@ -69,10 +70,17 @@ def test_a_cdi_specification_names_devices_that_exist(
     ] * len(nodes)
 
 
-def test_libvirt_starts_the_service_vm_and_keeps_it_as_it_is_declared(
+def test_libvirt_starts_the_service_vm_after_a_loss_at_each_step_and_keeps_it_as_declared(
     bound: RealMachine, provider: ProviderProcess
 ) -> None:
-    made = provider.create(ServiceVmProvider, service_vm_inputs(bound))
+    lost: list[losses.Loss] = [
+        ("genisoimage", "", losses.connections),
+        ("qemu-img", "create", losses.power),
+        ("virsh", "define", losses.power),
+        ("virsh", "start", losses.power),
+    ]
+    inputs = service_vm_inputs(bound)
+    made = losses.create(bound, provider, ServiceVmProvider, inputs, lost)
     assert made.outputs["state"] == "waiting-for-list"
     assert made.outputs["fabric_manager_version"] == "595.58.03", "the guest's console says so"
     assert provider.read(ServiceVmProvider, made).outputs["drift"] == []
@@ -80,7 +88,7 @@ def test_libvirt_starts_the_service_vm_and_keeps_it_as_it_is_declared(
     verified = bound.run(f"systemd-analyze verify {' '.join(decide.UNITS)}", as_root=True)
     assert (verified.returncode, verified.stderr) == (0, "")
     held = provider.create(VfioBindingProvider, vfio_inputs(bound))
-    qemu = bound.sudo("pgrep -f guest=fabric-manager").strip()
+    qemu = bound.sudo("pgrep qemu-system").strip()
     with pytest.raises(StepFailed, match=rf"{GPUS[0]} is in use \(pid:{qemu}\)"):
         provider.delete(VfioBindingProvider, held)
 
@@ -104,8 +112,9 @@ def test_libvirt_starts_the_service_vm_and_keeps_it_as_it_is_declared(
         [],
         ["default"],
     )
-    left = "ls -d /etc/gpu-clusters/service-vm /var/lib/libvirt/images/gpu-clusters/* || true"
-    assert bound.sudo(f"({left}) 2>/dev/null") == ""
+    left = "find /etc/gpu-clusters/service-vm /var/lib/libvirt/images/gpu-clusters -type f"
+    verified = f"/etc/gpu-clusters/service-vm/images/{inputs['image']['sha256']}"
+    assert bound.sudo(left).split() == [verified], "the image stays, and that it was looked at"
 
 
 def test_drop_ins_are_read_when_the_runtime_starts_again(bound: RealMachine) -> None:

@@ -9,7 +9,10 @@ if [ -d "$path" ] && [ ! -L "$path" ]; then
     echo "$path is a folder" >&2
     exit 4
 fi
+folder=$(dirname -- "$path")
+# With what a write left that was cut off before its end.
+[ ! -d "$folder" ] || find "$folder" -maxdepth 1 -name ".$(basename -- "$path").gpu-clusters.*" -exec rm -f -- {} +
 if [ -e "$path" ] || [ -L "$path" ]; then
     rm -f -- "$path"
-    sync -- "$(dirname -- "$path")"
+    sync -- "$folder"
 fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 
 from lab.hosts.call import Answer, Call
 from lab.hosts.machine import Machine
@@ -32,7 +33,9 @@ def run(call: Call) -> Answer:
         return _not_connected("Permission denied")
     if call.faults.first(LibvirtDown):
         return _not_connected("No such file or directory")
-    return command(call, words[1:])
+    answer = command(call, words[1:])
+    # vsh ends every command with an empty line, one that failed too.
+    return answer if answer.exit == 0 else replace(answer, stdout=answer.stdout or "\n")
 
 
 def _not_connected(why: str) -> Answer:

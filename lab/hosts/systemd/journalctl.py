@@ -48,7 +48,7 @@ def run(call: Call) -> Answer:
         return Answer.out(f"-- cursor: s=lab;i={len(shown)}")
     shown = shown[skip:]
     shown = shown[-lines:] if lines else shown
-    return Answer.out("\n".join(shown or ["-- No entries --"]))
+    return Answer.out("\n".join(shown or ([] if cat else ["-- No entries --"])))
 
 
 def notify(call: Call) -> Answer:

@@ -54,7 +54,7 @@ def test_a_domain_is_completed_when_it_is_defined_and_keeps_its_uuid(host: Simul
     code, said = virsh(host, "undefine small")
     assert (code, "cannot undefine domain with nvram" in said) == (1, True)
     assert virsh(host, "undefine --nvram small")[0] == 0
-    assert virsh(host, "dominfo small") == (1, "error: failed to get domain 'small'\n")
+    assert virsh(host, "dominfo small") == (1, "\nerror: failed to get domain 'small'\n")
 
 
 def test_a_network_is_defined_started_and_goes(host: SimulatedHost) -> None:

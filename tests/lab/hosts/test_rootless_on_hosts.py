@@ -78,6 +78,8 @@ def test_a_directory_that_is_made_later_is_invisible_until_the_daemon_starts_ane
 def test_delegation_takes_effect_with_the_next_start_of_the_accounts_systemd(
     host: SimulatedHost,
 ) -> None:
+    assert host.run(f"{OWN} dockerd-rootless-setuptool.sh install").returncode == 0
+
     def controllers() -> tuple[str, ...]:
         return rootless_engine(host.folder / host.name, USER).controllers
 
@@ -92,6 +94,7 @@ def test_delegation_takes_effect_with_the_next_start_of_the_accounts_systemd(
 
 
 def test_without_lingering_a_restart_takes_the_daemon_away(host: SimulatedHost) -> None:
+    assert host.run(f"{OWN} dockerd-rootless-setuptool.sh install").returncode == 0
     for linger in (True, False):
         if not linger:
             host.sudo(f"rm /var/lib/systemd/linger/{USER}")
