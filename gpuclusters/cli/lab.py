@@ -126,10 +126,11 @@ Stack = Annotated[
 
 
 @contextmanager
-def one_sentence(lab: Lab) -> Iterator[None]:
-    """What goes wrong in the lab, as an error of this command."""
+def opened(project: Project) -> Iterator[Lab]:
+    """The lab of a project; what goes wrong in it is an error of this command."""
+    lab = lab_of(project)
     try:
-        yield
+        yield lab
     except (lab.error, AdapterError) as error:
         raise RunError(str(error)) from error
 
@@ -139,10 +140,10 @@ def start_for(project: Project, stack: str, config: StackConfig, console: Consol
 
     Gives what to say about its nodes when everything else is said; empty if there is nothing.
     """
-    lab, section = lab_of(project), config.section
+    section = config.section
     file = project.stack_file(stack)
     others = other_sections(file, config.cluster_type)
-    with one_sentence(lab), steps(console, keep=True) as say:
+    with opened(project) as lab, steps(console, keep=True) as say:
         choice = lab.choice(config.lab.nodes.value)
         if choice.refused:
             raise UsageError(
@@ -183,8 +184,7 @@ def start(stack: Stack = "dev") -> None:
 def stop() -> None:
     """Stop every process of the lab; its data stays, the next start carries on."""
     project = Project.find()
-    lab = lab_of(project)
-    with one_sentence(lab):
+    with opened(project) as lab:
         lab.stop(Console(highlight=False).print)
     Console(highlight=False).print(f"the lab in {project.lab_folder} is stopped")
 
@@ -195,8 +195,7 @@ def status(
 ) -> None:
     """Show what runs, on which ports, and where its logs are; exit code 1 if something does not run."""
     project = Project.find()
-    lab = lab_of(project)
-    with one_sentence(lab):
+    with opened(project) as lab:
         found = lab.status()
     if as_json:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
@@ -250,8 +249,7 @@ def reinstall(
 ) -> None:
     """Install a machine's operating system anew: nothing of ours is on it, and its host key is another."""
     project = Project.find()
-    lab = lab_of(project)
-    with one_sentence(lab):
+    with opened(project) as lab:
         lab.reinstall(host)
     Console(highlight=False).print(
         f"{host} is installed anew and shows another host key; `gpu-clusters up` prepares it again"
@@ -269,7 +267,6 @@ def execute(
     project = Project.find()
     # Everything after the host is the command, so a `--` before it arrives here too.
     line = shlex.join(command[1:] if command[0] == "--" else command)
-    lab = lab_of(project)
-    with one_sentence(lab):
+    with opened(project) as lab:
         code = lab.execute(host, line)
     raise typer.Exit(code)

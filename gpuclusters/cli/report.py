@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,22 +52,19 @@ def _line(console: Console, line: str) -> None:
 Hint = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What is there after an `up`, by type of cluster."""
-
-    table: Table
-    hints: Sequence[Hint]
+Summary = tuple[Table, Sequence[Hint]]
+"""What is there after an `up`, and what to try."""
 
 
 def show(console: Console, summary: Summary, *, unchanged: bool) -> None:
     """Print the table of what exists, and what to try."""
+    table, hints = summary
     console.print()
     if unchanged:
         console.print("[bold]no changes[/bold]: everything is as the configuration says")
-    console.print(summary.table)
+    console.print(table)
     console.print("\n[bold]try[/bold]")
-    for line, why in summary.hints:
+    for line, why in hints:
         console.print(f"  {line}\n    [dim]{why}[/dim]", soft_wrap=True)
 
 
@@ -97,7 +93,7 @@ def of_caas(project: Project, stack: str, outputs: Mapping[str, Any], access: Ac
         f"lab exec hgx-01 fmpm --hostname {VM_ADDRESS} -l": "what the fabric manager in it says is active",
         "edit partition-layout": "a true diff before anything happens",
     }
-    return Summary(table, (*_curls(project, access), *_typed(project, stack, hints)))
+    return table, (*_curls(project, access), *_typed(project, stack, hints))
 
 
 def of_rke2(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary:
@@ -111,7 +107,7 @@ def of_rke2(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary
         **{f"lab exec {name} nvidia-smi": "the driver on a machine" for name in with_driver[:1]},
         "edit pools": "a true diff before anything happens",
     }
-    return Summary(_node_table(project, stack, outputs), _typed(project, stack, hints))
+    return _of_nodes(project, stack, outputs, hints)
 
 
 def of_usernetes(project: Project, stack: str, outputs: Mapping[str, Any]) -> Summary:
@@ -124,7 +120,22 @@ def of_usernetes(project: Project, stack: str, outputs: Mapping[str, Any]) -> Su
         **{f"lab exec {host} sudo -n -H -u ubuntu docker info": docker for host in some},
         "add a worker": "only its resources are made",
     }
-    return Summary(_node_table(project, stack, outputs), _typed(project, stack, hints))
+    return _of_nodes(project, stack, outputs, hints)
+
+
+def _of_nodes(
+    project: Project, stack: str, outputs: Mapping[str, Any], hints: Mapping[str, str]
+) -> Summary:
+    table = _empty_table(project, stack)
+    for name, facts in sorted((outputs.get("nodes") or {}).items()):
+        allocatable = sorted((facts.get("allocatable") or {}).items())
+        offered = ", ".join(f"{int(count)} {resource}" for resource, count in allocatable)
+        driver = f", driver {facts['driver']}" if facts.get("driver") else ""
+        table.add_row(f"{facts['role']} {name}", f"{offered or 'no GPUs'}{driver}")
+    if proof := outputs.get("proof"):
+        reached = proof["level"] if "level" in proof else f"rung {int(proof['rung'])}"
+        table.add_row("proof", f"{reached}: {proof['verdict']}")
+    return table, _typed(project, stack, hints)
 
 
 def _typed(project: Project, stack: str, hints: Mapping[str, str]) -> list[Hint]:
@@ -156,19 +167,6 @@ def _curls(project: Project, access: Access) -> Iterator[Hint]:
     yield f"{call}/capacity", "what a tenant may have, and what is free"
     why = "run a container with two GPUs (on real machines: in a VM)"
     yield f"{call}/containers --json {ask}", why
-
-
-def _node_table(project: Project, stack: str, outputs: Mapping[str, Any]) -> Table:
-    table = _empty_table(project, stack)
-    for name, facts in sorted((outputs.get("nodes") or {}).items()):
-        allocatable = sorted((facts.get("allocatable") or {}).items())
-        offered = ", ".join(f"{int(count)} {resource}" for resource, count in allocatable)
-        driver = f", driver {facts['driver']}" if facts.get("driver") else ""
-        table.add_row(f"{facts['role']} {name}", f"{offered or 'no GPUs'}{driver}")
-    if proof := outputs.get("proof"):
-        reached = proof["level"] if "level" in proof else f"rung {int(proof['rung'])}"
-        table.add_row("proof", f"{reached}: {proof['verdict']}")
-    return table
 
 
 def _empty_table(project: Project, stack: str) -> Table:

@@ -17,7 +17,6 @@ from rich.console import Console
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import repair as repairing
 from gpuclusters.cli import report
-from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project, Session, open_session, refuse_placeholders
 from gpuclusters.cli.reach import open_access
 from gpuclusters.cli.unfinished import BACKEND_VARIABLE, backend_url
@@ -92,8 +91,7 @@ def down(project: Project, stack: str) -> int:
         return session.call("destroy")
     # Hosts, cluster and state of a lab are one folder: what is declared there goes with it.
     console = Console(highlight=False)
-    lab = lab_of(project)
-    with lab_command.one_sentence(lab):
+    with lab_command.opened(project) as lab:
         there_was_one = lab.remove(console.print)
     console.print(
         f"removed the lab in {project.lab_folder}" if there_was_one else "there is no lab to remove"
@@ -103,8 +101,7 @@ def down(project: Project, stack: str) -> int:
 
 def ensure_stack(session: Session) -> None:
     """Make the stack's place in the lab's backend, if there is none yet."""
-    lab = lab_of(session.project)
-    with lab_command.one_sentence(lab):
+    with lab_command.opened(session.project) as lab:
         lab.claim()
         (session.project.lab_folder / "state").mkdir(exist_ok=True)
     if not session.is_made():
@@ -118,7 +115,7 @@ def _summary(session: Session) -> report.Summary:
         return report.of_rke2(session.project, session.stack, outputs)
     if isinstance(section, UsernetesConfig):
         return report.of_usernetes(session.project, session.stack, outputs)
-    with lab_command.one_sentence(lab_of(session.project)):
+    with lab_command.opened(session.project):
         access = open_access(session.project, section)
     return report.of_caas(session.project, session.stack, outputs, access)
 

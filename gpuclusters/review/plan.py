@@ -287,24 +287,16 @@ def _from_document(document: Mapping[str, Any], source: str) -> Plan:
         raise PlanError(f"{source} is JSON, but not of a preview; {_AGAIN}")
     diagnostics = _list(document.get("diagnostics"), f"diagnostics of {source}")
     _refuse_failure(diagnostics, source)
-    steps = _list(document.get("steps"), f"steps of {source}")
-    if not steps:
-        raise PlanError(f"{source} lists no steps, not even the stack's; {_AGAIN}")
-    made = [_step(entry, source, entry.get("oldState"), entry.get("newState")) for entry in steps]
-    return _plan(
-        [step for step in made if step is not None],
-        config=document.get("config"),
-        summary=document.get("changeSummary"),
-        diagnostics=diagnostics,
-        source=source,
-    )
+    entries = _list(document.get("steps"), f"steps of {source}")
+    summary = document.get("changeSummary")
+    return _plan(entries, document.get("config"), summary, diagnostics, source)
 
 
 def _from_events(body: str, source: str) -> Plan:
-    steps: dict[str, Step] = {}
+    entries: dict[str, Mapping[str, Any]] = {}
     diagnostics: list[Any] = []
     config: Any = None
-    summary: Any = None
+    summary: Mapping[str, Any] = {}
     for number, line in enumerate(body.splitlines(), start=1):
         if not line.lstrip().startswith("{"):
             continue
@@ -316,29 +308,20 @@ def _from_events(body: str, source: str) -> Plan:
         config = _mapping(event.get("preludeEvent")).get("config", config)
         if "diagnosticEvent" in event:
             diagnostics.append(_mapping(event["diagnosticEvent"]))
-        if "policyEvent" in event:
-            continue
-        metadata = _mapping(_mapping(event.get("resourcePreEvent")).get("metadata"))
-        if metadata:
-            step = _step(metadata, source, metadata.get("old"), metadata.get("new"))
-            if step is not None:
-                steps[step.urn] = step
+        entry = _mapping(_mapping(event.get("resourcePreEvent")).get("metadata"))
+        # Of a resource that is replaced the parts are told too.
+        if entry and ACTIONS.get(str(entry.get("op")), Action.SAME) is not None:
+            entries[str(entry.get("urn"))] = entry
         summary = _mapping(event.get("summaryEvent")) or summary
     _refuse_failure(diagnostics, source)
-    if summary is None:
+    if not summary:
         what = "has no summary at its end; was the preview interrupted?"
         raise PlanError(f"{source} {what} {_AGAIN}")
     if summary.get("result") == "failed":
         raise PlanError(f"{source} is of a preview that failed; put that right first")
     if summary.get("isPreview") is False:
         raise PlanError(f"{source} tells of an `up` that was made, not of a preview; {_AGAIN}")
-    return _plan(
-        list(steps.values()),
-        config=config,
-        summary=summary.get("resourceChanges"),
-        diagnostics=diagnostics,
-        source=source,
-    )
+    return _plan(entries.values(), config, summary.get("resourceChanges"), diagnostics, source)
 
 
 def _refuse_failure(diagnostics: Iterable[Any], source: str) -> None:
@@ -353,7 +336,9 @@ def _refuse_failure(diagnostics: Iterable[Any], source: str) -> None:
         raise PlanError(f"{source} is of a preview that failed, nothing can be reviewed:\n{told}")
 
 
-def _step(entry: Mapping[str, Any], source: str, old: Any, new: Any) -> Step | None:
+def _step(entry: Mapping[str, Any], source: str) -> Step | None:
+    old = entry.get("oldState", entry.get("old"))
+    new = entry.get("newState", entry.get("new"))
     op, urn = entry.get("op"), entry.get("urn")
     if not isinstance(op, str) or not isinstance(urn, str) or urn.count("::") < 3:
         raise PlanError(f"{source} has a step without operation or URN; {_AGAIN}")
@@ -421,8 +406,14 @@ def _plain(value: Any) -> Any:
 
 
 def _plan(
-    steps: list[Step], *, config: Any, summary: Any, diagnostics: Iterable[Any], source: str
+    entries: Iterable[Mapping[str, Any]],
+    config: Any,
+    summary: Any,
+    diagnostics: Iterable[Any],
+    source: str,
 ) -> Plan:
+    made = (_step(entry, source) for entry in entries)
+    steps = sorted((step for step in made if step is not None), key=lambda step: step.urn)
     if not steps:
         raise PlanError(f"{source} lists no steps, not even the stack's; {_AGAIN}")
     root = next((step.urn for step in steps if step.type == STACK_TYPE), steps[0].urn)
@@ -433,7 +424,7 @@ def _plan(
         stack=stack,
         project=project,
         config={str(k): v for k, v in _mapping(config).items() if isinstance(v, str)},
-        steps=tuple(sorted(steps, key=lambda step: step.urn)),
+        steps=tuple(steps),
         summary={k: int(v) for k, v in _mapping(summary).items() if isinstance(v, int | float)},
         warnings=tuple(dict.fromkeys(map(masked_text, said))),
     )
