@@ -9,7 +9,7 @@ import pytest
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.forge import Entries, Forge, ForgeError, issues_of
 from gpuclusters.review.text import marker
-from tests.drift.issues_standin import TOKEN, Standin, forge
+from tests.review.forge_standin import TOKEN, Standin, forge
 
 MARK = marker("prod", "drift")
 
@@ -52,9 +52,9 @@ def test_an_issue_is_opened_once_edited_and_closed(
 
 
 def test_issues_of_others_and_of_other_stacks_stay_theirs(standin: Standin) -> None:
-    standin.add("spoof", f"x {MARK}", login="mallory")
-    standin.add("another stack", f"x\n{marker('staging', 'drift')}")
-    standin.add("quotes it", f"{MARK}\nand goes on")
+    standin.open("spoof", f"x {MARK}", login="mallory")
+    standin.open("another stack", f"x\n{marker('staging', 'drift')}")
+    standin.open("quotes it", f"{MARK}\nand goes on")
     with issues(standin) as ours:
         ours.put(f"a\n{MARK}", MARK, "Drift: stack prod")
         ours.close(MARK)
@@ -63,11 +63,11 @@ def test_issues_of_others_and_of_other_stacks_stay_theirs(standin: Standin) -> N
 
 
 def test_a_forge_that_is_busy_is_asked_again_and_one_that_refuses_is_told(standin: Standin) -> None:
-    standin.failing = [("POST", 502), ("GET", 503)]
+    standin.failing = [("POST", 502, {}), ("GET", 503, {})]
     with issues(standin) as ours:
         ours.put(f"a\n{MARK}", MARK, "t")
         assert len(standin.issues) == 1
-        standin.failing = [("PATCH", 403)]
+        standin.failing = [("PATCH", 403, {})]
         with pytest.raises(ForgeError) as caught:
             ours.put(f"b\n{MARK}", MARK, "t")
     assert "403" in str(caught.value)

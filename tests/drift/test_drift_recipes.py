@@ -10,44 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import pytest
-import yaml
-
 from gpuclusters.drift.report import Finding, Unseen, document
 from tests.drift.drifting import report
-from tests.drift.issues_standin import TOKEN, Standin, forge
+from tests.review.forge_standin import TOKEN, Standin, forge
+from tests.review.recipes import RECIPES, recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = ROOT / "docs/recipes"
-SCHEMAS = ROOT / "tests/review/schemas"
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2 of pipelines: `on` is a word."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    key: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool"]
-    for key, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), list("tf"))
-
-
-def recipe(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load((RECIPES / name).read_text(), _Loader)
-    return found
 
 
 GITHUB = recipe("drift-github-actions.yml")
 GITLAB = recipe("drift-gitlab-ci.yml")
-
-
-@pytest.mark.parametrize(("made", "schema"), [(GITHUB, "github-workflows"), (GITLAB, "gitlab-ci")])
-def test_a_recipe_is_valid_by_the_schema_of_its_forge(made: dict[str, Any], schema: str) -> None:
-    wanted = json.loads((SCHEMAS / f"{schema}.json").read_text())
-    validator = jsonschema.validators.validator_for(wanted)(wanted)
-    assert [error.message for error in validator.iter_errors(made)] == []
 
 
 def test_the_workflow_has_least_rights_pinned_actions_and_secrets_away_from_the_issue() -> None:

@@ -1,7 +1,7 @@
-"""A stand-in for the part of GitHub's and GitLab's API that comments need, over real HTTP on loopback.
+"""A stand-in for the part of GitHub's and GitLab's API that comments and issues need, on loopback.
 
-It keeps comments, checks tokens, pages by a hundred, and can be told to fail. It refuses what the real ones
-refuse: a comment that is too long, a wrong token, a project that it does not know.
+It keeps both, checks tokens, pages by a hundred, lists a pull request among GitHub's issues, and can be told
+to fail. It refuses what the real ones refuse: too long a text, a wrong token, another project.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from tests.fixtures.loopback import serving
 
 TOKEN = "made-up-token-0123456789"
 LONGEST = 65_536
-GITHUB_COMMENTS = re.compile(r"/repos/acme/fleet/issues/7/comments")
-GITHUB_COMMENT = re.compile(r"/repos/acme/fleet/issues/comments/(\d+)")
-GITLAB_NOTES = re.compile(r"/projects/42/merge_requests/7/notes")
-GITLAB_NOTE = re.compile(r"/projects/42/merge_requests/7/notes/(\d+)")
+COMMENTS = re.compile(r"/repos/acme/fleet/issues/7/comments|/projects/42/merge_requests/7/notes")
+COMMENT = re.compile(
+    r"(?:/repos/acme/fleet/issues/comments|/projects/42/merge_requests/7/notes)/(\d+)"
+)
+ISSUES = re.compile(r"/repos/acme/fleet/issues|/projects/42/issues")
+ISSUE = re.compile(r"(?:/repos/acme/fleet|/projects/42)/issues/(\d+)")
+APP = "github-actions[bot]"
 
 
 @dataclass
@@ -31,6 +34,7 @@ class Standin:
 
     url: str = ""
     comments: list[dict[str, Any]] = field(default_factory=list)
+    issues: list[dict[str, Any]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     app: bool = True
     """Whether the token is an app's, as in a workflow: `/user` is refused."""
@@ -39,7 +43,7 @@ class Standin:
     half_done: bool = False
     """Whether a failing POST makes the comment all the same."""
 
-    def add(self, body: str, login: str, number: int) -> dict[str, Any]:
+    def add(self, body: str, login: str = APP, number: int = 1) -> dict[str, Any]:
         comment = {
             "id": 100 + len(self.comments),
             "body": body,
@@ -49,6 +53,20 @@ class Standin:
         }
         self.comments.append(comment)
         return comment
+
+    def open(self, title: str, text: str, login: str = APP) -> dict[str, Any]:
+        known = len(self.issues) + 1
+        issue = {
+            "number": known, "iid": known, "title": title, "body": text, "description": text,
+            "state": "open", "user": {"login": login}, "author": {"id": 1},
+            "html_url": f"{self.url}/issue/{known}", "web_url": f"{self.url}/issue/{known}",
+        }  # fmt: skip
+        self.issues.append(issue)
+        return issue
+
+    @property
+    def changes(self) -> list[str]:
+        return [call for call in self.calls if not call.startswith("GET")]
 
 
 def _handler(state: Standin) -> type[BaseHTTPRequestHandler]:
@@ -65,54 +83,58 @@ def _handler(state: Standin) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(data)
 
-        def _authorised(self) -> bool:
-            return TOKEN in (
-                self.headers.get("Authorization", "").removeprefix("Bearer "),
-                self.headers.get("PRIVATE-TOKEN"),
-            )
-
         def _any(self) -> None:
             url = urlsplit(self.path)
             state.calls.append(f"{self.command} {url.path}")
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else {}
-            if not self._authorised():
+            text = str(body.get("body", body.get("description", "")))
+            given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            if TOKEN not in (given, self.headers.get("PRIVATE-TOKEN")):
                 self._answer(401, {"message": "Bad credentials"})
             elif state.failing and state.failing[0][0] == self.command:
                 _, status, headers = state.failing.pop(0)
                 if state.half_done and self.command == "POST":
-                    state.add(body["body"], "github-actions[bot]", 1)
+                    state.add(text)
                 self._answer(status, {"message": f"refused, token was {TOKEN}"}, headers)
+            elif url.path == "/user" and state.app:
+                self._answer(403, {"message": "not for apps"})
             elif url.path == "/user":
-                self._answer(
-                    *(
-                        (403, {"message": "not for apps"})
-                        if state.app
-                        else (200, {"login": "me", "id": 1})
-                    )
-                )
-            elif GITHUB_COMMENTS.fullmatch(url.path) or GITLAB_NOTES.fullmatch(url.path):
-                self._list(parse_qs(url.query), body)
-            elif found := GITHUB_COMMENT.fullmatch(url.path) or GITLAB_NOTE.fullmatch(url.path):
-                self._edit(int(found[1]), body)
+                self._answer(200, {"login": "me", "id": 1})
+            elif len(text) > LONGEST:
+                self._answer(422, {"message": "Validation Failed", "errors": ["body is too long"]})
+            elif COMMENTS.fullmatch(url.path) and self.command == "POST":
+                self._answer(201, state.add(text, APP if state.app else "me"))
+            elif COMMENTS.fullmatch(url.path):
+                self._page(state.comments, parse_qs(url.query))
+            elif ISSUES.fullmatch(url.path) and self.command == "POST":
+                self._answer(201, state.open(body["title"], text))
+            elif ISSUES.fullmatch(url.path):
+                query = parse_qs(url.query)
+                assert query["state"][0] in ("open", "opened")
+                there = [one for one in state.issues if one["state"] == "open"]
+                pull = {"number": 999, "pull_request": {}, "body": "x", "user": {}}
+                self._page([*there, pull], query)
+            elif found := COMMENT.fullmatch(url.path):
+                comment = next(c for c in state.comments if c["id"] == int(found[1]))
+                comment["body"] = text
+                self._answer(200, comment)
+            elif found := ISSUE.fullmatch(url.path):
+                self._change(state.issues[int(found[1]) - 1], body)
             else:
                 self._answer(404, {"message": "Not Found"})
 
-        def _list(self, query: dict[str, list[str]], body: dict[str, Any]) -> None:
-            if self.command == "GET":
-                page, size = int(query["page"][0]), int(query["per_page"][0])
-                self._answer(200, state.comments[(page - 1) * size : page * size])
-            elif len(body["body"]) > LONGEST:
-                self._answer(422, {"message": "Validation Failed", "errors": ["body is too long"]})
-            else:
-                self._answer(
-                    201, state.add(body["body"], "github-actions[bot]" if state.app else "me", 1)
-                )
+        def _page(self, entries: list[dict[str, Any]], query: dict[str, list[str]]) -> None:
+            page, size = int(query["page"][0]), int(query["per_page"][0])
+            self._answer(200, entries[(page - 1) * size : page * size])
 
-        def _edit(self, number: int, body: dict[str, Any]) -> None:
-            comment = next(c for c in state.comments if c["id"] == number)
-            comment["body"] = body["body"]
-            self._answer(200, comment)
+        def _change(self, issue: dict[str, Any], body: dict[str, Any]) -> None:
+            if body.get("state") == "closed" or body.get("state_event") == "close":
+                issue["state"] = "closed"
+            text = body.get("body", body.get("description"))
+            if text is not None:
+                issue |= {"body": text, "description": text, "title": body["title"]}
+            self._answer(200, issue)
 
         do_GET = do_POST = do_PATCH = do_PUT = _any
 

@@ -13,34 +13,23 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 from tests.review.catalogue import loading
 from tests.review.forge_standin import TOKEN, Standin, forge
+from tests.review.recipes import RECIPES, recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = ROOT / "docs/recipes"
 SCHEMAS = Path(__file__).with_name("schemas")
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2 of pipelines: `on` is a word."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    key: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool"]
-    for key, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), list("tf"))
-
-
-def recipe(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load((RECIPES / name).read_text(), _Loader)
-    return found
-
-
 @pytest.mark.parametrize(
-    ("name", "schema"), [("github-actions.yml", "github-workflows"), ("gitlab-ci.yml", "gitlab-ci")]
+    ("name", "schema"),
+    [
+        ("github-actions.yml", "github-workflows"),
+        ("gitlab-ci.yml", "gitlab-ci"),
+        ("drift-github-actions.yml", "github-workflows"),
+        ("drift-gitlab-ci.yml", "gitlab-ci"),
+    ],
 )
 def test_a_recipe_is_valid_by_the_schema_of_its_forge(name: str, schema: str) -> None:
     document = json.loads((SCHEMAS / f"{schema}.json").read_text())
