@@ -35,8 +35,8 @@ tocdepth: 2
 
 Every error and warning of this program carries its code at the end of its first line: `… [command.no-stack]`.
 `gpu-clusters explain CODE` prints what stands here. Search for codes and alert on them: messages get better,
-codes stay. The page is made from the code by `make schema`; `…` stands for names and values. Errors of
-Pulumi's own engine, of the embedded one, of Helm and of Kubernetes are passed on and have no code.
+codes stay. Where nothing else stands here, do what the message says. The page is made from the code by
+`make schema`; `…` stands for names and values. Errors of Pulumi's own engine, of the embedded one, of Helm and of Kubernetes are passed on and have no code.
 
 <!-- run -->
 ```console
@@ -158,7 +158,9 @@ def _section(code: str) -> Iterator[str]:
     told = {title: _escaped(text) for title, text in _told(code).items()}
     yield f"### {code}"
     yield told.pop("means")
-    yield f"**Do**: {told.pop('do')}"
+    do = told.pop("do")
+    if catalogue()[code].do != Code.model_fields["do"].default:
+        yield f"**Do**: {do}"
     yield from (f"{title.capitalize()}: {text}" for title, text in told.items())
 
 
