@@ -6,7 +6,6 @@ Source of the rules of names: Container Device Interface specification 1.1.0, `p
 from __future__ import annotations
 
 import re
-from collections import Counter
 from enum import StrEnum
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from gpuclusters.core.model import Strict
 from gpuclusters.core.section import PciAddress
-from gpuclusters.fabric.table import MapSource
+from gpuclusters.fabric.table import MapSource, repeated
 from gpuclusters.host.model import HostConnection, check_path
 
 # Cleared at boot, which is when the kernel numbers VFIO devices anew.
@@ -108,9 +107,8 @@ class CdiSpecInputs(Strict):
 
     @model_validator(mode="after")
     def _each_device_once(self) -> CdiSpecInputs:
-        for what, field in (("name", "name"), ("PCI address", "pci_address")):
-            counts = Counter(getattr(device, field) for device in self.devices)
-            if twice := sorted(value for value, count in counts.items() if count > 1):
+        for what, key in (("name", "name"), ("PCI address", "pci_address")):
+            if twice := sorted(repeated(getattr(device, key) for device in self.devices)):
                 raise ValueError(
                     f"devices: the {what} {', '.join(twice)} is used more than once; "
                     f"give each device a {what} of its own"

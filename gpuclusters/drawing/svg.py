@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from typing import TypeVar
@@ -31,29 +31,30 @@ def svg(picture: Picture) -> str:
     top = _HEAD + (30 * len(chips) + 30 if chips else 0)
     height = top + sum(heights) + _GAP * len(rows) + _MARGIN
     colours = {tenant.name: index % _COLOURS for index, tenant in enumerate(picture.tenants)}
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" class="gc" role="img" '
-        f'width="{_WIDTH}" height="{height}" aria-label="{text(_summary(picture))}">',
-        f"<style>{style()}</style>",
-        f'<rect class="gc-page" width="{_WIDTH}" height="{height}" rx="14"/>',
-        *_title(picture),
-        *_control_plane(picture),
-        *_tenants(chips, colours),
-    ]
+    parts = [*_title(picture), *_control_plane(picture), *_tenants(chips, colours)]
     y = top
     for row, tall in zip(rows, heights, strict=True):
         for column, card in enumerate(row):
             x = _MARGIN + column * (_CARD + _GAP)
             parts += _card(card, x, y, tall, colours)
         y += tall + _GAP
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _summary(picture: Picture) -> str:
-    return (
-        f"Cluster {picture.name} ({picture.type}): {len(picture.machines)} machines, {picture.gpus} GPUs, "
-        f"{len(picture.tenants)} tenants"
+    counts = (
+        f"{len(picture.machines)} machines, {picture.gpus} GPUs, {len(picture.tenants)} tenants"
     )
+    says = f"Cluster {picture.name} ({picture.type}): {counts}"
+    return page(_WIDTH, height, says, parts)
+
+
+def page(width: int, height: int, says: str, parts: Iterable[str], rules: str = "") -> str:
+    """A drawing of this size; `says` is for those who do not see it, `rules` are more of the style."""
+    size = f'width="{width}" height="{height}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" class="gc" role="img" '
+        f'{size} aria-label="{text(says)}">',
+        f"<style>{style()}{rules}</style>",
+        f'<rect class="gc-page" {size} rx="14"/>',
+    )
+    return "\n".join([*head, *parts, "</svg>", ""])
 
 
 _PALETTE = {

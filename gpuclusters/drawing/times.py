@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuclusters.drawing.svg import label, style
+from gpuclusters.drawing.svg import label, page
 from gpuclusters.proof.training_times import Run, Times, words
 
 _WIDTH, _HEIGHT = 980, 560
 _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 28, 138, 92
 _TICKS = 5
+_TITLE = "Training time by number of nodes"
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 """Seconds between two lines of the grid."""
 
@@ -50,11 +51,7 @@ def times_svg(runs: Sequence[Run], known: Times) -> str:
     step = next((s for s in _STEPS if most / s <= _TICKS), _STEPS[-1])
     scale = _Scale(nodes[0], nodes[-1], math.ceil(most / step) * step)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" class="gc" role="img" '
-        f'width="{_WIDTH}" height="{_HEIGHT}" aria-label="Training time by number of nodes">',
-        f"<style>{style()}{_LINES}</style>",
-        f'<rect class="gc-page" width="{_WIDTH}" height="{_HEIGHT}" rx="14"/>',
-        label("title", 24, 46, "Training time by number of nodes"),
+        label("title", 24, 46, _TITLE),
         *_legend(series),
         *_grid(scale, nodes, step),
     ]
@@ -65,7 +62,7 @@ def times_svg(runs: Sequence[Run], known: Times) -> str:
         "Dots: evidence of your own runs."
     )
     parts.append(label("small", 24, _HEIGHT - 18, note))
-    return "\n".join([*parts, "</svg>", ""])
+    return page(_WIDTH, _HEIGHT, _TITLE, parts, _LINES)
 
 
 _COLOURS = ("#2f6feb", "#b3481e", "#1a7f4b", "#8250df")
