@@ -112,29 +112,27 @@ def cluster(
 
 def _containers(events: Sequence[Object], pods: Sequence[Object]) -> Iterator[Diagnosis]:
     """Rows 20 and 21: what tenants' containers that exist say, each cause once for all of them."""
-    found: dict[KnownError, list[str]] = {}
-    living = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods}
+    found: dict[KnownError, dict[str, None]] = {}
+    for at, kind, said in _said(events, pods):
+        error = known_errors.explain(kind, said)
+        if error is not None:
+            found.setdefault(error, {})[at] = None
+    for error, names in found.items():
+        yield warning(AREA, f"{shortened([*names])}: {error.cause}", error.code, error.remedy)
+
+
+def _said(events: Sequence[Object], pods: Sequence[Object]) -> Iterator[tuple[str, str, str]]:
+    """Where something was said, of what kind it is, and the words."""
+    living = {f"{p['metadata']['namespace']}/{p['metadata']['name']}": p for p in pods}
     for event in events:
         about = event.get("involvedObject") or {}
-        at = (about.get("namespace"), about.get("name"))
+        at = f"{about.get('namespace')}/{about.get('name')}"
         if event.get("type") == "Warning" and at in living:
-            _note(found, known_errors.explain("container", event.get("message") or ""), *at)
+            yield at, "container", event.get("message") or ""
     for at, pod in living.items():
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             for state in (status.get("state") or {}, status.get("lastState") or {}):
-                said = (state.get("terminated") or {}).get("message") or ""
-                _note(found, known_errors.explain("guest", said), *at)
-    for error, names in found.items():
-        yield warning(AREA, f"{shortened(names)}: {error.cause}", error.code, error.remedy)
-
-
-def _note(
-    found: dict[KnownError, list[str]], error: KnownError | None, where: str, name: str
-) -> None:
-    if error is not None:
-        names = found.setdefault(error, [])
-        if f"{where}/{name}" not in names:
-            names.append(f"{where}/{name}")
+                yield at, "guest", (state.get("terminated") or {}).get("message") or ""
 
 
 def _nodes(

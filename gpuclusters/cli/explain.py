@@ -36,7 +36,8 @@ tocdepth: 2
 Every error and warning of this program carries its code at the end of its first line: `… [command.no-stack]`.
 `gpu-clusters explain CODE` prints what stands here. Search for codes and alert on them: messages get better,
 codes stay. Where nothing else stands here, do what the message says. The page is made from the code by
-`make schema`; `…` stands for names and values. Errors of Pulumi's own engine, of the embedded one, of Helm and of Kubernetes are passed on and have no code.
+`make schema`; `…` stands for names and values. Errors of Pulumi's own engine, of the embedded one, of Helm
+and of Kubernetes are passed on and have no code.
 
 <!-- run -->
 ```console
