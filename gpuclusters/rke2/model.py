@@ -281,11 +281,3 @@ def join_order(
         after = servers[-1] if n < agents_at_once else agents[n - agents_at_once]
         order.append(Join(name, Role.AGENT, first=False, after=after))
     return tuple(order)
-
-
-def rounds(order: Sequence[Join]) -> int:
-    """How many hosts join one after another on the longest path: the least time, in joins."""
-    depth: dict[str, int] = {}
-    for join in order:
-        depth[join.host] = 1 + (depth[join.after] if join.after is not None else 0)
-    return max(depth.values(), default=0)

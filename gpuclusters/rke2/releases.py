@@ -40,10 +40,6 @@ ENVIRONMENT = "/etc/default"
 NETWORK_MANAGER = "/etc/NetworkManager/conf.d/50-gpu-clusters-rke2.conf"
 INOTIFY = "/etc/sysctl.d/90-gpu-clusters-rke2.conf"
 
-ARCHIVE = "rke2.linux-amd64.tar.gz"
-CHECKSUMS = "sha256sum-amd64.txt"
-"""The release's own list of digests; its digest is what we pin, so one pin covers every artifact."""
-
 
 class Role(StrEnum):
     """What a host is to its cluster."""
