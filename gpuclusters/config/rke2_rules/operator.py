@@ -29,6 +29,10 @@ def _containerd(config: Rke2Config) -> tuple[int, ...] | None:
     return rke2_matrix.containerd(releases.parse_version(config.version))
 
 
+def _operator(config: Rke2Config) -> str:
+    return f"GPU Operator {operator_major(config.operator.version)}"
+
+
 def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
@@ -46,7 +50,8 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
         fitting = " or ".join(name for name, one in majors if fits(*one.kubernetes))
         other = f", or operator.version of {fitting}" if fitting else ""
         first, last = known.kubernetes
-        wrong = f"is Kubernetes {_dotted(runs)}; the GPU Operator is validated on {first} to {last}"
+        by = _operator(config)
+        wrong = f"is Kubernetes {_dotted(runs)}, and {by} was validated on {first} to {last}"
         yield Wrong("version", wrong, f"write a release of v{first} to v{last}{other}")
 
 
@@ -54,7 +59,8 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
 def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Wrongs:
     brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is not None and brings is not None and known.cdi_default and brings < (2, 0):
-        wrong = f"brings containerd {_dotted(brings)}; CDI, as this GPU Operator uses it, needs 2.0"
+        by = _operator(config)
+        wrong = f"brings containerd {_dotted(brings)}; CDI, as {by} uses it, needs 2.0"
         yield Wrong("version", wrong)
 
 
@@ -65,7 +71,9 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Wrongs:
         return
     first, last = map(release, known.containerd)
     if brings[:2] > last or (brings[:2] < first and not known.cdi_default):
-        wrong = f"has containerd {_dotted(brings)}; validated are {' to '.join(known.containerd)}"
+        by = _operator(config)
+        validated = " to ".join(known.containerd)
+        wrong = f"has containerd {_dotted(brings)}, and {by} was validated with {validated}"
         yield Wrong("version", wrong)
 
 
@@ -106,7 +114,7 @@ def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Wrong
     validated = (*known.operating_systems, *known.partner) if known is not None else ()
     for path, system in _systems(config) if known is not None else ():
         if system.family != "rocky" and system not in validated:
-            wrong = f"is none that GPU Operator {operator_major(config.operator.version)} was validated on"
+            wrong = f"is none that {_operator(config)} was validated on"
             remedy = f"write one of {', '.join(validated)}, or another operator.version"
             yield Wrong(path, wrong, remedy)
 
@@ -264,7 +272,7 @@ def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Wrongs:
     if not config.operator.nri_plugin or known is None:
         return
     if not known.nri:
-        wrong = f"is not in GPU Operator {operator_major(config.operator.version)}"
+        wrong = f"is not in {_operator(config)}"
         remedy = "write operator.version v26.3.0 or later, or remove it"
         yield Wrong("operator.nri-plugin", wrong, remedy)
         return

@@ -171,7 +171,9 @@ def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Wrongs:
     guests = guests_mib(cuts, largest * GIB, overhead)
     needed = -(-(guests + config.service_vm.memory_mib) // GIB)
     if needed > memory:
-        wrong = f"is less than {len(cuts)} VMs of {largest} GiB and the service VM need, {needed}"
+        wrong = (
+            f"is less than {len(cuts)} VMs of {largest} GiB and the service VM need, {needed} GiB"
+        )
         yield Wrong("memory-gib", wrong, got=show(memory))
 
 
