@@ -109,4 +109,4 @@ def machine() -> Iterator[RealMachine]:
 def provider(
     machine: RealMachine, start_provider: Callable[..., ProviderProcess]
 ) -> ProviderProcess:
-    return start_provider(machine)
+    return start_provider(machine, GPU_CLUSTERS_SSH_COMMAND_TIMEOUT_SECONDS="600")

@@ -4,7 +4,9 @@
 # Usage: sh -s -- ACCOUNT "MODULE..." FILE...    prints "file PATH SHA256" for each of these files that is there.
 set -eu
 LC_ALL=C
-export LC_ALL
+# Where an account has no sudo, its own PATH may lack these.
+PATH=$PATH:/usr/sbin:/sbin
+export LC_ALL PATH
 account=$1 modules=$2
 shift 2
 state=/var/lib/gpu-clusters/usernetes
