@@ -127,12 +127,10 @@ def test_the_accounts_daemon_reads_our_configuration(
     assert owner.strip() == ACCOUNT
 
 
-def test_a_container_of_the_account_has_the_gpus_that_it_names(
-    machine: RealMachine, capability: RootlessCapability, live: LiveRootless
-) -> None:
-    assert live.wanted_devices <= live.cdi, "as NVIDIA's own unit has written them"
-    assert live.gpu == GPUS
-    own = f"DOCKER_HOST=unix:///run/user/{live.uid}/docker.sock"
+@pytest.fixture(scope="module")
+def probe(machine: RealMachine, capability: RootlessCapability) -> str:
+    """How the account's daemon, which has the image, is named."""
+    own = f"DOCKER_HOST=unix:///run/user/{capability.observe().uid}/docker.sock"
     folder = "usr/lib/x86_64-linux-gnu"
     parts = [
         "ld-linux-x86-64.so.2",
@@ -144,15 +142,24 @@ def test_a_container_of_the_account_has_the_gpus_that_it_names(
     files = " ".join(["usr/bin/ls", "lib64", "usr/lib64", *(f"{folder}/{name}" for name in parts)])
     machine.sudo(f"tar -c -h -C / {files} >/tmp/probe.tar; chmod 644 /tmp/probe.tar")
     as_account(machine, f"{own} docker import /tmp/probe.tar {IMAGE}")
+    return own
+
+
+def test_a_container_of_the_account_has_the_gpus_that_it_names(
+    machine: RealMachine, capability: RootlessCapability, live: LiveRootless, probe: str
+) -> None:
+    assert live.wanted_devices <= live.cdi, "as NVIDIA's own unit has written them"
+    assert live.gpu == GPUS
     capability.prove(live)
     some = "--device nvidia.com/gpu=0 --device nvidia.com/gpu=3"
     said = as_account(
-        machine, f"{own} docker run --rm --network none {some} {IMAGE} /usr/bin/ls /dev"
+        machine, f"{probe} docker run --rm --network none {some} {IMAGE} /usr/bin/ls /dev"
     )
     named = {word for word in said.split() if word.startswith("nvidia")}
     assert named == {"nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"}
 
 
+@pytest.mark.usefixtures("probe")
 def test_where_an_administrator_has_prepared_it_the_account_needs_no_sudo(
     machine: RealMachine, capability: RootlessCapability, live: LiveRootless
 ) -> None:
