@@ -307,18 +307,21 @@ def small(port: int) -> Iterator[socket.socket]:
         yield connection
 
 
-def server_side(client_port: int) -> list[str]:
-    """The states of what the kernel still holds of the server's end of a connection."""
+def server_side(port: int, client_port: int) -> list[str]:
+    """The states of what the kernel still holds of the server's end of a connection.
+
+    Connections to other servers may have the same port on their client's side.
+    """
     return [
         found.status
         for found in psutil.net_connections("tcp")
-        if found.raddr and found.raddr.port == client_port
+        if found.raddr and (found.laddr.port, found.raddr.port) == (port, client_port)
     ]
 
 
-async def gone(client_port: int) -> None:
+async def gone(port: int, client_port: int) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while server_side(client_port):
+        while server_side(port, client_port):
             await asyncio.sleep(0.05)
 
 
@@ -334,7 +337,7 @@ async def test_a_client_that_never_reads_is_dropped() -> None:
         with small(port) as connection:
             with suppress(TimeoutError):
                 await fill(connection)
-            await gone(connection.getsockname()[1])
+            await gone(port, connection.getsockname()[1])
         assert (await api.get("acme", "/v1/containers")).status_code == 200
 
 
@@ -343,7 +346,7 @@ async def test_a_client_that_never_reads_is_dropped() -> None:
 async def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
 
-    def never_read(plain: socket.socket) -> None:
+    def never_read(plain: socket.socket, port: int) -> None:
         plain.settimeout(PATIENCE_SECONDS)
         with authority.client_context().wrap_socket(plain, server_hostname="localhost") as secured:
             client_port = secured.getsockname()[1]
@@ -351,12 +354,12 @@ async def test_a_client_that_never_reads_is_dropped_over_tls_too(tmp_path: Path)
             with suppress(OSError):
                 while True:
                     secured.send(PIPELINED * 10)
-            asyncio.run(gone(client_port))
+            asyncio.run(gone(port, client_port))
 
     shown = Certificate(authority.issue("localhost"))
     async with listening(door={"stall_seconds": 1}, certificate=shown) as (_, port):
         with small(port) as connection:
-            await asyncio.to_thread(never_read, connection)
+            await asyncio.to_thread(never_read, connection, port)
 
 
 @linux
@@ -371,7 +374,7 @@ async def test_a_log_stream_that_stalls_is_dropped() -> None:
     async with listening(cluster, door={"stall_seconds": 1}) as (api, port):
         with small(port) as connection:
             await send(connection, await log_request(api))
-            await gone(connection.getsockname()[1])
+            await gone(port, connection.getsockname()[1])
         async with asyncio.timeout(PATIENCE_SECONDS):
             while cluster.open_logs:
                 await asyncio.sleep(0.02)
@@ -390,7 +393,7 @@ async def test_a_log_stream_that_is_read_slowly_stays() -> None:
             while loop.time() - began < 3:
                 received += len(await loop.sock_recv(connection, 65_536))
                 await asyncio.sleep(0.1)
-            assert server_side(connection.getsockname()[1]) == [psutil.CONN_ESTABLISHED]
+            assert server_side(port, connection.getsockname()[1]) == [psutil.CONN_ESTABLISHED]
             assert received > 0
 
 
