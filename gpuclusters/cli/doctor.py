@@ -111,7 +111,7 @@ def cluster(
 
 
 def _containers(events: Sequence[Object], pods: Sequence[Object]) -> Iterator[Diagnosis]:
-    """Rows 20 and 21: what tenants' containers that exist say, each cause once for all of them."""
+    """What tenants' containers that exist say, each cause once for all of them."""
     found: dict[KnownError, dict[str, None]] = {}
     for at, kind, said in _said(events, pods):
         error = known_errors.explain(kind, said)
@@ -138,7 +138,7 @@ def _said(events: Sequence[Object], pods: Sequence[Object]) -> Iterator[tuple[st
 def _nodes(
     config: CaasConfig, live: Sequence[Object], leases: Sequence[Object], others: frozenset[str]
 ) -> Iterator[Diagnosis]:
-    """Row 19 of the known failures: nodes that are not as declared, each difference once for all of them."""
+    """Nodes that are not as declared, each difference once for all of them."""
     wanted = expected(config, {})
     wanted = replace(wanted, others=wanted.others | others)
     found = list(nodes.findings(wanted, live, nodes.withheld(leases)))

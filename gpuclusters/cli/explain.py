@@ -80,9 +80,10 @@ def catalogue() -> Mapping[str, Code]:
 
 @cache
 def _where() -> Mapping[str, str]:
-    """The row of a rule of the configuration, by code."""
+    """The cluster type that a rule of the configuration is about, by code."""
     return {
-        rule.code: f"{kind.value}, row {rule.row}" + (" (a warning)" * (rule.level is Level.WARN))
+        rule.code: f"the configuration of {kind.value}"
+        + (" (a warning)" * (rule.level is Level.WARN))
         for kind, section in SECTIONS.items()
         for rule in section.rules
     }

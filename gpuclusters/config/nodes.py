@@ -39,7 +39,7 @@ ModuleNumber = Literal["1", "2", "3", "4", "5", "6", "7", "8"]
 
 
 _LARGEST = 1000
-"""No board has as many GPUs; what is smaller and wrong is explained by the rules of row 1."""
+"""No board has as many GPUs; what is smaller and wrong is explained by rules."""
 
 
 def _sizes(*words: str) -> BeforeValidator:

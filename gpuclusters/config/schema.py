@@ -22,7 +22,6 @@ from gpuclusters.config.cluster import SECRET_KEYS, LabConfig
 from gpuclusters.config.fault import show
 from gpuclusters.config.stack import NAMESPACE, SECTIONS, ClusterType
 from gpuclusters.config.structure import discriminator, sections, tags
-from gpuclusters.core.finding import Level
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
@@ -138,24 +137,13 @@ def keys(kind: ClusterType) -> str:
     return "\n".join(lines)
 
 
-def rules(kind: ClusterType) -> str:
-    """Every rule of a cluster type, by row."""
-    lines = ["| Row | Code | Rule |", "|---|---|---|"]
-    for rule in sorted(SECTIONS[kind].rules, key=lambda rule: rule.row):
-        note = " *A warning.*" if rule.level is Level.WARN else ""
-        lines.append(f"| {rule.row} | `{rule.code}` | {rule.means}{note} |")
-    return "\n".join(lines)
-
-
 def fill(page: str, kind: ClusterType) -> str:
-    """The page of a cluster type with its generated parts as they must be."""
-    for name, text in (("keys", keys(kind)), ("rules", rules(kind))):
-        found = re.search(rf"<!-- {name}:.*? -->\n(.*?)<!-- end of {name} -->", page, re.DOTALL)
-        if found is None:
-            raise ValueError(f"{PAGES[kind]} has no place for the generated {name}")
-        start, end = found.span(1)
-        page = f"{page[:start]}\n{text.strip()}\n\n{page[end:]}"
-    return page
+    """The page of a cluster type with its keys as they must be."""
+    found = re.search(r"<!-- keys:.*? -->\n(.*?)<!-- end of keys -->", page, re.DOTALL)
+    if found is None:
+        raise ValueError(f"{PAGES[kind]} has no place for the generated keys")
+    start, end = found.span(1)
+    return f"{page[:start]}\n{keys(kind).strip()}\n\n{page[end:]}"
 
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")

@@ -15,25 +15,25 @@ from lab.usernetes.model import UsernetesError
 
 
 class RuntimeNotDefault(NodeFault):
-    """containerd's default runtime is runc: containers see no GPU, and the plugin no NVML (row 6)."""
+    """containerd's default runtime is runc: containers see no GPU, and the plugin no NVML."""
 
     kind: Literal["usernetes-runtime-not-default"] = "usernetes-runtime-not-default"
 
 
 class NoSpecification(NodeFault):
-    """There is no CDI specification inside the node: nothing with GPUs starts (rows 3 and 6)."""
+    """There is no CDI specification inside the node: nothing with GPUs starts."""
 
     kind: Literal["usernetes-no-specification"] = "usernetes-no-specification"
 
 
 class NamesByIndex(NodeFault):
-    """The specification names GPUs by index only: the plugin runs, and no pod with a GPU starts (row 7)."""
+    """The specification names GPUs by index only: the plugin runs, and no pod with a GPU starts."""
 
     kind: Literal["usernetes-names-by-index"] = "usernetes-names-by-index"
 
 
 class StaleUuids(NodeFault):
-    """The specification is that of another machine, whose image this one was made from (row 4)."""
+    """The specification is that of another machine, whose image this one was made from."""
 
     kind: Literal["usernetes-stale-uuids"] = "usernetes-stale-uuids"
 
@@ -45,7 +45,7 @@ class GpuLost(NodeFault):
 
 
 class NetworkClosed(NodeFault):
-    """Nothing gets from other nodes to the pods of this one, as with 8472/udp closed (row 12)."""
+    """Nothing gets from other nodes to the pods of this one, as with 8472/udp closed."""
 
     kind: Literal["usernetes-network-closed"] = "usernetes-network-closed"
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.cli.diagnosis import Level
 from gpuclusters.cli.doctor import Look, machines, rke2_host, usernetes_host
 from gpuclusters.config.rke2_cluster import Rke2Config
-from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.host.model import HostConnection
 from lab.hosts import faults
@@ -20,26 +18,25 @@ from lab.hosts.model import USER
 from lab.hosts.rke2 import rke2_faults
 from lab.hosts.usernetes import rootless_faults
 from tests.fixtures.hosts import SimulatedHost
+from tests.unit.config.documents import base
 
-CASES = Path(__file__).resolve().parents[1] / "unit"
 
-
-def section(cases: str, **changes: Any) -> Any:
-    document = yaml.safe_load((CASES / cases / "base.yaml").read_text(encoding="utf-8"))
-    document[document["cluster-type"]] |= changes
+def section(kind: ClusterType, **changes: Any) -> Any:
+    document = base(kind)
+    document[kind.value] |= changes
     parsed = parse(document)
     assert isinstance(parsed, StackConfig), parsed
     return parsed.section
 
 
 def rke2(name: str = "g1", **changes: Any) -> Look:
-    config = section("rke2_cases", **changes)
+    config = section(ClusterType.RKE2, **changes)
     assert isinstance(config, Rke2Config)
     return rke2_host(config, name)
 
 
 def usernetes(**changes: Any) -> Look:
-    config = section("usernetes_cases", account=USER, **changes)
+    config = section(ClusterType.USERNETES, account=USER, **changes)
     assert isinstance(config, UsernetesConfig)
     return usernetes_host(config)
 

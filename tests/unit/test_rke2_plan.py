@@ -25,7 +25,7 @@ from gpuclusters.config.rke2_machines import (
     plugin_keys,
     system,
 )
-from gpuclusters.config.stack import StackConfig, check_stack_file, parse
+from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file, parse
 from gpuclusters.driver.model import GpuDriverInputs
 from gpuclusters.gpu_operator import keys as gpu_operator_keys
 from gpuclusters.gpu_operator import mig_layout
@@ -34,12 +34,10 @@ from gpuclusters.proof.checks import Level
 from gpuclusters.rke2 import host_config, releases
 from gpuclusters.rke2.host_config import Cni
 from gpuclusters.rke2.releases import Role
-from tests.unit.config.documents import patched
+from tests.unit.config.documents import base, patched
 
 ROOT = Path(__file__).resolve().parents[2]
-BASE: dict[str, Any] = yaml.safe_load(
-    (Path(__file__).with_name("rke2_cases") / "base.yaml").read_text(encoding="utf-8")
-)
+BASE = base(ClusterType.RKE2)
 CONNECTION = {
     "host": "g1",
     "address": "10.9.1.1",

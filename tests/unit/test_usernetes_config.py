@@ -1,8 +1,7 @@
-"""What is said about wrong configurations of a usernetes cluster, word for word; each rule has a case."""
+"""The smallest configuration of a usernetes cluster, all that is wrong at once, and the page of usernetes."""
 
 from __future__ import annotations
 
-import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -11,46 +10,12 @@ import pytest
 import yaml
 
 from gpuclusters.compat import usernetes_versions
-from gpuclusters.config.rules.rule import Rule
-from gpuclusters.config.stack import USERNETES_RULES, StackConfig, parse
-from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.core.finding import Level
+from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.gcp import machine_types
-from tests.unit.config.documents import by_name, cases, expected, patched, told
+from tests.unit.config.documents import base, patched
 
-CASES = Path(__file__).with_name("usernetes_cases")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "usernetes.md"
 PRICES = Path(__file__).resolve().parents[2] / "gpuclusters" / "compat" / "data" / "prices.yaml"
-
-
-def _read(name: str) -> Any:
-    return yaml.safe_load((CASES / f"{name}.yaml").read_text(encoding="utf-8"))
-
-
-BASE: dict[str, Any] = _read("base")
-GOOGLE: dict[str, Any] = _read("google")
-ALL = cases(*sorted(CASES.glob("row_*.yaml")), CASES / "types.yaml")
-RULED = [(stem, case) for stem, case in ALL if "rule" in case]
-
-
-def _document(case: dict[str, Any]) -> Any:
-    start = copy.deepcopy(BASE)
-    if case.get("google"):
-        start["usernetes"]["hosts"] = copy.deepcopy(GOOGLE)
-    return patched(start, {"usernetes": case["usernetes"]})
-
-
-@pytest.mark.parametrize("case", by_name(ALL))
-def test(case: dict[str, Any]) -> None:
-    assert told(_document(case)) == expected(case)
-
-
-@pytest.mark.parametrize("google", [False, True], ids=["existing", "google cloud"])
-def test_the_base_is_right_and_nothing_is_said_about_it(google: bool) -> None:
-    count = {"count": 1} if google else {}
-    parsed = parse(_document({"google": google, "usernetes": {"gpus": count}}))
-    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
-    assert parsed.warnings == ()
 
 
 def test_in_the_lab_name_machines_gpus_and_a_checksum_are_enough() -> None:
@@ -75,7 +40,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         "network": {"pod-subnet": "10.96.0.0/16"},
         "workers": [{"host": "v2", "number": 1}, {"host": "v3"}, {"host": "v9", "number": 4}],
     }
-    parsed = parse(patched(BASE, {"usernetes": wrong}))
+    parsed = parse(patched(base(ClusterType.USERNETES), {"usernetes": wrong}))
     assert isinstance(parsed, list)
     assert [".".join(map(str, fault.path[1:])) for fault in parsed] == [
         "workers.0.number",
@@ -88,18 +53,6 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         "proof.training",
         "network.service-subnet",
     ]
-
-
-@pytest.mark.parametrize("rule", USERNETES_RULES, ids=lambda rule: f"row_{rule.row}_{rule.name}")
-def test_every_rule_has_a_case_in_its_row_that_it_alone_decides(rule: Rule) -> None:
-    mine = [case for stem, case in RULED if stem == f"row_{rule.row}" and case["rule"] == rule.name]
-    assert mine
-    for case in mine:
-        flaws = list(rule.check(UsernetesConfig.model_validate(_document(case)["usernetes"])))
-        key, said = expected(case)
-        assert (key == "warnings") is (rule.level is Level.WARN)
-        assert flaws
-        assert all(any(flaw.problem in line for line in said) for flaw in flaws)
 
 
 def test_the_page_has_every_version_of_the_sets() -> None:

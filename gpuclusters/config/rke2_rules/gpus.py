@@ -1,4 +1,4 @@
-"""Rows 40, 41 and 44: GPUs are cut and shared as they can be, and what is to be proven can be."""
+"""Rules of rke2: GPUs are cut and shared as they can be, and what is to be proven can be."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def _own(config: Rke2Config) -> Mapping[str, tuple[MigDevices, ...]]:
     return config.sharing.layouts if isinstance(config.sharing, Mig) else {}
 
 
-@rule(40, "rke2.layout-without-mig", "pools")
+@rule("rke2.layout-without-mig", "pools")
 def layouts_are_for_mig(config: Rke2Config, pool: Pool) -> Wrongs:
     if pool.mig is not None and not isinstance(config.sharing, Mig):
         yield Wrong("mig", f"is stated with sharing.kind: {config.sharing.kind}")
 
 
-@rule(40, "rke2.layout-unknown", each=["pools"])
+@rule("rke2.layout-unknown", each=["pools"])
 def layouts_exist(config: Rke2Config) -> Wrongs:
     for number, _, gpu, name in _cut_pools(config):
         path = ("pools", number, "mig")
@@ -71,7 +71,7 @@ def layouts_exist(config: Rke2Config) -> Wrongs:
             yield Wrong(path, wrong, remedy)
 
 
-@rule(40, "rke2.layout-does-not-fit", each=["pools"])
+@rule("rke2.layout-does-not-fit", each=["pools"])
 def slices_fit_on_a_gpu(config: Rke2Config) -> Wrongs:
     said: set[tuple[str, int, str]] = set()
     for _, pool, gpu, name in _cut_pools(config):
@@ -88,7 +88,7 @@ def slices_fit_on_a_gpu(config: Rke2Config) -> Wrongs:
                 )
 
 
-@rule(40, "rke2.layout-gpu-twice", each=["pools"])
+@rule("rke2.layout-gpu-twice", each=["pools"])
 def layouts_name_every_gpu_once(config: Rke2Config) -> Wrongs:
     said: set[tuple[str, int]] = set()
     for _, pool, gpu, name in _cut_pools(config):
@@ -109,7 +109,7 @@ def layouts_name_every_gpu_once(config: Rke2Config) -> Wrongs:
                 yield Wrong(("sharing", "layouts", name), what, remedy, show(sorted(indexes)))
 
 
-@rule(40, "rke2.layout-name-reserved")
+@rule("rke2.layout-name-reserved")
 def layouts_have_names_of_their_own(config: Rke2Config) -> Wrongs:
     for name in _own(config):
         if name.startswith("all-"):
@@ -117,7 +117,7 @@ def layouts_have_names_of_their_own(config: Rke2Config) -> Wrongs:
             yield Wrong(("sharing", "layouts", name), wrong, got=show(name))
 
 
-@rule(40, "rke2.layout-ambiguous", each=["pools"])
+@rule("rke2.layout-ambiguous", each=["pools"])
 def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Wrongs:
     meant: dict[str, tuple[str, object]] = {}
     for number, _, gpu, name in _cut_pools(config) if _own(config) else ():
@@ -130,7 +130,7 @@ def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Wrongs:
             yield Wrong(("pools", number, "mig"), wrong)
 
 
-@rule(40, "rke2.mig-profiles-mixed", each=["pools"])
+@rule("rke2.mig-profiles-mixed", each=["pools"])
 def strategy_single_has_one_profile(config: Rke2Config) -> Wrongs:
     if not isinstance(config.sharing, Mig) or config.sharing.strategy is not MigStrategy.SINGLE:
         return
@@ -140,7 +140,7 @@ def strategy_single_has_one_profile(config: Rke2Config) -> Wrongs:
             yield Wrong("sharing.strategy", wrong)
 
 
-@rule(40, "rke2.layout-unused", each=["pools"], level=Level.WARN)
+@rule("rke2.layout-unused", each=["pools"], level=Level.WARN)
 def layouts_are_used(config: Rke2Config) -> Wrongs:
     if not isinstance(config.sharing, Mig):
         return
@@ -157,7 +157,7 @@ def layouts_are_used(config: Rke2Config) -> Wrongs:
         yield Wrong("sharing.kind", wrong, "write pools[].mig, or sharing: {kind: none}")
 
 
-@rule(40, "rke2.mig-manager-system", each=["pools"])
+@rule("rke2.mig-manager-system", each=["pools"])
 def the_mig_manager_runs(config: Rke2Config) -> Wrongs:
     old = operator_major(config.operator.version) == "25.3"
     if old or not isinstance(config.sharing, Mig) or not isinstance(config.driver, HostDriver):
@@ -169,7 +169,7 @@ def the_mig_manager_runs(config: Rke2Config) -> Wrongs:
             yield Wrong((*own, "operating-system"), wrong)
 
 
-@rule(40, "rke2.mig-mixed-driver", "pools")
+@rule("rke2.mig-mixed-driver", "pools")
 def mixed_pods_are_scheduled(config: Rke2Config, pool: Pool) -> Wrongs:
     if isinstance(config.driver, PrecompiledDriver):
         return
@@ -182,7 +182,7 @@ def mixed_pods_are_scheduled(config: Rke2Config, pool: Pool) -> Wrongs:
         yield Wrong("mig", wrong, remedy)
 
 
-@rule(41, "rke2.shared-pool", each=["pools"])
+@rule("rke2.shared-pool", each=["pools"])
 def shared_pools_have_gpus(config: Rke2Config) -> Wrongs:
     sharing = config.sharing
     if not isinstance(sharing, TimeSlicing | Mps):
@@ -196,7 +196,7 @@ def shared_pools_have_gpus(config: Rke2Config) -> Wrongs:
         yield Wrong("sharing.pools", "is empty", "name pools, or remove it for all")
 
 
-@rule(41, "rke2.mps-gpu-too-old", "pools")
+@rule("rke2.mps-gpu-too-old", "pools")
 def mps_needs_volta(config: Rke2Config, pool: Pool) -> Wrongs:
     if not isinstance(config.sharing, Mps) or not is_shared(config, pool):
         return
@@ -206,13 +206,13 @@ def mps_needs_volta(config: Rke2Config, pool: Pool) -> Wrongs:
         yield Wrong("gpu.product", wrong)
 
 
-@rule(41, "rke2.sharing-isolates-nothing", "sharing", kind=Mps, level=Level.WARN)
+@rule("rke2.sharing-isolates-nothing", "sharing", kind=Mps, level=Level.WARN)
 def sharing_isolates_nothing(_config: Rke2Config, _sharing: Mps) -> Wrongs:
     wrong = "is experimental in the device plugin, and a fault of one client ends all of that GPU"
     yield Wrong("kind", wrong)
 
 
-@rule(41, "rke2.shares-not-in-metrics", level=Level.WARN)
+@rule("rke2.shares-not-in-metrics", level=Level.WARN)
 def shares_are_not_seen_in_metrics(config: Rke2Config) -> Wrongs:
     if isinstance(config.sharing, TimeSlicing | Mps) and config.metrics.kind != "none":
         wrong = "cannot say which pod uses a GPU while several share it: pod and namespace are empty then"
@@ -222,7 +222,7 @@ def shares_are_not_seen_in_metrics(config: Rke2Config) -> Wrongs:
 _DRIVER_BUILD_SECONDS = 1800
 
 
-@rule(44, "rke2.proof-cuda")
+@rule("rke2.proof-cuda")
 def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Wrongs:
     for test in ("matmul", "load"):
         part = getattr(config.proof, test, None)
@@ -242,14 +242,14 @@ def the_proofs_cuda_runs_on_the_driver(config: Rke2Config) -> Wrongs:
                 yield Wrong(path, wrong, f"use an image with CUDA {major - 1}")
 
 
-@rule(44, "rke2.proof-without-metrics")
+@rule("rke2.proof-without-metrics")
 def the_load_is_seen_by_somebody(config: Rke2Config) -> Wrongs:
     if not isinstance(config.proof, ProofL0 | ProofL1) and isinstance(config.metrics, NoMetrics):
         wrong = f"is none, and proof.level {config.proof.level} asks Prometheus for the load"
         yield Wrong("metrics.kind", wrong)
 
 
-@rule(44, "rke2.proof-without-exchange")
+@rule("rke2.proof-without-exchange")
 def there_is_something_to_exchange(config: Rke2Config) -> Wrongs:
     several = any(pool.gpu is not None and pool.gpu.count > 1 for pool in config.pools)
     if isinstance(config.proof, ProofL4) and not several:
@@ -257,14 +257,14 @@ def there_is_something_to_exchange(config: Rke2Config) -> Wrongs:
         yield Wrong("proof.level", wrong)
 
 
-@rule(44, "rke2.proof-of-shared-gpus", level=Level.WARN)
+@rule("rke2.proof-of-shared-gpus", level=Level.WARN)
 def shared_gpus_are_not_judged(config: Rke2Config) -> Wrongs:
     if not isinstance(config.proof, ProofL0) and isinstance(config.sharing, TimeSlicing | Mps):
         wrong = f"judges no rate where GPUs are shared by {config.sharing.kind}"
         yield Wrong("proof.level", wrong)
 
 
-@rule(44, "rke2.timeout-too-short")
+@rule("rke2.timeout-too-short")
 def there_is_time_enough(config: Rke2Config) -> Wrongs:
     ready = config.timeouts.ready_seconds
     if isinstance(config.driver, OperatorDriver) and ready < _DRIVER_BUILD_SECONDS:
@@ -275,7 +275,7 @@ def there_is_time_enough(config: Rke2Config) -> Wrongs:
         yield Wrong("timeouts.ready-seconds", wrong, f"write {cutting} or more")
 
 
-@rule(44, "rke2.not-in-lab")
+@rule("rke2.not-in-lab")
 def the_lab_can_do_it(config: Rke2Config) -> Wrongs:
     if not isinstance(config.hosts, LabHosts):
         return

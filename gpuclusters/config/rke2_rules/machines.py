@@ -1,4 +1,4 @@
-"""Rows 30 to 32 and 34 to 36: machines and their networks, and the driver that knows each pool's GPUs."""
+"""Rules of rke2: machines and their networks, and the driver that knows each pool's GPUs."""
 
 from __future__ import annotations
 
@@ -45,18 +45,16 @@ from gpuclusters.gpu_operator.keys import at
 from gpuclusters.gpu_operator.values import understands_auto
 
 SHARED = (
-    rule(30, "rke2.host-twice")(machines_are_listed_once),
-    rule(31, "rke2.server-count", shared=True)(rke2_checks.servers_can_hold_a_majority),
-    rule(31, "rke2.single-server", shared=True, level=Level.WARN)(
-        rke2_checks.one_server_is_no_spare
-    ),
-    rule(38, "rke2.default-runtime", shared=True)(rke2_checks.no_default_runtime),
-    rule(38, "rke2.environment-variable", shared=True)(rke2_checks.variables_are_those_of_a_proxy),
+    rule("rke2.host-twice")(machines_are_listed_once),
+    rule("rke2.server-count", shared=True)(rke2_checks.servers_can_hold_a_majority),
+    rule("rke2.single-server", shared=True, level=Level.WARN)(rke2_checks.one_server_is_no_spare),
+    rule("rke2.default-runtime", shared=True)(rke2_checks.no_default_runtime),
+    rule("rke2.environment-variable", shared=True)(rke2_checks.variables_are_those_of_a_proxy),
 )
 """Rules that clusters of other types have too."""
 
 
-@rule(30, "rke2.adopted-unknown")
+@rule("rke2.adopted-unknown")
 def adopted_machines_are_in_the_cluster(config: Rke2Config) -> Wrongs:
     return unexpected_names(("adopt", "machines"), config.adopt.machines, machine_names(config))
 
@@ -69,7 +67,7 @@ def _named(config: Rke2Config) -> Iterator[tuple[Path, str]]:
             yield ("pools", number, "nodes", position), name
 
 
-@rule(30, "rke2.machine-in-two-places", each=["pools"])
+@rule("rke2.machine-in-two-places", each=["pools"])
 def nodes_have_names_of_their_own(config: Rke2Config) -> Wrongs:
     named, servers = list(_named(config)), len(config.servers)
     for places in (named[:servers], named[servers:]):
@@ -77,18 +75,18 @@ def nodes_have_names_of_their_own(config: Rke2Config) -> Wrongs:
             yield Wrong(places[again][0], f"is named at {render_path(places[first][0])} already")
 
 
-@rule(30, "rke2.machine-unknown")
+@rule("rke2.machine-unknown")
 def machines_are_those_of_hosts(config: Rke2Config) -> Wrongs:
     return rke2_checks.unknown_machines(_named(config), config.hosts)
 
 
-@rule(30, "rke2.machine-unused", level=Level.WARN)
+@rule("rke2.machine-unused", level=Level.WARN)
 def every_machine_has_a_place(config: Rke2Config) -> Wrongs:
     for path, name in rke2_checks.unused_machines(_named(config), config.hosts):
         yield Wrong(path, "is neither a server nor in a pool", got=show(name))
 
 
-@rule(30, "rke2.pool-name", each=["pools"])
+@rule("rke2.pool-name", each=["pools"])
 def pools_have_names_of_their_own(config: Rke2Config) -> Wrongs:
     remedy = "give every pool a name of its own"
     for again, first in repeats([pool.name for pool in config.pools]):
@@ -99,7 +97,7 @@ def pools_have_names_of_their_own(config: Rke2Config) -> Wrongs:
             yield Wrong(("pools", number, "nodes"), "is empty", remedy)
 
 
-@rule(30, "rke2.no-gpus")
+@rule("rke2.no-gpus")
 def there_are_gpus(config: Rke2Config) -> Wrongs:
     if not gpu_pools(config):
         yield Wrong(
@@ -109,7 +107,7 @@ def there_are_gpus(config: Rke2Config) -> Wrongs:
         )
 
 
-@rule(30, "rke2.pool-gpus", "pools")
+@rule("rke2.pool-gpus", "pools")
 def pools_have_the_gpus_of_their_machines(config: Rke2Config, pool: Pool) -> Wrongs:
     if not isinstance(config.hosts, GcpHosts):
         return
@@ -128,14 +126,14 @@ def _gpus(found: tuple[str, int] | None) -> str:
     return "nothing" if found is None else f"{found[1]} × {found[0]}"
 
 
-@rule(30, "rke2.processor", "pools")
+@rule("rke2.processor", "pools")
 def machines_have_processors_that_rke2_is_installed_for(_config: Rke2Config, pool: Pool) -> Wrongs:
     if pool.gpu is not None and gpu_products.product(pool.gpu.product).cpu != "amd64":
         wrong = "is on an arm64 machine, and this version installs RKE2 for amd64"
         yield Wrong("gpu.product", wrong)
 
 
-@rule(30, "rke2.gpus-on-server", each=["pools"], level=Level.WARN)
+@rule("rke2.gpus-on-server", each=["pools"], level=Level.WARN)
 def gpus_are_not_on_servers(config: Rke2Config) -> Wrongs:
     pools = pool_of(config)
     away = "the API" if len(config.servers) == 1 else "one member of etcd"
@@ -145,7 +143,7 @@ def gpus_are_not_on_servers(config: Rke2Config) -> Wrongs:
             yield Wrong(("servers", number), wrong)
 
 
-@rule(31, "rke2.registration-address")
+@rule("rke2.registration-address")
 def servers_have_one_address(config: Rke2Config) -> Wrongs:
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
     known = {machine.name: machine.address for machine in machines}
@@ -160,18 +158,18 @@ def _ranges(config: Rke2Config) -> Mapping[str, IPv4Network]:
     return {"cluster-cidr": config.cluster_cidr, "service-cidr": config.service_cidr}
 
 
-@rule(32, "rke2.network-too-small")
+@rule("rke2.network-too-small")
 def networks_have_room(config: Rke2Config) -> Wrongs:
     return rke2_checks.room(_ranges(config), len(machine_names(config)))
 
 
-@rule(32, "rke2.networks-overlap")
+@rule("rke2.networks-overlap")
 def cluster_networks_do_not_meet(config: Rke2Config) -> Wrongs:
     if config.cluster_cidr.overlaps(config.service_cidr):
         yield Wrong("service-cidr", f"meets cluster-cidr, which is {config.cluster_cidr}")
 
 
-@rule(32, "rke2.machine-in-cluster-network")
+@rule("rke2.machine-in-cluster-network")
 def machines_are_outside_of_the_clusters_networks(config: Rke2Config) -> Wrongs:
     return rke2_checks.outside(_addresses(config), _ranges(config))
 
@@ -183,25 +181,25 @@ def _addresses(config: Rke2Config) -> Iterator[tuple[Path, str | None]]:
     yield ("registration-address",), config.registration_address
 
 
-@rule(32, "rke2.cis-without-policies")
+@rule("rke2.cis-without-policies")
 def the_cni_closes_what_cis_closes(config: Rke2Config) -> Wrongs:
     if config.cis_profile and isinstance(config.cni, Flannel):
         wrong = "enforces no network policies, and cis-profile relies on them"
         yield Wrong("cni.kind", wrong)
 
 
-@rule(32, "rke2.cni-without-policies", level=Level.WARN)
+@rule("rke2.cni-without-policies", level=Level.WARN)
 def flannel_closes_nothing(config: Rke2Config) -> Wrongs:
     if isinstance(config.cni, Flannel):
         yield Wrong("cni.kind", "ignores network policies: every pod reaches every other")
 
 
-@rule(32, "rke2.google-cloud-refuses", "hosts", kind=GcpHosts)
+@rule("rke2.google-cloud-refuses", "hosts", kind=GcpHosts)
 def google_cloud_can_make_the_machines(config: Rke2Config, hosts: GcpHosts) -> Wrongs:
     return gcp_rules.check(hosts, cluster=config.name, ranges=_ranges(config))
 
 
-@rule(32, "rke2.mtu-above-network", level=Level.WARN)
+@rule("rke2.mtu-above-network", level=Level.WARN)
 def packets_fit_into_googles_network(config: Rke2Config) -> Wrongs:
     if not isinstance(config.hosts, GcpHosts) or config.hosts.network.source != "own":
         return
@@ -225,7 +223,7 @@ def _pools_with_drivers(config: Rke2Config) -> Iterator[tuple[Path, Pool, PoolGp
             yield path, pool, pool.gpu, driver_version(config, own)
 
 
-@rule(34, "rke2.driver-without-gpu", each=["pools"])
+@rule("rke2.driver-without-gpu", each=["pools"])
 def the_driver_knows_the_gpus(config: Rke2Config) -> Wrongs:
     apart = "for another driver in another pool write driver.source: host"
     if isinstance(config.driver, HostDriver):
@@ -239,7 +237,7 @@ def the_driver_knows_the_gpus(config: Rke2Config) -> Wrongs:
             yield Wrong(path, wrong, f"write driver.branch: {last}; {apart}", show(version))
 
 
-@rule(34, "rke2.driver-too-old", each=["pools"])
+@rule("rke2.driver-too-old", each=["pools"])
 def the_driver_is_new_enough(config: Rke2Config) -> Wrongs:
     by_branch = isinstance(config.driver, PrecompiledDriver)
     for path, _, gpu, version in _pools_with_drivers(config):
@@ -258,7 +256,7 @@ def _stated(config: Rke2Config) -> Iterator[tuple[Path, str | None, int | None]]
                 yield (*prefix, "driver"), one.version, one.branch
 
 
-@rule(34, "rke2.driver-branch-differs", each=["pools"])
+@rule("rke2.driver-branch-differs", each=["pools"])
 def version_and_branch_agree(config: Rke2Config) -> Wrongs:
     for path, version, branch in _stated(config):
         if version is not None and branch is not None and branch_of(version) != branch:
@@ -266,7 +264,7 @@ def version_and_branch_agree(config: Rke2Config) -> Wrongs:
             yield Wrong((*path, "version"), wrong)
 
 
-@rule(34, "rke2.driver-branch-unknown", each=["pools"])
+@rule("rke2.driver-branch-unknown", each=["pools"])
 def the_branch_is_known(config: Rke2Config) -> Wrongs:
     for path, version, branch in _stated(config):
         if branch is not None:
@@ -276,7 +274,7 @@ def the_branch_is_known(config: Rke2Config) -> Wrongs:
             yield from rke2_checks.known_branch((*path, "version"), number, number)
 
 
-@rule(34, "rke2.driver-version-unknown", each=["pools"], level=Level.WARN)
+@rule("rke2.driver-version-unknown", each=["pools"], level=Level.WARN)
 def the_version_is_known(config: Rke2Config) -> Wrongs:
     first: dict[str, Path] = {}
     for path, _, _, version in _pools_with_drivers(config):
@@ -285,7 +283,7 @@ def the_version_is_known(config: Rke2Config) -> Wrongs:
         yield from rke2_checks.known_version(path, version)
 
 
-@rule(34, "rke2.driver-branch-ended", each=["pools"], level=Level.WARN)
+@rule("rke2.driver-branch-ended", each=["pools"], level=Level.WARN)
 def the_branch_still_gets_fixes(config: Rke2Config) -> Wrongs:
     said: set[int] = set()
     for path, _, _, version in _pools_with_drivers(config):
@@ -294,7 +292,7 @@ def the_branch_still_gets_fixes(config: Rke2Config) -> Wrongs:
             yield from rke2_checks.fixed_branch(path, version)
 
 
-@rule(34, "rke2.operator-driver-missing", "driver", kind=OperatorDriver)
+@rule("rke2.operator-driver-missing", "driver", kind=OperatorDriver)
 def the_operator_has_the_driver(config: Rke2Config, stated: OperatorDriver) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     branches = sorted({branch_of(one) for one in known.drivers}) if known else []
@@ -303,7 +301,7 @@ def the_operator_has_the_driver(config: Rke2Config, stated: OperatorDriver) -> W
         yield Wrong("branch", wrong, f"write one of {', '.join(map(str, branches))}")
 
 
-@rule(34, "rke2.operator-driver-untested", "driver", kind=OperatorDriver, level=Level.WARN)
+@rule("rke2.operator-driver-untested", "driver", kind=OperatorDriver, level=Level.WARN)
 def the_operator_was_tested_with_the_driver(config: Rke2Config, stated: OperatorDriver) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     if known and stated.version is not None and stated.version not in known.drivers:
@@ -311,7 +309,7 @@ def the_operator_was_tested_with_the_driver(config: Rke2Config, stated: Operator
         yield Wrong("version", wrong, f"write one of {', '.join(known.drivers)}")
 
 
-@rule(34, "rke2.precompiled-driver-missing", each=["pools"])
+@rule("rke2.precompiled-driver-missing", each=["pools"])
 def precompiled_drivers_exist(config: Rke2Config) -> Wrongs:
     known, stated = rke2_matrix.major(config.operator.version), config.driver
     if known is None or not isinstance(stated, PrecompiledDriver) or stated.repository is not None:
@@ -333,14 +331,14 @@ def precompiled_drivers_exist(config: Rke2Config) -> Wrongs:
             )
 
 
-@rule(34, "rke2.pool-driver-differs", "pools")
+@rule("rke2.pool-driver-differs", "pools")
 def pools_differ_only_on_hosts(config: Rke2Config, pool: Pool) -> Wrongs:
     if pool.driver is not None and not isinstance(config.driver, HostDriver):
         wrong = f"cannot differ with driver.source: {config.driver.source}, one driver for all"
         yield Wrong("driver", wrong, got="a driver of its own")
 
 
-@rule(34, "rke2.systems-differ", each=["pools"])
+@rule("rke2.systems-differ", each=["pools"])
 def driver_containers_have_one_operating_system(config: Rke2Config) -> Wrongs:
     if isinstance(config.driver, HostDriver):
         return
@@ -350,7 +348,7 @@ def driver_containers_have_one_operating_system(config: Rke2Config) -> Wrongs:
         yield Wrong("driver.source", wrong)
 
 
-@rule(34, "rke2.driver-without-gpus", "pools")
+@rule("rke2.driver-without-gpus", "pools")
 def pools_without_gpus_have_no_driver(_config: Rke2Config, pool: Pool) -> Wrongs:
     for key, value in (("driver", pool.driver), ("mig", pool.mig)):
         if pool.gpu is None and value is not None:
@@ -361,7 +359,7 @@ def pools_without_gpus_have_no_driver(_config: Rke2Config, pool: Pool) -> Wrongs
             )
 
 
-@rule(35, "rke2.kernel-modules", each=["pools"])
+@rule("rke2.kernel-modules", each=["pools"])
 def gpus_take_the_kernel_modules(config: Rke2Config) -> Wrongs:
     if isinstance(config.driver, PrecompiledDriver):
         return
@@ -377,7 +375,7 @@ def gpus_take_the_kernel_modules(config: Rke2Config) -> Wrongs:
             )
 
 
-@rule(35, "rke2.kernel-modules-unstated", each=["pools"])
+@rule("rke2.kernel-modules-unstated", each=["pools"])
 def old_drivers_are_told_their_modules(config: Rke2Config) -> Wrongs:
     if not isinstance(config.driver, OperatorDriver):
         return
@@ -390,7 +388,7 @@ def old_drivers_are_told_their_modules(config: Rke2Config) -> Wrongs:
         yield Wrong("driver.modules", wrong, remedy)
 
 
-@rule(36, "rke2.secure-boot", each=["pools"])
+@rule("rke2.secure-boot", each=["pools"])
 def secure_boot_takes_the_modules(config: Rke2Config) -> Wrongs:
     match config.driver if config.secure_boot else None:
         case OperatorDriver():
@@ -407,7 +405,7 @@ def secure_boot_takes_the_modules(config: Rke2Config) -> Wrongs:
             yield Wrong("driver.packages", wrong, remedy)
 
 
-@rule(36, "rke2.distribution-driver-missing", each=["pools"])
+@rule("rke2.distribution-driver-missing", each=["pools"])
 def the_distribution_has_the_driver(config: Rke2Config) -> Wrongs:
     stated = config.driver
     if not isinstance(stated, HostDriver) or stated.packages is not PackageSource.DISTRIBUTION:
@@ -419,7 +417,7 @@ def the_distribution_has_the_driver(config: Rke2Config) -> Wrongs:
             yield Wrong("driver.packages", wrong)
 
 
-@rule(35, "rke2.direct-storage-modules", each=["pools"])
+@rule("rke2.direct-storage-modules", each=["pools"])
 def direct_storage_has_open_modules(config: Rke2Config) -> Wrongs:
     for key in ("gds.enabled", "gdrcopy.enabled"):
         path = f"operator.values.{key}"

@@ -1,4 +1,4 @@
-"""Rows 33, 37 to 39, 42, 43: releases fit together, containerd stays RKE2's own, the operator is let in."""
+"""Rules of rke2: releases fit together, containerd stays RKE2's own, the operator is let in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
-@rule(33, "rke2.kubernetes-unsupported")
+@rule("rke2.kubernetes-unsupported")
 def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     runs = (1, releases.parse_version(config.version).minor)
@@ -55,7 +55,7 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
         yield Wrong("version", wrong, f"write a release of v{first} to v{last}{other}")
 
 
-@rule(33, "rke2.containerd-unsupported")
+@rule("rke2.containerd-unsupported")
 def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Wrongs:
     brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is not None and brings is not None and known.cdi_default and brings < (2, 0):
@@ -64,7 +64,7 @@ def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Wrongs:
         yield Wrong("version", wrong)
 
 
-@rule(33, "rke2.containerd-not-validated", level=Level.WARN)
+@rule("rke2.containerd-not-validated", level=Level.WARN)
 def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Wrongs:
     brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is None or brings is None:
@@ -77,7 +77,7 @@ def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Wrongs:
         yield Wrong("version", wrong)
 
 
-@rule(33, "rke2.release-unknown", level=Level.WARN)
+@rule("rke2.release-unknown", level=Level.WARN)
 def releases_are_known(config: Rke2Config) -> Wrongs:
     if _containerd(config) is None:
         wrong = f"is of a minor that was not read about here, as of {rke2_matrix.matrix().as_of}"
@@ -92,7 +92,7 @@ def releases_are_known(config: Rke2Config) -> Wrongs:
         yield Wrong("operator.version", wrong, remedy)
 
 
-@rule(33, "rke2.operator-end-of-support", level=Level.WARN)
+@rule("rke2.operator-end-of-support", level=Level.WARN)
 def the_operator_is_supported(config: Rke2Config) -> Wrongs:
     known, table = rke2_matrix.major(config.operator.version), rke2_matrix.operators()
     if known is not None and known.status == "ended":
@@ -108,7 +108,7 @@ def _systems(config: Rke2Config) -> Iterator[tuple[Path, OperatingSystem]]:
             yield ("pools", number, "operating-system"), pool.operating_system
 
 
-@rule(33, "rke2.system-unsupported", each=["pools"])
+@rule("rke2.system-unsupported", each=["pools"])
 def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     validated = (*known.operating_systems, *known.partner) if known is not None else ()
@@ -119,7 +119,7 @@ def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Wrong
             yield Wrong(path, wrong, remedy)
 
 
-@rule(33, "rke2.system-not-validated", each=["pools"], level=Level.WARN)
+@rule("rke2.system-not-validated", each=["pools"], level=Level.WARN)
 def somebody_validated_the_operating_system(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     for path, system in _systems(config):
@@ -155,7 +155,7 @@ _DECIDED: Mapping[str, str] = {
 }
 
 
-@rule(37, "rke2.chart-value-unknown")
+@rule("rke2.chart-value-unknown")
 def the_chart_reads_every_value(config: Rke2Config) -> Wrongs:
     values = config.operator.values
     for one in keys.problems(values, operator_major(config.operator.version)):
@@ -171,7 +171,7 @@ def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
     return show(found, path)
 
 
-@rule(39, "rke2.chart-value-twice")
+@rule("rke2.chart-value-twice")
 def values_are_not_decided_twice(config: Rke2Config) -> Wrongs:
     for key, instead in _DECIDED.items():
         if at(config.operator.values, key) is not None:
@@ -202,12 +202,12 @@ def _variables(config: Rke2Config, refused: Mapping[str, str]) -> Iterator[Wrong
             yield Wrong(path, refused[name], "remove it", show(value))
 
 
-@rule(38, "rke2.toolkit-containerd-config")
+@rule("rke2.toolkit-containerd-config")
 def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Wrongs:
     return _variables(config, _BREAKING)
 
 
-@rule(38, "rke2.toolkit-socket")
+@rule("rke2.toolkit-socket")
 def the_toolkit_knows_the_socket(config: Rke2Config) -> Wrongs:
     values = config.operator.values
     if at(values, "toolkit.env") is None or config.operator.nri_plugin:
@@ -222,13 +222,13 @@ def the_toolkit_knows_the_socket(config: Rke2Config) -> Wrongs:
         yield Wrong(path, wrong, remedy, show(found))
 
 
-@rule(38, "rke2.toolkit-old-variable", level=Level.WARN)
+@rule("rke2.toolkit-old-variable", level=Level.WARN)
 def variables_of_old_guides_are_gone(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     return _variables(config, _NEEDLESS) if known is None or known.cdi_default else ()
 
 
-@rule(38, "rke2.toolkit-folder")
+@rule("rke2.toolkit-folder")
 def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Wrongs:
     if at(config.operator.values, "toolkit.installDir") not in (None, "/usr/local/nvidia"):
         wrong = "is not where RKE2 looks for the runtime when it starts"
@@ -245,20 +245,20 @@ _TOOLKIT, _CDI = "operator.values.toolkit.enabled", "operator.values.cdi.enabled
 _REFUSED = ("is off while operator.nri-plugin is true, which the chart refuses", "remove it")
 
 
-@rule(38, "rke2.toolkit-not-installed", level=Level.WARN)
+@rule("rke2.toolkit-not-installed", level=Level.WARN)
 def somebody_installs_the_toolkit(config: Rke2Config) -> Wrongs:
     if _off(config, "toolkit.enabled", nri=False):
         wrong = "is off: no GPU gets into a container unless every host has the toolkit"
         yield Wrong(_TOOLKIT, wrong)
 
 
-@rule(38, "rke2.cdi-off")
+@rule("rke2.cdi-off")
 def cdi_stays_on(config: Rke2Config) -> Wrongs:
     if _off(config, "cdi.enabled", nri=True):
         yield Wrong(_CDI, *_REFUSED)
 
 
-@rule(38, "rke2.gpus-open-to-pods", level=Level.WARN)
+@rule("rke2.gpus-open-to-pods", level=Level.WARN)
 def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     if _off(config, "cdi.enabled") and (known is None or known.cdi_default):
@@ -266,7 +266,7 @@ def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Wrongs:
         yield Wrong(_CDI, wrong)
 
 
-@rule(38, "rke2.nri-unsupported")
+@rule("rke2.nri-unsupported")
 def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     if not config.operator.nri_plugin or known is None:
@@ -287,13 +287,13 @@ def _is_of(brings: tuple[int, ...], one: tuple[int, ...]) -> bool:
     return brings[:2] == one[:2] and (len(one) < 3 or brings >= one)
 
 
-@rule(38, "rke2.nri-without-toolkit")
+@rule("rke2.nri-without-toolkit")
 def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Wrongs:
     if _off(config, "toolkit.enabled", nri=True):
         yield Wrong(_TOOLKIT, *_REFUSED)
 
 
-@rule(38, "rke2.nri-experimental", level=Level.WARN)
+@rule("rke2.nri-experimental", level=Level.WARN)
 def the_nri_plugin_is_experimental(config: Rke2Config) -> Wrongs:
     if config.operator.nri_plugin:
         wrong = "is experimental, and pods with runtimeClassName: nvidia no longer start"
@@ -303,7 +303,7 @@ def the_nri_plugin_is_experimental(config: Rke2Config) -> Wrongs:
 RESERVED = ("kube-system", "kube-public", "kube-node-lease", "default")
 
 
-@rule(42, "rke2.namespace-taken")
+@rule("rke2.namespace-taken")
 def namespaces_are_ours(config: Rke2Config) -> Wrongs:
     for part in ("operator", "proof"):
         name = getattr(config, part).namespace
@@ -315,7 +315,7 @@ def namespaces_are_ours(config: Rke2Config) -> Wrongs:
         yield Wrong("proof.namespace", wrong, "write another one")
 
 
-@rule(42, "rke2.taint-not-tolerated")
+@rule("rke2.taint-not-tolerated")
 def operands_tolerate_the_taints(config: Rke2Config) -> Wrongs:
     places = {
         "daemonsets.tolerations": "0 desired pods on them: no driver, no plugin, no GPU",
@@ -348,14 +348,14 @@ def _tolerated(taint: Taint, stated: Iterable[object]) -> bool:
     return False
 
 
-@rule(42, "rke2.all-nodes-tainted", level=Level.WARN)
+@rule("rke2.all-nodes-tainted", level=Level.WARN)
 def there_is_a_node_for_everything_else(config: Rke2Config) -> Wrongs:
     if config.pools and not has_free_node(config):
         wrong = "leave no node without a taint: the operator is made to tolerate them, and nothing else is"
         yield Wrong("pools", wrong, got=show([pool.name for pool in config.pools]))
 
 
-@rule(42, "rke2.selinux-system")
+@rule("rke2.selinux-system")
 def selinux_is_of_the_rhel_family(config: Rke2Config) -> Wrongs:
     system = config.operating_system
     if config.selinux and system is not None and system.family == "ubuntu":
@@ -363,7 +363,7 @@ def selinux_is_of_the_rhel_family(config: Rke2Config) -> Wrongs:
         yield Wrong("selinux", wrong)
 
 
-@rule(42, "rke2.registry-unused")
+@rule("rke2.registry-unused")
 def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Wrongs:
     endpoints = {
         endpoint.partition("://")[2].partition("/")[0]
@@ -387,7 +387,7 @@ _ANY = "*"
 Artifacts = DownloadedArtifacts | LocalArtifacts
 
 
-@rule(43, "rke2.air-gap-release", "artifacts")
+@rule("rke2.air-gap-release", "artifacts")
 def rke2_comes_from_the_closed_network(
     config: Rke2Config, artifacts: DownloadedArtifacts | LocalArtifacts
 ) -> Wrongs:
@@ -409,7 +409,7 @@ def rke2_comes_from_the_closed_network(
         yield Wrong("images", wrong, f"add {cni.images}")
 
 
-@rule(43, "rke2.air-gap-chart")
+@rule("rke2.air-gap-chart")
 def charts_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
     if not config.air_gap or isinstance(config.hosts, LabHosts):
         return
@@ -424,7 +424,7 @@ def charts_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
             yield Wrong(path, wrong, got=NOTHING if chart is None else '"registry"')
 
 
-@rule(43, "rke2.air-gap-image", each=["pools"])
+@rule("rke2.air-gap-image", each=["pools"])
 def images_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
     if not config.air_gap or _ANY in config.mirrors:
         return
@@ -436,7 +436,7 @@ def images_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
             yield Wrong(("mirrors", registry), "is missing, and air-gap is true", remedy)
 
 
-@rule(43, "rke2.air-gap-packages", "driver", kind=OperatorDriver)
+@rule("rke2.air-gap-packages", "driver", kind=OperatorDriver)
 def driver_containers_find_packages(config: Rke2Config, driver: OperatorDriver) -> Wrongs:
     if config.air_gap and driver.package_mirror is None:
         wrong = "is missing, and air-gap is true: the driver container finds no kernel headers"

@@ -1,4 +1,4 @@
-"""Rows 0 and 22 to 25: every cluster, one made with RKE2, hand-over, the programs and their API."""
+"""Rules of caas: every cluster, one made with RKE2, hand-over, the programs and their API."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.host_config import PolicyEnforcement
 
-_rke2 = partial(rule, 24, of="kubernetes", kind=Rke2Kubernetes)
+_rke2 = partial(rule, of="kubernetes", kind=Rke2Kubernetes)
 SHARED = (
-    rule(0, "caas.machine-twice")(machines_are_listed_once),
+    rule("caas.machine-twice")(machines_are_listed_once),
     _rke2("rke2.server-count", shared=True)(rke2_checks.servers_can_hold_a_majority),
     _rke2("rke2.single-server", shared=True, level=Level.WARN)(rke2_checks.one_server_is_no_spare),
     _rke2("rke2.default-runtime", shared=True)(rke2_checks.no_default_runtime),
@@ -51,7 +51,7 @@ SHARED = (
 """Rules that clusters of other types have too."""
 
 
-@rule(0, "caas.adopted-unknown", each=["nodes", "tenants"])
+@rule("caas.adopted-unknown", each=["nodes", "tenants"])
 def adopted_things_are_in_the_cluster(config: CaasConfig) -> Wrongs:
     yield from unexpected_names(("adopt", "machines"), config.adopt.machines, _machines(config))
     tenants = {tenant.name for tenant in config.tenants}
@@ -65,13 +65,13 @@ def _machines(config: CaasConfig) -> set[str]:
     return {node.name for node in config.nodes} | {server.name for server in servers}
 
 
-@rule(0, "caas.node-twice", each=["nodes"])
+@rule("caas.node-twice", each=["nodes"])
 def node_names_differ(config: CaasConfig) -> Wrongs:
     names = [node.name for node in config.nodes]
     return named_twice("nodes", names, "give every node a name of its own")
 
 
-@rule(0, "caas.node-without-machine", "nodes")
+@rule("caas.node-without-machine", "nodes")
 def nodes_have_machines(config: CaasConfig, node: Node) -> Wrongs:
     if not isinstance(config.hosts, ExistingHosts):
         return
@@ -81,7 +81,7 @@ def nodes_have_machines(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("name", "is not the name of a machine under hosts.machines", remedy)
 
 
-@rule(0, "caas.machine-unused", "hosts", kind=ExistingHosts)
+@rule("caas.machine-unused", "hosts", kind=ExistingHosts)
 def machines_have_nodes(config: CaasConfig, hosts: ExistingHosts) -> Wrongs:
     used = _machines(config)
     for position, machine in enumerate(hosts.machines):
@@ -89,7 +89,7 @@ def machines_have_nodes(config: CaasConfig, hosts: ExistingHosts) -> Wrongs:
             yield Wrong(("machines", position, "name"), "is a machine that no node uses")
 
 
-@rule(0, "caas.lab-mixed")
+@rule("caas.lab-mixed")
 def lab_is_one_thing(config: CaasConfig) -> Wrongs:
     lab_hosts = isinstance(config.hosts, LabHosts)
     if isinstance(config.kubernetes, Rke2Kubernetes):
@@ -106,7 +106,7 @@ def networks_have_room(config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     return rke2_checks.room(ranges, len(_machines(config)))
 
 
-@rule(24, "rke2.machine-in-cluster-network")
+@rule("rke2.machine-in-cluster-network")
 def machines_are_outside_of_the_clusters_networks(config: CaasConfig) -> Wrongs:
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     ranges = {"kubernetes.pod-cidr": pods, "kubernetes.service-cidr": services}
@@ -210,14 +210,14 @@ _CHARTS = {
 """By class of Ingress the charts of RKE2 that serve it."""
 
 
-@rule(22, "caas.golden-firmware-empty", "leases")
+@rule("caas.golden-firmware-empty", "leases")
 def full_recycling_has_something_to_compare_with(config: CaasConfig, leases: Leases) -> Wrongs:
     full = leases.recycle_policy is RecyclePolicy.FULL
     if full and isinstance(config.hosts, ExistingHosts) and not leases.golden_firmware.versions:
         yield Wrong("golden-firmware.versions", "is missing while leases.recycle-policy is full")
 
 
-@rule(22, "caas.bmc-missing", "nodes")
+@rule("caas.bmc-missing", "nodes")
 def firmware_can_be_read(config: CaasConfig, node: Node) -> Wrongs:
     if config.leases.recycle_policy is not RecyclePolicy.FULL:
         return
@@ -230,7 +230,7 @@ def firmware_can_be_read(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("bmc", wrong, "remove it", show(node.bmc.url))
 
 
-@rule(22, "caas.bmc-twice", each=["nodes"])
+@rule("caas.bmc-twice", each=["nodes"])
 def each_machine_has_its_own_bmc(config: CaasConfig) -> Wrongs:
     stated = [(at, node.bmc.url) for at, node in enumerate(config.nodes) if node.bmc is not None]
     for again, first in repeats([url for _, url in stated]):
@@ -238,7 +238,7 @@ def each_machine_has_its_own_bmc(config: CaasConfig) -> Wrongs:
         yield Wrong(("nodes", stated[again][0], "bmc", "url"), wrong)
 
 
-@rule(22, "caas.firmware-item-unknown", "leases", level=Level.WARN)
+@rule("caas.firmware-item-unknown", "leases", level=Level.WARN)
 def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Wrongs:
     for item in leases.golden_firmware.versions:
         if not any(item.startswith(known) or known.startswith(item) for known in _ITEMS):
@@ -253,21 +253,21 @@ def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Wron
             )
 
 
-@rule(23, "caas.programs-image-missing")
+@rule("caas.programs-image-missing")
 def programs_have_an_image(config: CaasConfig) -> Wrongs:
     if not uses_lab(config) and config.programs.image is None:
         wrong = f"is missing while kubernetes.source is {config.kubernetes.source}"
         yield Wrong("programs.image", wrong)
 
 
-@rule(23, "caas.issuer-missing")
+@rule("caas.issuer-missing")
 def api_knows_its_issuer(config: CaasConfig) -> Wrongs:
     if not uses_lab(config) and config.api.issuer is None:
         wrong = f"is missing while kubernetes.source is {config.kubernetes.source}"
         yield Wrong("api.issuer", wrong)
 
 
-@rule(25, "caas.api-without-tls")
+@rule("caas.api-without-tls")
 def tenants_reach_the_api_over_tls(config: CaasConfig) -> Wrongs:
     if config.api.exposure is None and not uses_lab(config):
         yield Wrong(
@@ -278,7 +278,7 @@ def tenants_reach_the_api_over_tls(config: CaasConfig) -> Wrongs:
         )
 
 
-@rule(25, "caas.exposure-in-lab")
+@rule("caas.exposure-in-lab")
 def the_lab_exposes_its_own_api(config: CaasConfig) -> Wrongs:
     exposure = config.api.exposure
     if isinstance(exposure, TlsExposure) and isinstance(config.kubernetes, LabKubernetes):
@@ -286,14 +286,14 @@ def the_lab_exposes_its_own_api(config: CaasConfig) -> Wrongs:
         yield Wrong("api.exposure", wrong, got=show(exposure.kind))
 
 
-@rule(25, "caas.proxies-unknown", "api")
+@rule("caas.proxies-unknown", "api")
 def proxies_are_known(_config: CaasConfig, api: Api) -> Wrongs:
     if isinstance(api.exposure, ExternalExposure) and not api.proxies:
         wrong = "is empty while api.exposure.kind is external: all connections would count as one client's"
         yield Wrong("proxies", wrong)
 
 
-@rule(25, "caas.ingress-class-unserved")
+@rule("caas.ingress-class-unserved")
 def rke2_serves_the_ingress_class(config: CaasConfig) -> Wrongs:
     exposure, cluster = config.api.exposure, config.kubernetes
     if not isinstance(exposure, IngressExposure) or not isinstance(cluster, Rke2Kubernetes):
@@ -306,7 +306,7 @@ def rke2_serves_the_ingress_class(config: CaasConfig) -> Wrongs:
         yield Wrong("api.exposure.ingress-class", wrong, remedy)
 
 
-@rule(25, "caas.gateway-crds-missing")
+@rule("caas.gateway-crds-missing")
 def a_gateway_has_its_kinds(config: CaasConfig) -> Wrongs:
     made_here = isinstance(config.kubernetes, Rke2Kubernetes)
     if made_here and isinstance(config.api.exposure, GatewayExposure):
@@ -321,7 +321,7 @@ def _given(api: Api) -> tuple[str, certificate.Chain] | None:
     return None
 
 
-@rule(25, "caas.certificate-host", "api")
+@rule("caas.certificate-host", "api")
 def the_certificate_is_for_the_host(_config: CaasConfig, api: Api) -> Wrongs:
     if (given := _given(api)) and not certificate.covers(given[1], given[0]):
         known = ", ".join(certificate.names(given[1])) or "no DNS name"
@@ -329,13 +329,13 @@ def the_certificate_is_for_the_host(_config: CaasConfig, api: Api) -> Wrongs:
         yield Wrong(_CHAIN, wrong, got=show(given[0]))
 
 
-@rule(25, "caas.certificate-chain", "api")
+@rule("caas.certificate-chain", "api")
 def the_chain_is_in_order(_config: CaasConfig, api: Api) -> Wrongs:
     if (given := _given(api)) and not certificate.is_in_order(given[1]):
         yield Wrong(_CHAIN, "holds a certificate that the one after it did not sign", got=HIDDEN)
 
 
-@rule(25, "caas.certificate-expired", "api")
+@rule("caas.certificate-expired", "api")
 def the_certificate_is_valid(_config: CaasConfig, api: Api) -> Wrongs:
     given = _given(api)
     if given is None:

@@ -1,4 +1,4 @@
-"""Rows 1 to 4: how boards are cut, and the VM with the NVSwitches and the fabric manager."""
+"""Rules of caas: how boards are cut, and the VM with the NVSwitches and the fabric manager."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def _layout(known: PartitionTable, layout: tuple[int, ...]) -> Iterator[Wrong]:
         yield Wrong("partition-layout", f"cannot be cut: {error}", remedy)
 
 
-@rule(1, "caas.layout-impossible")
+@rule("caas.layout-impossible")
 def cluster_layout_is_on_offer(config: CaasConfig) -> Wrongs:
     if not isinstance(config.partition_layout, str):
         yield from _layout(table(config), config.partition_layout)
 
 
-@rule(1, "caas.node-layout-impossible", "nodes")
+@rule("caas.node-layout-impossible", "nodes")
 def node_layouts_are_on_offer(config: CaasConfig, node: Node) -> Wrongs:
     if node.partition_layout is not None:
         yield from _layout(table(config), node.partition_layout)
 
 
-@rule(1, "caas.layout-stated-twice", "nodes")
+@rule("caas.layout-stated-twice", "nodes")
 def layouts_are_stated_once(config: CaasConfig, node: Node) -> Wrongs:
     mixed = config.partition_layout == MIXED
     stated = {"partition-layout": node.partition_layout, "partitions": node.partitions}
@@ -78,7 +78,7 @@ def layouts_are_stated_once(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("partitions", "is stated beside partition-layout", "keep one of the two")
 
 
-@rule(1, "caas.partition-unknown", "nodes")
+@rule("caas.partition-unknown", "nodes")
 def partition_numbers_are_in_the_table(config: CaasConfig, node: Node) -> Wrongs:
     known = table(config)
     numbers = [partition.id for partition in known.partitions]
@@ -96,7 +96,7 @@ def partition_numbers_are_in_the_table(config: CaasConfig, node: Node) -> Wrongs
         yield Wrong(("partitions", entry), wrong, remedy)
 
 
-@rule(1, "caas.table-already-known")
+@rule("caas.table-already-known")
 def own_tables_are_for_unknown_boards(config: CaasConfig) -> Wrongs:
     stated = config.own_table
     known = TABLES.get(preset(config).baseboard)
@@ -117,7 +117,7 @@ def _modules(known: PartitionTable, node: Node) -> Iterator[tuple[int, int]]:
             yield entry, module
 
 
-@rule(1, "caas.partitions-overlap", "nodes")
+@rule("caas.partitions-overlap", "nodes")
 def partitions_do_not_overlap(config: CaasConfig, node: Node) -> Wrongs:
     owner: dict[int, int] = {}
     clashes: dict[tuple[int, int], list[int]] = {}
@@ -131,7 +131,7 @@ def partitions_do_not_overlap(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong(("partitions", entry), wrong)
 
 
-@rule(1, "caas.gpu-in-no-partition", "nodes")
+@rule("caas.gpu-in-no-partition", "nodes")
 def partitions_leave_no_gpu_out(config: CaasConfig, node: Node) -> Wrongs:
     known = table(config)
     numbers = {partition.id for partition in known.partitions}
@@ -143,7 +143,7 @@ def partitions_leave_no_gpu_out(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("partitions", f"leaves GPU modules {_words(left)} in no partition")
 
 
-@rule(1, "caas.size-of-no-partition", "tenants")
+@rule("caas.size-of-no-partition", "tenants")
 def tenant_sizes_are_partition_sizes(config: CaasConfig, tenant: Tenant) -> Wrongs:
     known = table(config)
     for entry, size in enumerate(tenant.sizes or ()):
@@ -152,7 +152,7 @@ def tenant_sizes_are_partition_sizes(config: CaasConfig, tenant: Tenant) -> Wron
             yield Wrong(("sizes", entry), wrong, f"write sizes out of {_words(known.sizes)}")
 
 
-@rule(1, "caas.no-partition-for-tenant", "tenants", level=Level.WARN)
+@rule("caas.no-partition-for-tenant", "tenants", level=Level.WARN)
 def tenants_can_use_what_is_cut(config: CaasConfig, tenant: Tenant) -> Wrongs:
     cut = cut_sizes(config)
     if cut and tenant.gpus < cut[0]:
@@ -164,7 +164,7 @@ def tenants_can_use_what_is_cut(config: CaasConfig, tenant: Tenant) -> Wrongs:
         yield Wrong("sizes", wrong, "change sizes or a layout")
 
 
-@rule(2, "caas.fabric-manager-version", "versions")
+@rule("caas.fabric-manager-version", "versions")
 def fabric_manager_is_of_the_guest_drivers_version(
     config: CaasConfig, versions: Versions
 ) -> Wrongs:
@@ -175,7 +175,7 @@ def fabric_manager_is_of_the_guest_drivers_version(
         yield Wrong("fabric-manager", wrong, remedy)
 
 
-@rule(2, "caas.guest-driver-version", "versions")
+@rule("caas.guest-driver-version", "versions")
 def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions) -> Wrongs:
     custom = config.kata.guest_image is GuestImage.CUSTOM
     known = None if custom else KATA_GUEST_DRIVERS.get(versions.kata)
@@ -191,7 +191,7 @@ def guest_driver_is_the_one_in_the_image(config: CaasConfig, versions: Versions)
         yield Wrong("guest-driver", wrong, remedy)
 
 
-@rule(2, "caas.service-vm-packages", "service_vm")
+@rule("caas.service-vm-packages", "service_vm")
 def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.packages is None:
         return
@@ -216,13 +216,13 @@ def packages_of_the_service_vm_are_pinned(config: CaasConfig, vm: ServiceVm) -> 
             yield Wrong((*path, name), wrong, f'write {of_nvidia}: "{its}"')
 
 
-@rule(3, "caas.fabric-state-lost", "service_vm")
+@rule("caas.fabric-state-lost", "service_vm")
 def state_survives_a_restart(_config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.state_file is None and vm.fabric_mode_restart:
         yield Wrong("state-file", "is missing while fabric-mode-restart is true")
 
 
-@rule(3, "caas.fabric-manager-exposed", "service_vm")
+@rule("caas.fabric-manager-exposed", "service_vm")
 def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     address = vm.bind_address
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
@@ -238,7 +238,7 @@ def fabric_manager_listens_to_its_host_alone(config: CaasConfig, vm: ServiceVm) 
             yield Wrong("bind-address", wrong)
 
 
-@rule(3, "caas.service-vm-port", "service_vm")
+@rule("caas.service-vm-port", "service_vm")
 def ports_do_not_clash(_config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.port != FABRIC_MANAGER_PORT:
         wrong = "is a port that fmpm, which has no option for it, never connects to"
@@ -249,7 +249,7 @@ def ports_do_not_clash(_config: CaasConfig, vm: ServiceVm) -> Wrongs:
             yield Wrong("internal-port", wrong, "write another, or leave it out for 16000")
 
 
-@rule(3, "caas.service-vm-address", "service_vm")
+@rule("caas.service-vm-address", "service_vm")
 def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     network, address = config.service_vm.network.addresses, vm.bind_address
     if address == vm.network.host_address:
@@ -266,7 +266,7 @@ def the_service_vm_is_on_its_own_network(config: CaasConfig, vm: ServiceVm) -> W
         yield Wrong("bind-address", wrong, remedy)
 
 
-@rule(3, "caas.service-vm-network-overlap", "service_vm")
+@rule("caas.service-vm-network-overlap", "service_vm")
 def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig, _vm: ServiceVm) -> Wrongs:
     network = config.service_vm.network.addresses
     for key, ranges in (
@@ -280,7 +280,7 @@ def the_network_of_the_service_vm_is_nobody_elses(config: CaasConfig, _vm: Servi
             yield Wrong("network.host-address", f"makes {network}, which overlaps {key} ({other})")
 
 
-@rule(4, "caas.service-vm-image", "service_vm")
+@rule("caas.service-vm-image", "service_vm")
 def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Wrongs:
     if vm.image is None and isinstance(config.hosts, ExistingHosts):
         remedy = "write {path: FILE, sha256: CHECKSUM}, or url: for path (docs/service-vm.md)"
@@ -291,7 +291,7 @@ def the_service_vm_has_an_image(config: CaasConfig, vm: ServiceVm) -> Wrongs:
         yield Wrong("image", wrong, remedy, "neither" if vm.image.path is None else "both")
 
 
-@rule(4, "caas.gpu-address-missing", "nodes")
+@rule("caas.gpu-address-missing", "nodes")
 def all_gpus_have_addresses(config: CaasConfig, node: Node) -> Wrongs:
     known = board(config, node).gpus
     missing = [module for module in range(1, 9) if module not in known]
@@ -304,7 +304,7 @@ def all_gpus_have_addresses(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("gpus", f"has no address for modules {_words(missing)}", remedy, got)
 
 
-@rule(4, "caas.switches-incomplete", "nodes")
+@rule("caas.switches-incomplete", "nodes")
 def the_service_vm_has_all_switches(config: CaasConfig, node: Node) -> Wrongs:
     known, its = preset(config), board(config, node)
     count = known.fabric_functions
@@ -326,7 +326,7 @@ def _bridges(its: Board, count: int, platform: str) -> Iterator[Wrong]:
         yield Wrong("extra-functions", wrong, remedy)
 
 
-@rule(4, "caas.iommu-group-incomplete", "nodes")
+@rule("caas.iommu-group-incomplete", "nodes")
 def the_service_vm_has_the_whole_group(config: CaasConfig, node: Node) -> Wrongs:
     known = preset(config)
     if len(board(config, node).extra_functions) < len(known.extra_functions):
@@ -335,7 +335,7 @@ def the_service_vm_has_the_whole_group(config: CaasConfig, node: Node) -> Wrongs
         yield Wrong("extra-functions", wrong, remedy)
 
 
-@rule(4, "caas.pci-function-twice", "nodes")
+@rule("caas.pci-function-twice", "nodes")
 def no_function_has_two_owners(config: CaasConfig, node: Node) -> Wrongs:
     its = board(config, node)
     gpus: dict[str, int] = {}

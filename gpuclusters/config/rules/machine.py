@@ -1,4 +1,4 @@
-"""Rows 5 to 8 and 13: VMs have the time, memory and software that they need, and one owner of each."""
+"""Rules of caas: VMs have the time, memory and software that they need, and one owner of each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SET_ELSEWHERE = {
 """By kernel argument: what sets it."""
 
 
-@rule(5, "caas.kubelet-timeout")
+@rule("caas.kubelet-timeout")
 def kubelet_outwaits_kata(config: CaasConfig) -> Wrongs:
     stated = config.kubernetes.kubelet.runtime_request_timeout_seconds
     least = boot_profile(config).problems().get("kubelet_request_timeout")
@@ -52,7 +52,7 @@ def kubelet_outwaits_kata(config: CaasConfig) -> Wrongs:
         yield Wrong("kubernetes.kubelet.runtime-request-timeout-seconds", wrong, remedy)
 
 
-@rule(5, "caas.kata-timeout", "kata")
+@rule("caas.kata-timeout", "kata")
 def kata_outwaits_its_guest(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     least = profile.problems().get("create_container_timeout")
@@ -65,7 +65,7 @@ def kata_outwaits_its_guest(config: CaasConfig, kata: Kata) -> Wrongs:
         )
 
 
-@rule(5, "caas.guest-driver-timeout", "kata")
+@rule("caas.guest-driver-timeout", "kata")
 def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     if kata.cdi_timeout_seconds is not None and "cdi_timeout" in profile.problems():
@@ -76,7 +76,7 @@ def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Wrongs
         )
 
 
-@rule(5, "caas.guest-boot-timeout", "kata")
+@rule("caas.guest-boot-timeout", "kata")
 def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     if kata.dial_timeout_seconds is not None and "dial_timeout" in profile.problems():
@@ -86,14 +86,14 @@ def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Wrongs:
         yield Wrong("dial-timeout-seconds", wrong, remedy)
 
 
-@rule(6, "caas.feature-discovery-twice", "kata", level=Level.WARN)
+@rule("caas.feature-discovery-twice", "kata", level=Level.WARN)
 def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Wrongs:
     if config.gpu_operator and kata.node_feature_discovery:
         wrong = "is on, and the GPU Operator brings its own unless its nfd.enabled is false"
         yield Wrong("node-feature-discovery", wrong)
 
 
-@rule(6, "caas.chart-value-unknown", "kata")
+@rule("caas.chart-value-unknown", "kata")
 def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Wrongs:
     for unknown in kata_model.unknown_keys(kata.values):
         near = unknown.nearest
@@ -103,7 +103,7 @@ def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Wrongs:
         yield Wrong(("values", *unknown.path), wrong, remedy, f"the key {show(unknown.path[-1])}")
 
 
-@rule(6, "caas.chart-value-twice", "kata")
+@rule("caas.chart-value-twice", "kata")
 def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Wrongs:
     for key in kata.values:
         if key in kata_model.OWNED:
@@ -111,7 +111,7 @@ def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Wrongs:
             yield Wrong(("values", key), "is set by this program", remedy, f"the key {show(key)}")
 
 
-@rule(6, "caas.lab-chart")
+@rule("caas.lab-chart")
 def stand_ins_are_of_the_lab(config: CaasConfig) -> Wrongs:
     for path, chart in (
         ("kata.chart.source", config.kata.chart),
@@ -122,7 +122,7 @@ def stand_ins_are_of_the_lab(config: CaasConfig) -> Wrongs:
             yield Wrong(path, wrong)
 
 
-@rule(7, "caas.containerd-config-version")
+@rule("caas.containerd-config-version")
 def containerd_reads_its_drop_in(config: CaasConfig) -> Wrongs:
     containerd = config.kubernetes.containerd
     if containerd.is_old and containerd.config_version is ContainerdSchema.V3:
@@ -130,7 +130,7 @@ def containerd_reads_its_drop_in(config: CaasConfig) -> Wrongs:
         yield Wrong("kubernetes.containerd.config-version", wrong)
 
 
-@rule(7, "caas.snapshotter-missing")
+@rule("caas.snapshotter-missing")
 def containerd_has_the_snapshotter(config: CaasConfig) -> Wrongs:
     version = config.kubernetes.containerd.version
     if config.kata.snapshotter is Snapshotter.EROFS and older(version, CONTAINERD_EROFS):
@@ -138,14 +138,14 @@ def containerd_has_the_snapshotter(config: CaasConfig) -> Wrongs:
         yield Wrong("kata.snapshotter", wrong)
 
 
-@rule(7, "caas.confidential-image-pull", "kata")
+@rule("caas.confidential-image-pull", "kata")
 def confidential_guests_pull_their_images(_config: CaasConfig, kata: Kata) -> Wrongs:
     if kata.shim.confidential and kata.snapshotter is Snapshotter.OVERLAYFS:
         wrong = f"unpacks images on the machine, and {kata.shim} is confidential: its guest pulls them itself"
         yield Wrong("snapshotter", wrong)
 
 
-@rule(8, "caas.cdi-kind", "device_access")
+@rule("caas.cdi-kind", "device_access")
 def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> Wrongs:
     name = access.resource_name
     if access.cdi_kind != name:
@@ -153,7 +153,7 @@ def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> 
         yield Wrong("cdi-kind", wrong, f"write {name}, or leave both out")
 
 
-@rule(13, "caas.vm-overhead", "kata")
+@rule("caas.vm-overhead", "kata")
 def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Wrongs:
     least = boot_profile(config).memory_overhead_mib
     if kata.overhead.memory_mib < least:
@@ -161,7 +161,7 @@ def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Wrongs:
         yield Wrong("overhead.memory-mib", wrong, f"write {least} or more, or leave it out")
 
 
-@rule(13, "caas.machine-memory", "nodes")
+@rule("caas.machine-memory", "nodes")
 def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Wrongs:
     largest = max((tenant.default_container.memory_gib for tenant in config.tenants), default=0)
     memory, overhead = memory_gib(config, node), config.kata.overhead.memory_mib
@@ -177,7 +177,7 @@ def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("memory-gib", wrong, got=show(memory))
 
 
-@rule(13, "caas.largest-container", "tenants")
+@rule("caas.largest-container", "tenants")
 def largest_guest_fits_somewhere(config: CaasConfig, tenant: Tenant) -> Wrongs:
     known = [memory_gib(config, node) or 0 for node in config.nodes]
     if not tenant.max_container or not all(known):
@@ -188,7 +188,7 @@ def largest_guest_fits_somewhere(config: CaasConfig, tenant: Tenant) -> Wrongs:
         yield Wrong("max-container.memory-gib", wrong, f"write {max(room, 1)} or less")
 
 
-@rule(13, "caas.huge-pages-too-many", "nodes")
+@rule("caas.huge-pages-too-many", "nodes")
 def huge_pages_fit(config: CaasConfig, node: Node) -> Wrongs:
     pages, numa_nodes = node.hugepages_gib_per_numa_node, preset(config).numa_nodes
     if pages is None:
@@ -206,7 +206,7 @@ def huge_pages_fit(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("hugepages-gib-per-numa-node", wrong, "reserve less")
 
 
-@rule(13, "caas.huge-pages-missing", "nodes")
+@rule("caas.huge-pages-missing", "nodes")
 def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Wrongs:
     if not config.kata.huge_pages:
         return
@@ -218,7 +218,7 @@ def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("hugepages-gib-per-numa-node", wrong)
 
 
-@rule(13, "caas.slow-gpu-mapping", "nodes", level=Level.WARN)
+@rule("caas.slow-gpu-mapping", "nodes", level=Level.WARN)
 def several_gpus_start_fast(config: CaasConfig, node: Node) -> Wrongs:
     gpus = max((partition.size for partition in partitions(config, node)), default=0)
     if gpus > 1 and node.kernel is not None and older(node.kernel, KERNEL_HUGE_FAULTS):
@@ -227,7 +227,7 @@ def several_gpus_start_fast(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("kernel", wrong, remedy)
 
 
-@rule(13, "caas.kernel-argument-twice", "preparation")
+@rule("caas.kernel-argument-twice", "preparation")
 def extra_arguments_are_not_set_elsewhere(_config: CaasConfig, preparation: Preparation) -> Wrongs:
     names = [key_of(argument) for argument in preparation.extra_kernel_arguments]
     for position, name in enumerate(names):

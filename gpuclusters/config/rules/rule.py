@@ -48,8 +48,6 @@ Check = Callable[..., Wrongs]
 class Rule:
     """One rule. It runs as far as what it reads could be read."""
 
-    row: int
-    """Row of the table in docs/configuration.md; 0 is what holds for every cluster."""
     code: str
     """Of the fault; `core/codes` says what it means."""
     find: Check
@@ -100,7 +98,6 @@ class Rule:
 
 
 def rule(
-    row: int,
     code: str,
     of: str = "",
     *,
@@ -113,7 +110,7 @@ def rule(
 
     def make(find: Check) -> Rule:
         lists = (*each, of) if of else tuple(each)
-        return Rule(row, code, find, of, kind, lists, level, shared)
+        return Rule(code, find, of, kind, lists, level, shared)
 
     return make
 

@@ -1,4 +1,4 @@
-"""Rows 9 to 12: names of tenants, what they may hold, run and mount, and what no policy of theirs opens."""
+"""Rules of caas: names of tenants, what they may hold, run and mount, and what no policy of theirs opens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from gpuclusters.tenancy.model import quota_keys
 _GPUS_PER_NODE = 8
 
 
-@rule(9, "caas.tenant-twice", each=["tenants"])
+@rule("caas.tenant-twice", each=["tenants"])
 def tenant_names_differ(config: CaasConfig) -> Wrongs:
     names = [tenant.name for tenant in config.tenants]
     return named_twice("tenants", names, "give every tenant a name of its own")
@@ -49,7 +49,7 @@ def _named(tenant: Tenant) -> str:
     return "name" if tenant.namespace is None else "namespace"
 
 
-@rule(9, "caas.namespace-invalid", each=["tenants"])
+@rule("caas.namespace-invalid", each=["tenants"])
 def namespaces_are_valid(config: CaasConfig) -> Wrongs:
     for position, tenant in enumerate(config.tenants):
         name = namespace(config, tenant)
@@ -65,7 +65,7 @@ def namespaces_are_valid(config: CaasConfig) -> Wrongs:
             yield Wrong("tenant-namespace-prefix", wrong, remedy, show(name))
 
 
-@rule(9, "caas.namespace-taken", "tenants")
+@rule("caas.namespace-taken", "tenants")
 def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Wrongs:
     name = namespace(config, tenant)
     if naming.is_reserved_namespace(name) or name in config.programs.accounts.namespaces:
@@ -73,7 +73,7 @@ def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Wrongs:
         yield Wrong(_named(tenant), wrong, got=show(name))
 
 
-@rule(9, "caas.programs-namespace")
+@rule("caas.programs-namespace")
 def programs_live_apart_from_tenants(config: CaasConfig) -> Wrongs:
     prefix = config.tenant_namespace_prefix
     if prefix and any(name.startswith(prefix) for name in config.programs.accounts.namespaces):
@@ -81,7 +81,7 @@ def programs_live_apart_from_tenants(config: CaasConfig) -> Wrongs:
         yield Wrong("programs.namespace", wrong)
 
 
-@rule(9, "caas.namespace-shared", each=["tenants"])
+@rule("caas.namespace-shared", each=["tenants"])
 def namespaces_differ(config: CaasConfig) -> Wrongs:
     names = [namespace(config, tenant) for tenant in config.tenants]
     for position, first in repeats(names):
@@ -94,7 +94,7 @@ def namespaces_differ(config: CaasConfig) -> Wrongs:
         )
 
 
-@rule(11, "caas.quota-not-enforced", "tenants")
+@rule("caas.quota-not-enforced", "tenants")
 def quota_entries_are_enforced(config: CaasConfig, tenant: Tenant) -> Wrongs:
     ours = quota_keys(config.device_access.resource_name)
     for key in tenant.extra_quota:
@@ -122,7 +122,7 @@ def _overheads(config: CaasConfig) -> Mapping[str, tuple[str, int]]:
     }
 
 
-@rule(11, "caas.quota-too-small", "tenants")
+@rule("caas.quota-too-small", "tenants")
 def quota_holds_one_pod(config: CaasConfig, tenant: Tenant) -> Wrongs:
     its = share(config, tenant)
     for name, (unit, overhead) in _overheads(config).items():
@@ -134,7 +134,7 @@ def quota_holds_one_pod(config: CaasConfig, tenant: Tenant) -> Wrongs:
             yield Wrong(key, wrong, remedy, show(quota))
 
 
-@rule(11, "caas.container-size", "tenants")
+@rule("caas.container-size", "tenants")
 def container_sizes_are_in_order(config: CaasConfig, tenant: Tenant) -> Wrongs:
     if tenant.max_container is None:
         return
@@ -154,7 +154,7 @@ def container_sizes_are_in_order(config: CaasConfig, tenant: Tenant) -> Wrongs:
             yield Wrong(path, f"{does} not fit into the quota of {total}", remedy, show(most))
 
 
-@rule(11, "caas.gpus-above-cluster", "tenants")
+@rule("caas.gpus-above-cluster", "tenants")
 def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Wrongs:
     total = len(config.nodes) * _GPUS_PER_NODE
     if tenant.gpus > total:
@@ -162,14 +162,14 @@ def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Wrongs:
         yield Wrong("gpus", wrong, f"write {total} or less, or add nodes")
 
 
-@rule(11, "caas.size-above-quota", "tenants")
+@rule("caas.size-above-quota", "tenants")
 def sizes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     for entry, size in enumerate(tenant.sizes or ()):
         if size > tenant.gpus:
             yield Wrong(("sizes", entry), f"is more than the tenant's gpus, which is {tenant.gpus}")
 
 
-@rule(11, "caas.gpus-overpromised", level=Level.WARN)
+@rule("caas.gpus-overpromised", level=Level.WARN)
 def gpu_quotas_add_up(config: CaasConfig) -> Wrongs:
     total = len(config.nodes) * _GPUS_PER_NODE
     promised = sum(tenant.gpus for tenant in config.tenants)
@@ -178,7 +178,7 @@ def gpu_quotas_add_up(config: CaasConfig) -> Wrongs:
         yield Wrong("tenants", wrong, got=f"{promised} in all")
 
 
-@rule(11, "caas.volumes-above-quota", "tenants")
+@rule("caas.volumes-above-quota", "tenants")
 def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     total = sum(volume.size_gib for volume in tenant.volumes)
     if total > tenant.storage_gib:
@@ -186,14 +186,14 @@ def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Wrongs:
         yield Wrong("storage-gib", wrong, f"write {total} or more, or make the volumes smaller")
 
 
-@rule(12, "caas.volume-mounted-by-guest", "tenants")
+@rule("caas.volume-mounted-by-guest", "tenants")
 def volumes_are_mounted_on_the_machine(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     if tenant.nfs and tenant.nfs.volumes and tenant.nfs.mounted_by is NfsMount.GUEST:
         wrong = "are volumes of the kubelet, while mounted-by is guest"
         yield Wrong("nfs.volumes", wrong, got=show([volume.name for volume in tenant.nfs.volumes]))
 
 
-@rule(12, "caas.volume-server", "tenants")
+@rule("caas.volume-server", "tenants")
 def volumes_are_on_the_tenants_servers(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     for entry, volume in enumerate(tenant.volumes):
         servers = tenant.nfs.servers if tenant.nfs else ()
@@ -201,7 +201,7 @@ def volumes_are_on_the_tenants_servers(_config: CaasConfig, tenant: Tenant) -> W
             yield Wrong(("nfs", "volumes", entry, "server"), "is none of the tenant's nfs.servers")
 
 
-@rule(12, "caas.volume-twice", "tenants")
+@rule("caas.volume-twice", "tenants")
 def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     names = Counter(volume.name for volume in tenant.volumes)
     for entry, volume in enumerate(tenant.volumes):
@@ -210,7 +210,7 @@ def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Wron
             yield Wrong(("nfs", "volumes", entry, "name"), wrong)
 
 
-@rule(12, "caas.mounted-files-copied", "tenants")
+@rule("caas.mounted-files-copied", "tenants")
 def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Wrongs:
     shim = config.kata.shim
     if tenant.nfs and tenant.nfs.mounted_by is NfsMount.KUBELET and not shim.shares_files:
@@ -218,14 +218,14 @@ def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Wrongs:
         yield Wrong("nfs.mounted-by", wrong)
 
 
-@rule(12, "caas.any-registry", "tenants", level=Level.WARN)
+@rule("caas.any-registry", "tenants", level=Level.WARN)
 def images_come_from_listed_registries(config: CaasConfig, tenant: Tenant) -> Wrongs:
     if not tenant.images.allowed and not isinstance(config.hosts, LabHosts):
         wrong = "is empty: the tenant chooses which host the machines contact, at any address"
         yield Wrong("images.allowed", wrong)
 
 
-@rule(12, "caas.registry-not-allowed", "tenants")
+@rule("caas.registry-not-allowed", "tenants")
 def passwords_are_for_allowed_registries(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     known = {source.partition("/")[0] for source in tenant.images.allowed}
     for entry, name in enumerate(tenant.images.registry_auth):
@@ -253,7 +253,7 @@ def _closed(config: CaasConfig) -> Mapping[str, tuple[Range, ...]]:
     }
 
 
-@rule(10, "caas.address-open-to-tenants", each=["nodes"])
+@rule("caas.address-open-to-tenants", each=["nodes"])
 def networks_hold_what_tenants_must_not_reach(config: CaasConfig) -> Wrongs:
     if isinstance(config.hosts, ExistingHosts):
         yield from _held(config, "node-cidrs", "machines and servers", machine_addresses(config))
@@ -290,7 +290,7 @@ def _held(config: CaasConfig, key: str, what: str, places: Iterable[tuple[Path, 
         yield Wrong(path, wrong, remedy, show(host))
 
 
-@rule(10, "caas.egress-name-local", "tenants", each=["nodes"])
+@rule("caas.egress-name-local", "tenants", each=["nodes"])
 def names_are_not_local(config: CaasConfig, tenant: Tenant) -> Wrongs:
     zones = (*LOCAL_ZONES, config.kubernetes.cluster_domain)
     known = (host for _, host in (*machine_addresses(config), *controller_addresses(config)))
@@ -312,7 +312,7 @@ def names_are_not_local(config: CaasConfig, tenant: Tenant) -> Wrongs:
         yield Wrong(("egress", "fqdns", entry), wrong)
 
 
-@rule(10, "caas.file-server-network", "tenants")
+@rule("caas.file-server-network", "tenants")
 def file_servers_are_nothing_else(config: CaasConfig, tenant: Tenant) -> Wrongs:
     storage = config.network.storage_cidrs
     known = ", ".join(map(str, storage))
@@ -327,7 +327,7 @@ def file_servers_are_nothing_else(config: CaasConfig, tenant: Tenant) -> Wrongs:
                 yield Wrong(path, f"meets {network}, {what}", remedy)
 
 
-@rule(10, "caas.networks-overlap")
+@rule("caas.networks-overlap")
 def cluster_networks_do_not_meet(config: CaasConfig) -> Wrongs:
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     if pods.overlaps(services):
@@ -350,7 +350,7 @@ def cluster_networks_do_not_meet(config: CaasConfig) -> Wrongs:
                 yield Wrong(path, wrong, "write the networks of this cluster's machines")
 
 
-@rule(10, "caas.storage-network-denied")
+@rule("caas.storage-network-denied")
 def storage_is_apart_from_machines(config: CaasConfig) -> Wrongs:
     network = config.network
     closed = {"node-cidrs": network.node_cidrs, "bmc-cidrs": network.bmc_cidrs}

@@ -1,4 +1,4 @@
-"""Rows 45 to 47 and 50 to 53: every node is one machine with its GPUs, with room and root."""
+"""Rules of usernetes: every node is one machine with its GPUs, with room and root."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def node_name(position: int) -> str:
     return f"workers[{position - 1}]" if position else "the control plane"
 
 
-existing_machines_are_listed_once = rule(45, "usernetes.host-twice")(machines_are_listed_once)
+existing_machines_are_listed_once = rule("usernetes.host-twice")(machines_are_listed_once)
 
 
-@rule(46, "usernetes.node-number-twice", each=["workers"])
+@rule("usernetes.node-number-twice", each=["workers"])
 def node_numbers_are_unique(config: UsernetesConfig) -> Wrongs:
     taken = [node.number for node in nodes(config)]
     every = range(addresses.FIRST_NUMBER, addresses.LAST_NUMBER + 1)
@@ -77,7 +77,7 @@ def node_numbers_are_unique(config: UsernetesConfig) -> Wrongs:
         yield Wrong(("workers", again - 1, "number"), wrong, f"write one that is free: {free}")
 
 
-@rule(46, "usernetes.node-range")
+@rule("usernetes.node-range")
 def node_subnets_hold_every_number(config: UsernetesConfig) -> Wrongs:
     stated = config.network.node_subnets
     if stated.prefixlen != _NODES_PREFIX or not stated.is_private:
@@ -85,7 +85,7 @@ def node_subnets_hold_every_number(config: UsernetesConfig) -> Wrongs:
         yield Wrong("network.node-subnets", "is not a private /16", remedy)
 
 
-@rule(46, "usernetes.networks-overlap")
+@rule("usernetes.networks-overlap")
 def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Wrongs:
     known = {_DOCKER: DOCKER_BRIDGE, **ranges(config)}
     for against, key in addresses.collisions(known):
@@ -93,12 +93,12 @@ def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Wrongs:
         yield Wrong(key, wrong)
 
 
-@rule(46, "usernetes.network-too-small")
+@rule("usernetes.network-too-small")
 def pods_and_services_have_room(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.room(_chosen(config), len(nodes(config)))
 
 
-@rule(46, "usernetes.machine-in-cluster-network", each=["workers"])
+@rule("usernetes.machine-in-cluster-network", each=["workers"])
 def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Wrongs:
     machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
     places: list[tuple[Path, str | None]] = [
@@ -108,7 +108,7 @@ def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Wrong
     return rke2_checks.outside(places, {**ranges(config), _DOCKER: DOCKER_BRIDGE})
 
 
-@rule(46, "usernetes.host-ip", each=["workers"])
+@rule("usernetes.host-ip", each=["workers"])
 def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Wrongs:
     seen: dict[str, ControlPlane | Worker] = {}
     for path, node in stated_for_nodes(config, "host-ip"):
@@ -120,7 +120,7 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Wron
             yield Wrong(path, "is every host's own" if own else f"is that of {owner.host} too")
 
 
-@rule(46, "usernetes.range-fixed")
+@rule("usernetes.range-fixed")
 def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Wrongs:
     chosen, stated = versions(config), _chosen(config)
     fixed = {"network.pod-subnet": POD_SUBNET, "network.service-subnet": SERVICE_SUBNET}
@@ -130,7 +130,7 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Wrongs:
             yield Wrong(key, wrong)
 
 
-@rule(46, "usernetes.port-twice")
+@rule("usernetes.port-twice")
 def services_have_ports_of_their_own(config: UsernetesConfig) -> Wrongs:
     for _, names in addresses.shared_ports(config.network.ports):
         *others, last = map(kebab, names)
@@ -138,7 +138,7 @@ def services_have_ports_of_their_own(config: UsernetesConfig) -> Wrongs:
         yield Wrong(("network", "ports", last), wrong)
 
 
-@rule(46, "usernetes.ssh-port")
+@rule("usernetes.ssh-port")
 def ports_leave_ssh_alone(config: UsernetesConfig) -> Wrongs:
     if isinstance(config.hosts, LabHosts):
         return
@@ -150,7 +150,7 @@ def ports_leave_ssh_alone(config: UsernetesConfig) -> Wrongs:
             yield Wrong(("network", "ports", kebab(name)), f"is the port of {listening[port]}")
 
 
-@rule(46, "usernetes.mtu-above-network", level=Level.WARN)
+@rule("usernetes.mtu-above-network", level=Level.WARN)
 def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Wrongs:
     if not isinstance(config.hosts, GcpHosts):
         return
@@ -164,7 +164,7 @@ def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Wrongs:
         yield Wrong("network.mtu", wrong, remedy)
 
 
-@rule(53, "usernetes.api-address", "api", kind=AddressApi)
+@rule("usernetes.api-address", "api", kind=AddressApi)
 def the_apis_address_is_reached_from_outside(config: UsernetesConfig, api: AddressApi) -> Wrongs:
     if rke2_checks.is_own(api.address):
         yield Wrong("address", "is every machine's own")
@@ -172,14 +172,14 @@ def the_apis_address_is_reached_from_outside(config: UsernetesConfig, api: Addre
     yield from rke2_checks.outside([(("address",), api.address)], known)
 
 
-@rule(53, "usernetes.api-behind-firewall", "api", kind=AddressApi)
+@rule("usernetes.api-behind-firewall", "api", kind=AddressApi)
 def googles_firewall_lets_the_api_through(config: UsernetesConfig, _api: AddressApi) -> Wrongs:
     if isinstance(config.hosts, GcpHosts) and isinstance(config.hosts.network, OwnNetwork):
         wrong = "is address, and the firewall that is made with hosts.network lets only SSH in from outside"
         yield Wrong("through", wrong)
 
 
-@rule(53, "usernetes.api-in-lab", level=Level.WARN)
+@rule("usernetes.api-in-lab", level=Level.WARN)
 def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Wrongs:
     if isinstance(config.hosts, LabHosts) and config.api is not None:
         wrong = "changes nothing in the lab, whose API is on this computer"
@@ -194,19 +194,19 @@ def _named(config: UsernetesConfig) -> list[tuple[Path, str]]:
     return [(path, node.host) for path, node in stated_for_nodes(config, "host")]
 
 
-@rule(45, "usernetes.machine-twice", each=["workers"])
+@rule("usernetes.machine-twice", each=["workers"])
 def a_machine_is_one_node(config: UsernetesConfig) -> Wrongs:
     named = _named(config)
     for again, first in repeats([name for _, name in named]):
         yield Wrong(named[again][0], f"is {node_name(first)} already")
 
 
-@rule(45, "usernetes.machine-unknown", each=["workers"])
+@rule("usernetes.machine-unknown", each=["workers"])
 def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.unknown_machines(_named(config), config.hosts)
 
 
-@rule(45, "usernetes.machine-unused", level=Level.WARN)
+@rule("usernetes.machine-unused", level=Level.WARN)
 def every_machine_is_a_node(config: UsernetesConfig) -> Wrongs:
     listed = isinstance(config.hosts, ExistingHosts)
     for path, name in rke2_checks.unused_machines(_named(config), config.hosts):
@@ -224,7 +224,7 @@ def _groups(config: UsernetesConfig) -> Iterator[tuple[Path, str, GcpGroup]]:
             yield path, name, group
 
 
-@rule(45, "usernetes.group-role", each=["workers"])
+@rule("usernetes.group-role", each=["workers"])
 def groups_say_what_their_machines_are(config: UsernetesConfig) -> Wrongs:
     roles = {"controller": "the control plane", "worker": "a worker"}
     for path, name, group in _groups(config):
@@ -234,7 +234,7 @@ def groups_say_what_their_machines_are(config: UsernetesConfig) -> Wrongs:
             yield Wrong(path, wrong, f"move it to a group with role: {role}")
 
 
-@rule(45, "usernetes.many-nodes", level=Level.WARN)
+@rule("usernetes.many-nodes", level=Level.WARN)
 def so_many_nodes_were_seen(config: UsernetesConfig) -> Wrongs:
     nodes = len(config.workers) + 1
     if nodes > MOST_MEASURED:
@@ -242,7 +242,7 @@ def so_many_nodes_were_seen(config: UsernetesConfig) -> Wrongs:
         yield Wrong("workers", wrong, got=f"a list of {len(config.workers)}")
 
 
-@rule(47, "usernetes.machine-gpus", each=["workers"])
+@rule("usernetes.machine-gpus", each=["workers"])
 def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Wrongs:
     product, count = config.gpus.product, config.gpus.count
     names = {name for _, name in _named(config)}
@@ -256,27 +256,27 @@ def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Wrongs:
             yield Wrong(("hosts", "groups", number, "gpu"), wrong, remedy, got)
 
 
-@rule(47, "usernetes.processor")
+@rule("usernetes.processor")
 def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Wrongs:
     if gpu_products.product(config.gpus.product).cpu != "amd64":
         wrong = "is on an arm64 machine, and this version prepares amd64"
         yield Wrong("gpus.product", wrong)
 
 
-@rule(47, "usernetes.no-node-for-pods")
+@rule("usernetes.no-node-for-pods")
 def some_node_takes_pods(config: UsernetesConfig) -> Wrongs:
     if not schedulable(config):
         wrong = "is false, and there are no workers: every pod would stay Pending"
         yield Wrong("schedule-on-control-plane", wrong)
 
 
-@rule(47, "usernetes.control-plane-gpus-unused", level=Level.WARN)
+@rule("usernetes.control-plane-gpus-unused", level=Level.WARN)
 def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Wrongs:
     if not config.schedule_on_control_plane and config.workers:
         yield Wrong("schedule-on-control-plane", "leaves the GPUs of the control plane to nobody")
 
 
-@rule(47, "usernetes.training-gpus")
+@rule("usernetes.training-gpus")
 def a_training_finds_its_gpus(config: UsernetesConfig) -> Wrongs:
     stated, count = config.proof.training, config.gpus.count
     if stated is None:
@@ -295,7 +295,7 @@ def a_training_finds_its_gpus(config: UsernetesConfig) -> Wrongs:
         yield Wrong("proof.training.pods", wrong, remedy)
 
 
-@rule(47, "usernetes.training-single-node", level=Level.WARN)
+@rule("usernetes.training-single-node", level=Level.WARN)
 def a_training_crosses_nodes(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     if stated is not None and schedulable(config) and training_pods(config, stated) == 1:
@@ -307,14 +307,14 @@ _OS_LOGIN = re.compile(r"sa_[0-9]+|ext_.+|[a-z0-9_]+_[a-z0-9]+_(com|org|net|edu|
 """Names that OS Login makes of addresses: jane_doe_example_com, ext_jane_gmail_com, sa_1234567890."""
 
 
-@rule(50, "usernetes.os-login-account", level=Level.WARN)
+@rule("usernetes.os-login-account", level=Level.WARN)
 def the_account_is_none_of_os_login(config: UsernetesConfig) -> Wrongs:
     if _OS_LOGIN.fullmatch(config.account):
         wrong = "looks like an account of OS Login, which has a very high id and no range of subordinate ids"
         yield Wrong("account", wrong)
 
 
-@rule(50, "usernetes.driver-without-root", "driver", kind=PackagedDriver)
+@rule("usernetes.driver-without-root", "driver", kind=PackagedDriver)
 def an_administrator_installs_the_driver(
     config: UsernetesConfig, _driver: PackagedDriver
 ) -> Wrongs:
@@ -323,7 +323,7 @@ def an_administrator_installs_the_driver(
         yield Wrong("source", wrong)
 
 
-@rule(50, "usernetes.account-without-sudo", "hosts")
+@rule("usernetes.account-without-sudo", "hosts")
 def without_sudo_the_account_logs_in_itself(config: UsernetesConfig, hosts: Hosts) -> Wrongs:
     known = isinstance(hosts, ExistingHosts | GcpHosts)
     if known and not uses_sudo(config) and hosts.user != config.account:
@@ -332,7 +332,7 @@ def without_sudo_the_account_logs_in_itself(config: UsernetesConfig, hosts: Host
         yield Wrong("user", wrong, remedy)
 
 
-@rule(50, "usernetes.machines-not-prepared")
+@rule("usernetes.machines-not-prepared")
 def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Wrongs:
     made = isinstance(config.hosts, GcpHosts) and not uses_sudo(config)
     if made and public_system(config.hosts.image) is not None:
@@ -340,7 +340,7 @@ def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Wrongs:
         yield Wrong("preparation.by", wrong)
 
 
-@rule(51, "usernetes.container-engine")
+@rule("usernetes.container-engine")
 def only_rootless_docker_is_built(config: UsernetesConfig) -> Wrongs:
     why = {
         ContainerEngine.PODMAN: "with its own network, pasta, flannel never reaches 10.96.0.1,",
@@ -351,12 +351,12 @@ def only_rootless_docker_is_built(config: UsernetesConfig) -> Wrongs:
         yield Wrong("container-engine", wrong)
 
 
-@rule(52, "usernetes.google-cloud-refuses", "hosts", kind=GcpHosts)
+@rule("usernetes.google-cloud-refuses", "hosts", kind=GcpHosts)
 def google_cloud_can_make_the_nodes(config: UsernetesConfig, hosts: GcpHosts) -> Wrongs:
     return gcp_rules.check(hosts, cluster=config.name, ranges=ranges(config))
 
 
-@rule(52, "usernetes.image-system", "hosts", kind=GcpHosts)
+@rule("usernetes.image-system", "hosts", kind=GcpHosts)
 def images_are_of_ubuntu(_config: UsernetesConfig, hosts: GcpHosts) -> Wrongs:
     if hosts.image.system not in (None, *gcp_rules.SYSTEMS):
         wrong = "is not one that hosts of Usernetes are prepared on"

@@ -1,4 +1,4 @@
-"""Rows 48, 49 and 54: driver, versions and the training's image fit the GPUs and each other."""
+"""Rules of usernetes: driver, versions and the training's image fit the GPUs and each other."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def _architecture(config: UsernetesConfig) -> Architecture:
     return gpu_products.product(config.gpus.product).architecture
 
 
-@rule(48, "usernetes.driver-branch-unknown")
+@rule("usernetes.driver-branch-unknown")
 def the_hosts_branch_is_known(config: UsernetesConfig) -> Wrongs:
     version = driver_version(config)
     return rke2_checks.known_branch(_VERSION, branch_of(version), version)
 
 
-@rule(48, "usernetes.driver-version-unknown", level=Level.WARN)
+@rule("usernetes.driver-version-unknown", level=Level.WARN)
 def the_hosts_driver_exists(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.known_version(_VERSION, driver_version(config))
 
 
-@rule(48, "usernetes.driver-without-gpu")
+@rule("usernetes.driver-without-gpu")
 def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Wrongs:
     version, generation = driver_version(config), _architecture(config)
     branch = rke2_matrix.branch(branch_of(version))
@@ -47,23 +47,23 @@ def the_hosts_driver_knows_the_gpus(config: UsernetesConfig) -> Wrongs:
         yield Wrong(_VERSION, wrong, remedy, show(version))
 
 
-@rule(48, "usernetes.driver-too-old")
+@rule("usernetes.driver-too-old")
 def the_hosts_driver_is_new_enough(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.new_enough(_VERSION, driver_version(config), config.gpus.product)
 
 
-@rule(48, "usernetes.driver-branch-ended", level=Level.WARN)
+@rule("usernetes.driver-branch-ended", level=Level.WARN)
 def the_hosts_branch_still_gets_fixes(config: UsernetesConfig) -> Wrongs:
     return rke2_checks.fixed_branch(_VERSION, driver_version(config))
 
 
-@rule(48, "usernetes.kernel-modules", "driver", kind=PackagedDriver)
+@rule("usernetes.kernel-modules", "driver", kind=PackagedDriver)
 def gpus_take_the_hosts_modules(config: UsernetesConfig, _driver: PackagedDriver) -> Wrongs:
     version, product = driver_version(config), config.gpus.product
     return rke2_checks.fitting_modules(("modules",), modules(config), version, product)
 
 
-@rule(48, "usernetes.secure-boot")
+@rule("usernetes.secure-boot")
 def secure_boot_takes_the_hosts_modules(config: UsernetesConfig) -> Wrongs:
     if not config.secure_boot:
         return
@@ -82,7 +82,7 @@ def _place(key: str) -> Path:
     return ("version-overrides", key)
 
 
-@rule(49, "usernetes.checksum-missing")
+@rule("usernetes.checksum-missing")
 def the_source_archive_has_a_checksum(config: UsernetesConfig) -> Wrongs:
     chosen = versions(config)
     remedy = (
@@ -96,7 +96,7 @@ def the_source_archive_has_a_checksum(config: UsernetesConfig) -> Wrongs:
         yield Wrong(_place("usernetes-sha256"), wrong, remedy)
 
 
-@rule(49, "usernetes.tag-incomplete")
+@rule("usernetes.tag-incomplete")
 def another_tag_says_what_it_brings(config: UsernetesConfig) -> Wrongs:
     stated = config.version_overrides
     for key, value in (("kubernetes", stated.kubernetes), ("node-image", stated.node_image)):
@@ -110,7 +110,7 @@ def another_tag_says_what_it_brings(config: UsernetesConfig) -> Wrongs:
             yield Wrong(_place(key), wrong, remedy)
 
 
-@rule(49, "usernetes.node-image-version")
+@rule("usernetes.node-image-version")
 def the_node_image_has_the_kubernetes(config: UsernetesConfig) -> Wrongs:
     stated = config.version_overrides
     if stated.usernetes is None or stated.node_image is None or stated.kubernetes is None:
@@ -128,14 +128,14 @@ def _not_older(key: str, chosen: str, least: str, why: str, write: str) -> Wrong
         yield Wrong(_place(key), wrong, remedy, show(chosen))
 
 
-@rule(49, "usernetes.docker-without-cdi")
+@rule("usernetes.docker-without-cdi")
 def docker_finds_cdi_devices(config: UsernetesConfig) -> Wrongs:
     least = usernetes_versions.table().limits.docker_cdi
     why = f"{least}, the first Docker that has CDI on and shows its devices in `docker info`"
     return _not_older("docker", versions(config).docker, least, why, f"{least}.0")
 
 
-@rule(49, "usernetes.docker-network")
+@rule("usernetes.docker-network")
 def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Wrongs:
     first = usernetes_versions.table().limits.docker_slirp4netns
     if config.version_overrides.slirp4netns is False:
@@ -143,7 +143,7 @@ def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Wrongs:
         yield Wrong(_place("slirp4netns"), wrong)
 
 
-@rule(49, "usernetes.toolkit-version")
+@rule("usernetes.toolkit-version")
 def the_toolkit_uses_cdi(config: UsernetesConfig) -> Wrongs:
     least = usernetes_versions.table().limits.toolkit_cdi
     why = (
@@ -154,7 +154,7 @@ def the_toolkit_uses_cdi(config: UsernetesConfig) -> Wrongs:
     return _not_older("container-toolkit", chosen, least, why, least)
 
 
-@rule(49, "usernetes.plugin-version")
+@rule("usernetes.plugin-version")
 def the_plugin_starts_in_a_nested_container(config: UsernetesConfig) -> Wrongs:
     least = usernetes_versions.table().limits.plugin_nested
     why = f"v{least}, the first that starts in a container within a container"
@@ -176,7 +176,7 @@ def _is_old(config: UsernetesConfig) -> bool:
     return _architecture(config).is_before(Architecture.TURING)
 
 
-@rule(54, "usernetes.cuda-without-gpu")
+@rule("usernetes.cuda-without-gpu")
 def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     if stated is None or stated.cuda is None or not _is_old(config):
@@ -187,7 +187,7 @@ def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Wrongs:
         yield Wrong((*_TRAINING, "cuda"), wrong, f"write {newest} or older, and an image with it")
 
 
-@rule(54, "usernetes.pytorch-without-gpu")
+@rule("usernetes.pytorch-without-gpu")
 def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     if stated is None or stated.pytorch is None or not _is_old(config):
@@ -205,7 +205,7 @@ def _uids(stated: Training) -> Iterator[tuple[str, int]]:
     yield "largest-uid", stated.largest_uid or 0
 
 
-@rule(54, "usernetes.image-uid")
+@rule("usernetes.image-uid")
 def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     for key, uid in () if stated is None else _uids(stated):
@@ -214,7 +214,7 @@ def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Wrongs:
             yield Wrong((*_TRAINING, key), wrong)
 
 
-@rule(54, "usernetes.training-rung")
+@rule("usernetes.training-rung")
 def the_last_rung_has_a_training(config: UsernetesConfig) -> Wrongs:
     stated = config.proof
     if stated.rung >= TRAINING_RUNG and stated.training is None:
@@ -225,7 +225,7 @@ def the_last_rung_has_a_training(config: UsernetesConfig) -> Wrongs:
         yield Wrong("proof.rung", wrong, f"write {TRAINING_RUNG}, or remove the training")
 
 
-@rule(54, "usernetes.training-timeout")
+@rule("usernetes.training-timeout")
 def the_training_ends_within_the_proof(config: UsernetesConfig) -> Wrongs:
     stated, most = config.proof.training, config.timeouts.proof_seconds
     if stated is not None and (stated.timeout_seconds or 0) > most:

@@ -62,7 +62,7 @@ def test_a_release_is_ready_when_kata_is_on_its_node_and_gone_when_it_is_not(
 
     other = values(node, Installation(DeploymentMode.JOB))
     changed = kubernetes.changes(RELEASE, {**inputs, "values": other})
-    # Row 14: by this path the component has the release replaced.
+    # By this path the component has the release replaced.
     assert f"values.{kata_model.IMMUTABLE[0]}" in changed
     with pytest.raises(StepError, match="deploymentMode is immutable for an existing release"):
         kubernetes.up(RELEASE, {**inputs, "values": other})

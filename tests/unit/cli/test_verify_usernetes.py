@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuclusters.cli import reach, verify
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.config import usernetes_plan
+from gpuclusters.config.stack import ClusterType
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.drift.hosts import connections
@@ -24,11 +23,11 @@ from gpuclusters.proof.checks import CheckLevel, Outcome
 from gpuclusters.proof.evidence import About, LadderEvidence, faults
 from gpuclusters.proof.hosts import HostAnswers
 from tests.fixtures.made_up import host_key
+from tests.unit.config.documents import base
 from tests.unit.proof.ladder_world import LadderCluster, host
 
-CASES = Path(__file__).resolve().parents[1] / "usernetes_cases"
 KEY = host_key(1)
-SECTION = yaml.safe_load((CASES / "base.yaml").read_text())["usernetes"]
+SECTION = base(ClusterType.USERNETES)["usernetes"]
 
 
 def config(**keys: Any) -> UsernetesConfig:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from gpuclusters.config.fault import render_path
-from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.core.finding import Finding
 
 CASES = Path(__file__).with_name("cases")
@@ -23,15 +22,24 @@ def lines(found: Iterable[Finding]) -> list[str]:
     return [f"{render_path(one.path)}: {one.problem}; {one.remedy}" for one in found]
 
 
-def cases(*files: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Cases of tables, each with the name of its file."""
-    read = ((path.stem, yaml.safe_load(path.read_text(encoding="utf-8"))) for path in files)
-    return [(stem, case) for stem, found in read for case in found]
+def tables(kind: ClusterType) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Cases of a cluster type, each with the name of its file."""
+    for path in sorted((CASES / kind.value).glob("*.yaml")):
+        if path.stem not in {"base", "google"}:
+            for case in yaml.safe_load(path.read_text(encoding="utf-8")):
+                yield path.stem, case
 
 
-def by_name(found: Iterable[tuple[str, dict[str, Any]]]) -> list[Any]:
-    """Cases as parameters of a test."""
-    return [pytest.param(case, id=f"{stem}_{case['name']}") for stem, case in found]
+def document(kind: ClusterType, case: Mapping[str, Any]) -> Any:
+    """What a case is about: all of it, or changes to the smallest configuration."""
+    if "whole" in case:
+        return case["whole"]
+    start = base(kind)
+    if case.get("google"):
+        google = CASES / kind.value / "google.yaml"
+        start[kind.value]["hosts"] = yaml.safe_load(google.read_text(encoding="utf-8"))
+    patch = case.get("document") or {kind.value: case[kind.value]}
+    return patched(start, patch, keep_null=case.get("keep-null", False))
 
 
 def told(document: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -48,9 +56,10 @@ def expected(case: Mapping[str, Any]) -> tuple[str, list[str]]:
     return key, case[key]
 
 
-def base() -> dict[str, Any]:
+def base(kind: ClusterType = ClusterType.CAAS) -> dict[str, Any]:
     """The smallest configuration."""
-    document: dict[str, Any] = yaml.safe_load((CASES / "base.yaml").read_text())
+    path = CASES / kind.value / "base.yaml"
+    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return document
 
 

@@ -64,7 +64,7 @@ class Cluster(Section):
     hosts: GcpHosts
 
 
-@rule(0, "rke2.google-cloud-refuses", "hosts")
+@rule("rke2.google-cloud-refuses", "hosts")
 def made_on_google_cloud(_cluster: Cluster, section: GcpHosts) -> Iterable[Wrong]:
     return gcp_rules.check(section, cluster="lab", ranges=RANGES)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import jsonschema
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,12 +16,11 @@ from gpuclusters.config.schema import schema
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.core.codes import listed
 from gpuclusters.core.finding import Finding
-from tests.unit.config.documents import FILE, patched
+from tests.unit.config.documents import FILE, base, document, tables
 from tests.unit.config.strategies import documents
 
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
-RKE2_CASES = Path(__file__).resolve().parents[1] / "rke2_cases"
 _VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 _strange = (
@@ -87,13 +84,10 @@ def _broken(draw: st.DrawFn) -> dict[str, Any]:
 
 def _rke2_documents() -> list[dict[str, Any]]:
     """Sections of rke2 clusters that are right, or wrong in one way: those of the rules' cases."""
-    base = yaml.safe_load((RKE2_CASES / "base.yaml").read_text(encoding="utf-8"))
-    cases = [
-        case
-        for path in sorted(RKE2_CASES.glob("row_*.yaml"))
-        for case in yaml.safe_load(path.read_text(encoding="utf-8"))
+    return [
+        base(ClusterType.RKE2),
+        *(document(ClusterType.RKE2, case) for _, case in tables(ClusterType.RKE2)),
     ]
-    return [base, *(patched(base, {"rke2": case["rke2"]}) for case in cases)]
 
 
 _RKE2 = _rke2_documents()

@@ -1,4 +1,4 @@
-"""Row 14: what cannot change while Kata is installed."""
+"""What cannot change while Kata is installed."""
 
 from __future__ import annotations
 
