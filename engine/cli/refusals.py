@@ -1,7 +1,6 @@
 """What Pulumi's CLI has and this one has not: by name, with the reason and what to do instead.
 
-`docs/limits.md` lists the same. A flag or a verb is either carried out or in one of these tables;
-none is accepted and ignored.
+A flag or a verb is either carried out or in one of these tables; none is accepted and ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ VERBS = {
     "do": "resources are managed by a program: write one, and use `up`",
     "env": _CLOUD,
     "gen-completion": "it writes completions for the Pulumi CLI",
-    "import": "declare the resource with the option `import_` and run `up`, or use the Pulumi CLI",
+    "import": "use the Pulumi CLI, or the input `adopt` of a dynamic resource",
     "insights": _CLOUD,
     "install": "install the packages of the project with pip, and plugins with the Pulumi CLI",
     "login": _BACKEND,

@@ -217,22 +217,6 @@ def test_a_flag_from_the_environment_is_refused_by_name(
     assert not shell.files("**/*")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *refusals.FLAGS,
-        *(flag for flags in refusals.FLAGS_OF.values() for flag in flags),
-        *refusals.VERBS,
-        *(f"{verb} {name}" for verb, below in refusals.BELOW.items() for name in below),
-    ],
-)
-def test_what_is_refused_stands_in_the_limits(name: str) -> None:
-    limits = (Path(__file__).parents[2] / "docs/limits.md").read_text()
-    table = limits[limits.index("### Verbs and flags that are refused") :]
-    family = re.sub(r"^(--git-).*", r"\1…", name)
-    assert f"`{name}`" in table or f"`{family}`" in table
-
-
 @pytest.mark.parametrize("command", [("stack", "--help"), ("stack", "export"), ("stack", "ls")])
 def test_a_reader_that_goes_away_costs_no_traceback(shell: Shell, command: tuple[str, ...]) -> None:
     shell.ok("stack", "init", "dev")
