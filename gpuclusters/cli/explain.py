@@ -112,7 +112,9 @@ def command(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE]", help="As printed in brackets. Without one, all are listed."
+            metavar="[CODE]",
+            help="As printed in brackets. Without one, all are listed.",
+            autocompletion=lambda incomplete: [c for c in catalogue() if c.startswith(incomplete)],
         ),
     ] = None,
     as_json: AsJson = False,

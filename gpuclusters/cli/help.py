@@ -6,18 +6,35 @@ Everything is added to the commands by their names, so that a new command appear
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 PROGRAM = "gpu-clusters"
+
+
+def _stacks() -> list[str]:
+    """Names of the stack files of the project around the working directory, for completion."""
+    folders = (Path.cwd(), *Path.cwd().parents)
+    project = next((one for one in folders if (one / "Pulumi.yaml").is_file()), Path.cwd())
+    return sorted(path.name.split(".")[1] for path in project.glob("Pulumi.*.yaml"))
+
+
 StackName = Annotated[
-    str, typer.Option("--stack", "-s", envvar="PULUMI_STACK", help="Which Pulumi.<stack>.yaml.")
+    str,
+    typer.Option(
+        "--stack",
+        "-s",
+        envvar="PULUMI_STACK",
+        help="Which Pulumi.<stack>.yaml.",
+        autocompletion=lambda incomplete: [n for n in _stacks() if n.startswith(incomplete)],
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PANELS: Mapping[str, tuple[str, ...]] = {
-    "A cluster": ("init", "preview", "up", "down"),
+    "A cluster": ("init", "preview", "up", "refresh", "destroy", "down"),
     "Inspect": ("doctor", "verify", "drift", "training-times", "explain"),
     "Before a change": ("review", "draw"),
     "Connect": ("tunnel",),
@@ -35,6 +52,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("gpu-clusters up", "the stack dev, in the lab"),
         ("gpu-clusters up --stack prod --refresh", "also put back what others changed"),
         ("gpu-clusters up --stack prod --repair", "after a run that was killed"),
+        ("gpu-clusters up --stack prod --yes", "in a pipeline"),
     ),
     "init": (
         ("gpu-clusters init caas --stack prod", "asks, and reads the machines' host keys"),
@@ -49,7 +67,12 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("gpu-clusters preview --diff", "every property, before and after"),
         ("gpu-clusters preview --expect-no-changes", "for a pipeline: exit code 7 on any change"),
     ),
-    "down": (("gpu-clusters down --stack dev", "the resources, then the lab"),),
+    "refresh": (("gpu-clusters refresh --stack prod --yes", "then `preview` shows what drifted"),),
+    "destroy": (
+        ("gpu-clusters destroy --stack prod", "shows what goes, and asks"),
+        ("gpu-clusters destroy --stack prod --target URN --target-dependents", "a part of it"),
+    ),
+    "down": (("gpu-clusters down", "the lab of the stack dev"),),
     "doctor": (
         ("gpu-clusters doctor --stack prod", "before the first `up`, or when it fails"),
         ("gpu-clusters doctor --json", "for a monitoring system"),

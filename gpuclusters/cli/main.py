@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +37,24 @@ app.add_typer(tunnel.app)
 app.add_typer(training_times.app)
 
 Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state first.")]
+Repair = Annotated[
+    bool,
+    typer.Option("--repair", help="Repair what a killed run left behind, without asking."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before anything is changed.")]
+Target = Annotated[
+    list[str] | None,
+    typer.Option("--target", "-t", metavar="URN", help="Only this resource; may be repeated."),
+]
+Dependents = Annotated[
+    bool, typer.Option("--target-dependents", help="Also what depends on a target.")
+]
+
+
+def _flags(targets: Sequence[str] | None, **wanted: bool) -> list[str]:
+    """The engine's own, for those that are wanted."""
+    flags = [f"--{name.replace('_', '-')}" for name, on in wanted.items() if on]
+    return [*flags, *(word for urn in targets or () for word in ("--target", urn))]
 
 
 def _say_version(wanted: bool) -> None:
@@ -58,23 +77,26 @@ def options(
 def up(
     stack_name: StackName = "dev",
     refresh: Refresh = False,
-    repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Repair what a killed run left behind, without asking."),
-    ] = False,
+    yes: Yes = False,
+    target: Target = None,
+    target_dependents: Dependents = False,
+    repair: Repair = False,
 ) -> None:
     """Create or update the stack; starts the lab first if the stack uses it.
 
     First looks for what a killed run left behind: locks, interrupted creates, Helm releases that are stuck.
     In the lab it repairs them; elsewhere it asks, unless you pass `--repair`.
     """
-    raise typer.Exit(stack.up(Project.find(), stack_name, refresh=refresh, repair=repair))
+    flags = _flags(target, refresh=refresh, yes=yes, target_dependents=target_dependents)
+    raise typer.Exit(stack.up(Project.find(), stack_name, flags, repair=repair))
 
 
 @app.command()
 def preview(
     stack_name: StackName = "dev",
     refresh: Refresh = False,
+    target: Target = None,
+    target_dependents: Dependents = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show every property.")] = False,
     json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
     expect_no_changes: Annotated[
@@ -82,15 +104,48 @@ def preview(
     ] = False,
 ) -> None:
     """Show what `up` would change; changes nothing."""
-    names = ("--refresh", "--diff", "--json", "--expect-no-changes")
-    wanted = (refresh, diff, json, expect_no_changes)
-    flags = [name for name, on in zip(names, wanted, strict=True) if on]
+    flags = _flags(
+        target,
+        refresh=refresh,
+        target_dependents=target_dependents,
+        diff=diff,
+        json=json,
+        expect_no_changes=expect_no_changes,
+    )
     raise typer.Exit(stack.preview(Project.find(), stack_name, flags))
 
 
 @app.command()
+def refresh(
+    stack_name: StackName = "dev",
+    yes: Yes = False,
+    target: Target = None,
+    repair: Repair = False,
+) -> None:
+    """Read the real state of the resources into the stack's; changes no resource."""
+    flags = _flags(target, yes=yes)
+    code = stack.change(Project.find(), stack_name, "refresh", flags, repair=repair)
+    raise typer.Exit(code)
+
+
+@app.command()
+def destroy(
+    stack_name: StackName = "dev",
+    refresh: Refresh = False,
+    yes: Yes = False,
+    target: Target = None,
+    target_dependents: Dependents = False,
+    repair: Repair = False,
+) -> None:
+    """Destroy the stack's resources; the stack, and the lab if it uses it, stay."""
+    flags = _flags(target, refresh=refresh, yes=yes, target_dependents=target_dependents)
+    code = stack.change(Project.find(), stack_name, "destroy", flags, repair=repair)
+    raise typer.Exit(code)
+
+
+@app.command()
 def down(stack_name: StackName = "dev") -> None:
-    """Destroy the stack's resources, and the lab if the stack uses it."""
+    """Remove the lab with all that is in it."""
     raise typer.Exit(stack.down(Project.find(), stack_name))
 
 

@@ -1,4 +1,4 @@
-"""`up`, `preview` and `down`: one stack, through the engine that this machine has."""
+"""`up`, `preview`, `refresh`, `destroy` and `down`: one stack, through the engine that this machine has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +16,22 @@ from rich.console import Console
 
 from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import repair as repairing
-from gpuclusters.cli import report
-from gpuclusters.cli.project import Project, Session, open_session, refuse_placeholders
+from gpuclusters.cli import report, tunnel
+from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.project import (
+    Project,
+    Session,
+    open_session,
+    read_valid,
+    refuse_placeholders,
+)
 from gpuclusters.cli.reach import open_access
 from gpuclusters.cli.unfinished import BACKEND_VARIABLE, backend_url
+from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import WITHOUT_SECRETS
 from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.core.errors import AdapterError
 
 NO_BACKEND = (
     "no backend: previewed against an empty state that is not kept (choose one: `pulumi login`, or "
@@ -31,24 +40,55 @@ NO_BACKEND = (
 EMPTY = {"same", "read"}
 
 
-def up(project: Project, stack: str, *, refresh: bool, repair: bool) -> int:
+IN_LAB = ("--yes", "--skip-preview")
+"""Nothing of a lab is worth a question."""
+
+
+def up(project: Project, stack: str, flags: Sequence[str], *, repair: bool) -> int:
     """Make what the configuration says, after what a killed run left is repaired; gives the exit code."""
     session = open_session(project, stack)
-    console = Console(highlight=False)
-    console.print(session.engine.line, soft_wrap=True)
     if not session.in_lab:
         refuse_placeholders(project, stack, session.config)
-        repairing.repair(session, console, asked_for=repair)
-        return session.call("up", *(["--refresh"] if refresh else []))
-    note = lab_command.start_for(project, stack, session.config, console)
-    ensure_stack(session)
+    with _ready(session, repair=repair) as console:
+        code = session.call("up", *(IN_LAB if session.in_lab else ()), *flags)
+        if code == 0 and session.in_lab:
+            report.show(console, _summary(session), unchanged=_unchanged(session))
+    return code
+
+
+def change(project: Project, stack: str, verb: str, flags: Sequence[str], *, repair: bool) -> int:
+    """`refresh` or `destroy`, which run no program; gives the exit code."""
+    session = open_session(project, stack)
+    with _ready(session, repair=repair) as console, _way_to_api(session, console):
+        return session.call(verb, *(IN_LAB if session.in_lab else ()), *flags)
+
+
+@contextmanager
+def _ready(session: Session, *, repair: bool) -> Iterator[Console]:
+    """The lab runs if the stack is in one, and what a killed run left is repaired."""
+    console, note = Console(highlight=False), ""
+    console.print(session.engine.line, soft_wrap=True)
+    if session.in_lab:
+        note = lab_command.start_for(session.project, session.stack, session.config, console)
+        ensure_stack(session)
     repairing.repair(session, console, asked_for=repair)
-    code = session.call("up", "--yes", "--skip-preview", *(["--refresh"] if refresh else []))
-    if code == 0:
-        report.show(console, _summary(session), unchanged=_unchanged(session))
+    yield console
     if note:
         console.print(f"\nnote: {note}", soft_wrap=True)
-    return code
+
+
+@contextmanager
+def _way_to_api(session: Session, console: Console) -> Iterator[None]:
+    """The tunnel that the program of a usernetes stack would hold."""
+    with ExitStack() as kept:
+        section = session.config.section
+        if isinstance(section, UsernetesConfig) and tunnel.is_needed(section):
+            try:
+                way = tunnel.way(session.project, session.stack, section)
+                kept.enter_context(tunnel.opened(*way))
+            except AdapterError as error:
+                console.print(f"note: no tunnel to the API: {error}", soft_wrap=True, markup=False)
+        yield
 
 
 def preview(project: Project, stack: str, flags: Sequence[str]) -> int:
@@ -85,10 +125,10 @@ def _without_backend(session: Session) -> Iterator[tuple[Session, Path]]:
 
 
 def down(project: Project, stack: str) -> int:
-    """Remove what `up` made; gives the exit code."""
-    session = open_session(project, stack)
-    if not session.in_lab:
-        return session.call("destroy")
+    """Remove the lab with all that is in it; gives the exit code."""
+    if not uses_lab(read_valid(project, stack).section):
+        instead = f"`gpu-clusters destroy --stack {stack}` destroys its resources"
+        raise UsageError(f"the stack {stack} is not in the lab; {instead}", "command.not-in-lab")
     # Hosts, cluster and state of a lab are one folder: what is declared there goes with it.
     console = Console(highlight=False)
     with lab_command.opened(project) as lab:

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -19,7 +19,7 @@ from gpuclusters.config import usernetes_plan
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import LOOPBACK, forward
+from gpuclusters.host.ssh import LOOPBACK, Forward, forward
 
 app = typer.Typer(add_completion=False)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -60,29 +60,44 @@ def run(project: Project, stack: str, command: Sequence[str]) -> int:
             f"the API of {stack} is at {access.address}; for a tunnel state usernetes.api.through: tunnel",
             "command.no-tunnel",
         )
+    with opened(*way(project, stack, config)) as tunnel:
+        return hold(tunnel, command)
+
+
+def is_needed(config: UsernetesConfig) -> bool:
+    """Whether the API is reached through a tunnel alone."""
+    access = usernetes_plan.api(config)
+    return access.through == "tunnel" and access.local_port is not None
+
+
+def way(
+    project: Project, stack: str, config: UsernetesConfig
+) -> tuple[HostConnection, SshCredentials, int, int]:
+    """The machine of the API, the key for it, and the tunnel's port here and there."""
     connections, credentials = reach(project, stack, config)
-    remote = config.network.ports.kube_apiserver
-    first = connections[config.control_plane.host]
-    return hold(first, credentials, command, local_port=access.local_port, remote_port=remote)
+    local_port = usernetes_plan.api(config).local_port or 0
+    remote_port = config.network.ports.kube_apiserver
+    return connections[config.control_plane.host], credentials, local_port, remote_port
 
 
-def hold(
-    connection: HostConnection,
-    credentials: SshCredentials,
-    command: Sequence[str],
-    *,
-    local_port: int,
-    remote_port: int,
-) -> int:
-    """Keep the tunnel open while a command runs, or until interrupted; gives the exit code."""
-    with forward(connection, credentials, local_port=local_port, remote_port=remote_port) as opened:
-        sys.stderr.write(f"https://{LOOPBACK}:{opened.port} leads to {opened.target}\n")
+@contextlib.contextmanager
+def opened(
+    connection: HostConnection, credentials: SshCredentials, local_port: int, remote_port: int
+) -> Iterator[Forward]:
+    """A tunnel that says where it leads."""
+    with forward(connection, credentials, local_port=local_port, remote_port=remote_port) as tunnel:
+        sys.stderr.write(f"https://{LOOPBACK}:{tunnel.port} leads to {tunnel.target}\n")
         sys.stderr.flush()
-        if command:
-            return _during(command)
-        with contextlib.suppress(KeyboardInterrupt):
-            opened.wait_until_lost()
-            raise RunError(f"the connection to {opened.target} broke; run the same command again")
+        yield tunnel
+
+
+def hold(tunnel: Forward, command: Sequence[str]) -> int:
+    """Keep a tunnel open while a command runs, or until interrupted; gives the exit code."""
+    if command:
+        return _during(command)
+    with contextlib.suppress(KeyboardInterrupt):
+        tunnel.wait_until_lost()
+        raise RunError(f"the connection to {tunnel.target} broke; run the same command again")
     return 0
 
 

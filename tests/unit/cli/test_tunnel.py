@@ -8,18 +8,27 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import asyncssh
 import pytest
 
+from gpuclusters.cli import tunnel
 from gpuclusters.cli.project import Project
-from gpuclusters.cli.tunnel import UsageError, hold, run
+from gpuclusters.cli.tunnel import UsageError, run
 from gpuclusters.core.errors import AdapterError, BusyError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import forward
+
+
+def hold(server: Server, command: list[str], *, local_port: int = 0, api: int | None = None) -> int:
+    """A command's exit code, through a tunnel of its own."""
+    way = (server.connection, server.credentials, local_port, api or server.api)
+    with tunnel.opened(*way) as opened:
+        return tunnel.hold(opened, command)
+
 
 HELLO = b"this is the API\n"
 SECONDS = 120
@@ -115,10 +124,7 @@ def test_a_command_reaches_the_api_and_its_exit_code_is_passed_on(
     server: Server, own_port: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command = [sys.executable, "-c", _CLIENT, str(own_port)]
-    code = hold(
-        server.connection, server.credentials, command, local_port=own_port, remote_port=server.api
-    )
-    assert code == 3
+    assert hold(server, command, local_port=own_port) == 3
     assert f"https://127.0.0.1:{own_port} leads to gpu-01" in capfd.readouterr().err
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", own_port))
@@ -127,9 +133,7 @@ def test_a_command_reaches_the_api_and_its_exit_code_is_passed_on(
 def test_a_command_that_a_signal_ends_and_one_that_is_not_there(server: Server) -> None:
     kill = [sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]
     for command, expected in ((kill, 143), (["no-such-command"], 127)):
-        assert expected == hold(
-            server.connection, server.credentials, command, local_port=0, remote_port=server.api
-        )
+        assert hold(server, command) == expected
 
 
 def test_what_keeps_a_tunnel_from_opening_is_said(server: Server, closed_port: int) -> None:
@@ -137,29 +141,17 @@ def test_what_keeps_a_tunnel_from_opening_is_said(server: Server, closed_port: i
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(BusyError, match="another program listens there"):
-            hold(
-                server.connection,
-                server.credentials,
-                ["true"],
-                local_port=taken.getsockname()[1],
-                remote_port=server.api,
-            )
+            hold(server, ["true"], local_port=taken.getsockname()[1])
     with pytest.raises(AdapterError, match=r"nothing answers on 127.0.0.1:\d+ there"):
-        hold(
-            server.connection,
-            server.credentials,
-            ["true"],
-            local_port=0,
-            remote_port=closed_port,
-        )
+        hold(server, ["true"], api=closed_port)
     with (
         served(_Closed) as closed,
         pytest.raises(AdapterError, match=r"allows no forwarding.*AllowTcpForwarding"),
     ):
-        hold(closed.connection, closed.credentials, ["true"], local_port=0, remote_port=closed.api)
-    gone = server.connection.model_copy(update={"port": closed_port})
+        hold(closed, ["true"])
+    gone = replace(server, connection=server.connection.model_copy(update={"port": closed_port}))
     with pytest.raises(AdapterError, match="no SSH connection"):
-        hold(gone, server.credentials, ["true"], local_port=0, remote_port=server.api)
+        hold(gone, ["true"])
 
 
 def test_a_tunnel_without_a_command_stays_until_its_connection_is_lost() -> None:
