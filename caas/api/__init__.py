@@ -2,5 +2,5 @@
 
 The cluster is the only state: watches keep what is read often up to date, the API server's quota and names
 decide what is written. So any number of copies may run. From outside to inside: `server` (connections),
-`gate` (who, how much), `routes` (HTTP), `containers` (what happens), `store` (what the cluster holds).
+`gate` (who, how much), `app` (HTTP), `containers` (what happens), `store` (what the cluster holds).
 """

@@ -25,8 +25,7 @@ from caas.api.problems import (
     not_found,
     refused,
 )
-from caas.api.store import Store
-from caas.api.tenancies import Tenancies, Tenancy
+from caas.api.store import Store, Tenancies, Tenancy
 from caas.cluster import Cluster, ClusterError
 from caas.settings import Settings
 from gpuclusters.container_api import image

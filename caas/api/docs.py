@@ -104,70 +104,63 @@ def content_security_policy() -> str:
 
 def page(document: Mapping[str, Any]) -> str:
     """The whole page."""
-    info, schemas = document["info"], document["components"]["schemas"]
-    title = escape(info["title"])
+    info, title = document["info"], escape(document["info"]["title"])
     operations = [
         (method.upper(), path, operation)
         for path, by_method in document["paths"].items()
         for method, operation in by_method.items()
     ]
-    links = (
+    links = "".join(
         f'<li><a href="#{escape(one["operationId"])}">{escape(one["summary"])}</a></li>'
         for _, _, one in operations
     )
-    return "".join(
-        (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{title} {escape(info['version'])}</h1><p>{_prose(info['description'])}</p>",
-            f'<p>For programs: <a href="/openapi.json">/openapi.json</a></p><ul>{"".join(links)}</ul>',
-            *(_operation(*one) for one in operations),
-            "<h2>Schemas</h2>",
-            *(_schema(name, one) for name, one in schemas.items()),
-            "</body></html>",
-        )
+    schemas = document["components"]["schemas"].items()
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>{title} {escape(info['version'])}</h1><p>{_prose(info['description'])}</p>"
+        f'<p>For programs: <a href="/openapi.json">/openapi.json</a></p><ul>{links}</ul>'
+        + "".join(_operation(*one) for one in operations)
+        + "<h2>Schemas</h2>"
+        + "".join(_schema(name, one) for name, one in schemas)
+        + "</body></html>"
     )
 
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     parameters = [
         (
-            _field(one, required=one.get("required")),
+            _field(one["name"], one.get("required")),
             escape(one["in"]),
             _kind(one["schema"]),
             _said(one),
         )
         for one in operation.get("parameters") or ()
     ]
-    bodies = operation.get("requestBody", {}).get("content", {})
+    bodies = "".join(
+        f"<p>Body: {_kind(body['schema'])} (<code>{escape(kind)}</code>)</p>"
+        for kind, body in operation.get("requestBody", {}).get("content", {}).items()
+    )
     responses = [
-        (
-            f"<code>{escape(status)}</code>",
-            _said(answer),
-            ", ".join(_kind(one["schema"]) for one in answer.get("content", {}).values()),
-        )
+        (f"<code>{escape(status)}</code>", _said(answer), ", ".join(map(_kind, schemas)))
         for status, answer in operation["responses"].items()
+        for schemas in [[one["schema"] for one in answer.get("content", {}).values()]]
     ]
-    return "".join(
-        (
-            f'<h2 id="{escape(operation["operationId"])}">{escape(operation["summary"])}</h2>',
-            f'<p><span class="method">{method}</span><code>{escape(path)}</code></p>',
-            f"<p>{_said(operation)}</p>",
-            _table(("Parameter", "In", "Type", ""), parameters),
-            *(
-                f"<p>Body: {_kind(body['schema'])} (<code>{escape(kind)}</code>)</p>"
-                for kind, body in bodies.items()
-            ),
-            _table(("Answer", "", "Body"), responses),
-        )
+    return (
+        f'<h2 id="{escape(operation["operationId"])}">{escape(operation["summary"])}</h2>'
+        f'<p><span class="method">{method}</span><code>{escape(path)}</code></p>'
+        f"<p>{_said(operation)}</p>"
+        + _table(("Parameter", "In", "Type", ""), parameters)
+        + bodies
+        + _table(("Answer", "", "Body"), responses)
     )
 
 
 def _schema(name: str, schema: Mapping[str, Any]) -> str:
     required = schema.get("required", ())
     fields = [
-        (_field({"name": field}, required=field in required), _kind(one), _said(one))
+        (_field(field, field in required), _kind(one), _said(one))
         for field, one in schema.get("properties", {}).items()
     ]
     values = f"<p>{_kind(schema)}</p>" if "enum" in schema else ""
@@ -175,18 +168,13 @@ def _schema(name: str, schema: Mapping[str, Any]) -> str:
     return head + values + _table(("Field", "Type", ""), fields)
 
 
-def _field(named: Mapping[str, Any], *, required: bool | None) -> str:
-    return f"<code>{escape(named['name'])}</code>" + (" *" if required else "")
+def _field(name: str, required: object) -> str:
+    return f"<code>{escape(name)}</code>" + (" *" if required else "")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return ""
-    cells = [
-        f"<th>{'</th><th>'.join(head)}</th>",
-        *(f"<td>{'</td><td>'.join(r)}</td>" for r in rows),
-    ]
-    return f"<table><tr>{'</tr><tr>'.join(cells)}</tr></table>"
+    cells = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+    return f"<table><tr><th>{'</th><th>'.join(head)}</th></tr>{cells}</table>" if rows else ""
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

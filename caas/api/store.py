@@ -1,21 +1,36 @@
-"""The cluster as the API uses it: what is read often from watches, calls that are bounded and end."""
+"""The cluster as the API uses it: watches, bounded calls, a caller's tenancy, and what there is to give."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from caas.api.problems import (
+    GpuCapacityAnswer,
+    Problem,
+    ProblemError,
+    SizeCapacityAnswer,
+    VolumeAnswer,
+    invalid,
+    just_started,
+)
 from caas.cluster import Cluster, ClusterError
 from caas.mirror import Mirror, Object
-from gpuclusters.container_api.container import CONTAINER_LABEL
-from gpuclusters.lease.model import GPU_LEASE
-from gpuclusters.lease.placement import Outage, outages
+from caas.settings import Host, Settings
+from gpuclusters.container_api.container import CONTAINER_LABEL, amount
+from gpuclusters.container_api.request import GPU_COUNTS, MountAnswer, VolumeMount, faults
+from gpuclusters.core.quantity import parse_quantity
+from gpuclusters.lease.model import GPU_LEASE, Phase, lease_name
+from gpuclusters.lease.placement import BoardView, Outage, outages
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.model import CLAIM, TENANCY
+from gpuclusters.tenancy.model import CLAIM, TENANCY, AccessMode
 from gpuclusters.tenancy.objects import NODE, POD, RESOURCE_QUOTA
+from gpuclusters.tenancy.proof import unready
 
 AT_ONCE = 64
 SECONDS = 10.0
@@ -95,3 +110,184 @@ class Store:
 def _holding_pod(lease: dict[str, Any]) -> str | None:
     holder = (lease.get("status") or {}).get("holder")
     return str(holder["podUid"]) if holder else None
+
+
+_RECYCLING = frozenset({Phase.RELEASING, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """A tenant's place in the cluster. Quantities are as Kubernetes writes them."""
+
+    tenant: str
+    namespace: str
+    gpu_resource: str
+    ready: bool
+    reason: str | None
+    """One word why it is not ready."""
+    ending: bool
+    gpus: int
+    gpus_used: int
+    sizes: tuple[int, ...]
+    images: tuple[str, ...]
+    """Where its images come from; empty for any public registry."""
+    hard: Mapping[str, str]
+    used: Mapping[str, str]
+
+
+class Tenancies:
+    """Finds tenancies and their volumes in the store."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
+        self._offered = {p.size for host in settings.hosts for p in host.offered}
+
+    def of(self, tenant: str) -> Tenancy:
+        """The tenancy of a tenant; `ProblemError` if it has none here, or nothing is known yet."""
+        if not self._store.tenancies.synced.is_set():
+            raise just_started()
+        found = self._store.tenancies.get(tenant)
+        if found is None:
+            none = f"the tenant {tenant} has no tenancy in this cluster; ask its operator for one"
+            raise ProblemError(Problem.NO_TENANCY, none)
+        spec = found["spec"]
+        resource = str(spec.get("gpuResource") or self._settings.gpu_resource)
+        quota = self._store.quotas.get(spec["quota"].get("name") or "tenant", spec["namespace"])
+        status = (quota or {}).get("status") or {}
+        hard = status.get("hard") or spec["quota"]["hard"]
+        used = status.get("used") or {}
+        key = f"requests.{resource}"
+        reason = unready(found)
+        return Tenancy(
+            tenant=tenant,
+            namespace=spec["namespace"],
+            gpu_resource=resource,
+            ready=reason is None,
+            reason=reason,
+            ending=bool(found["metadata"].get("deletionTimestamp")),
+            gpus=int(parse_quantity(str(hard.get(key, "0")))),
+            gpus_used=int(parse_quantity(str(used.get(key, "0")))),
+            # What the tenancy allows, of what the machines offer.
+            sizes=tuple(sorted(set(spec.get("sizes") or ()) & self._offered & set(GPU_COUNTS))),
+            images=tuple(spec.get("images") or ()),
+            hard=hard,
+            used={name: used.get(name, "0") for name in hard},
+        )
+
+    def usable(self, tenant: str) -> Tenancy:
+        """The same, if containers may be made in it: its isolation is enforced, and it stays."""
+        tenancy = self.of(tenant)
+        if tenancy.ending:
+            ending = "the tenancy is being removed; nothing new starts in it"
+            raise ProblemError(Problem.TENANCY_ENDING, ending)
+        if not tenancy.ready:
+            raise ProblemError(
+                Problem.TENANCY_NOT_READY,
+                f"not every part of the tenancy's isolation is enforced ({tenancy.reason}); "
+                "nothing starts before; try again",
+            )
+        return tenancy
+
+    def volumes(self, tenancy: Tenancy) -> list[VolumeAnswer]:
+        """Its volumes by name. A claim without the tenant's label is not declared for it."""
+        claims = self._store.claims.within(tenancy.namespace)
+        return [
+            _volume(claim)
+            for _, claim in sorted(claims.items())
+            if claim["metadata"]["labels"].get(TENANT_LABEL) == tenancy.tenant
+        ]
+
+    def mounts(self, tenancy: Tenancy, asked: Sequence[VolumeMount]) -> tuple[MountAnswer, ...]:
+        """What a request asks for, checked against what the tenant has and may do with it."""
+        if not asked:
+            return ()
+        wrong = [(f"body.volumes.{place}.{field}", said) for place, field, said in faults(asked)]
+        if wrong:
+            raise invalid(wrong)
+        if not self._store.claims.synced.is_set():
+            raise just_started()
+        mine = {volume.name: volume for volume in self.volumes(tenancy)}
+        for place, mount in enumerate(asked):
+            volume = mine.get(mount.name)
+            if volume is None:
+                there = ", ".join(mine) or "none"
+                said = f"the tenant has no volume {mount.name}; its volumes: {there}"
+                wrong.append((f"body.volumes.{place}.name", said))
+            elif volume.read_only and mount.read_only is False:
+                said = f"the volume {mount.name} can only be read; leave readOnly out"
+                wrong.append((f"body.volumes.{place}.readOnly", said))
+        if wrong:
+            raise invalid(wrong, Problem.VOLUME)
+        if waiting := [mount.name for mount in asked if not mine[mount.name].ready]:
+            raise ProblemError(
+                Problem.VOLUME_NOT_READY,
+                f"volumes that are not bound yet: {', '.join(waiting)}; the container would wait with "
+                "its GPUs, so try again",
+            )
+        return tuple(
+            MountAnswer(
+                name=one.name,
+                path=one.path,
+                read_only=bool(one.read_only) or mine[one.name].read_only,
+            )
+            for one in asked
+        )
+
+
+def _volume(claim: Mapping[str, Any]) -> VolumeAnswer:
+    metadata, spec, status = claim["metadata"], claim["spec"], claim.get("status") or {}
+    return VolumeAnswer(
+        name=metadata["name"],
+        size_gib=amount((spec.get("resources") or {}).get("requests", {}).get("storage")),
+        read_only=spec.get("accessModes") == [AccessMode.READ_ONLY_MANY.kubernetes],
+        ready=status.get("phase") == "Bound" and not metadata.get("deletionTimestamp"),
+    )
+
+
+def capacity_by_size(
+    hosts: Sequence[Host], phases: Mapping[str, str], away: Mapping[str, Outage]
+) -> list[SizeCapacityAnswer]:
+    """Partitions of each size on offer, smallest first; on machines that are `away` nothing new is placed."""
+    counts: dict[int, Counter[str]] = {}
+    for host in hosts:
+        view = _board(host, phases)
+        free = "unschedulable" if host.name in away else "free"
+        for partition in host.offered:
+            count = counts.setdefault(partition.size, Counter(free=0, unschedulable=0))
+            count["total"] += 1
+            count[free] += view.has_free(partition)
+            count["quarantined"] += not view.lost.isdisjoint(partition.modules)
+    return [SizeCapacityAnswer(gpus=size, **counts[size]) for size in sorted(counts)]
+
+
+def _board(host: Host, phases: Mapping[str, str]) -> BoardView:
+    of = {gpu.module: phases.get(lease_name(host.name, gpu.module)) for gpu in host.gpus}
+    return BoardView.of(host.name, host.offered, of)
+
+
+def capacity_of_gpus(
+    hosts: Sequence[Host], phases: Mapping[str, str], away: Mapping[str, Outage]
+) -> GpuCapacityAnswer:
+    """All GPUs of the cluster, by phases of their leases and why machines are away."""
+    stated = [
+        (away.get(host.name), phases.get(lease_name(host.name, gpu.module)))
+        for host in hosts
+        for gpu in host.gpus
+    ]
+    free = [outage for outage, phase in stated if phase == Phase.FREE]
+    why = Counter(outage.why.value for outage in free if outage is not None)
+    return GpuCapacityAnswer(
+        total=len(stated),
+        free=free.count(None),
+        unschedulable=why.total(),
+        unschedulable_by=dict(sorted(why.items())),
+        recycling=sum(phase in _RECYCLING for _, phase in stated),
+        quarantined=sum(phase == Phase.QUARANTINED for _, phase in stated),
+    )
+
+
+def phases_of(leases: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Phase by name of the lease; those that have none yet are left out."""
+    stated = ((x["metadata"]["name"], (x.get("status") or {}).get("phase")) for x in leases)
+    return {name: phase for name, phase in stated if phase}

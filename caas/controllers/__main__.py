@@ -13,13 +13,10 @@ import os
 from caas import metrics
 from caas.cluster import Cluster
 from caas.controllers import leases
-from caas.controllers.controller import control
 from caas.controllers.tenancy import TenancyController
 from caas.leader import Leader
 from caas.program import Health, ended, pod_address, run, told_to_stop
 from caas.settings import Settings, load, secret
-from gpuclusters.lease.model import GPU_LEASE
-from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.programs import Program
 
 ELECTION = "gpu-clusters-controllers"
@@ -67,8 +64,8 @@ async def _lead(
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(control(cluster, TENANCY, of_tenancies))
-            group.create_task(control(cluster, GPU_LEASE, of_leases))
+            group.create_task(of_tenancies.run())
+            group.create_task(of_leases.run())
 
     working = asyncio.create_task(work())
     keeping = asyncio.create_task(leader.keep())

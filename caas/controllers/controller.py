@@ -1,4 +1,4 @@
-"""What controllers have in common: they are told of the objects of one kind, and work on them."""
+"""What controllers have in common: a queue of names to work on, and events that tell of it."""
 
 from __future__ import annotations
 
@@ -10,47 +10,12 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
-from caas.cluster import Cluster, ClusterError, Object, stamp
+from caas.cluster import Cluster, ClusterError, stamp
 from gpuclusters.core.ports import ObjectKind
 
 T = TypeVar("T")
-
-
-class Controller(Protocol):
-    """Works on whatever object it is told of."""
-
-    def observe(self, body: Object) -> None:
-        """An object was made or changed."""
-
-    def forget(self, body: Object) -> None:
-        """An object is gone."""
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-
-
-async def control(
-    cluster: Cluster,
-    kind: ObjectKind,
-    controller: Controller,
-    mine: Callable[[str], bool] = lambda _name: True,
-) -> None:
-    """Have a controller work on the objects of a kind, those whose names are its own, until cancelled."""
-
-    async def tell() -> None:
-        async for change, body in cluster.watch(kind):
-            if change == "SYNC" or not mine(body["metadata"]["name"]):
-                continue
-            if change == "DELETED":
-                controller.forget(body)
-            else:
-                controller.observe(body)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(tell(), name=f"changes of {kind.plural}")
-        group.create_task(controller.run(), name=f"work on {kind.plural}")
 
 
 async def all_of(work: Sequence[Awaitable[T]]) -> list[T]:

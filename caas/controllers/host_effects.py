@@ -23,7 +23,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import asyncssh
@@ -45,6 +45,7 @@ from gpuclusters.lease.board import (
     ReadKnobs,
     Refused,
     Reset,
+    Result,
     Succeeded,
     Unfence,
     Withhold,
@@ -74,7 +75,11 @@ _WITH_LOCK = ("flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK
 
 
 class HostError(Exception):
-    """The machine was not reached, gave no answer, or one that cannot be understood; one sentence."""
+    """The machine was not reached, or its answer cannot be understood; one sentence. A `verdict` is final."""
+
+    def __init__(self, said: str, reason: Reason | None = None, *, verdict: bool = False) -> None:
+        super().__init__(said)
+        self.reason, self.verdict = reason, verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +192,13 @@ class HostEffects:
     async def do(self, effect: Effect) -> Outcome:
         """Do it, and say how it ended."""
         try:
-            return await self._do(effect)
+            return Succeeded(effect, await self._do(effect))
         except RedfishError as error:
             said, reason = f"{self._host}: {error}", error.reason
-            again = reason is None or reason in ASKED_AGAIN
-            return (Failed if again else Refused)(effect, said, reason)
+            verdict = reason is not None and reason not in ASKED_AGAIN
         except HostError as error:
-            return Failed(effect, str(error))
+            said, reason, verdict = str(error), error.reason, error.verdict
+        return (Refused if verdict else Failed)(effect, said, reason)
 
     async def close(self) -> None:
         """Let all connections go."""
@@ -201,63 +206,53 @@ class HostEffects:
         if self._redfish is not None:
             await self._redfish.close()
 
-    async def _do(self, effect: Effect) -> Outcome:
+    async def _do(self, effect: Effect) -> Result:
         limits, tables = self._orders.limits, self._orders.partitions
         match effect:
             case ReadBoard():
                 (supported, active), users, marked = await asyncio.gather(
                     self._partitions(), self._users(), self._withheld()
                 )
-                return Succeeded(effect, BoardSeen(supported, active, users, marked))
+                return BoardSeen(supported, active, users, marked)
             case Withhold((module, _, phase)):
                 # With the lock: who activates at this moment has ended, and who comes later sees the mark.
                 marked_as = quarantined if phase is Phase.QUARANTINED else withheld
                 marking = [*_WITH_LOCK, "mkdir", "-p", marked_as(self._pci[module])]
                 done = await self._ssh.run(marking, seconds=READ_SECONDS + LOCK_SECONDS)
-                if done.code == LOCKED:
-                    return Failed(effect, self._locked)
                 self._check("mkdir", done)
-                return Succeeded(effect)
             case Unfence(modules):
                 await self._give_back(modules)
-                return Succeeded(effect)
             case DeactivatePartition(partition):
                 # Marks are set before the lock is waited for.
-                await self._must(
-                    "mkdir", "-p", *(withheld(self._pci[m]) for m in tables[partition])
-                )
-                return await self._fabric(effect, "deactivate", "-d", partition, ALREADY_INACTIVE)
+                await self._mark(withheld, tables[partition])
+                await self._fabric("deactivate", partition, ALREADY_INACTIVE)
             case ActivatePartition(partition, entries):
                 if entries:
-                    await self._must(
-                        "mkdir", "-p", *(mark(self._pci[m]) for m in tables[partition])
-                    )
-                ended = await self._fabric(effect, "activate", "-a", partition, ALREADY_ACTIVE)
-                if isinstance(ended, Succeeded):
-                    await self._give_back(tables[partition])
-                return ended
+                    await self._mark(mark, tables[partition])
+                await self._fabric("activate", partition, ALREADY_ACTIVE)
+                await self._give_back(tables[partition])
             case Reset(module):
                 # The lease that had it has ended: nothing uses the GPU any more. Nor is it in quarantine.
                 pci = self._pci[module]
                 await self._must("rm", "-rf", mark(pci), quarantined(pci))
-                return await self._tool(effect, module, limits.resetting, "--reset-with-sbr")
+                await self._tool(module, limits.resetting, "--reset-with-sbr")
             case ClearMemory(module):
                 # Without a reset it clears nothing.
-                words = ("--clear-memory", "--reset-with-sbr")
-                return await self._tool(effect, module, limits.scrubbing, *words)
+                await self._tool(module, limits.scrubbing, "--clear-memory", "--reset-with-sbr")
             case ReadKnobs(module):
                 known = [name for name in sorted(self._orders.golden.knobs) if name in _KNOBS]
                 queries = (_KNOBS[name][0] for name in known)
-                return await self._tool(effect, module, limits.verifying, *queries)
+                return knobs_in(await self._tool(module, limits.verifying, *queries))
             case ReadFirmware(module):
                 if self._redfish is None:
-                    return Failed(effect, f"{self._host} has no BMC in the settings")
+                    raise HostError(f"{self._host} has no BMC in the settings")
                 prefixes = sorted(self._orders.golden.versions)
                 # Time for a second look, so that it is known why the first one failed.
                 seconds = limits.verifying / 2
-                return Succeeded(effect, await self._redfish.inventory(module, prefixes, seconds))
+                return await self._redfish.inventory(module, prefixes, seconds)
             case _:
                 raise TypeError(f"not an effect on a host: {effect}")
+        return None
 
     async def _partitions(self) -> tuple[frozenset[int], frozenset[int]]:
         """Those that the fabric manager offers, and those that are active."""
@@ -309,18 +304,15 @@ class HostEffects:
             return False
         raise HostError(f"{self._host}: who uses {what} is unknown: {done.said(0)}")
 
-    async def _fabric(
-        self, effect: Effect, verb: str, flag: str, partition: int, already: int
-    ) -> Outcome:
-        done = await self._fmpm([flag, str(partition)], FABRIC_SECONDS + LOCK_SECONDS, _WITH_LOCK)
+    async def _fabric(self, verb: str, partition: int, already: int) -> None:
+        asked = [f"-{verb[0]}", str(partition)]
+        done = await self._fmpm(asked, FABRIC_SECONDS + LOCK_SECONDS, _WITH_LOCK)
         if done.code == LOCKED:
-            return Failed(effect, self._locked)
+            raise HostError(self._locked)
         code = code_of_exit(done.code)
-        if code in (0, already):
-            return Succeeded(effect)
-        error = self._fabric_error(f"{verb} partition {partition}", done)
-        verdict = _VERDICTS.get(code)
-        return Failed(effect, error) if verdict is None else Refused(effect, error, verdict)
+        if code not in (0, already):
+            error = self._fabric_error(f"{verb} partition {partition}", done)
+            raise HostError(error, _VERDICTS.get(code), verdict=code in _VERDICTS)
 
     async def _give_back(self, modules: Iterable[int]) -> None:
         """The leases keep the partitions of these GPUs down no longer."""
@@ -332,10 +324,15 @@ class HostEffects:
         there = set(done.stdout.split()) if done.code == 0 else set()
         return frozenset(m for m, pci in self._pci.items() if pci in there)
 
+    async def _mark(self, folder: Callable[[str], str], modules: Iterable[int]) -> None:
+        await self._must("mkdir", "-p", *(folder(self._pci[m]) for m in modules))
+
     async def _must(self, *command: str) -> None:
         self._check(command[0], await self._ssh.run(command, seconds=READ_SECONDS))
 
     def _check(self, program: str, done: Done) -> None:
+        if done.code == LOCKED:
+            raise HostError(self._locked)
         if done.code != 0:
             raise HostError(f"{self._host}: {program}: {done.said()}")
 
@@ -350,13 +347,13 @@ class HostEffects:
         output = said[-1][:200] if said else ""
         return str(FabricError(self._host, action, code_of_exit(done.code), output))
 
-    async def _tool(self, effect: Effect, module: int, seconds: float, *options: str) -> Outcome:
+    async def _tool(self, module: int, seconds: float, *options: str) -> str:
         pci = self._pci[module]
         # One at a time per GPU, also across controllers: what a dead one began is not met by another.
         # The GPU's own folder is the lock, which is there where the GPU is.
         lock = ["flock", "--nonblock", f"/sys/bus/pci/devices/{pci}"]
         command = [*lock, "nvidia_gpu_tools.py", "--devices", pci, *options]
-        return judged(effect, await self._ssh.run(command, seconds=seconds))
+        return judged(await self._ssh.run(command, seconds=seconds))
 
 
 _FAULT = re.compile(
@@ -371,22 +368,25 @@ _KNOBS: Mapping[str, tuple[str, re.Pattern[str]]] = {
 }
 
 
-def judged(effect: Effect, done: Done) -> Outcome:
-    """How an effect of `nvidia_gpu_tools.py` ended; of `ReadKnobs` the knobs that it states.
+def judged(done: Done) -> str:
+    """What `nvidia_gpu_tools.py` said, if it did what it was asked.
 
     The tool exits 0 when a GPU could not be reset or clearing is not supported, and only writes a line of
     level ERROR: a verdict. Without it and with another exit code the tool may not have run.
     """
     text = done.stdout + "\n" + done.stderr
     if said := _FAULT.findall(text):
-        return Refused(effect, str(said[0]).strip()[:300])
+        raise HostError(str(said[0]).strip()[:300], verdict=True)
     if done.code != 0:
         last = (done.stderr or done.stdout).strip().splitlines()
-        return Failed(effect, f"exit code {done.code}: {last[-1][:200] if last else 'no output'}")
-    if not isinstance(effect, ReadKnobs):
-        return Succeeded(effect)
+        raise HostError(f"exit code {done.code}: {last[-1][:200] if last else 'no output'}")
+    return text
+
+
+def knobs_in(text: str) -> Mapping[str, str]:
+    """The knobs that it states."""
     found = {name: pattern.search(text) for name, (_, pattern) in _KNOBS.items()}
-    return Succeeded(effect, {name: match[1] for name, match in found.items() if match})
+    return {name: match[1] for name, match in found.items() if match}
 
 
 def mark(pci: str) -> str:

@@ -21,7 +21,7 @@ from caas.mirror import Mirror
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import CONTAINER_LABEL
 from gpuclusters.lease.board import Orders
-from gpuclusters.lease.model import HELD, GPULeaseSpec, Holder
+from gpuclusters.lease.model import GPU_LEASE, HELD, GPULeaseSpec, Holder
 from gpuclusters.lease.placement import (
     BoardView,
     Grant,
@@ -214,9 +214,9 @@ class LeaseController:
         """`fence` raises if this program must not act; `mine` says whether it serves a namespace's pods."""
         self._mine, self._cluster, self._fence = mine, cluster, fence
         self._recorder = Recorder(cluster, identity or "controllers")
-        self._leases: dict[str, dict[str, dict[str, Any]]] = {}
         self._hosts: dict[str, HostLeases] = {}
         self._pods = Mirror(POD, changed=self._pod_changed, labels=TENANT_LABEL)
+        self._leases = Mirror(GPU_LEASE, changed=self._lease_changed)
         self._tenancies = Mirror(TENANCY, changed=lambda _body: self._queue.look())
         self._nodes = Mirror(NODE, changed=self._node_changed)
         self._outages: dict[str, Outage] = {}
@@ -244,26 +244,12 @@ class LeaseController:
         known = self._nodes.synced.is_set()
         return known and node not in self._outages and self._hosts[node].serves
 
-    def observe(self, body: dict[str, Any]) -> None:
-        """A GPULease as the API server has it."""
-        node = body["spec"]["node"]
-        if node in self._hosts:
-            self._leases.setdefault(node, {})[body["metadata"]["name"]] = body
-            self._hosts[node].observe(body)
-
-    def forget(self, body: Mapping[str, Any]) -> None:
-        """A GPULease was deleted."""
-        node = body["spec"]["node"]
-        if node in self._hosts:
-            self._leases.get(node, {}).pop(body["metadata"]["name"], None)
-            self._hosts[node].forget(body)
-
     async def run(self) -> None:
         """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._recorder.run(), name="events")
-                for mirror in (self._pods, self._tenancies, self._nodes):
+                for mirror in (self._leases, self._pods, self._tenancies, self._nodes):
                     group.create_task(mirror.follow(self._cluster), name=mirror.kind.plural)
                 # What becomes of a GPU depends on whether its node is there.
                 await self._nodes.synced.wait()
@@ -288,8 +274,9 @@ class LeaseController:
                 await asyncio.sleep(AGAIN_SECONDS)
                 self._hosts[name] = self._new(self._config[name])
                 self._tell_of_node(name)
-                for body in self._leases.get(name, {}).values():
-                    self._hosts[name].observe(body)
+                for body in self._leases.all():
+                    if body["spec"]["node"] == name:
+                        self._hosts[name].observe(body)
 
     def _new(self, host: Host) -> HostLeases:
         return HostLeases(
@@ -302,6 +289,16 @@ class LeaseController:
             changed=self._queue.look,
             fence=self._fence,
         )
+
+    def _lease_changed(self, body: dict[str, Any]) -> None:
+        host = self._hosts.get(body["spec"]["node"])
+        if host is None:
+            return
+        there = self._leases.get(body["metadata"]["name"])
+        if there is None or there["metadata"]["uid"] != body["metadata"]["uid"]:
+            host.forget(body)
+        else:
+            host.observe(body)
 
     def _node_changed(self, body: dict[str, Any]) -> None:
         name = body["metadata"]["name"]

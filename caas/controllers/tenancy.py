@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from caas import metrics
 from caas.cluster import Cluster, ClusterError, Object, stamp
 from caas.controllers.controller import Failed, Recorder, WorkQueue
 from caas.controllers.tenancy_children import Children, TenancyView, Tried, tried
+from caas.mirror import Mirror
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.isolation import Network
 from gpuclusters.tenancy.model import FINALIZER, TENANCY, TenancySpec
@@ -84,18 +85,35 @@ class TenancyController:
     """Works on whatever tenancy it is told of; `run` it as long as this program leads."""
 
     def __init__(
-        self, cluster: Cluster, network: Network, accounts: Accounts, identity: str = ""
+        self,
+        cluster: Cluster,
+        network: Network,
+        accounts: Accounts,
+        identity: str = "",
+        mine: Callable[[str], bool] = lambda _name: True,
     ) -> None:
-        self._cluster = cluster
+        """`mine` says whether it works on a tenancy."""
+        self._cluster, self._mine = cluster, mine
+        self._tenancies = Mirror(TENANCY, changed=self._tenancy_changed)
         self._known: dict[str, Progress] = {}
         self._recorder = Recorder(cluster, identity or "controllers", REPORTER)
         self._queue = WorkQueue(self._reconcile, workers=WORKERS, begun_at_once=BEGUN_AT_ONCE)
         self._view = TenancyView(self._concerns, self._everybody, self._leaving)
         self._children = Children(cluster, self._view, network, accounts, MANAGER)
 
-    def observe(self, body: Object) -> None:
-        """A Tenancy was made or changed."""
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tenancies.follow(self._cluster))
+            group.create_task(self._work())
+
+    def _tenancy_changed(self, body: Object) -> None:
         name = body["metadata"]["name"]
+        if not self._mine(name):
+            return
+        if self._tenancies.get(name) is None:
+            self._forget(name)
+            return
         known = self._known.get(name)
         if known and _older(body, known.body):
             return
@@ -110,14 +128,12 @@ class TenancyController:
         if asked:
             known.asked()
 
-    def forget(self, body: Object) -> None:
-        """A Tenancy is gone."""
-        name = body["metadata"]["name"]
+    def _forget(self, name: str) -> None:
         self._known.pop(name, None)
         self._show()
         self._queue.settled(name)
 
-    async def run(self) -> None:
+    async def _work(self) -> None:
         """Work until cancelled; after a fault of our own it begins again, or tenancies stay unattended."""
         while True:
             try:
@@ -158,7 +174,7 @@ class TenancyController:
             return await self._settle(name, known)
         except ClusterError as error:
             if error.status == 404 and await self._cluster.get(TENANCY, name) is None:
-                self.forget(known.body)
+                self._forget(name)
                 return None
             # A conflict means that what was read is old: the watch brings the new one.
             if error.status != 409:

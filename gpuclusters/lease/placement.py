@@ -1,28 +1,8 @@
 """Which partition a request gets, and whose turn it is when there are more requests than GPUs.
 
-A request gets all GPUs of one partition of exactly its size, or nothing. Of the free ones it gets
-
-1. the partition whose loss breaks the fewest larger partitions that are still whole, the largest size first;
-2. among these, one on the host with the fewest free GPUs (best fit), so that empty boards stay empty;
-3. among these, the first by host name and partition number.
-
-The same input always gives the same answer, and a running container keeps its GPUs (`docs/placement.md`).
-
-Turns: the tenant that holds the fewest GPUs is next, and its oldest request; equal tenants by the age
-of that request. Every grant counts at once, so that tenants converge to equal shares (dominant
-resource fairness with GPUs as the one resource that is scarce). Requests that do not fit are overtaken
-by what fits (backfill).
-
-So that nobody is overtaken for ever, age counts too. Requests that have waited `PATIENCE_SECONDS`, of
-tenants that hold less than an equal share of all GPUs, come before all turns, the oldest first. The
-first of them that does not fit gets a reservation, the only one: the partition of its size that is
-nearest to being free is kept for it, and nothing else is placed there until it has drained. How long
-containers run is unknown; a reservation therefore never promises a time.
-
-Why every request starts at some time, if containers end and it can fit at all: its tenant's containers
-end, so that it holds less than its share, and older requests are finitely many. Then the reservation
-is its own. Nothing is added to the partition kept for it, so the busy GPUs of the best candidate never
-become more, and become fewer with every container there that ends.
+A request gets one partition of exactly its size, or nothing: the one whose loss breaks the fewest larger
+partitions, on the fullest board (best fit). The tenant that holds the fewest GPUs is next, and its oldest
+request; what does not fit is overtaken, but not for ever. `docs/placement.md` has the rules..
 """
 
 from __future__ import annotations
@@ -194,10 +174,19 @@ def schedule(
             patient.append(request)
         elif not round_.grant(request):
             reserved = round_.reserve(request)
-    turns = _Turns(patient, round_.held)
-    while (turn := turns.next()) is not None:
-        if round_.grant(turn):
-            turns.granted(turn)
+    queues: dict[str, deque[Waiting]] = {}
+    for request in sorted(patient, key=_age):
+        queues.setdefault(request.tenant, deque()).append(request)
+
+    def turn(tenant: str) -> tuple[int, float, str, str]:
+        return round_.held.get(tenant, 0), *_age(queues[tenant][0]), tenant
+
+    turns = sorted(map(turn, queues))
+    while turns:
+        *_, tenant = heapq.heappop(turns)
+        round_.grant(queues[tenant].popleft())
+        if queues[tenant]:
+            heapq.heappush(turns, turn(tenant))
     return Schedule(tuple(round_.grants), reserved)
 
 
@@ -276,41 +265,6 @@ def _nearest(size: int, boards: Sequence[BoardView]) -> Placement | None:
         for partition in board.offered
         if partition.size == size and board.lost.isdisjoint(partition.modules)
     )
-
-
-class _Turns:
-    """The tenants' queues, and whose turn is next."""
-
-    def __init__(self, waiting: Sequence[Waiting], holding: Mapping[str, int]) -> None:
-        self._held = dict(holding)
-        self._queues: dict[str, deque[Waiting]] = {}
-        for request in sorted(waiting, key=_age):
-            self._queues.setdefault(request.tenant, deque()).append(request)
-        self._next: list[tuple[int, float, str, str]] = []
-        for tenant in self._queues:
-            self._enqueue(tenant)
-        self._taken: str | None = None
-
-    def next(self) -> Waiting | None:
-        """Take the request whose turn it is out of the queue; None when nothing waits."""
-        if self._taken is not None:
-            self._enqueue(self._taken)
-            self._taken = None
-        if not self._next:
-            return None
-        *_, self._taken = heapq.heappop(self._next)
-        return self._queues[self._taken].popleft()
-
-    def granted(self, request: Waiting) -> None:
-        """Count the request that was taken last as held by its tenant."""
-        self._held[request.tenant] = self._held.get(request.tenant, 0) + request.size
-
-    def _enqueue(self, tenant: str) -> None:
-        queue = self._queues[tenant]
-        if queue:
-            head = queue[0]
-            entry = (self._held.get(tenant, 0), head.since, head.uid, tenant)
-            heapq.heappush(self._next, entry)
 
 
 class Why(StrEnum):

@@ -10,11 +10,15 @@ from __future__ import annotations
 import base64
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import yaml
 
 from gpuclusters.container_api import container, image
 from gpuclusters.container_api.client import Answer, ContainerApi
@@ -33,14 +37,6 @@ from gpuclusters.tenancy.proof import network_policy, ready
 Pod = dict[str, Any]
 Object = Mapping[str, Any]
 
-_ELSEWHERE = (
-    "169.254.169.254/latest:1",
-    "192.0.2.1:443/redfish:1",
-    "localhost:10250/pods:1",
-    "metadata.google.internal/v1:1",
-    "kubernetes.default.svc.cluster.local/api:1",
-)
-"""Images at addresses and local names, which a machine reaches and a tenant must not."""
 _ANYONE = "anyone on the network"
 _OPERATION = ("/metrics", "/healthz", "/readyz")
 """What is for monitoring and kubelets."""
@@ -67,153 +63,35 @@ class Target:
     """Claim of a token that names the tenant."""
 
 
-class Access(NamedTuple):
-    """Something that a tenant's account must not be allowed to do."""
-
-    attempt: str
-    verb: str
-    group: str
-    resource: str
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
+_ATTEMPTS = Template(Path(__file__).with_name("attempts.yaml").read_text("utf-8"))
 
 
-def accesses(own: str, other: str, controllers: str) -> tuple[Access, ...]:
-    """What the account of namespace `own` must not do to itself, another tenant and the controllers."""
-    ours, admission = "gpu-clusters.dev", "admissionregistration.k8s.io"
-    cilium, rbac = ("cilium.io", "ciliumnetworkpolicies"), "rbac.authorization.k8s.io"
-    keys = (controllers, "controllers")
-    return (
-        Access("read the pods of another tenant", "list", "", "pods", other),
-        Access("read the secrets of another tenant", "list", "", "secrets", other),
-        Access("read the logs of another tenant", "get", "", "pods", other, "", "log"),
-        Access(
-            "run commands in containers of another tenant", "create", "", "pods", other, "", "exec"
-        ),
-        Access("create pods at another tenant", "create", "", "pods", other),
-        Access("read the keys of the controllers", "get", "", "secrets", *keys),
-        Access("become the controllers", "create", "", "serviceaccounts", *keys, "token"),
-        Access("read leases", "list", ours, "gpuleases"),
-        Access("take a GPU by writing a lease", "patch", ours, "gpuleases", "", "", "status"),
-        Access("read tenancies", "list", ours, "tenancies"),
-        Access("raise its own share", "patch", ours, "tenancies"),
-        Access("raise its own quota", "patch", "", "resourcequotas", own),
-        Access("open its own network", "create", *cilium, own),
-        Access("delete its own isolation", "delete", *cilium, own),
-        Access("relabel its own namespace", "patch", "", "namespaces", "", own),
-        Access(
-            "start a container in a running VM", "patch", "", "pods", own, "", "ephemeralcontainers"
-        ),
-        Access("make its own VM larger", "patch", "", "pods", own, "", "resize"),
-        Access("read nodes", "list", "", "nodes"),
-        Access("change nodes", "patch", "", "nodes"),
-        Access("bind roles", "create", rbac, "rolebindings", own),
-        Access("act as somebody else", "impersonate", "", "users"),
-        Access(
-            "switch the pod policy off", "patch", admission, "validatingadmissionpolicybindings"
-        ),
-    )
+def _attempts(**words: str) -> Mapping[str, Any]:
+    """What is tried, with the cluster's own words in it."""
+    words |= {"pull_secret": PULL_SECRET, "lease": LEASE_ANNOTATION}
+    attempts: Mapping[str, Any] = yaml.safe_load(_ATTEMPTS.safe_substitute(words))
+    return attempts
 
 
 def forbidden_pods(sound: Pod, *, node: str, gpu_resource: str) -> Iterator[tuple[str, Pod]]:
     """Every way out of the VM that a pod's specification offers, each as one change to a sound pod."""
-    specs: Mapping[str, Object] = {
-        **_SPECS,
-        "a node of its own choice": {"nodeName": node},
-        "a selector of nodes": {"nodeSelector": {"kubernetes.io/hostname": node}},
-    }
-    for key, name in (
-        ("schedulingGates", "a pod with GPUs and without a lease"),
-        ("runtimeClassName", "a container without a VM"),
-    ):
-        pod = copy.deepcopy(sound)
-        pod["spec"].pop(key, None)
-        yield name, pod
-    limits = sound["spec"]["containers"][0]["resources"]["limits"]
-    three = _amounts(limits | {gpu_resource: "3"})
-    annotations = {
-        **_ANNOTATIONS,
-        "a pod that names a lease by itself": {LEASE_ANNOTATION: f"{node}/0"},
-        "a device by its CDI name": {"cdi.k8s.io/steal": f"{gpu_resource}=1"},
-    }
-    tables: Sequence[tuple[Callable[[Pod], Pod], Mapping[str, Object]]] = (
-        (lambda pod: pod["spec"], specs),
-        (lambda pod: pod["spec"]["containers"][0], {**_CONTAINERS, "three GPUs": three}),
-        (lambda pod: pod["metadata"].setdefault("annotations", {}), annotations),
-    )
-    for section, changes in tables:
-        for name, change in changes.items():
+    for section, attempts in _attempts(node=node, gpu=gpu_resource)["pods"].items():
+        for name, change in attempts.items():
             pod = copy.deepcopy(sound)
-            section(pod).update(change)
+            main = pod["spec"]["containers"][0]
+            match section:
+                case "without":
+                    pod["spec"].pop(change, None)
+                case "spec":
+                    pod["spec"].update(change)
+                case "container":
+                    main.update(change)
+                case "resources":
+                    amounts = main["resources"]["limits"] | change
+                    main["resources"] = {"requests": amounts, "limits": dict(amounts)}
+                case "annotations":
+                    pod["metadata"].setdefault("annotations", {}).update(change)
             yield name, pod
-
-
-def _amounts(amounts: Mapping[str, str]) -> Object:
-    return {"resources": {"requests": dict(amounts), "limits": dict(amounts)}}
-
-
-def _volume(**source: Any) -> Object:
-    return {"volumes": [{"name": "mine", **source}]}
-
-
-_BESIDE = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
-_TOKEN = {"serviceAccountToken": {"path": "token"}}
-_SPECS: Mapping[str, Object] = {
-    "the host's network": {"hostNetwork": True},
-    "the host's processes": {"hostPID": True},
-    "the host's shared memory": {"hostIPC": True},
-    "a toleration of every taint": {"tolerations": [{"operator": "Exists"}]},
-    "another scheduler": {"schedulerName": "mine"},
-    "a priority above others": {"priorityClassName": "system-node-critical"},
-    "a token of the API server": {"automountServiceAccountToken": True},
-    "a device by a resource claim": {
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]
-    },
-    "a place beside another tenant's pods": {
-        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_BESIDE]}}
-    },
-    "a folder of the host": _volume(hostPath={"path": "/"}),
-    "a token of the API server as a volume": _volume(projected={"sources": [_TOKEN]}),
-    "the credentials of its registry as a volume": _volume(secret={"secretName": PULL_SECRET}),
-    "a volume of any CSI driver": _volume(csi={"driver": "nfs.csi.k8s.io"}),
-    "a disk without a limit": _volume(emptyDir={}),
-}
-_MACHINE = {"httpGet": {"host": "192.0.2.1", "port": 443}}
-_CREDENTIALS = {"secretKeyRef": {"name": PULL_SECRET, "key": ".dockerconfigjson"}}
-_CONTAINERS: Mapping[str, Object] = {
-    "a privileged container": {"securityContext": {"privileged": True}},
-    "capabilities": {
-        "securityContext": {
-            "capabilities": {"add": ["SYS_ADMIN"]},
-            "allowPrivilegeEscalation": True,
-        }
-    },
-    "a port of the host": {"ports": [{"containerPort": 80, "hostPort": 6666}]},
-    "a GPU as nvidia.com/gpu": _amounts({"nvidia.com/gpu": "1"}),
-    "a GPU as nvidia.com/mig-1g.10gb": _amounts({"nvidia.com/mig-1g.10gb": "1"}),
-    "a probe from the machine's network": {"startupProbe": _MACHINE},
-    "a hook from the machine's network": {"lifecycle": {"postStart": _MACHINE}},
-    "an image that the machine has from another": {"imagePullPolicy": "IfNotPresent"},
-    "an image from an address": {"image": "192.0.2.1:443/redfish:1"},
-    "an image from the machine itself": {"image": "localhost:5000/image:1"},
-    "an image from a cluster's own name": {
-        "image": "registry.kube-system.svc.cluster.local/image:1"
-    },
-    "the credentials of its registry as a variable": {
-        "env": [{"name": "CREDENTIALS", "valueFrom": _CREDENTIALS}]
-    },
-}
-
-
-_ANNOTATIONS: Mapping[str, Object] = {
-    "a changed kernel of the VM": {
-        "io.katacontainers.config.hypervisor.kernel_params": "init=/bin/sh"
-    },
-    "a second network": {"k8s.v1.cni.cncf.io/networks": "/dev/mem"},
-    "a device by an annotation for NRI": {"devices.nri.io/pod": "/dev/mem"},
-    "a device by an annotation for CRI-O": {"io.kubernetes.cri-o.Devices": "/dev/mem"},
-}
 
 
 def attack(target: Target) -> Iterator[Attempt]:
@@ -258,11 +136,12 @@ def _rights(
     other = next((one["spec"]["namespace"] for one in others.values()), controllers)
     user = f"system:serviceaccount:{own}:default"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
-    for access in accesses(own, other, controllers):
-        attributes = {k: v for k, v in access._asdict().items() if v and k != "attempt"}
+    rights = _attempts(own=own, other=other, controllers=controllers)["rights"]
+    for attempt, attributes in rights.items():
         allowed = target.objects.may(user, groups, attributes)
-        said = f"{user} may {'' if allowed else 'not '}{access.verb} {access.resource}"
-        yield _found("rights", tenant, access.attempt, said, refused=not allowed)
+        verb, resource = attributes["verb"], attributes["resource"]
+        said = f"{user} may {'' if allowed else 'not '}{verb} {resource}"
+        yield _found("rights", tenant, attempt, said, refused=not allowed)
 
 
 def _pods(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
@@ -375,7 +254,7 @@ def _requests(
 ) -> Iterator[Attempt]:
     sound = image.example(sources)
     # Of what the operator lists an attempt proves nothing.
-    elsewhere = [one for one in _ELSEWHERE if not image.is_allowed(one, sources)]
+    elsewhere = [one for one in _attempts()["images"] if not image.is_allowed(one, sources)]
     attempts: dict[str, dict[str, Any]] = {
         "choose another namespace": {"namespace": "kube-system"},
         "choose another tenant": {"tenant": next(iter(others), "somebody-else")},

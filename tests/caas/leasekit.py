@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from caas.cluster import Cluster, ClusterError, ConflictError, Event
-from caas.controllers.controller import control
 from caas.controllers.leases import LeaseController, MakeEffects, effects_over_ssh, specs_of
 from caas.settings import Settings
 from gpuclusters.container_api.container import CONTAINER_LABEL, LEASE_GATE
@@ -270,7 +269,7 @@ class LeaseLab:
         self.controller = LeaseController(
             seen, self.settings, self.make_effects, mine=lambda home: home == self.namespace
         )
-        self.running = asyncio.create_task(self._run(self.controller))
+        self.running = asyncio.create_task(self.controller.run())
 
     async def stop(self) -> None:
         """Kill the controller wherever it is."""
@@ -279,9 +278,6 @@ class LeaseLab:
             with contextlib.suppress(asyncio.CancelledError):
                 await self.running
             self.running = None
-
-    async def _run(self, controller: LeaseController) -> None:
-        await control(self.cluster, GPU_LEASE, controller)
 
     @property
     def host(self) -> str:

@@ -14,7 +14,6 @@ from caas.controllers.host_effects import (
     WITHHELD,
     Done,
     HostEffects,
-    judged,
     mark,
     quarantined,
     withheld,
@@ -65,6 +64,16 @@ class Machine:
     async def run(self, command: Sequence[str], *, seconds: float) -> Done:
         self.told.append(list(command))
         return Done(self._codes.get(command[0], 0), "", "")
+
+
+def judged(effect: Effect, answer: Done) -> Outcome:
+    """How the effect ends if this is what the tool said."""
+
+    class Told(Machine):
+        async def run(self, command: Sequence[str], *, seconds: float) -> Done:
+            return answer if "nvidia_gpu_tools.py" in command else Done(0, "", "")
+
+    return done(Told(), effect)
 
 
 def done(machine: Machine, effect: Effect) -> Outcome:

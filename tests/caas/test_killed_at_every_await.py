@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import pytest
 
 from caas.controllers import leases, tenancy_children
-from caas.controllers.controller import control
 from caas.controllers.lease_host import Effects
 from caas.controllers.tenancy import TenancyController
 from caas.settings import Host, Settings
@@ -156,8 +155,7 @@ class LeaseWorld:
     async def controller(self) -> None:
         cluster: Any = FakeCluster(self.server)
         controller = leases.LeaseController(cluster, self.settings, self._effects)
-
-        await control(cluster, GPU_LEASE, controller)
+        await controller.run()
 
     def turn(self) -> bool:
         pod = self.server.get(POD, "c-1", "acme")
@@ -246,8 +244,7 @@ class TenancyWorld:
     async def controller(self) -> None:
         cluster: Any = FakeCluster(self.server)
         controller = TenancyController(cluster, isolation.Network(), Accounts())
-
-        await control(cluster, TENANCY, controller)
+        await controller.run()
 
     def turn(self) -> bool:
         self._enforce()
