@@ -13,7 +13,6 @@ from gpuclusters.lease.board import (
     ActivatePartition,
     Board,
     ClearMemory,
-    DeactivatePartition,
     Effect,
     Lease,
     ReadFirmware,
@@ -76,22 +75,10 @@ def _reset(draft: Draft, lease: Lease) -> None:
     # The board is read afterwards: what a stack had begun to activate before is active by then.
     if not draft.withheld(lease):
         return
-    reading = draft.reading([lease.entry])
-    if reading is None:
-        return
-    if lease.module in reading.seen.users:
-        draft.look_again([lease.entry], reading)
-        return
-    for number in sorted(reading.seen.active):
-        modules = draft.board.orders.partitions.get(number, ())
-        if lease.module not in modules:
-            continue
-        if draft.held_by_others(modules, None) or not reading.seen.users.isdisjoint(modules):
-            draft.look_again([lease.entry], reading)
-        else:
-            draft.want(DeactivatePartition(number))
-        return
-    draft.want(reset)
+    entries, modules = [lease.entry], [lease.module]
+    reading = draft.unused(entries, modules)
+    if reading is not None and draft.cleared(entries, reading, modules, None):
+        draft.want(reset)
 
 
 def _scrub(draft: Draft, lease: Lease) -> None:

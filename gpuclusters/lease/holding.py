@@ -25,7 +25,6 @@ from gpuclusters.lease.board import (
     ActivatePartition,
     AdmitPod,
     Board,
-    DeactivatePartition,
     DeletePod,
     FindPod,
     Lease,
@@ -282,17 +281,8 @@ def _activate(draft: Draft, group: Group, activating: Sequence[Lease]) -> None:
             else:
                 draft.move(lease, Phase.RELEASING, "another GPU of the partition was lost")
         return
-    modules = set(group.holder.gpus)
-    for other in sorted(reading.seen.active):
-        theirs = draft.board.orders.partitions.get(other, ())
-        if modules.isdisjoint(theirs):
-            continue
-        if draft.held_by_others(theirs, group.holder.pod_uid) or _used(reading, theirs):
-            draft.look_again(entries, reading)
-        else:
-            draft.want(DeactivatePartition(other))
-        return
-    draft.want(ActivatePartition(partition, entries))
+    if draft.cleared(entries, reading, group.holder.gpus, group.holder.pod_uid):
+        draft.want(ActivatePartition(partition, entries))
 
 
 def _unusable(draft: Draft, group: Group, reading: Reading) -> dict[int, tuple[Reason, str]]:
@@ -308,10 +298,6 @@ def _unusable(draft: Draft, group: Group, reading: Reading) -> dict[int, tuple[R
     broken = {m for m in group.holder.gpus if alone.get(m) not in reading.seen.supported}
     said = f"the fabric manager does not offer partition {partition}"
     return dict.fromkeys(broken or group.holder.gpus, (Reason.PARTITION_UNSUPPORTED, said))
-
-
-def _used(reading: Reading, modules: Sequence[int]) -> bool:
-    return not reading.seen.users.isdisjoint(modules)
 
 
 def _release(draft: Draft, group: Group, releasing: Sequence[Lease]) -> None:
@@ -340,14 +326,9 @@ def _release(draft: Draft, group: Group, releasing: Sequence[Lease]) -> None:
             draft.move(lease, Phase.RESETTING, "its pod was never let go to it; its node is lost")
         return
     entries = [lease.entry for lease in releasing]
-    reading = draft.reading(entries)
-    if reading is None:
-        return
-    if _used(reading, [lease.module for lease in releasing]):
-        draft.look_again(entries, reading)
-        return
-    for lease in releasing:
-        draft.move(lease, Phase.RESETTING, "nothing uses the GPU any more")
+    if draft.unused(entries, [lease.module for lease in releasing]) is not None:
+        for lease in releasing:
+            draft.move(lease, Phase.RESETTING, "nothing uses the GPU any more")
 
 
 def _who_holds_on(draft: Draft, group: Group, lease: Lease) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from gpuclusters.lease.board import (
@@ -10,6 +10,7 @@ from gpuclusters.lease.board import (
     LOOK_AGAIN_SECONDS,
     ActivatePartition,
     Board,
+    DeactivatePartition,
     Effect,
     Entry,
     Lease,
@@ -150,6 +151,29 @@ class Draft:
         self.wake_at(again_at)
         if again_at <= self.now:
             self._readers |= frozenset(entries)
+
+    def unused(self, entries: Iterable[Entry], modules: Collection[int]) -> Reading | None:
+        """`reading`, if no process holds one of these GPUs open; None: it is asked again."""
+        entries = frozenset(entries)
+        reading = self.reading(entries)
+        if reading is None or reading.seen.users.isdisjoint(modules):
+            return reading
+        self.look_again(entries, reading)
+        return None
+
+    def cleared(
+        self, entries: Iterable[Entry], reading: Reading, modules: Collection[int], uid: str | None
+    ) -> bool:
+        """Whether no partition with these GPUs is active; one that is goes down once it is unused."""
+        for number in sorted(reading.seen.active):
+            theirs = self.board.orders.partitions.get(number, ())
+            if not set(modules).isdisjoint(theirs):
+                if self.held_by_others(theirs, uid) or not reading.seen.users.isdisjoint(theirs):
+                    self.look_again(entries, reading)
+                else:
+                    self.want(DeactivatePartition(number))
+                return False
+        return True
 
     def held_by_others(self, modules: Iterable[int], uid: str | None) -> bool:
         """Whether somebody else may be using one of these GPUs."""

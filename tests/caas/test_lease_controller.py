@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,6 @@ from tests.fixtures.hosts import Hosts, SimulatedHost
 
 pytestmark = pytest.mark.lab
 
-Story = Callable[[LeaseLab], Awaitable[None]]
-Play = Callable[..., None]
-
 
 @pytest.fixture
 def host(hosts: Hosts) -> SimulatedHost:
@@ -39,21 +37,37 @@ def host(hosts: Hosts) -> SimulatedHost:
     return made
 
 
-@pytest.fixture
-def play(kube_api: KubeCluster, namespace: str, host: SimulatedHost) -> Play:
-    """Runs a story beside a controller of the machine, with options of `lease_lab`.
+def told(by: Sequence[str] = (), *, new: bool = False, **options: Any) -> Any:
+    """A test beside a controller of the machine, with options of `lease_lab` and `faults` of the machine.
 
-    All GPUs are free when it begins, as if each had been through its cycle, unless they are `new`.
+    All GPUs are free when it begins, as if each had been through its cycle, unless they are `new`. `by`:
+    options that the test is parametrized by.
     """
 
-    def run(story: Story, *, new: bool = False, **options: Any) -> None:
-        async def told() -> None:
-            async with lease_lab(kube_api, namespace, [host], free=not new, **options) as lab:
-                await story(lab)
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        def run(kube_api: KubeCluster, namespace: str, host: SimulatedHost, **given: Any) -> None:
+            chosen = options | {name: given.pop(name) for name in by}
+            host.inject(*chosen.pop("faults", ()))
+            if "host" in own:
+                given["host"] = host
 
-        asyncio.run(told())
+            async def story() -> None:
+                async with lease_lab(kube_api, namespace, [host], free=not new, **chosen) as lab:
+                    await test(lab, **given)
 
-    return run
+            asyncio.run(story())
+
+        _, *own = inspect.signature(test).parameters
+        wanted = dict.fromkeys(["kube_api", "namespace", "host", *own, *by])
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, kind) for name in wanted]
+        )
+        run.__name__, run.__module__ = test.__name__, test.__module__
+        run.__dict__.update(test.__dict__)
+        return run
+
+    return decorate
 
 
 def phase_is(phase: str, *modules: int) -> Any:
@@ -76,147 +90,133 @@ def pci_of(module: int) -> str:
     return board("supermicro-hgx-h100").gpus[module].address
 
 
-def test_a_pod_gets_a_whole_partition_and_gives_it_back_verified(
-    play: Play, host: SimulatedHost
+@told()
+async def test_a_pod_gets_a_whole_partition_and_gives_it_back_verified(
+    lab: LeaseLab, host: SimulatedHost
 ) -> None:
-    async def story(lab: LeaseLab) -> None:
-        acme = await lab.tenant()
-        pod = await lab.admitted(await lab.pod(acme, 2))
-        leases = await lab.leases()
-        mine = {m for m, s in leases.items() if s["phase"] == "Leased"}
-        assert len(mine) == 2
-        holder = leases[min(mine)]["holder"]
-        assert set(holder["gpus"]) == mine
-        assert holder["tenant"] == acme
-        assert holder["admitted"] is True
-        lease = pod["metadata"]["annotations"][LEASE_ANNOTATION]
-        assert lease == f"{lab.host}/{holder['partition']}"
-        assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": lab.host}
-        assert host.active_partitions() == [holder["partition"]]
-        assert marked(host) == {pci_of(m) for m in mine}
-        await lab.allocate(pod)
-        harm = tenant.use(host.folder, host.name, sorted(mine), acme, knobs={"ecc": "disabled"})
-        assert harm == []
-        host.set_partition_in_use(holder["partition"], "vm")
-        host.forget()
-        await lab.delete(pod)
-        await lab.until(phase_is("Releasing", *mine))
-        await asyncio.sleep(0.3)
-        assert not [c for c in host.commands() if "reset" in c], "reset while it is used"
-        host.set_partition_in_use(holder["partition"], None)
-        await lab.allocate(pod, allocated=False)
-        await lab.until(lambda x: not phase_is("Releasing", *mine)(x))
-        # The tenant turned ECC off for good: exactly its GPUs are found out.
-        await lab.until(phase_is("Quarantined", *mine))
-        leases = await lab.leases()
-        assert {leases[m]["reason"] for m in mine} == {"KnobsChanged"}
-        assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - mine
-        assert host.active_partitions() == []
-        assert marked(host) == set()
-
-    play(story)
+    acme = await lab.tenant()
+    pod = await lab.admitted(await lab.pod(acme, 2))
+    leases = await lab.leases()
+    mine = {m for m, s in leases.items() if s["phase"] == "Leased"}
+    assert len(mine) == 2
+    holder = leases[min(mine)]["holder"]
+    assert set(holder["gpus"]) == mine
+    assert holder["tenant"] == acme
+    assert holder["admitted"] is True
+    lease = pod["metadata"]["annotations"][LEASE_ANNOTATION]
+    assert lease == f"{lab.host}/{holder['partition']}"
+    assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": lab.host}
+    assert host.active_partitions() == [holder["partition"]]
+    assert marked(host) == {pci_of(m) for m in mine}
+    await lab.allocate(pod)
+    harm = tenant.use(host.folder, host.name, sorted(mine), acme, knobs={"ecc": "disabled"})
+    assert harm == []
+    host.set_partition_in_use(holder["partition"], "vm")
+    host.forget()
+    await lab.delete(pod)
+    await lab.until(phase_is("Releasing", *mine))
+    await asyncio.sleep(0.3)
+    assert not [c for c in host.commands() if "reset" in c], "reset while it is used"
+    host.set_partition_in_use(holder["partition"], None)
+    await lab.allocate(pod, allocated=False)
+    await lab.until(lambda x: not phase_is("Releasing", *mine)(x))
+    # The tenant turned ECC off for good: exactly its GPUs are found out.
+    await lab.until(phase_is("Quarantined", *mine))
+    leases = await lab.leases()
+    assert {leases[m]["reason"] for m in mine} == {"KnobsChanged"}
+    assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - mine
+    assert host.active_partitions() == []
+    assert marked(host) == set()
 
 
-def test_changed_firmware_quarantines_exactly_that_gpu_until_it_is_right_again(
-    play: Play, host: SimulatedHost
+@told()
+async def test_changed_firmware_quarantines_exactly_that_gpu_until_it_is_right_again(
+    lab: LeaseLab, host: SimulatedHost
 ) -> None:
-    async def story(lab: LeaseLab) -> None:
-        acme = await lab.tenant()
-        pod = await lab.admitted(await lab.pod(acme, 2))
-        one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
-        await lab.allocate(pod)
-        tenant.use(host.folder, host.name, [one, other], acme)
-        tenant.use(host.folder, host.name, [one], acme, firmware="96.00.A5.00.66")
-        await lab.delete(pod)
-        await lab.allocate(pod, allocated=False)
-        await lab.until(phase_is("Quarantined", one))
-        await lab.until(phase_is("Free", other))
-        status = (await lab.leases())[one]
-        assert status["reason"] == "FirmwareChanged"
-        assert f"HGX_FW_GPU_SXM_{one} is 96.00.A5.00.66" in status["message"]
-        phases = await lab.phases()
-        assert {m for m, phase in phases.items() if phase != "Free"} == {one}
-        # A recheck finds it as it is, as often as one asks.
-        await lab.recheck(one, "first")
-        await lab.until(lambda x: x[one]["cycle"] == status["cycle"] + 1)
-        await lab.until(phase_is("Quarantined", one))
-        with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:
-            gpu.firmware = None
-        await lab.recheck(one, "repaired")
-        await lab.until(phase_is("Free", one))
-        harm = tenant.use(host.folder, host.name, [one], "next")
-        assert harm == []
-
-    play(story)
+    acme = await lab.tenant()
+    pod = await lab.admitted(await lab.pod(acme, 2))
+    one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
+    await lab.allocate(pod)
+    tenant.use(host.folder, host.name, [one, other], acme)
+    tenant.use(host.folder, host.name, [one], acme, firmware="96.00.A5.00.66")
+    await lab.delete(pod)
+    await lab.allocate(pod, allocated=False)
+    await lab.until(phase_is("Quarantined", one))
+    await lab.until(phase_is("Free", other))
+    status = (await lab.leases())[one]
+    assert status["reason"] == "FirmwareChanged"
+    assert f"HGX_FW_GPU_SXM_{one} is 96.00.A5.00.66" in status["message"]
+    phases = await lab.phases()
+    assert {m for m, phase in phases.items() if phase != "Free"} == {one}
+    # A recheck finds it as it is, as often as one asks.
+    await lab.recheck(one, "first")
+    await lab.until(lambda x: x[one]["cycle"] == status["cycle"] + 1)
+    await lab.until(phase_is("Quarantined", one))
+    with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:
+        gpu.firmware = None
+    await lab.recheck(one, "repaired")
+    await lab.until(phase_is("Free", one))
+    harm = tenant.use(host.folder, host.name, [one], "next")
+    assert harm == []
 
 
-def test_the_second_of_two_requests_for_all_gpus_waits_for_the_first(
-    play: Play, host: SimulatedHost
+@told()
+async def test_the_second_of_two_requests_for_all_gpus_waits_for_the_first(lab: LeaseLab) -> None:
+    acme = await lab.tenant()
+    pods = [await lab.pod(acme, 8), await lab.pod(acme, 8)]
+    await lab.until(phase_is("Leased", *range(1, 9)))
+    (uid,) = {s["holder"]["podUid"] for s in (await lab.leases()).values()}
+    # Made in the same second, either may be the first.
+    first, second = sorted(pods, key=lambda pod: pod["metadata"]["uid"] != uid)
+    await lab.admitted(first)
+    again = await lab.cluster.get(POD, second["metadata"]["name"], lab.namespace)
+    assert again is not None
+    assert again["spec"]["schedulingGates"]
+    await lab.delete(first)
+    await lab.admitted(second)
+
+
+@told(new=True, faults=[faults.ResetNotSupported(module=1), faults.MemoryNotCleared(module=2)])
+async def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_serve(
+    lab: LeaseLab,
 ) -> None:
-    async def story(lab: LeaseLab) -> None:
-        acme = await lab.tenant()
-        pods = [await lab.pod(acme, 8), await lab.pod(acme, 8)]
-        await lab.until(phase_is("Leased", *range(1, 9)))
-        (uid,) = {s["holder"]["podUid"] for s in (await lab.leases()).values()}
-        # Made in the same second, either may be the first.
-        first, second = sorted(pods, key=lambda pod: pod["metadata"]["uid"] != uid)
-        await lab.admitted(first)
-        again = await lab.cluster.get(POD, second["metadata"]["name"], lab.namespace)
-        assert again is not None
-        assert again["spec"]["schedulingGates"]
-        await lab.delete(first)
-        await lab.admitted(second)
-
-    play(story)
-
-
-def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_serve(
-    play: Play, host: SimulatedHost
-) -> None:
-    host.inject(faults.ResetNotSupported(module=1), faults.MemoryNotCleared(module=2))
-
-    async def story(lab: LeaseLab) -> None:
-        await lab.until(phase_is("Quarantined", 1, 2))
-        await lab.until(phase_is("Free", 3, 4, 5, 6, 7, 8))
-        leases = await lab.leases()
-        assert leases[1]["reason"] == "ResetFailed"
-        assert leases[2]["reason"] == "MemoryNotCleared"
-        assert "memory_clear_finished" in leases[2]["message"]
-        pod = await lab.pod(await lab.tenant(), 8)
-        await asyncio.sleep(1)
-        body = await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace)
-        assert body is not None
-        assert body["spec"]["schedulingGates"], "a board with closed GPUs gave all of them"
-
-    play(story, new=True)
+    await lab.until(phase_is("Quarantined", 1, 2))
+    await lab.until(phase_is("Free", 3, 4, 5, 6, 7, 8))
+    leases = await lab.leases()
+    assert leases[1]["reason"] == "ResetFailed"
+    assert leases[2]["reason"] == "MemoryNotCleared"
+    assert "memory_clear_finished" in leases[2]["message"]
+    pod = await lab.pod(await lab.tenant(), 8)
+    await asyncio.sleep(1)
+    body = await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace)
+    assert body is not None
+    assert body["spec"]["schedulingGates"], "a board with closed GPUs gave all of them"
 
 
 @pytest.mark.parametrize(
-    ("fault", "phases", "reason"),
+    ("faults", "phases", "reason"),
     [
-        (faults.BmcSilent(), {"verifying": 3}, "VerificationTimedOut"),
-        (faults.RefuseConnections(), {"resetting": 3}, "ResetTimedOut"),
+        ([faults.BmcSilent()], {"verifying": 3}, "VerificationTimedOut"),
+        ([faults.RefuseConnections()], {"resetting": 3}, "ResetTimedOut"),
     ],
     ids=["the BMC is silent", "the machine is not reached"],
 )
-def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
-    play: Play, host: SimulatedHost, fault: Any, phases: dict[str, float], reason: str
+@told(["faults", "phases"], new=True)
+async def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
+    lab: LeaseLab, host: SimulatedHost, reason: str
 ) -> None:
-    host.inject(fault)
-
-    async def story(lab: LeaseLab) -> None:
-        await lab.until(phase_is("Quarantined", *range(1, 9)))
-        assert {s["reason"] for s in (await lab.leases()).values()} == {reason}
-        await lab.stop()
-        host.clear_faults()
-        lab.settings = lab.settings.model_copy(
-            update={"phases": lab.settings.phases.model_copy(update=dict.fromkeys(phases, 200))}
-        )
-        await lab.start()
-        await asyncio.gather(*(lab.recheck(module) for module in range(1, 9)))
-        await lab.all_free()
-
-    play(story, phases=phases, new=True)
+    await lab.until(phase_is("Quarantined", *range(1, 9)))
+    assert {s["reason"] for s in (await lab.leases()).values()} == {reason}
+    await lab.stop()
+    host.clear_faults()
+    lab.settings = lab.settings.model_copy(
+        update={
+            "phases": lab.settings.phases.model_copy(update={"verifying": 200, "resetting": 200})
+        }
+    )
+    await lab.start()
+    await asyncio.gather(*(lab.recheck(module) for module in range(1, 9)))
+    await lab.all_free()
 
 
 @pytest.mark.attack(
@@ -225,238 +225,220 @@ def test_what_cannot_be_asked_in_time_is_closed_and_a_recheck_opens_it(
     stopped_by="every GPU of the machine is quarantined, with the reason and what to do",
 )
 @pytest.mark.parametrize(
-    ("answer", "reason", "said"),
+    ("answer", "phases", "reason", "said"),
     [
-        (page([], count=1, next="https://attacker.example/"), "InventoryLinkRefused", "read the"),
-        (broken_off, "InventoryTruncated", "check the network"),
+        (
+            page([], count=1, next="https://attacker.example/"),
+            {},
+            "InventoryLinkRefused",
+            "read the",
+        ),
+        (broken_off, {"verifying": 3}, "InventoryTruncated", "check the network"),
     ],
     ids=["at once", "when time is up"],
 )
-def test_a_bmc_that_is_not_believed_closes_its_gpus_and_says_why(
-    play: Play, host: SimulatedHost, tmp_path: Path, answer: Any, reason: str, said: str
+@told(["phases"], new=True)
+async def test_a_bmc_that_is_not_believed_closes_its_gpus_and_says_why(
+    lab: LeaseLab, tmp_path: Path, answer: Any, reason: str, said: str
 ) -> None:
-    async def story(lab: LeaseLab) -> None:
-        await lab.stop()
-        async with hostile_bmc(tmp_path) as bmc:
-            bmc.answers[INVENTORY] = answer
-            (machine,) = lab.settings.hosts
-            assert machine.bmc is not None
-            place = {"url": bmc.url, "certificate": bmc.certificate}
-            machine = machine.model_copy(update={"bmc": machine.bmc.model_copy(update=place)})
-            lab.settings = lab.settings.model_copy(update={"hosts": (machine,)})
-            await lab.start()
-            await lab.until(phase_is("Quarantined", *range(1, 9)))
-            leases = await lab.leases()
-            await lab.stop()
-        assert {lease["reason"] for lease in leases.values()} == {reason}
-        for lease in leases.values():
-            assert f"{lab.host}: the BMC 127.0.0.1:" in lease["message"]
-            assert said in lease["message"]
-
-    play(story, new=True, phases={"verifying": 3 if answer is broken_off else 200})
-
-
-def test_a_pod_waits_until_its_tenancy_is_ready(play: Play, host: SimulatedHost) -> None:
-    async def story(lab: LeaseLab) -> None:
-        acme = await lab.tenant(ready=False)
-        pod = await lab.pod(acme, 1)
-        stranger = await lab.pod(await lab.tenant(f"{acme}-other", ready=True), 1)
-        await lab.admitted(stranger)
-        assert set((await lab.phases()).values()) == {"Free", "Leased"}
-        body = await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace)
-        assert body is not None
-        assert body["spec"]["schedulingGates"]
-        tenancy = await lab.cluster.get(TENANCY, acme)
-        assert tenancy is not None
-        await lab.allocate(stranger)
-        await lab.say_ready(tenancy, ready=True)
-        await lab.admitted(pod)
-
-    play(story)
-
-
-def test_a_node_out_of_service_gets_no_pod(play: Play, host: SimulatedHost) -> None:
-    async def story(lab: LeaseLab) -> None:
-        assert lab.nodes is not None
-        lab.nodes.say(lab.host, cordoned=True)
-        await lab.serves(lab.host, served=False)
-        tenant = await lab.tenant()
-        pod = await lab.pod(tenant, 1)
-        # A later pod of the same queue would have been granted by now.
-        for _ in range(3):
-            await asyncio.sleep(0.3)
-            assert set((await lab.phases()).values()) == {"Free"}
-        lab.nodes.say(lab.host)
-        await lab.admitted(pod)
-
-    play(story)
-
-
-def test_a_pod_that_the_kubelet_does_not_take_in_time_is_deleted_and_its_gpus_return(
-    play: Play, host: SimulatedHost
-) -> None:
-    async def story(lab: LeaseLab) -> None:
-        # However late this test comes to look, it misses no state.
-        life = await lab.next_life()
-        await lab.pod(await lab.tenant(), 4)
-        states = await asyncio.wait_for(life, PATIENCE_SECONDS)
-        assert not states[-1]["spec"].get("schedulingGates"), "it was never let go"
-        await lab.all_free()
-        cycles = [status["cycle"] for status in (await lab.leases()).values()]
-        assert sorted(cycles) == [1] * 4 + [2] * 4
-
-    play(story, phases={"admission": 5})
-
-
-def test_one_pod_at_a_time_goes_to_a_host_that_has_not_allocated_yet(
-    play: Play, host: SimulatedHost
-) -> None:
-    async def story(lab: LeaseLab) -> None:
-        acme = await lab.tenant()
-        pods = [await lab.pod(acme, 1), await lab.pod(acme, 1)]
-
-        def admitted_in(leases: dict[int, Lease]) -> list[Lease]:
-            return [s for s in leases.values() if s.get("holder", {}).get("admitted")]
-
-        await lab.until(
-            lambda x: sum(s["phase"] == "Leased" for s in x.values()) == 2 and bool(admitted_in(x))
-        )
-        await asyncio.sleep(0.5)
-        admitted = admitted_in(await lab.leases())
-        assert len(admitted) == 1
-        (first,) = [p for p in pods if p["metadata"]["uid"] == admitted[0]["holder"]["podUid"]]
-        (second,) = [p for p in pods if p is not first]
-        await lab.admitted(first)
-        await lab.allocate(first)
-        await lab.admitted(second)
-
-    play(story)
-
-
-def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_its_gpus_wait_for_the_other(
-    play: Play, host: SimulatedHost
-) -> None:
-    async def story(lab: LeaseLab) -> None:
-        acme = await lab.tenant()
-        pod = await lab.admitted(await lab.pod(acme, 2))
-        await lab.allocate(pod)
-        one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
-        await lab.dispute(one)
-        await lab.until(phase_is("Releasing", one, other))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while body := await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace):
-                if body["metadata"].get("deletionTimestamp"):
-                    # It has a node, so that a kubelet would end it.
-                    await lab.delete(pod)
-                else:
-                    await asyncio.sleep(0.05)
-        # The other pod keeps what it has: nothing is reset under it.
-        cycle = (await lab.leases())[one]["cycle"]
-        await lab.until(phase_is("Quarantined", one))
-        status = (await lab.leases())[one]
-        assert status["reason"] == "ReleaseTimedOut"
-        assert status["cycle"] == cycle
-        assert status["lastTenant"] == acme
-        assert status["holder"]["admitted"] is True
-        await lab.allocate(pod, allocated=False)
-        await lab.dispute(one, disputed=False)
-        await lab.until(lambda x: "holder" not in x[one] and "holder" not in x[other])
-        await asyncio.gather(lab.recheck(one), lab.recheck(other))
-        await lab.all_free()
-        assert not any("lastTenant" in s for s in (await lab.leases()).values())
-
-    play(story, phases={"releasing": 12})
-
-
-def test_a_free_gpu_that_the_kubelet_gave_to_a_pod_is_closed(
-    play: Play, host: SimulatedHost
-) -> None:
-    async def story(lab: LeaseLab) -> None:
-        await lab.dispute(3)
-        await lab.until(phase_is("Quarantined", 3))
+    await lab.stop()
+    async with hostile_bmc(tmp_path) as bmc:
+        bmc.answers[INVENTORY] = answer
+        (machine,) = lab.settings.hosts
+        assert machine.bmc is not None
+        place = {"url": bmc.url, "certificate": bmc.certificate}
+        machine = machine.model_copy(update={"bmc": machine.bmc.model_copy(update=place)})
+        lab.settings = lab.settings.model_copy(update={"hosts": (machine,)})
+        await lab.start()
+        await lab.until(phase_is("Quarantined", *range(1, 9)))
         leases = await lab.leases()
-        assert leases[3]["reason"] == "HeldByAnotherPod"
-        assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - {3}
-        await lab.recheck(3)
-        await asyncio.sleep(0.5)
-        assert (await lab.phases())[3] == "Quarantined", "the other pod still has it"
-        await lab.dispute(3, disputed=False)
-        await lab.all_free()
-
-    play(story)
+        await lab.stop()
+    assert {lease["reason"] for lease in leases.values()} == {reason}
+    for lease in leases.values():
+        assert f"{lab.host}: the BMC 127.0.0.1:" in lease["message"]
+        assert said in lease["message"]
 
 
-def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
-    play: Play, host: SimulatedHost
+@told()
+async def test_a_pod_waits_until_its_tenancy_is_ready(lab: LeaseLab) -> None:
+    acme = await lab.tenant(ready=False)
+    pod = await lab.pod(acme, 1)
+    stranger = await lab.pod(await lab.tenant(f"{acme}-other", ready=True), 1)
+    await lab.admitted(stranger)
+    assert set((await lab.phases()).values()) == {"Free", "Leased"}
+    body = await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace)
+    assert body is not None
+    assert body["spec"]["schedulingGates"]
+    tenancy = await lab.cluster.get(TENANCY, acme)
+    assert tenancy is not None
+    await lab.allocate(stranger)
+    await lab.say_ready(tenancy, ready=True)
+    await lab.admitted(pod)
+
+
+@told()
+async def test_a_node_out_of_service_gets_no_pod(lab: LeaseLab) -> None:
+    assert lab.nodes is not None
+    lab.nodes.say(lab.host, cordoned=True)
+    await lab.serves(lab.host, served=False)
+    tenant = await lab.tenant()
+    pod = await lab.pod(tenant, 1)
+    # A later pod of the same queue would have been granted by now.
+    for _ in range(3):
+        await asyncio.sleep(0.3)
+        assert set((await lab.phases()).values()) == {"Free"}
+    lab.nodes.say(lab.host)
+    await lab.admitted(pod)
+
+
+@told(phases={"admission": 5})
+async def test_a_pod_that_the_kubelet_does_not_take_in_time_is_deleted_and_its_gpus_return(
+    lab: LeaseLab,
+) -> None:
+    # However late this test comes to look, it misses no state.
+    life = await lab.next_life()
+    await lab.pod(await lab.tenant(), 4)
+    states = await asyncio.wait_for(life, PATIENCE_SECONDS)
+    assert not states[-1]["spec"].get("schedulingGates"), "it was never let go"
+    await lab.all_free()
+    cycles = [status["cycle"] for status in (await lab.leases()).values()]
+    assert sorted(cycles) == [1] * 4 + [2] * 4
+
+
+@told()
+async def test_one_pod_at_a_time_goes_to_a_host_that_has_not_allocated_yet(lab: LeaseLab) -> None:
+    acme = await lab.tenant()
+    pods = [await lab.pod(acme, 1), await lab.pod(acme, 1)]
+
+    def admitted_in(leases: dict[int, Lease]) -> list[Lease]:
+        return [s for s in leases.values() if s.get("holder", {}).get("admitted")]
+
+    await lab.until(
+        lambda x: sum(s["phase"] == "Leased" for s in x.values()) == 2 and bool(admitted_in(x))
+    )
+    await asyncio.sleep(0.5)
+    admitted = admitted_in(await lab.leases())
+    assert len(admitted) == 1
+    (first,) = [p for p in pods if p["metadata"]["uid"] == admitted[0]["holder"]["podUid"]]
+    (second,) = [p for p in pods if p is not first]
+    await lab.admitted(first)
+    await lab.allocate(first)
+    await lab.admitted(second)
+
+
+@told(phases={"releasing": 12})
+async def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_its_gpus_wait_for_the_other(
+    lab: LeaseLab,
+) -> None:
+    acme = await lab.tenant()
+    pod = await lab.admitted(await lab.pod(acme, 2))
+    await lab.allocate(pod)
+    one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
+    await lab.dispute(one)
+    await lab.until(phase_is("Releasing", one, other))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while body := await lab.cluster.get(POD, pod["metadata"]["name"], lab.namespace):
+            if body["metadata"].get("deletionTimestamp"):
+                # It has a node, so that a kubelet would end it.
+                await lab.delete(pod)
+            else:
+                await asyncio.sleep(0.05)
+    # The other pod keeps what it has: nothing is reset under it.
+    cycle = (await lab.leases())[one]["cycle"]
+    await lab.until(phase_is("Quarantined", one))
+    status = (await lab.leases())[one]
+    assert status["reason"] == "ReleaseTimedOut"
+    assert status["cycle"] == cycle
+    assert status["lastTenant"] == acme
+    assert status["holder"]["admitted"] is True
+    await lab.allocate(pod, allocated=False)
+    await lab.dispute(one, disputed=False)
+    await lab.until(lambda x: "holder" not in x[one] and "holder" not in x[other])
+    await asyncio.gather(lab.recheck(one), lab.recheck(other))
+    await lab.all_free()
+    assert not any("lastTenant" in s for s in (await lab.leases()).values())
+
+
+@told()
+async def test_a_free_gpu_that_the_kubelet_gave_to_a_pod_is_closed(lab: LeaseLab) -> None:
+    await lab.dispute(3)
+    await lab.until(phase_is("Quarantined", 3))
+    leases = await lab.leases()
+    assert leases[3]["reason"] == "HeldByAnotherPod"
+    assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - {3}
+    await lab.recheck(3)
+    await asyncio.sleep(0.5)
+    assert (await lab.phases())[3] == "Quarantined", "the other pod still has it"
+    await lab.dispute(3, disputed=False)
+    await lab.all_free()
+
+
+@told(new=True, partitions=(1, 5, 6), declared_layout=True)
+async def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
+    lab: LeaseLab, host: SimulatedHost
 ) -> None:
     async def at_rest() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while sorted(host.active_partitions()) != [1, 5, 6] or withheld_by(host):
                 await asyncio.sleep(0.05)
 
-    async def story(lab: LeaseLab) -> None:
-        await lab.all_free()
-        await at_rest()
-        pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
-        one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
-        assert withheld_by(host) == set()
-        tenant.use(host.folder, host.name, [one], "acme", firmware="96.00.A5.00.66")
-        await lab.delete(pod)
-        await lab.until(phase_is("Quarantined", one))
-        await lab.until(phase_is("Free", other))
-        # Down with the GPU that is closed, and nobody else may bring it up.
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not host.path(quarantined(pci_of(one))).exists():
-                await asyncio.sleep(0.05)
-        assert withheld_by(host) == {pci_of(one), pci_of(other)}
-        assert len(host.active_partitions()) == 2
-        with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:
-            gpu.firmware = None
-        await lab.recheck(one)
-        await lab.all_free()
-        await at_rest()
-        again = await lab.admitted(await lab.pod(await lab.tenant(), 4))
-        assert again["metadata"]["annotations"][LEASE_ANNOTATION] == f"{lab.host}/1"
-
-    play(story, new=True, partitions=(1, 5, 6), declared_layout=True)
+    await lab.all_free()
+    await at_rest()
+    pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
+    one, other = sorted(m for m, p in (await lab.phases()).items() if p == "Leased")
+    assert withheld_by(host) == set()
+    tenant.use(host.folder, host.name, [one], "acme", firmware="96.00.A5.00.66")
+    await lab.delete(pod)
+    await lab.until(phase_is("Quarantined", one))
+    await lab.until(phase_is("Free", other))
+    # Down with the GPU that is closed, and nobody else may bring it up.
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not host.path(quarantined(pci_of(one))).exists():
+            await asyncio.sleep(0.05)
+    assert withheld_by(host) == {pci_of(one), pci_of(other)}
+    assert len(host.active_partitions()) == 2
+    with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:
+        gpu.firmware = None
+    await lab.recheck(one)
+    await lab.all_free()
+    await at_rest()
+    again = await lab.admitted(await lab.pod(await lab.tenant(), 4))
+    assert again["metadata"]["annotations"][LEASE_ANNOTATION] == f"{lab.host}/1"
 
 
-def test_where_no_layout_is_declared_free_gpus_carry_no_mark(
-    play: Play, host: SimulatedHost
+@told()
+async def test_where_no_layout_is_declared_free_gpus_carry_no_mark(
+    lab: LeaseLab, host: SimulatedHost
 ) -> None:
-    async def story(lab: LeaseLab) -> None:
-        pod = await lab.admitted(await lab.pod(await lab.tenant(), 1))
-        (mine,) = {m for m, p in (await lab.phases()).items() if p == "Leased"}
-        await lab.delete(pod)
-        await lab.until(phase_is("Scrubbing", mine))
-        assert withheld_by(host) == {pci_of(mine)}
-        await lab.all_free()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while withheld_by(host):
-                await asyncio.sleep(0.05)
-        assert host.active_partitions() == []
-
-    play(story)
+    pod = await lab.admitted(await lab.pod(await lab.tenant(), 1))
+    (mine,) = {m for m, p in (await lab.phases()).items() if p == "Leased"}
+    await lab.delete(pod)
+    await lab.until(phase_is("Scrubbing", mine))
+    assert withheld_by(host) == {pci_of(mine)}
+    await lab.all_free()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while withheld_by(host):
+            await asyncio.sleep(0.05)
+    assert host.active_partitions() == []
 
 
-def test_a_pod_that_has_its_gpus_and_does_not_start_is_ended_and_its_gpus_return(
-    play: Play, host: SimulatedHost
+@told(start_deadline=1.0)
+async def test_a_pod_that_has_its_gpus_and_does_not_start_is_ended_and_its_gpus_return(
+    lab: LeaseLab,
 ) -> None:
-    async def story(lab: LeaseLab) -> None:
-        pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
-        await lab.allocate(pod)
-        # It gets its place, and then nothing is heard of it.
-        await lab.place(pod)
-        await lab.pod_when(pod, lambda body: "deletionTimestamp" in body["metadata"])
-        await lab.delete(pod)
-        await lab.allocate(pod, allocated=False)
-        await lab.all_free()
-
-    play(story, start_deadline=1.0)
+    pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
+    await lab.allocate(pod)
+    # It gets its place, and then nothing is heard of it.
+    await lab.place(pod)
+    await lab.pod_when(pod, lambda body: "deletionTimestamp" in body["metadata"])
+    await lab.delete(pod)
+    await lab.allocate(pod, allocated=False)
+    await lab.all_free()
 
 
-def test_writers_that_are_always_in_the_way_change_nothing(play: Play, host: SimulatedHost) -> None:
-    async def disturb(lab: LeaseLab) -> None:
+@told(new=True)
+async def test_writers_that_are_always_in_the_way_change_nothing(lab: LeaseLab) -> None:
+    async def disturb() -> None:
         for number in itertools.count():
             for module in range(1, 9):
                 patch = {"metadata": {"annotations": {"example.com/disturbance": str(number)}}}
@@ -464,15 +446,12 @@ def test_writers_that_are_always_in_the_way_change_nothing(play: Play, host: Sim
                     await lab.cluster.patch(GPU_LEASE, lease_name(lab.host, module), "", patch)
                 await asyncio.sleep(0.01)
 
-    async def story(lab: LeaseLab) -> None:
-        disturbing = asyncio.create_task(disturb(lab))
-        try:
-            await lab.all_free()
-            pod = await lab.admitted(await lab.pod(await lab.tenant(), 4))
-            assert sum(p == "Leased" for p in (await lab.phases()).values()) == 4
-            await lab.delete(pod)
-            await lab.all_free()
-        finally:
-            disturbing.cancel()
-
-    play(story, new=True)
+    disturbing = asyncio.create_task(disturb())
+    try:
+        await lab.all_free()
+        pod = await lab.admitted(await lab.pod(await lab.tenant(), 4))
+        assert sum(p == "Leased" for p in (await lab.phases()).values()) == 4
+        await lab.delete(pod)
+        await lab.all_free()
+    finally:
+        disturbing.cancel()

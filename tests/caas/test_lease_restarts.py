@@ -1,4 +1,4 @@
-"""A controller that is killed before and after each of its effects, and between its writes."""
+"""Two controllers at once; `test_killed_at_every_await` has those that die and rise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -66,65 +65,6 @@ async def fake_lab(
             yield lab
         finally:
             await lab.clean()
-
-
-class Killed:
-    """Counts boundaries, and says when the one has come at which the controller dies."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-        self.come = asyncio.Event()
-
-    def __call__(self, _where: str) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.come.set()
-
-
-async def _dies_and_rises(lab: LeaseLab, machines: FakeHosts, goal: Any) -> int:
-    """Kill the controller at its first boundary, the next one at its second, ... until all is done."""
-    deaths = 0
-    while True:
-        killed = Killed(deaths + 1)
-        machines.by_name[lab.host].at_boundary = killed
-        reached = asyncio.create_task(goal())
-        dies = asyncio.create_task(killed.come.wait())
-        await asyncio.wait({reached, dies}, return_when=asyncio.FIRST_COMPLETED)
-        dies.cancel()
-        if reached.done():
-            machines.by_name[lab.host].at_boundary = lambda _where: None
-            reached.result()
-            return deaths
-        reached.cancel()
-        await lab.stop()
-        deaths += 1
-        await lab.start()
-
-
-@in_loop
-async def test_killed_at_every_boundary_no_gpu_is_lost_or_handed_on_unverified(
-    kube_api: KubeCluster, namespace: str
-) -> None:
-    machines = FakeHosts()
-    name = f"fake-{secrets.token_hex(4)}"
-    async with fake_lab(kube_api, namespace, machines, [name]) as lab:
-        machine = machines.by_name[name]
-        deaths = await _dies_and_rises(lab, machines, lab.all_free)
-        assert machine.verified(set(range(1, 9)))
-        acme = await lab.tenant()
-        pod = await lab.pod(acme, 4)
-        deaths += await _dies_and_rises(lab, machines, lambda: lab.admitted(pod))
-        mine = {m for m, p in (await lab.phases()).items() if p == "Leased"}
-        assert len(mine) == 4
-        assert machine.verified(mine)
-        await lab.allocate(pod)
-        machine.use(mine)
-        await lab.delete(pod)
-        await lab.allocate(pod, allocated=False)
-        deaths += await _dies_and_rises(lab, machines, lab.all_free)
-        assert machine.verified(set(range(1, 9)))
-        assert machine.active == set()
-        assert deaths >= 8
 
 
 @in_loop

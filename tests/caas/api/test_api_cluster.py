@@ -114,22 +114,6 @@ def test_duplicates_through_two_copies_make_one_container(
     play(kube_api, act, copies=2)
 
 
-def test_tenants_do_not_see_one_another(
-    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
-) -> None:
-    async def act(api: Api) -> None:
-        made = (await api.post(pair[0])).json()["id"]
-        for path in ("", "/logs", "/events"):
-            foreign = await api.get(pair[1], f"/v1/containers/{made}{path}")
-            assert kind(foreign) == "404 not-found"
-            assert pair[0] not in foreign.text
-        assert (await api.get(pair[1], "/v1/containers")).json()["items"] == []
-        assert (await api.delete(pair[1], made)).status_code == 204
-        assert len(pods(lease_api, pair[0])) == 1
-
-    play(kube_api, act)
-
-
 def test_a_deleted_container_goes_and_gives_back_its_quota(
     kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
 ) -> None:
@@ -151,17 +135,6 @@ def test_a_deleted_container_goes_and_gives_back_its_quota(
     play(kube_api, act)
 
 
-def test_a_size_that_is_not_allowed_is_refused_before_the_cluster_is_asked(
-    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
-) -> None:
-    async def act(api: Api) -> None:
-        answer = await api.post(pair[0], gpus=4)
-        assert kind(answer) == "422 size-not-allowed"
-        assert answer.json()["allowed"] == [1, 2]
-
-    play(kube_api, act)
-
-
 def test_a_container_larger_than_the_quota_of_memory_is_told_so(
     kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
 ) -> None:
@@ -170,18 +143,6 @@ def test_a_container_larger_than_the_quota_of_memory_is_told_so(
         assert kind(answer) == "409 quota-exceeded"
         assert "requests.memory" in answer.json()["requested"]
         assert pods(lease_api, pair[0]) == []
-
-    play(kube_api, act)
-
-
-def test_a_tenancy_that_is_not_ready_starts_nothing(
-    kube_api: KubeCluster, lease_api: Request, tenants: Tenants
-) -> None:
-    """No controller runs, so nothing of its isolation is there."""
-    name = tenants.make()
-
-    async def act(api: Api) -> None:
-        assert kind(await api.post(name)) == "503 tenancy-not-ready"
 
     play(kube_api, act)
 
