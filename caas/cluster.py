@@ -158,13 +158,13 @@ class Cluster:
         query = [("dryRun", "All")] if dry_run else []
         if manager:
             query.append(("fieldManager", manager))
-        path = object_path(kind, _namespace(body))
+        path = object_path(kind, namespace_of(body))
         return await self._ask("POST", path, query, dict(body), repeatable=dry_run)
 
     async def apply(self, kind: ObjectKind, body: Body, *, manager: str) -> Object:
         """Server-side apply by force as one field manager; unknown fields are refused."""
         query = [("fieldManager", manager), ("force", "true"), ("fieldValidation", "Strict")]
-        path = object_path(kind, _namespace(body), body["metadata"]["name"])
+        path = object_path(kind, namespace_of(body), body["metadata"]["name"])
         return await self._ask("PATCH", path, query, dict(body), content_type=_APPLY)
 
     async def patch(
@@ -182,7 +182,7 @@ class Cluster:
         """
         if not body["metadata"].get("resourceVersion"):
             raise ValueError("a status is replaced only where the resourceVersion is known")
-        path = object_path(kind, _namespace(body), body["metadata"]["name"], "status")
+        path = object_path(kind, namespace_of(body), body["metadata"]["name"], "status")
         return await self._ask("PUT", path, body=dict(body))
 
     async def delete(
@@ -411,8 +411,14 @@ def object_path(kind: ObjectKind, namespace: str, name: str = "", subresource: s
     return "/".join([root + inside, kind.plural, *filter(None, (name, subresource))])
 
 
-def _namespace(body: Body) -> str:
+def namespace_of(body: Body) -> str:
+    """Empty for what is in none."""
     return str(body["metadata"].get("namespace") or "")
+
+
+def version_of(body: Body) -> int:
+    """Its resourceVersion: of two of one object the higher one is newer."""
+    return int(body["metadata"].get("resourceVersion") or 0)
 
 
 def _selectors(labels: str, fields: str) -> Query:

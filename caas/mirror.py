@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
-from caas.cluster import Cluster, Event
+from caas.cluster import Cluster, Event, Object, namespace_of, version_of
 from gpuclusters.core.ports import ObjectKind
 
-Object = dict[str, Any]
 Key = tuple[str, str]
-
-
-def namespace_of(body: Mapping[str, Any]) -> str:
-    """Empty for what is in none."""
-    return str(body["metadata"].get("namespace") or "")
 
 
 class Mirror:
@@ -70,19 +63,19 @@ class Mirror:
         """Bring it up to date."""
         if event.kind == "SYNC":
             self._latest = max(self._latest, int(event.object.get("resourceVersion") or 0))
-            for key in [k for k in self._unseen if _version(self._objects[k]) <= self._latest]:
+            for key in [k for k in self._unseen if version_of(self._objects[k]) <= self._latest]:
                 # Made and gone again while nobody watched.
                 self._changed(self._remove(key))
             self.synced.set()
             return
         body, key = event.object, _key(event.object)
-        self._latest = max(self._latest, _version(body))
+        self._latest = max(self._latest, version_of(body))
         known = self._objects.get(key)
-        if known and _version(known) == _version(body) and event.kind != "DELETED":
+        if known and version_of(known) == version_of(body) and event.kind != "DELETED":
             # Our own writing, told back; what is known of it beyond that stays.
             self._unseen.discard(key)
             return
-        if known and key in self._unseen and _version(known) > _version(body):
+        if known and key in self._unseen and version_of(known) > version_of(body):
             return  # of what was there before our own writing
         if known:
             self._remove(key)
@@ -92,7 +85,7 @@ class Mirror:
 
     def wrote(self, body: Object) -> None:
         """Take in what this program has written itself, unless the watch was faster."""
-        if _version(body) > self._latest:
+        if version_of(body) > self._latest:
             if _key(body) in self._objects:
                 self._remove(_key(body))
             self._put(body)
@@ -101,7 +94,7 @@ class Mirror:
     def assume(self, before: Object, after: Object) -> None:
         """Take in what will be heard of in a moment, unless more is known already."""
         known = self._objects.get(_key(before))
-        if known is not None and _version(known) == _version(before):
+        if known is not None and version_of(known) == version_of(before):
             self._remove(_key(before))
             self._put(after)
 
@@ -125,7 +118,3 @@ class Mirror:
 
 def _key(body: Object) -> Key:
     return namespace_of(body), body["metadata"]["name"]
-
-
-def _version(body: Object) -> int:
-    return int(body["metadata"].get("resourceVersion") or 0)

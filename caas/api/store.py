@@ -19,8 +19,8 @@ from caas.api.problems import (
     invalid,
     just_started,
 )
-from caas.cluster import Cluster, ClusterError
-from caas.mirror import Mirror, Object
+from caas.cluster import Cluster, ClusterError, Object
+from caas.mirror import Mirror
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import CONTAINER_LABEL, amount
 from gpuclusters.container_api.request import GPU_COUNTS, MountAnswer, VolumeMount, faults

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from caas import metrics
-from caas.cluster import seconds_of, stamp
+from caas.cluster import seconds_of, stamp, version_of
 from caas.controllers.controller import EventType, Recorder
 from gpuclusters.core.custom_resource import Condition
 from gpuclusters.device_plugin.decide import is_disputed
@@ -53,7 +53,7 @@ class LeaseBook:
         """Take in an object, at a time of the deadlines' clock. None if it is old, or has no status."""
         module = GPULeaseSpec.model_validate(body["spec"]).module
         known = self._bodies.get(module)
-        if known is not None and _version(known) > _version(body):
+        if known is not None and version_of(known) > version_of(body):
             return None
         self._bodies[module] = body
         if not body.get("status"):
@@ -217,7 +217,3 @@ def _conditions(
 def _stay(body: Mapping[str, Any], lease: Lease) -> _Stay:
     admitted = lease.holder is not None and lease.holder.admitted
     return (body["metadata"]["uid"], lease.module, lease.cycle, lease.phase, admitted)
-
-
-def _version(body: Mapping[str, Any]) -> int:
-    return int(body["metadata"]["resourceVersion"])

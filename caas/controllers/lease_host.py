@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from caas.cluster import Cluster, ClusterError, ConflictError, NotFoundError
 from caas.controllers.controller import all_of, heard
 from caas.controllers.lease_book import LeaseBook, LeaseReport
-from caas.controllers.lease_pods import pod_of
+from caas.controllers.lease_pods import do_to_pod, pod_of
 from gpuclusters.lease.board import (
     AdmitPod,
     Board,
@@ -68,7 +68,6 @@ class HostLeases:
         gpus: Sequence[GPULeaseSpec],
         cluster: Cluster,
         host: Effects,
-        pods: Effects,
         report: LeaseReport,
         *,
         changed: Callable[[], None] = lambda: None,
@@ -76,7 +75,7 @@ class HostLeases:
         clock: Clock = time.monotonic,
     ) -> None:
         self._orders, self._gpus = orders, {gpu.module: gpu for gpu in gpus}
-        self._cluster, self._host, self._pods, self._report = cluster, host, pods, report
+        self._cluster, self._host, self._report = cluster, host, report
         self._changed, self._fence, self._clock = changed, fence, clock
         self._book = LeaseBook(orders.limits)
         self._board = Board(orders)
@@ -270,10 +269,12 @@ class HostLeases:
 
     async def _do(self, effect: Effect) -> None:
         seconds = self._seconds(effect)
-        port = self._pods if isinstance(effect, FindPod | AdmitPod | DeletePod) else self._host
         try:
             async with asyncio.timeout(seconds):
-                outcome = await port.do(effect)
+                if isinstance(effect, FindPod | AdmitPod | DeletePod):
+                    outcome = await do_to_pod(self._cluster, effect)
+                else:
+                    outcome = await self._host.do(effect)
         except TimeoutError:
             outcome = Failed(effect, f"no answer within {seconds:g} s")
         served = self._board.serves

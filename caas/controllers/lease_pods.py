@@ -17,7 +17,6 @@ from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.lease.board import (
     AdmitPod,
     DeletePod,
-    Effect,
     Failed,
     FindPod,
     Outcome,
@@ -101,47 +100,38 @@ def reached(body: Body) -> Iterator[str]:
         yield STARTED
 
 
-class PodEffects:
-    """Effects on pods. Every failure is an outcome."""
+async def do_to_pod(cluster: Cluster, effect: FindPod | AdmitPod | DeletePod) -> Outcome:
+    """Do it, and say how it ended; every failure is an outcome."""
+    name, namespace = effect.name, effect.namespace
+    try:
+        if isinstance(effect, DeletePod):
+            with suppress(ConflictError):  # another of its name is there: that very pod is gone
+                await cluster.delete(POD, name, namespace, uid=effect.uid)
+        body = await cluster.get(POD, name, namespace)
+        if body is None or body["metadata"]["uid"] != effect.uid:
+            return Succeeded(effect, Pod(effect.uid, PodState.GONE))
+        if isinstance(effect, AdmitPod) and pod_of(body).state is PodState.WAITING:
+            try:
+                body = await cluster.patch(POD, name, namespace, _admission(effect, body))
+            except ConflictError as error:
+                return Refused(effect, str(error))
+        return Succeeded(effect, pod_of(body))
+    except ClusterError as error:
+        return Failed(effect, str(error))
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
-    async def do(self, effect: Effect) -> Outcome:
-        """Do it, and say how it ended."""
-        if not isinstance(effect, FindPod | AdmitPod | DeletePod):
-            raise TypeError(f"not an effect on a pod: {effect}")
-        try:
-            if isinstance(effect, DeletePod):
-                name, namespace = effect.name, effect.namespace
-                with suppress(ConflictError):  # another of its name is there: that very pod is gone
-                    await self._cluster.delete(POD, name, namespace, uid=effect.uid)
-            body = await self._cluster.get(POD, effect.name, effect.namespace)
-            if body is None or body["metadata"]["uid"] != effect.uid:
-                return Succeeded(effect, Pod(effect.uid, PodState.GONE))
-            if isinstance(effect, AdmitPod) and pod_of(body).state is PodState.WAITING:
-                return await self._admit(effect, body)
-            return Succeeded(effect, pod_of(body))
-        except ClusterError as error:
-            return Failed(effect, str(error))
-
-    async def _admit(self, effect: AdmitPod, body: Body) -> Outcome:
-        """Open the gate, if the pod is still the one that was looked at: any change in between refuses."""
-        host = effect.lease.rpartition("/")[0]
-        gates = [g for g in body["spec"]["schedulingGates"] if g.get("name") != LEASE_GATE]
-        patch = {
-            "metadata": {
-                "uid": effect.uid,
-                "resourceVersion": body["metadata"]["resourceVersion"],
-                "annotations": {LEASE_ANNOTATION: effect.lease},
-            },
-            "spec": {"schedulingGates": gates, "nodeSelector": {"kubernetes.io/hostname": host}},
-        }
-        try:
-            after = await self._cluster.patch(POD, effect.name, effect.namespace, patch)
-        except ConflictError as error:
-            return Refused(effect, str(error))
-        return Succeeded(effect, pod_of(after))
+def _admission(effect: AdmitPod, body: Body) -> Body:
+    """Opens the gate, if the pod is still the one that was looked at: any change in between refuses."""
+    gates = [g for g in body["spec"]["schedulingGates"] if g.get("name") != LEASE_GATE]
+    host = effect.lease.rpartition("/")[0]
+    return {
+        "metadata": {
+            "uid": effect.uid,
+            "resourceVersion": body["metadata"]["resourceVersion"],
+            "annotations": {LEASE_ANNOTATION: effect.lease},
+        },
+        "spec": {"schedulingGates": gates, "nodeSelector": {"kubernetes.io/hostname": host}},
+    }
 
 
 class BootTimes:

@@ -15,7 +15,7 @@ from caas.controllers.controller import Recorder, heard
 from caas.controllers.host_effects import HostEffects, SshHost
 from caas.controllers.lease_book import LeaseReport
 from caas.controllers.lease_host import Effects, Fence, HostLeases
-from caas.controllers.lease_pods import BootTimes, LateStarts, PodEffects, gpus_of, is_gated
+from caas.controllers.lease_pods import BootTimes, LateStarts, gpus_of, is_gated
 from caas.controllers.redfish import Redfish
 from caas.mirror import Mirror
 from caas.settings import Host, Settings
@@ -284,7 +284,6 @@ class LeaseController:
             specs_of(host),
             self._cluster,
             self._effects[host.name],
-            PodEffects(self._cluster),
             LeaseReport(host.name, self._recorder),
             changed=self._queue.look,
             fence=self._fence,

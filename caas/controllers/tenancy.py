@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from caas import metrics
-from caas.cluster import Cluster, ClusterError, Object, stamp
+from caas.cluster import Cluster, ClusterError, Object, stamp, version_of
 from caas.controllers.controller import Failed, Recorder, WorkQueue
 from caas.controllers.tenancy_children import Children, TenancyView, Tried, tried
 from caas.mirror import Mirror
@@ -305,9 +305,8 @@ def _only_trials(proofs: Sequence[Proof]) -> bool:
 
 
 def _older(one: Object, other: Object) -> bool:
-    mine, its = one["metadata"], other["metadata"]
-    same = bool(mine["uid"] == its["uid"])
-    return same and int(mine["resourceVersion"]) < int(its["resourceVersion"])
+    same = bool(one["metadata"]["uid"] == other["metadata"]["uid"])
+    return same and version_of(one) < version_of(other)
 
 
 def _asked(body: Object) -> tuple[Any, ...]:

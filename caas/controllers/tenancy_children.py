@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from caas.cluster import Cluster, ClusterError, ConflictError, Object
+from caas.cluster import Cluster, ClusterError, ConflictError, Object, namespace_of
 from caas.controllers.controller import all_of
-from caas.mirror import Mirror, namespace_of
+from caas.mirror import Mirror
 from gpuclusters.core.finding import Finding
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.model import GPU_LEASE, awaited

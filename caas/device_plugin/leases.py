@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from caas.cluster import Cluster, ClusterError, ConflictError
+from caas.cluster import Cluster, ClusterError, ConflictError, version_of
 from caas.settings import Gpu, Host
 from gpuclusters.device_plugin.decide import Board, DeviceView, Grant, Refusal, decide
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, GPULeaseStatus, lease_name
@@ -151,7 +151,7 @@ class Leases:
             self._objects = {name: body for name, body in before.items() if name in new}
         for name, body in new.items():
             known = self._objects.get(name)
-            if known is None or _version(body) > _version(known) or _uid(body) != _uid(known):
+            if known is None or version_of(body) > version_of(known) or _uid(body) != _uid(known):
                 self._objects[name] = body
         if self._objects != before:
             self._changed()
@@ -162,10 +162,6 @@ def with_allocated(body: Mapping[str, Any], *, allocated: bool) -> dict[str, Any
     changed = copy.deepcopy(dict(body))
     changed["status"]["holder"]["allocated"] = allocated
     return changed
-
-
-def _version(body: Mapping[str, Any]) -> int:
-    return int(body["metadata"]["resourceVersion"])
 
 
 def _uid(body: Mapping[str, Any]) -> str:
