@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from rich.console import Console
+from rich.text import Text
+
 from gpuclusters.core.errors import code_of
 
 
@@ -39,3 +42,9 @@ class RunError(CommandError):
 def wrong_option(message: str) -> UsageError:
     """An option has a value that it does not take, or does not fit another option or the cluster type."""
     return UsageError(message, "command.wrong-option")
+
+
+def tell(word: str, style: str, text: str) -> None:
+    """A line on standard error, whose first word has a colour on a terminal."""
+    said = Text.assemble((f"{word}:", style), f" {text}")
+    Console(stderr=True, highlight=False).print(said, soft_wrap=True)

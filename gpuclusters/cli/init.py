@@ -332,7 +332,7 @@ def _check(name: str, text: str) -> None:
     config = yaml.safe_load(text)["config"]
     found = parse({key.removeprefix(f"{NAMESPACE}:"): value for key, value in config.items()})
     if not isinstance(found, StackConfig):
-        faults = "\n".join(f"  {told(name, fault)}" for fault in found)
+        faults = "\n".join(f"  {told(Path(name), fault)}" for fault in found)
         raise wrong_option(f"these answers make no valid stack file; nothing was written\n{faults}")
 
 

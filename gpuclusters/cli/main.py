@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from gpuclusters.cli import draw, drift, explain, init, lab, review, stack, training_times, tunnel
-from gpuclusters.cli.errors import CommandError, RunError
+from gpuclusters.cli.errors import CommandError, RunError, tell
 from gpuclusters.cli.help import AsJson, Commands, StackName, epilog
 from gpuclusters.cli.project import Project
 from gpuclusters.core.errors import AdapterError, labelled
@@ -217,7 +217,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (CommandError, AdapterError) as error:
-        sys.stderr.write(f"error: {labelled(error)}\n")
+        tell("error", "bold red", labelled(error))
         sys.exit(error.exit_code if isinstance(error, CommandError) else RunError.exit_code)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

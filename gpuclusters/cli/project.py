@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 
 from gpuclusters.cli import engine as engines
-from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.errors import RunError, UsageError, tell
 from gpuclusters.config.cluster import placeholders, uses_lab
 from gpuclusters.config.fault import lines, told
 from gpuclusters.config.inventory import LAB_FOLDER, LAB_FOLDER_VARIABLE
@@ -29,7 +28,7 @@ def read_valid(project: Project, stack: str) -> StackConfig:
     if isinstance(checked, list):
         raise _refused(file, checked)
     for warning in checked.warnings:
-        sys.stderr.write(f"warning: {told(file.name, warning)}\n")
+        tell("warning", "yellow", told(file, warning))
     return checked
 
 
@@ -43,7 +42,7 @@ def refuse_placeholders(project: Project, stack: str, config: StackConfig) -> No
 
 def _refused(file: Path, found: list[Finding]) -> UsageError:
     count = "one fault" if len(found) == 1 else f"{len(found)} faults"
-    faults = "\n".join(f"  {line}" for line in lines(file.name, found))
+    faults = "\n".join(f"  {line}" for line in lines(file, found))
     return UsageError(
         f"the configuration has {count}; nothing was started\n{faults}",
         "command.configuration-faults",

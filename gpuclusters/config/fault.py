@@ -6,6 +6,11 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path as Source
+
+import yaml
 
 from gpuclusters.core.finding import Finding, Path
 
@@ -30,12 +35,41 @@ def finding(path: Path, wrong: str, got: str, instead: str, code: str = "") -> F
     return Finding(code, f"{wrong} (got {got})", instead, path)
 
 
-def told(file: str, found: Finding) -> str:
-    """As it is printed: with the file, the key and the code."""
-    return f"{file}: {render_path(found.path)}: {found}"
+def told(file: Source, found: Finding) -> str:
+    """As it is printed: with the file, the line, the key and the code."""
+    line = _line(file, found.path)
+    at = f"{file.name}:{line}" if line else file.name
+    return f"{at}: {render_path(found.path)}: {found}"
 
 
-def lines(file: str, found: Iterable[Finding]) -> list[str]:
+def _line(file: Source, path: Path) -> int:
+    """Line of what a path leads to, or of what it would be below; 0 where there is nothing of it."""
+    node, line = None, 0
+    with suppress(OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        node = _composed(file.read_text(encoding="utf-8"))
+    whole = path if path[:1] in {(), ("config",)} else ("config", *path)
+    for depth, part in enumerate(whole):
+        if isinstance(node, yaml.MappingNode):
+            # Our own keys stand below `config` with the program's name before them.
+            keys = {str(part), f"gpu-clusters:{part}"} if depth == 1 else {str(part)}
+            found = next((pair for pair in node.value if str(pair[0].value) in keys), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and part in range(len(node.value)):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
+
+
+@lru_cache(maxsize=2)
+def _composed(text: str) -> yaml.Node | None:
+    return yaml.compose(text, yaml.SafeLoader)
+
+
+def lines(file: Source, found: Iterable[Finding]) -> list[str]:
     """One line for each, and one alone for what is the same with every item of a list."""
     alike: dict[object, list[Finding]] = {}
     for one in found:

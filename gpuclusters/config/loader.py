@@ -47,12 +47,12 @@ class Loaded:
 
 def load(project: Path | None = None) -> Loaded:
     """The configuration of the current stack in a project, by default in the current folder."""
-    file = f"Pulumi.{pulumi.get_stack()}.yaml"
+    folder = project or Path.cwd()
+    file = folder / f"Pulumi.{pulumi.get_stack()}.yaml"
     parsed = parse(_document())
     if isinstance(parsed, list):
         raise ConfigError(file, [*parsed, *plain_secrets()])
     config = parsed.section
-    folder = project or Path.cwd()
     charts = chart_faults(config, folder)
     if charts:
         raise ConfigError(file, charts)
@@ -75,7 +75,7 @@ def load(project: Path | None = None) -> Loaded:
     )
 
 
-def _refused_placeholders(file: str, kind: str, found: Sequence[Finding]) -> list[Finding]:
+def _refused_placeholders(file: Path, kind: str, found: Sequence[Finding]) -> list[Finding]:
     """With their whole paths; none in a preview, which warns of them."""
     named = [replace(one, path=(kind, *one.path)) for one in found]
     if not pulumi.runtime.is_dry_run():
@@ -111,7 +111,7 @@ def _value(text: Any) -> Any:
     return text
 
 
-def _lab(file: str, kind: str, project: Path) -> Inventory | None:
+def _lab(file: Path, kind: str, project: Path) -> Inventory | None:
     """The running lab; None in a preview if it does not run."""
     folder = lab_folder(project)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -42,7 +43,7 @@ class ConfigError(pulumi.RunError):
     Pulumi prints a `RunError` as it is, without a traceback, and exits with a code other than 0.
     """
 
-    def __init__(self, file: str, findings: Iterable[Finding]) -> None:
+    def __init__(self, file: Path, findings: Iterable[Finding]) -> None:
         self.findings = tuple(findings)
         super().__init__("\n".join(lines(file, self.findings)))
 
@@ -126,7 +127,7 @@ class CaasSecrets(Secrets):
     """The machines of the servers of a cluster that the stack makes, by name."""
 
 
-def read(config: ClusterConfig, inventory: Inventory | None, file: str) -> Secrets:
+def read(config: ClusterConfig, inventory: Inventory | None, file: Path) -> Secrets:
     """The secrets of a stack; `ConfigError` with all faults, `InventoryError` if the lab lacks a machine."""
     reader = _Reader(file, inventory, faults=plain_secrets())
     more: dict[str, Any] = {}
@@ -186,7 +187,7 @@ def _endpoints(hosts: Mapping[str, ResolvedHost | None]) -> Mapping[str, HostEnd
 class _Reader:
     """Reads secrets one by one, and gathers what is wrong with them."""
 
-    file: str
+    file: Path
     inventory: Inventory | None
     chain: str | None = None
     """Of the certificate that `api-private-key` belongs to."""

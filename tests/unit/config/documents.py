@@ -14,7 +14,7 @@ from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.core.finding import Finding
 
 CASES = Path(__file__).with_name("cases")
-FILE = "Pulumi.dev.yaml"
+FILE = Path("Pulumi.absent.yaml")
 
 
 def lines(found: Iterable[Finding]) -> list[str]:

@@ -174,4 +174,4 @@ def test_the_faults_that_the_reference_shows_are_said_in_these_words(tmp_path: P
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     checked = check_stack_file(path)
     assert isinstance(checked, list)
-    assert [told(path.name, fault) for fault in checked] == shown[1].splitlines()
+    assert [told(path, fault) for fault in checked] == shown[1].splitlines()

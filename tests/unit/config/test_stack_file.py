@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuclusters.config import fault
 from gpuclusters.config.stack import StackConfig, check_stack_file, read_stack_file
 from tests.unit.config.documents import lines
 
@@ -188,3 +189,21 @@ def test_what_is_wrong_in_the_section_of_the_lab_is_said_with_the_rest(
     checked = check_stack_file(_file(tmp_path, wrong))
     assert isinstance(checked, list)
     assert said in "\n".join(lines(checked))
+
+
+def test_a_fault_is_said_with_the_line_that_it_is_on(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.mine.yaml"
+    file.write_text(
+        "encryptionsalt: v1:x\nconfig:\n  gpu-clusters:cluster-type: caas\n  gpu-clusters:caas:\n"
+        "    nodes:\n      - {name: a, color: red}\n      - name: b\n        color: blue\n"
+        "    partition-layout: 7\n"
+    )
+    found = check_stack_file(file)
+    assert isinstance(found, list)
+    at = {line.split(": ")[1]: int(line.split(":")[1]) for line in fault.lines(file, found)}
+    assert at["caas.nodes[0].color"] == 6
+    assert at["caas.nodes[1].color"] == 8
+    assert at["caas.partition-layout"] == 9
+    assert at["caas.platform"] == 4, "what is missing belongs to its section"
+    away = tmp_path / "Pulumi.away.yaml"
+    assert fault.lines(away, found)[0].startswith("Pulumi.away.yaml: caas.")
