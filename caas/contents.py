@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ from pathlib import Path
 
 _PROJECT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("caas", "gpuclusters")
+_TABLES = Path("gpuclusters/compat/data")
+_TABLE = re.compile(r'\.packaged\("(\w+)"\)')
+"""Where a module reads a dated table."""
 
 
 def files(project: Path = _PROJECT) -> list[Path]:
@@ -21,7 +25,8 @@ def files(project: Path = _PROJECT) -> list[Path]:
         if file not in found:
             found.add(file)
             waiting += _imported(project, file)
-    return sorted(found)
+    tables = {table for file in found for table in _TABLE.findall((project / file).read_text())}
+    return sorted(found | {_TABLES / f"{table}.yaml" for table in tables})
 
 
 def _imported(project: Path, file: Path) -> Iterator[Path]:
