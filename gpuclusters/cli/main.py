@@ -51,9 +51,16 @@ Dependents = Annotated[
 ]
 
 
-def _flags(targets: Sequence[str] | None, **wanted: bool) -> list[str]:
+Parallel = Annotated[
+    int | None,
+    typer.Option("--parallel", "-p", min=1, help="How many steps run at a time."),
+]
+
+
+def _flags(targets: Sequence[str] | None, parallel: int | None = None, **wanted: bool) -> list[str]:
     """The engine's own, for those that are wanted."""
     flags = [f"--{name.replace('_', '-')}" for name, on in wanted.items() if on]
+    flags += [] if parallel is None else ["--parallel", str(parallel)]
     return [*flags, *(word for urn in targets or () for word in ("--target", urn))]
 
 
@@ -80,6 +87,7 @@ def up(
     yes: Yes = False,
     target: Target = None,
     target_dependents: Dependents = False,
+    parallel: Parallel = None,
     repair: Repair = False,
 ) -> None:
     """Create or update the stack; starts the lab first if the stack uses it.
@@ -87,7 +95,7 @@ def up(
     First looks for what a killed run left behind: locks, interrupted creates, Helm releases that are stuck.
     In the lab it repairs them; elsewhere it asks, unless you pass `--repair`.
     """
-    flags = _flags(target, refresh=refresh, yes=yes, target_dependents=target_dependents)
+    flags = _flags(target, parallel, refresh=refresh, yes=yes, target_dependents=target_dependents)
     raise typer.Exit(stack.up(Project.find(), stack_name, flags, repair=repair))
 
 
@@ -135,10 +143,11 @@ def destroy(
     yes: Yes = False,
     target: Target = None,
     target_dependents: Dependents = False,
+    parallel: Parallel = None,
     repair: Repair = False,
 ) -> None:
     """Destroy the stack's resources; the stack, and the lab if it uses it, stay."""
-    flags = _flags(target, refresh=refresh, yes=yes, target_dependents=target_dependents)
+    flags = _flags(target, parallel, refresh=refresh, yes=yes, target_dependents=target_dependents)
     code = stack.change(Project.find(), stack_name, "destroy", flags, repair=repair)
     raise typer.Exit(code)
 

@@ -77,6 +77,12 @@ class Case:
         return plural(self.gpus, "GPU")
 
     @property
+    def patience(self) -> str:
+        """How long its node is drained at most, as part of a sentence."""
+        seconds = (self.new or self.old).at("drain_timeout_seconds")
+        return f" (for {seconds / 60:g} min at most)" if isinstance(seconds, int | float) else ""
+
+    @property
     def must_be_free(self) -> str:
         """The end of a sentence about the GPUs of the machine."""
         users = self.facts.users
@@ -258,7 +264,7 @@ def _driver(case: Case) -> Impact | None:
     if case.step.action is Action.DELETE:
         return case.down(f"{what} is removed")
     change = f"from {was} to {will}" if was and will and was != will else "anew"
-    unused = f"nothing may use its {case.counted} meanwhile, so the node is drained"
+    unused = f"nothing may use its {case.counted} meanwhile, so the node is drained{case.patience}"
     return case.down(f"{what} is installed {change}: {unused}")
 
 
@@ -280,7 +286,8 @@ def _rke2_node(case: Case) -> Impact | None:
         return case.pauses(f"RKE2 of {machine} may be restarted")
     # A drain that may take no time is none.
     drained = case.new is None or case.new.at("drain_timeout_seconds") != 0
-    says = f"{machine} {'is drained and goes' if drained else 'goes'} from RKE2 {was} to {will}"
+    goes = f"is drained{case.patience} and goes" if drained else "goes"
+    says = f"{machine} {goes} from RKE2 {was} to {will}"
     if case.gpus and drained:
         return case.down(f"{says}: pods on its {case.counted} end")
     return case.pauses(says)
@@ -438,10 +445,22 @@ def _secret(case: Case) -> Impact | None:
     return case.look(says) if fresh else None
 
 
+_UNITS = re.compile(r"[\w@-]+(?=\.service\b)")
+_COMMANDS = {
+    "packages": "packages that the machine lacks are installed",
+    "kata": "the installation of Kata is verified again; nothing on the machine changes",
+}
+"""What our own commands do, by the end of their names."""
+
+
 def _command(case: Case) -> Impact | None:
     if case.step.action is Action.DELETE:
         return Impact(Weight.NONE, case.step, "its command for removal is run, if it has one")
-    return case.look("the command runs again")
+    said = _COMMANDS.get(case.step.name.rpartition("-")[2], "the command runs again")
+    units = _UNITS.findall((case.new or case.old).text("create") or "")
+    if units:
+        said = f"{listed(units)} of {case.machine} restart; containers that run go on"
+    return case.look(said)
 
 
 def _small(case: Case) -> Impact | None:

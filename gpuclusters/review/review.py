@@ -13,7 +13,7 @@ from gpuclusters.policy.rules import BUDGET
 from gpuclusters.policy.stack import Spending, Stack, Subject
 from gpuclusters.review.cost import Cost, PriceTable, Side, cost
 from gpuclusters.review.diffing import Difference, differences
-from gpuclusters.review.fleet import Capacity, Switch, capacities, switch
+from gpuclusters.review.fleet import Capacity, Switch, capacities, fleet, switch
 from gpuclusters.review.impact import Impact, Weight, impacts
 from gpuclusters.review.plan import STACK_TYPE, Action, Plan, Resource, Step
 from gpuclusters.review.text import listed, plural
@@ -220,6 +220,7 @@ def _reasons(review: Review) -> Iterator[Reason]:
         yield Level.DANGEROUS, said
     yield from _downtime(review.impacts)
     if review.switched is None:
+        yield from _at_once(review)
         for capacity in review.capacities:
             yield from _capacity(capacity)
     yield from _policy(review.findings)
@@ -257,6 +258,22 @@ def _downtime(impacts: Sequence[Impact]) -> Iterator[Reason]:
         yield Level.LOOK, f"{plural(len(looks), 'step')} to look at: {names}"
     elif looks:
         yield Level.LOOK, "; ".join(f"{impact.step.name}: {impact.says}" for impact in looks)
+
+
+def _at_once(review: Review) -> Iterator[Reason]:
+    """Machines of one kind that all go down in this update, so that none of them serves."""
+    changed = [one for one in review.impacts if one.step.action is not Action.DELETE]
+    down = {one.machine for one in changed if one.weight is Weight.DANGER and one.gpus}
+    for cluster in fleet(review.plan, after=False).values():
+        kinds: dict[str, set[str]] = {}
+        for machine in cluster.machines.values():
+            if machine.gpus:
+                kinds.setdefault(machine.kind, set()).add(machine.name)
+        for kind, names in sorted(kinds.items()):
+            if len(names) > 1 and names <= down:
+                what = f"with {kind}" if kind else "with GPUs"
+                said = f"all machines of {cluster.name} {what} ({len(names)}) go down in one update"
+                yield Level.DANGEROUS, f"{said}; with --parallel 1 they go one after the other"
 
 
 def _capacity(capacity: Capacity) -> Iterator[Reason]:

@@ -99,3 +99,20 @@ def test_another_mig_layout_needs_the_gpus_free() -> None:
     (impact,) = judged.impacts
     assert (impact.machine, impact.gpus) == ("gpu-01", 8)
     assert "from all-disabled to all-1g.10gb" in impact.says
+
+
+def test_a_node_that_drains_says_for_how_long_and_that_no_other_is_left() -> None:
+    driver = {"version": "580.1", "drain_timeout_seconds": 1800}
+    steps = [
+        handmade.step(
+            "update",
+            f"{KEPT}GpuDriver",
+            f"gpu-0{number}-driver",
+            {**driver, "connection": {"host": f"gpu-0{number}"}, "gpus": 8},
+            {**driver, "connection": {"host": f"gpu-0{number}"}, "gpus": 8, "version": "580.2"},
+        )
+        for number in (1, 2)
+    ]
+    both = reviewed(*steps)
+    assert "the node is drained (for 30 min at most)" in both.impacts[0].says
+    assert not any("one after the other" in reason for reason in reviewed(steps[0]).reasons)

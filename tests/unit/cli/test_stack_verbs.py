@@ -62,6 +62,7 @@ def run(tmp_path: Path) -> Run:
             ["destroy", "-y", "-t", URN, "--target-dependents"],
             f"destroy --stack rke2-a100 --yes --target-dependents --target {URN}",
         ),
+        (["destroy", "--parallel", "1"], "destroy --stack rke2-a100 --parallel 1"),
         (["refresh", "-y"], "refresh --stack rke2-a100 --yes"),
         (
             ["refresh", "--target", URN, "--target", "**::other"],
