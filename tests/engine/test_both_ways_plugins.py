@@ -35,7 +35,7 @@ provider = kubernetes.Provider("cluster", kubeconfig={KUBECONFIG!r}, enable_serv
 inside = pulumi.ResourceOptions(provider=provider)
 kubernetes.core.v1.ConfigMap(
     "settings", metadata={{"name": "settings", "namespace": "default"}}, data={{"a": "1"}}, opts=inside)
-remote.Command("packages", create="true", connection=remote.ConnectionArgs(
+remote.Command("packages", create="true", add_previous_output_in_env=False, connection=remote.ConnectionArgs(
     host="192.0.2.7", host_key={HOST_KEY!r}, private_key=pulumi.Output.secret("the key")))
 """
 RELEASE_PROGRAM = """
@@ -78,7 +78,7 @@ def checkpoint(inner: str, *more: dict[str, Any]) -> dict[str, Any]:
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
         "metadata": {"name": "settings", "namespace": "default"},
     }  # fmt: skip
-    command = {"connection": connection(inner), "create": "true"}
+    command = {"addPreviousOutputInEnv": False, "connection": connection(inner), "create": "true"}
     made = [
         resource(
             "pulumi:providers:kubernetes", "cluster", id=IDS[0], parent=stack,

@@ -24,16 +24,14 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "dialErrorLimit": 10,
     "perDialTimeout": 15,
 }
-_TEXTS: Final = (
-    "host",
-    "user",
-    "password",
-    "privateKey",
-    "privateKeyPassword",
-    "agentSocketPath",
-    "hostKey",
-)
-_HIDDEN: Final = ("password", "privateKey", "privateKeyPassword")
+_TEXTS: Final = ("host", "user", "privateKey", "hostKey")
+_REFUSED: Final = {
+    "agentSocketPath": "set SSH_AUTH_SOCK",
+    "password": "log in with a key",
+    "privateKeyPassword": "give a key without one, or an SSH agent",
+    "proxy": "name a host that is reached directly",
+}
+_HIDDEN: Final = "privateKey"
 _NUMBERS: Final = ("port", "dialErrorLimit", "perDialTimeout")
 
 
@@ -50,10 +48,7 @@ class Connection:
     host_key: str
     user: str = "root"
     port: int = 22
-    password: str | None = None
     private_key: str | None = None
-    private_key_password: str | None = None
-    agent_socket: str | None = None
     dial_error_limit: int = 10
     dial_seconds: float = 15.0
 
@@ -69,15 +64,15 @@ def completed(connection: Value) -> Value:
     if isinstance(inner, Unknown):
         return Secret(inner)
     fields = {**_DEFAULTS, **inner}
-    # Passwords and keys are secret once more inside of it: a connection that is not so is another one.
+    # The key is secret once more inside of it: a connection that is not so is another one.
     return Secret(with_secrets(plain_properties(fields)))
 
 
 def with_secrets(fields: Mapping[str, Value]) -> dict[str, Value]:
-    """A connection of which only passwords and keys are secret."""
+    """A connection of which only the key is secret."""
     fields = plain_properties(fields)
     return {
-        key: Secret(value) if key in _HIDDEN and value else value for key, value in fields.items()
+        key: Secret(value) if key == _HIDDEN and value else value for key, value in fields.items()
     }
 
 
@@ -90,15 +85,10 @@ def refusals(connection: Value) -> list[Failure]:
         return [Failure("connection", "connection is missing: host, hostKey and a key or password")]
     failures = [*_missing(inner)]
     for key, value in plain_properties(inner).items():
-        if key == "proxy":
+        if key in _REFUSED:
             if value is not None:
-                failures.append(
-                    Failure(
-                        "connection.proxy",
-                        "proxy is not supported by the command stand-in: name a host that is reached"
-                        " directly",
-                    )
-                )
+                said = f"{key} is not supported by the command stand-in: {_REFUSED[key]}"
+                failures.append(Failure(f"connection.{key}", said))
         elif key not in (*_TEXTS, *_NUMBERS):
             known = ", ".join((*_TEXTS, *_NUMBERS))
             failures.append(
@@ -151,10 +141,7 @@ def parse(connection: Value) -> Connection:
         host_key=str(fields["hostKey"]),
         user=str(fields.get("user") or "root"),
         port=int(fields.get("port") or 22),
-        password=fields.get("password"),
         private_key=fields.get("privateKey"),
-        private_key_password=fields.get("privateKeyPassword"),
-        agent_socket=fields.get("agentSocketPath"),
         dial_error_limit=int(fields.get("dialErrorLimit", 10)),
         dial_seconds=float(fields.get("perDialTimeout", 15)),
     )

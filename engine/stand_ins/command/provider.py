@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.stand_ins import calls, paths
@@ -115,7 +115,9 @@ class CommandProvider(calls.Provider):
         fields = {key: value for key, value in marked.items() if key not in _OUTPUTS}
         said = {key: str(previous.get(key) or "") for key in _OUTPUTS}
         if command:
-            execution = Execution(resource, fields, command, said, self._teller(resource))
+            execution = Execution(
+                fields, command, lambda line: self.engine.status(line, resource.urn)
+            )
             finished = self._background.run(execution.run(), seconds=seconds, what=execution.title)
             execution.require_success(finished)
             for stream in sorted(execution.capture.cut):
@@ -125,15 +127,6 @@ class CommandProvider(calls.Provider):
             said = {"stdout": finished.stdout, "stderr": finished.stderr}
         hidden = _says_secrets(marked)
         return {**fields, **{key: Secret(text) if hidden else text for key, text in said.items()}}
-
-    def _teller(self, resource: calls.Resource) -> Callable[[str, bool], None]:
-        def tell(message: str, warning: bool) -> None:  # noqa: FBT001 - called from one place
-            if warning:
-                self.engine.warning(message, resource.urn)
-            else:
-                self.engine.status(message, resource.urn)
-
-        return tell
 
 
 def _says_secrets(marked: Properties) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ async def _dial(connection: Connection) -> asyncssh.SSHClientConnection:
             ) from error
         except asyncssh.PermissionDenied as error:
             raise ProviderError(
-                f"{connection.address} does not let us in ({error.reason}); check user, key and password"
+                f"{connection.address} does not let us in ({error.reason}); check user and key"
             ) from error
         except (OSError, asyncssh.Error, TimeoutError) as error:
             failures += 1
@@ -69,9 +69,7 @@ async def _dial_once(connection: Connection) -> asyncssh.SSHClientConnection:
                 connection.host,
                 connection.port,
                 username=connection.user,
-                password=connection.password,
-                client_keys=keys
-                or None,  # None: never the user's own ~/.ssh, which no program named
+                client_keys=keys,
                 agent_path=None,
                 known_hosts=([asyncssh.import_public_key(connection.host_key)], [], []),
                 config=None,
@@ -91,14 +89,14 @@ async def _keys(connection: Connection) -> AsyncIterator[list[Any]]:
     keys: list[Any] = []
     if connection.private_key:
         keys.append(_private_key(connection))
-    agent = await _agent(connection)
+    agent = await _agent()
     try:
         if agent is not None:
             keys += await agent.get_keys()
-        if not keys and not connection.password:
+        if not keys:
             raise ProviderError(
-                f"there is nothing to log in to {connection.address} with: set privateKey or password, or "
-                "start an SSH agent that has a key (SSH_AUTH_SOCK, agentSocketPath)"
+                f"there is nothing to log in to {connection.address} with: set privateKey, or "
+                "start an SSH agent that has a key (SSH_AUTH_SOCK)"
             )
         yield keys
     finally:
@@ -108,25 +106,21 @@ async def _keys(connection: Connection) -> AsyncIterator[list[Any]]:
 
 def _private_key(connection: Connection) -> asyncssh.SSHKey:
     try:
-        return asyncssh.import_private_key(
-            str(connection.private_key), connection.private_key_password
-        )
+        return asyncssh.import_private_key(str(connection.private_key))
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         raise ProviderError(
             f"the privateKey for {connection.address} cannot be used: {error}"
         ) from error
 
 
-async def _agent(connection: Connection) -> asyncssh.SSHAgentClient | None:
-    """The agent the program names, which must answer, else the ambient one if it does."""
-    path = connection.agent_socket or os.environ.get("SSH_AUTH_SOCK")
+async def _agent() -> asyncssh.SSHAgentClient | None:
+    """The agent of the environment, if it answers."""
+    path = os.environ.get("SSH_AUTH_SOCK")
     if not path:
         return None
     try:
         return await asyncssh.connect_agent(path)
-    except (OSError, asyncssh.Error) as error:
-        if connection.agent_socket:
-            raise ProviderError(f"the SSH agent at {path} does not answer: {error}") from error
+    except (OSError, asyncssh.Error):
         return None
 
 
@@ -146,25 +140,15 @@ async def _close(connection: asyncssh.SSHClientConnection) -> None:
         connection.abort()
 
 
-async def accepted_variables(
-    connection: asyncssh.SSHClientConnection, environment: Mapping[str, str]
-) -> set[str]:
-    """Which variables the server passes on. SSH does not say, so a first session looks."""
-    probe = "; ".join(f'[ -n "${{{name}+set}}" ] && echo {name}' for name in environment)
-    result = await connection.run(f"{probe}; true", env=dict(environment))
-    return set(str(result.stdout or "").split())
-
-
 async def run(
     connection: asyncssh.SSHClientConnection,
     command: str,
     *,
     stdin: str | None,
-    environment: Mapping[str, str],
     capture: Capture,
 ) -> Finished:
     """Run one command to its end; a cancelled task ends the command too."""
-    process = await connection.create_process(command, env=dict(environment), encoding=None)
+    process = await connection.create_process(command, encoding=None)
     try:
         # A command may end, or close its input, without reading all of it.
         with contextlib.suppress(BrokenPipeError):

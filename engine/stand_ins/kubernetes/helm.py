@@ -40,15 +40,6 @@ class Helm:
     _running: set[subprocess.Popen[str]] = field(default_factory=set)
     _calls: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _major: int = 0
-
-    @property
-    def major(self) -> int:
-        """3 or 4: they spell some flags differently."""
-        if not self._major:
-            text = self.run(["version", "--template", "{{.Version}}"], seconds=30)
-            self._major = int(text.strip().removeprefix("v").split(".", 1)[0])
-        return self._major
 
     def run(
         self, arguments: Sequence[str], *, seconds: float, values: Mapping[str, Any] | None = None

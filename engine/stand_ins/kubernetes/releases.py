@@ -96,9 +96,7 @@ class Releases:
         spec = plain_properties(call.outputs)
         if call.timeout_seconds:
             spec["timeout"] = call.timeout_seconds
-        flags = ["--namespace", namespace, *release_spec.timeout_flags(spec)]
-        if spec.get("atomic") or not spec.get("skipAwait"):
-            flags.append("--wait")
+        flags = ["--namespace", namespace, *release_spec.timeout_flags(spec), "--wait"]
         try:
             self.helm.run(["uninstall", name, *flags], seconds=_seconds(spec))
         except HelmError as error:
@@ -139,7 +137,7 @@ class Releases:
             str(spec["name"]),
             *release_spec.chart_flags(spec),
             *where,
-            *release_spec.flags(verb, spec, helm_major=self.helm.major),
+            *release_spec.flags(verb, spec),
         ]
         self.engine.status(f"helm {verb} {_id(spec)}", owner.urn)
         try:

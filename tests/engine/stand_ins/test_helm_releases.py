@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.stand_ins.kubernetes.release_spec import flags, merged_values, refusals
+from engine.stand_ins.kubernetes.release_spec import flags, refusals
 from engine.stand_ins.kubernetes.releases import resource_names
 from engine.stand_ins.values import Secret, Unknown
-from engine.values import ASSET, Asset
 from lab import tools
 from tests.engine.stand_ins.plugin import Plugin, State, StepError, in_background, running, urn
 
@@ -62,25 +61,13 @@ def helm(kube_api):
     return run
 
 
-def text(content: str) -> Asset:
-    return Asset(ASSET, {"text": content})
-
-
-def test_files_of_values_are_merged_in_order_and_values_win() -> None:
-    files = [text("a: {b: 1, c: 1}\nl: [1]"), text("a: {b: 2}\nl: [2]")]
-    assert merged_values(files, {"a": {"d": 3}}) == {"a": {"b": 2, "c": 1, "d": 3}, "l": [2]}
-
-
-def test_values_from_a_secret_file_are_secret() -> None:
-    assert merged_values([Secret(text("a: 1"))], {"b": 2}) == Secret({"a": 1, "b": 2})
-
-
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"lint": True}, "lint"),
+        ({"atomic": True}, "atomic"),
         ({"postrender": "x"}, "postrender"),
-        ({"recreatePods": True}, "recreatePods"),
+        ({"skipAwait": True}, "skipAwait"),
+        ({"valueYamlFiles": ["x"]}, "valueYamlFiles"),
         ({"repositoryOpts": {"repo": "https://x", "password": "p"}}, "password"),
         ({"nonsense": 1}, "nonsense"),
     ],
@@ -94,23 +81,11 @@ def test_options_that_are_off_are_not_refused() -> None:
     assert not refusals({"chart": "x", "lint": False, "postrender": "", "compat": "true"})
 
 
-def test_each_helm_gets_its_own_spelling() -> None:
-    spec = {"atomic": True, "forceUpdate": True, "timeout": 7, "skipAwait": True}
-    three = flags("upgrade", spec, helm_major=3)
-    assert three == ["--atomic", "--force", "--timeout", "7s"]
-    assert flags("upgrade", spec, helm_major=4)[:2] == ["--rollback-on-failure", "--force-replace"]
-
-
-def test_an_installation_gets_no_options_of_upgrades() -> None:
-    spec = {"cleanupOnFail": True, "reuseValues": True, "maxHistory": 3, "skipAwait": True}
-    assert flags("install", spec, helm_major=4) == ["--timeout", "300s"]
-    assert "--history-max" in flags("upgrade", spec, helm_major=4)
-
-
-def test_hooks_are_switched_off_by_the_option_that_belongs_to_the_operation() -> None:
-    spec = {"disableWebhooks": True}
-    assert "--no-hooks" in flags("install", spec, helm_major=4)
-    assert "--no-hooks" not in flags("upgrade", spec, helm_major=4)
+def test_the_history_is_limited_at_an_upgrade_only() -> None:
+    spec = {"maxHistory": 3, "skipCrds": True}
+    assert flags("install", spec) == ["--skip-crds", "--wait", "--timeout", "300s"]
+    upgrade = ["--skip-crds", "--history-max", "3", "--wait", "--timeout", "7s"]
+    assert flags("upgrade", {**spec, "timeout": 7}) == upgrade
 
 
 def test_a_release_lists_what_it_holds() -> None:
@@ -126,7 +101,6 @@ def test_a_release_is_installed_kept_changed_and_removed(
         "chart": str(chart),
         "name": "demo",
         "namespace": namespace,
-        "valueYamlFiles": [text("size: large")],
         "values": {"text": Secret("s3cr3t-text")},
     }
     preview = kubernetes.create(RELEASE, kubernetes.check(RELEASE, inputs), preview=True)
@@ -141,7 +115,7 @@ def test_a_release_is_installed_kept_changed_and_removed(
     step = kubernetes.up(RELEASE, {**inputs, "values": {"text": "open"}})
     assert step.diff == {"values.text": "UPDATE"}
     assert kubernetes.outputs(RELEASE)["status"]["revision"] == 2
-    helm("upgrade", "demo", str(chart), "--namespace", namespace, "--set", "text=drift,size=large")
+    helm("upgrade", "demo", str(chart), "--namespace", namespace, "--set", "text=drift")
     assert kubernetes.refresh(RELEASE) == {"values.text": "UPDATE"}
     kubernetes.up(RELEASE, {**inputs, "values": {"text": "open"}})
     assert "open" in helm("get", "values", "demo", "--namespace", namespace)
