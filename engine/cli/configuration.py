@@ -14,7 +14,7 @@ from engine.cli.parser import Parser, Verbs, config_file_flag, stack_flags
 from engine.cli.terminal import interactive, print_json, print_table
 from engine.cli.workspace import Workspace
 from engine.stackconfig import values
-from engine.stackconfig.keys import ConfigKey, Path, parse_key, parse_path_key
+from engine.stackconfig.keys import ConfigKey, parse_key
 from engine.stackconfig.values import Secure, Tree
 from engine.usererror import ExitCode, UserError
 
@@ -57,15 +57,6 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     put.add_argument("--raw", action="store_true", help="keep the last line break of stdin")
     remove = action("rm", _remove, "remove a value", "remove", "delete")
     remove.add_argument("key", metavar="KEY")
-    for parser in (get, put, remove):
-        parser.add_argument("--path", action="store_true", help="KEY leads into a value")
-
-
-def split_key(text: str, workspace: Workspace, *, path: bool) -> tuple[ConfigKey, Path]:
-    """The key, and the way into its value if `text` is a path."""
-    if path:
-        return parse_path_key(text, workspace.project.name)
-    return parse_key(text, workspace.project.name), ()
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -92,14 +83,14 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _get(arguments: argparse.Namespace) -> int:
     workspace = Workspace(arguments)
-    key, path = _key(arguments, workspace)
-    tree, found = values.get(workspace.config.get(key), path)
-    if not found or key not in workspace.config:
+    key = _key(arguments, workspace)
+    if key not in workspace.config:
         raise UserError(
-            f"configuration key '{_spelt(arguments, key, workspace)}' not found"
+            f"configuration key '{key.pretty(workspace.project.name)}' not found"
             f" for stack '{workspace.stack.name}'",
             ExitCode.FAILED,
         )
+    tree = workspace.config[key]
     if arguments.json:
         print_json(value_json(workspace, tree, show=True))
     else:
@@ -109,7 +100,7 @@ def _get(arguments: argparse.Namespace) -> int:
 
 def _set(arguments: argparse.Namespace) -> int:
     workspace = Workspace(arguments)
-    key, path = _key(arguments, workspace)
+    key = _key(arguments, workspace)
     value = arguments.value if arguments.value is not None else _read_value(arguments)
     if arguments.secret:
         tree: Tree = Secure(workspace.manager.crypter.encrypt(value))
@@ -121,26 +112,22 @@ def _set(arguments: argparse.Namespace) -> int:
                 f"config value for '{key}' looks like a secret; rerun with --secret to encrypt it,"
                 " or --plaintext if you meant to store in plaintext"
             )
-        tree = values.coerce(value) if path else value
-    workspace.stack_file.put(key, path, tree)
+        tree = value
+    workspace.stack_file.put(key, tree)
     workspace.stack_file.save()
     return 0
 
 
 def _remove(arguments: argparse.Namespace) -> int:
     workspace = Workspace(arguments)
-    key, path = _key(arguments, workspace)
-    workspace.stack_file.remove(key, path)
+    key = _key(arguments, workspace)
+    workspace.stack_file.remove(key)
     workspace.stack_file.save()
     return 0
 
 
-def _key(arguments: argparse.Namespace, workspace: Workspace) -> tuple[ConfigKey, Path]:
-    return split_key(arguments.key, workspace, path=arguments.path)
-
-
-def _spelt(arguments: argparse.Namespace, key: ConfigKey, workspace: Workspace) -> str:
-    return arguments.key if arguments.path else key.pretty(workspace.project.name)
+def _key(arguments: argparse.Namespace, workspace: Workspace) -> ConfigKey:
+    return parse_key(arguments.key, workspace.project.name)
 
 
 def _read_value(arguments: argparse.Namespace) -> str:

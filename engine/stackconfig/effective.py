@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from engine.project import ConfigDeclaration, Project
 from engine.stackconfig import values
-from engine.stackconfig.keys import ConfigKey, parse_path_key
+from engine.stackconfig.keys import ConfigKey, parse_key
 from engine.stackconfig.values import Secure, Tree
 from engine.usererror import ExitCode, UserError
+
+_INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 
 
 def effective(project: Project, stack: Mapping[ConfigKey, Tree]) -> dict[ConfigKey, Tree]:
     """The stack's values together with the defaults of Pulumi.yaml."""
     merged = dict(stack)
     for declaration in project.config:
-        key, path = parse_path_key(declaration.key, project.name)
-        found = key in merged and values.get(merged[key], path)[1]
-        if declaration.has_default and not found:
-            default = values.from_yaml(declaration.default)
-            merged[key] = values.put(merged.get(key), path, default)
+        key = _key(project, declaration)
+        if declaration.has_default and key not in merged:
+            merged[key] = values.from_yaml(declaration.default)
     return merged
+
+
+def _key(project: Project, declaration: ConfigDeclaration) -> ConfigKey:
+    """The key that Pulumi.yaml declares.
+
+    Raises:
+        UserError: it leads into a value.
+    """
+    if any(mark in declaration.key for mark in '.["'):
+        raise UserError(
+            f"Pulumi.yaml declares the configuration key {declaration.key!r}, which leads into a value:"
+            " that is not part of the embedded engine; declare the whole value",
+            ExitCode.CONFIGURATION,
+        )
+    return parse_key(declaration.key, project.name)
 
 
 def refuse_unsupported(config: Mapping[ConfigKey, Tree]) -> None:
@@ -38,13 +54,12 @@ def validate(project: Project, stack: str, config: Mapping[ConfigKey, Tree]) -> 
     """Compare the merged configuration with the declarations of Pulumi.yaml."""
     missing = []
     for declaration in sorted(project.config, key=lambda d: d.key):
-        key, path = parse_path_key(declaration.key, project.name)
-        value, found = values.get(config[key], path) if key in config else (None, False)
-        if not found:
+        key = _key(project, declaration)
+        if key not in config:
             if key.namespace == project.name:
                 missing.append(declaration.key)
             continue
-        _check(declaration, stack, value)
+        _check(declaration, stack, config[key])
     if missing:
         raise UserError(
             f"Stack '{stack}' is missing configuration"
@@ -75,7 +90,7 @@ def _fits(value: Any, kind: str, items: Mapping[str, Any] | None) -> bool:
         return isinstance(value, str)
     if kind == "integer":
         if isinstance(value, str):
-            return isinstance(values.coerce(value), int) and value not in ("true", "false")
+            return _INTEGER.fullmatch(value) is not None
         return (
             isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
         )

@@ -1,13 +1,10 @@
-"""Configuration keys and the paths that lead into their values."""
+"""Configuration keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine import paths
 from engine.usererror import ExitCode, UserError
-
-Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, order=True)
@@ -37,35 +34,3 @@ def parse_key(text: str, project: str) -> ConfigKey:
             ExitCode.CONFIGURATION,
         )
     return ConfigKey(namespace, name)
-
-
-def parse_path_key(text: str, project: str) -> tuple[ConfigKey, Path]:
-    """The key and the path inside its value, from ``[namespace:]name.inner[0]["other"]``."""
-    head = text.split(".")[0].split("[")[0].split('"')[0]
-    namespace, colon, _ = head.partition(":")
-    rest = text[len(namespace) + 1 :] if colon else text
-    path = parse_path(rest)
-    if not path or not isinstance(path[0], str):
-        raise UserError(
-            f"invalid configuration key: {text!r} does not start with a name",
-            ExitCode.CONFIGURATION,
-        )
-    return ConfigKey(namespace if colon else project, path[0]), path[1:]
-
-
-def parse_path(text: str) -> Path:
-    """The steps of a property path: names after dots or in ``["…"]``, numbers in ``[…]``."""
-    try:
-        steps = paths.parse(text)
-    except paths.PathError as error:
-        raise _malformed(str(error)) from None
-    if "[*]" in text:
-        raise _malformed(f"{text!r} names no single value")
-    return steps
-
-
-def _malformed(why: str) -> UserError:
-    return UserError(
-        f'invalid configuration key: {why}; write names.inner, names[0] or ["a.name"].inner',
-        ExitCode.CONFIGURATION,
-    )

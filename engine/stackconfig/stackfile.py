@@ -11,7 +11,6 @@ import yaml
 from engine.atomicfile import write_text
 from engine.stackconfig import values, yamltext
 from engine.stackconfig.keys import ConfigKey, parse_key
-from engine.stackconfig.keys import Path as ValuePath
 from engine.stackconfig.values import Tree
 from engine.usererror import ExitCode, UserError
 
@@ -54,20 +53,17 @@ class StackFile:
     def salt(self, value: str) -> None:
         self._change(yamltext.put(self._text, ("encryptionsalt",), value))
 
-    def put(self, key: ConfigKey, path: ValuePath, value: Tree) -> None:
-        """Set a value, or one inside it."""
-        values.put(self._config.get(key), path, value)
+    def put(self, key: ConfigKey, value: Tree) -> None:
+        """Set a value."""
         self._change(
-            yamltext.put(self._text, ("config", self._written(key), *path), values.to_yaml(value))
+            yamltext.put(self._text, ("config", self._written(key)), values.to_yaml(value))
         )
 
-    def remove(self, key: ConfigKey, path: ValuePath) -> None:
-        """Remove a value, or one inside it; if it is not there, nothing happens."""
-        if key not in self._config or not values.get(self._config[key], path)[1]:
-            return
-        whole = not path and len(self._config) == 1
-        steps = ("config",) if whole else ("config", self._written(key), *path)
-        self._change(yamltext.remove(self._text, steps))
+    def remove(self, key: ConfigKey) -> None:
+        """Remove a value; if it is not there, nothing happens."""
+        if key in self._config:
+            path = ("config",) if len(self._config) == 1 else ("config", self._written(key))
+            self._change(yamltext.remove(self._text, path))
 
     def save(self) -> None:
         """Write the file if anything changed."""

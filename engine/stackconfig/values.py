@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from engine.stackconfig.keys import Path
 from engine.usererror import UserError
 
-_INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 # What Go's JSON writer escapes beyond what JSON asks for.
 _GO_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
@@ -110,67 +107,3 @@ def _go_numbers(value: object) -> object:
     if isinstance(value, dict):
         return {key: _go_numbers(item) for key, item in value.items()}
     return value
-
-
-def coerce(value: str) -> bool | int | str:
-    """What ``config set --path`` makes of a text: booleans and integers are not kept as text."""
-    if value in ("true", "false"):
-        return value == "true"
-    return int(value) if _INTEGER.fullmatch(value) else value
-
-
-def get(tree: Tree, path: Path) -> tuple[Tree, bool]:
-    """The value at a path, and whether there is one."""
-    for step in path:
-        if isinstance(step, int):
-            if not isinstance(tree, list) or step >= len(tree):
-                return None, False
-            tree = tree[step]
-        else:
-            if not isinstance(tree, dict) or step not in tree:
-                return None, False
-            tree = tree[step]
-    return tree, True
-
-
-def put(tree: Tree, path: Path, value: Tree) -> Tree:
-    """The value with `value` at a path; what is missing on the way is made."""
-    if not path:
-        return value
-    step, rest = path[0], path[1:]
-    if tree is None:
-        tree = [] if isinstance(step, int) else {}
-    if isinstance(step, int):
-        if not isinstance(tree, list):
-            raise UserError(f"could not set config: [{step}] is used on {_kind(tree)}, not a list")
-        if step > len(tree):
-            raise UserError(
-                f"could not set config: array index {step} out of range,"
-                f" the list has {len(tree)} items"
-            )
-        old = tree[step] if step < len(tree) else None
-        return [*tree[:step], put(old, rest, value), *tree[step + 1 :]]
-    if not isinstance(tree, dict):
-        raise UserError(f"could not set config: .{step} is used on {_kind(tree)}, not a mapping")
-    return {**tree, step: put(tree.get(step), rest, value)}
-
-
-def remove(tree: Tree, path: Path) -> Tree:
-    """The value without what is at a path; nothing there is no error."""
-    step, rest = path[0], path[1:]
-    if isinstance(tree, dict) and isinstance(step, str) and step in tree:
-        if not rest:
-            return {key: item for key, item in tree.items() if key != step}
-        return {**tree, step: remove(tree[step], rest)}
-    if isinstance(tree, list) and isinstance(step, int) and step < len(tree):
-        middle = [remove(tree[step], rest)] if rest else []
-        return [*tree[:step], *middle, *tree[step + 1 :]]
-    return tree
-
-
-def _kind(tree: Tree) -> str:
-    if isinstance(tree, Secure):
-        return "a secret"
-    if isinstance(tree, list):
-        return "a list"
-    return "a mapping" if isinstance(tree, dict) else f"the value {tree!r}"

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-Step = str | int
+Path = tuple[str, ...]
+"""Keys from the outermost mapping inwards."""
 
 _INDENT = 2
 
@@ -64,13 +65,13 @@ def parse(text: str) -> Any:
     return yaml.load(text, Loader)  # noqa: S506 - a subclass of SafeLoader
 
 
-def put(text: str, path: tuple[Step, ...], value: Any) -> str:
+def put(text: str, path: Path, value: Any) -> str:
     """The text with `value` at `path`; mappings that are missing on the way are made."""
     wanted = _put_data(parse(text), path, value)
     return _checked(_put_text(text, path, value), wanted)
 
 
-def remove(text: str, path: tuple[Step, ...]) -> str:
+def remove(text: str, path: Path) -> str:
     """The text without the entry at `path`; the path has to be there."""
     wanted = _remove_data(parse(text), path)
     return _checked(_remove_text(text, path), wanted)
@@ -94,106 +95,71 @@ def _same(left: Any, right: Any) -> bool:
 # -- the data ------------------------------------------------------------------
 
 
-def _put_data(data: Any, path: tuple[Step, ...], value: Any) -> Any:
-    if not path:
-        return value
-    step, rest = path[0], path[1:]
-    if isinstance(step, int):
-        items = list(data or [])
-        old = items[step] if step < len(items) else None
-        return [*items[:step], _put_data(old, rest, value), *items[step + 1 :]]
+def _put_data(data: Any, path: Path, value: Any) -> Any:
     mapping = dict(data or {})
-    return {**mapping, step: _put_data(mapping.get(step), rest, value)}
+    key, rest = path[0], path[1:]
+    return {**mapping, key: _put_data(mapping.get(key), rest, value) if rest else value}
 
 
-def _remove_data(data: Any, path: tuple[Step, ...]) -> Any:
-    step, rest = path[0], path[1:]
-    copy = data.copy()
+def _remove_data(data: Any, path: Path) -> Any:
+    key, rest = path[0], path[1:]
     if rest:
-        copy[step] = _remove_data(copy[step], rest)
-    else:
-        del copy[step]
-    return copy
+        return {**data, key: _remove_data(data[key], rest)}
+    return {other: value for other, value in data.items() if other != key}
 
 
 # -- the text ------------------------------------------------------------------
 
 
-def _put_text(text: str, path: tuple[Step, ...], value: Any) -> str | None:
-    root = yaml.compose(text, Loader)
-    if root is None or not isinstance(root, yaml.MappingNode) or _has_aliases(text):
+def _put_text(text: str, path: Path, value: Any) -> str | None:
+    parent = _root(text)
+    if parent is None:
         return None
-    node: yaml.Node = root
-    for depth, step in enumerate(path):
-        child = _child(node, step)
-        if child is None:
-            missing = value
-            for inner in reversed(path[depth + 1 :]):
-                missing = {inner: missing} if isinstance(inner, str) else [missing]
-            return _insert(text, node, step, missing)
-        node = child
-    return _replace(text, node, path, value, root)
+    for depth, key in enumerate(path):
+        found = _entries(parent).get(key)
+        if found is None:
+            for outer in reversed(path[depth + 1 :]):
+                value = {outer: value}
+            return _insert(text, parent, key, value)
+        if depth < len(path) - 1:
+            parent = found[1]
+    key_node, node = _entries(parent)[path[-1]]
+    if _flow(parent):
+        return text[: node.start_mark.index] + _flow_text(value) + text[_end(node, text) :]
+    start = text.find(":", key_node.end_mark.index) + 1
+    end = max(_end(node, text), start)
+    return text[:start] + _value_text(value, parent.start_mark.column) + text[end:]
 
 
-def _remove_text(text: str, path: tuple[Step, ...]) -> str | None:
-    root = yaml.compose(text, Loader)
-    if not isinstance(root, yaml.MappingNode) or _has_aliases(text):
+def _remove_text(text: str, path: Path) -> str | None:
+    parent = _root(text)
+    for key in path[:-1]:
+        parent = parent and _entries(parent)[key][1]
+    if parent is None:
         return None
-    parent: yaml.Node = root
-    for step in path[:-1]:
-        child = _child(parent, step)
-        if child is None:
-            return None
-        parent = child
     if _flow(parent) or len(parent.value) == 1:
         rest = _remove_data(_data(parent), path[-1:])
         return text[: parent.start_mark.index] + _flow_text(rest) + text[_end(parent, text) :]
-    start_node, value_node = _entry(parent, path[-1])
-    start = text.rfind("\n", 0, start_node.start_mark.index) + 1
-    lead = text[start : start_node.start_mark.index]
-    if lead.strip(" -" if isinstance(path[-1], int) else " "):
+    key_node, node = _entries(parent)[path[-1]]
+    start = text.rfind("\n", 0, key_node.start_mark.index) + 1
+    if text[start : key_node.start_mark.index].strip(" "):
         return None  # the entry shares its line with its parent
-    end = text.find("\n", _end(value_node, text))
+    end = text.find("\n", _end(node, text))
     return text[:start] + (text[end + 1 :] if end >= 0 else "")
 
 
-def _insert(text: str, parent: yaml.Node, step: Step, value: Any) -> str | None:
-    """Add an entry at the end of a block mapping or sequence."""
+def _insert(text: str, parent: yaml.Node, key: str, value: Any) -> str | None:
+    """Add an entry at the end of a mapping."""
+    if not isinstance(parent, yaml.MappingNode):
+        return None
     if _flow(parent) or not parent.value:
-        data = _data(parent)
-        entry = {**(data or {}), step: value} if isinstance(step, str) else [*(data or []), value]
-        if not isinstance(parent, yaml.CollectionNode):
-            return None
+        entry = {**_data(parent), key: value}
         return text[: parent.start_mark.index] + _flow_text(entry) + text[_end(parent, text) :]
-    last = parent.value[-1][1] if isinstance(parent, yaml.MappingNode) else parent.value[-1]
-    column = parent.start_mark.column
-    end = text.find("\n", _end(last, text))
+    end = text.find("\n", _end(parent, text))
     head, tail = (text, "") if end < 0 else (text[: end + 1], text[end + 1 :])
     if not head.endswith("\n"):
         head += "\n"
-    return head + _block({step: value} if isinstance(step, str) else [value], column) + tail
-
-
-def _replace(
-    text: str, node: yaml.Node, path: tuple[Step, ...], value: Any, root: yaml.MappingNode
-) -> str | None:
-    if not path:
-        return None
-    parent: yaml.Node = root
-    for step in path[:-1]:
-        found = _child(parent, step)
-        if found is None:
-            return None
-        parent = found
-    if _flow(parent):
-        return text[: node.start_mark.index] + _flow_text(value) + text[_end(node, text) :]
-    key_node, value_node = _entry(parent, path[-1])
-    if isinstance(parent, yaml.MappingNode):
-        start = text.find(":", key_node.end_mark.index) + 1
-    else:
-        start = text.rfind("-", 0, value_node.start_mark.index) + 1
-    end = max(_end(value_node, text), start)
-    return text[:start] + _value_text(value, parent.start_mark.column) + text[end:]
+    return head + _block({key: value}, parent.start_mark.column) + tail
 
 
 def _value_text(value: Any, column: int) -> str:
@@ -253,30 +219,23 @@ _Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign] 
 # -- nodes -----------------------------------------------------------------------
 
 
-def _has_aliases(text: str) -> bool:
+def _root(text: str) -> yaml.Node | None:
+    """The outermost mapping; None if the text cannot be edited in places."""
     # An alias is composed to the node of its anchor, whose marks are somewhere else.
-    return any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader))
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader)):
+        return None
+    root = yaml.compose(text, Loader)
+    return root if isinstance(root, yaml.MappingNode) else None
 
 
 def _flow(node: yaml.Node) -> bool:
     return isinstance(node, yaml.CollectionNode) and bool(node.flow_style)
 
 
-def _child(node: yaml.Node, step: Step) -> yaml.Node | None:
-    if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in node.value if key.value == step), None)
-    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        item: yaml.Node = node.value[step]
-        return item
-    return None
-
-
-def _entry(parent: yaml.Node, step: Step) -> tuple[yaml.Node, yaml.Node]:
-    if isinstance(parent, yaml.MappingNode):
-        for key, value in parent.value:
-            if key.value == step:
-                return key, value
-    return parent.value[step], parent.value[step]
+def _entries(mapping: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    """The nodes of keys and values, by key."""
+    pairs = mapping.value if isinstance(mapping, yaml.MappingNode) else ()
+    return {key.value: (key, value) for key, value in pairs}
 
 
 def _end(node: yaml.Node, text: str) -> int:

@@ -57,17 +57,23 @@ def test_another_passphrase_does_not_open_a_secret(
     dev.ok("config")  # listing needs none
 
 
-def test_paths_lead_into_values_and_keep_types(dev: Shell) -> None:
-    for path, value in (("a.list[0].n", "1"), ("a.list[1]", "true"), ("a.text", "01")):
-        dev.ok("config", "set", "--path", path, value)
+def test_an_object_is_read_as_json(dev: Shell) -> None:
+    text = dev.stack_file.read_text()
+    dev.stack_file.write_text(f"{text}config:\n  refs:a: {{list: [{{n: 1}}, true], text: '01'}}\n")
     assert dev.ok("config", "get", "a", "--json").json == {
         "value": '{"list":[{"n":1},true],"text":"01"}',
         "objectValue": {"list": [{"n": 1}, True], "text": "01"},
         "secret": False,
     }
-    dev.ok("config", "rm", "--path", "a.list[0]")
-    assert dev.ok("config", "get", "--path", "a.list").out == "[true]\n"
-    assert "out of range" in dev("config", "set", "--path", "a.list[7]", "x").err
+
+
+@pytest.mark.parametrize("verb", [("set", "a.b", "1"), ("get", "a.b"), ("rm", "a.b")])
+def test_a_path_into_a_value_is_refused_by_name(dev: Shell, verb: tuple[str, ...]) -> None:
+    before = dev.stack_file.read_text()
+    done = dev("config", *verb, "--path")
+    assert done.code == 2
+    assert "--path is not part of the embedded engine" in done.err
+    assert dev.stack_file.read_text() == before
 
 
 def test_types_are_kept_if_asked(dev: Shell) -> None:

@@ -74,9 +74,11 @@ def test_configuration_reaches_the_engine_decrypted_and_with_defaults(
     recorder = Recorder()
     engine(recorder)
     dev.ok("config", "set", "--secret", "token", "tok-123")
-    dev.ok("config", "set", "--path", "object.a", "1")
-    dev.ok("config", "set", "--path", "object.b", "--secret", "tok-456")
+    dev.ok("config", "set", "--secret", "object", "tok-456")
     dev.ok("config", "set", "aws:region", "here")
+    # As people write it who edit the file.
+    text = dev.stack_file.read_text()
+    dev.stack_file.write_text(text.replace("object:\n", "object:\n    a: 1\n    b:\n  "))
     dev.ok("preview")
     assert recorder.requests[0].config == {
         "refs:greeting": ConfigValue("hello"),

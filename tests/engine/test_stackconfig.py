@@ -1,4 +1,4 @@
-"""Stack files: values, paths, defaults and types, and edits that spare what people wrote."""
+"""Stack files: values, defaults and types, and edits that spare what people wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.project import load
 from engine.stackconfig import values, yamltext
 from engine.stackconfig.effective import effective, refuse_unsupported, validate
-from engine.stackconfig.keys import ConfigKey, parse_key, parse_path, parse_path_key
+from engine.stackconfig.keys import ConfigKey, parse_key
 from engine.stackconfig.stackfile import StackFile
 from engine.stackconfig.values import Secure
 from engine.usererror import UserError
@@ -47,7 +47,7 @@ def comments(text: str) -> list[str]:
     return [line.split("#", 1)[1] for line in text.splitlines() if "#" in line]
 
 
-# -- keys and paths ----------------------------------------------------------------
+# -- keys ----------------------------------------------------------------
 
 
 def test_a_key_without_namespace_belongs_to_the_project() -> None:
@@ -59,36 +59,6 @@ def test_a_key_without_namespace_belongs_to_the_project() -> None:
 def test_a_malformed_key_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="configuration key"):
         parse_key(text, "gpu")
-
-
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("root", ("root",)),
-        ("root.nested", ("root", "nested")),
-        ('root["nested"]', ("root", "nested")),
-        ("root.double.nest", ("root", "double", "nest")),
-        ('root["double"].nest', ("root", "double", "nest")),
-        ("root.array[0].nested", ("root", "array", 0, "nested")),
-        ("root.array[0][1].nested", ("root", "array", 0, 1, "nested")),
-        ('root["key with \\"escaped\\" quotes"]', ("root", 'key with "escaped" quotes')),
-        ('["root key with a ."][100]', ("root key with a .", 100)),
-        ('["a.name"].["b.name"]', ("a.name", "b.name")),
-    ],
-)
-def test_paths_are_those_of_pulumi(text: str, path: tuple[str | int, ...]) -> None:
-    assert parse_path(text) == path
-
-
-@pytest.mark.parametrize("text", ["a[", "a[x]", "a[0", 'a["b', "a..b", "a[0]b", "a]"])
-def test_a_malformed_path_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="property path"):
-        parse_path(text)
-
-
-def test_a_path_may_start_with_a_namespace() -> None:
-    assert parse_path_key("aws:tags.x[0]", "gpu") == (ConfigKey("aws", "tags"), ("x", 0))
-    assert parse_path_key('["a:b"].c', "gpu") == (ConfigKey("gpu", "a:b"), ("c",))
 
 
 # -- values ------------------------------------------------------------------------
@@ -111,25 +81,6 @@ def test_a_secret_inside_makes_the_whole_value_secret() -> None:
     assert list(values.secrets(tree)) == [Secure("c")]
 
 
-def test_setting_a_path_makes_what_is_missing() -> None:
-    assert values.put(None, ("a", 0, "b"), 1) == {"a": [{"b": 1}]}
-    assert values.put({"a": [1]}, ("a", 1), 2) == {"a": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    ("tree", "path", "what"),
-    [
-        ("text", ("a",), "not a mapping"),
-        ({"a": 1}, ("a", 0), "not a list"),
-        ([1], (3,), "out of range"),
-        (Secure("c"), ("a",), "a secret"),
-    ],
-)
-def test_a_path_that_leads_nowhere_is_refused(tree, path, what: str) -> None:
-    with pytest.raises(UserError, match=what):
-        values.put(tree, path, 1)
-
-
 # -- editing the file ----------------------------------------------------------------
 
 
@@ -139,19 +90,14 @@ def test_a_path_that_leads_nowhere_is_refused(tree, path, what: str) -> None:
         (("config", "gpu:cluster-type"), "rke2"),
         (("config", "gpu:cluster-type"), {"a": [1, "two"]}),
         (("config", "gpu:cluster-type"), "two\nlines"),
-        (("config", "gpu:caas", "name"), "true"),
-        (("config", "gpu:caas", "nodes", 1, "name"), "yes"),
-        (("config", "gpu:caas", "tenants", 0, "gpus"), 2),
-        (("config", "gpu:caas", "tenants", 1, "gpus"), [1, 2]),
-        (("config", "gpu:caas", "tenants", 2), {"name": "third", "gpus": 1}),
-        (("config", "gpu:caas", "new", "deep"), None),
+        (("config", "gpu:cluster-type"), "yes"),
         (("config", "gpu:new"), {"secure": "v1:abc"}),
         (("config", "gpu:text"), "one line"),
         (("encryptionsalt",), "v1:other"),
         (("other",), {}),
     ],
 )
-def test_a_change_keeps_every_comment(path: tuple[str | int, ...], value: object) -> None:
+def test_a_change_keeps_every_comment(path: tuple[str, ...], value: object) -> None:
     edited = yamltext.put(STACK_FILE, path, value)
     assert comments(edited) == comments(STACK_FILE)
     found = yamltext.parse(edited)
@@ -165,14 +111,9 @@ def test_a_change_keeps_every_comment(path: tuple[str | int, ...], value: object
     [
         ("config", "gpu:cluster-type"),
         ("config", "gpu:text"),
-        ("config", "gpu:caas", "name"),
-        ("config", "gpu:caas", "tenants", 1),
-        ("config", "gpu:caas", "tenants", 1, "gpus"),
-        ("config", "gpu:caas", "tenants", 0, "gpus"),
-        ("config", "gpu:caas", "nodes", 0),
     ],
 )
-def test_a_removal_keeps_the_comments_of_the_rest(path: tuple[str | int, ...]) -> None:
+def test_a_removal_keeps_the_comments_of_the_rest(path: tuple[str, ...]) -> None:
     edited = yamltext.remove(STACK_FILE, path)
     lost = set(comments(STACK_FILE)) - set(comments(edited))
     assert lost <= {" or rke2"}  # what stood on the removed line itself
@@ -185,8 +126,8 @@ def test_a_removal_keeps_the_comments_of_the_rest(path: tuple[str | int, ...]) -
 
 def test_a_file_with_aliases_is_rewritten_rather_than_damaged() -> None:
     text = "config:\n  a:x: &all {n: 1}\n  a:y: *all\n"
-    assert yamltext.parse(yamltext.put(text, ("config", "a:y", "n"), 2)) == {
-        "config": {"a:x": {"n": 1}, "a:y": {"n": 2}}
+    assert yamltext.parse(yamltext.put(text, ("config", "a:x"), 2)) == {
+        "config": {"a:x": 2, "a:y": {"n": 1}}
     }
 
 
@@ -236,10 +177,10 @@ def test_the_file_is_written_only_if_something_changed(tmp_path: Path) -> None:
     path.write_text(STACK_FILE)
     file = StackFile.load(path, "gpu")
     before = path.stat().st_mtime_ns
-    file.remove(ConfigKey("gpu", "absent"), ())
+    file.remove(ConfigKey("gpu", "absent"))
     file.save()
     assert path.stat().st_mtime_ns == before
-    file.put(ConfigKey("gpu", "size"), (), "1")
+    file.put(ConfigKey("gpu", "size"), "1")
     file.save()
     assert StackFile.load(path, "gpu").config[ConfigKey("gpu", "size")] == "1"
 
@@ -248,8 +189,8 @@ def test_the_last_key_takes_the_section_with_it(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.dev.yaml"
     file = StackFile.load(path, "gpu")
     file.salt = "v1:a"
-    file.put(ConfigKey("gpu", "size"), (), "1")
-    file.remove(ConfigKey("gpu", "size"), ())
+    file.put(ConfigKey("gpu", "size"), "1")
+    file.remove(ConfigKey("gpu", "size"))
     file.save()
     assert path.read_text() == "encryptionsalt: v1:a\n"
 
@@ -290,6 +231,13 @@ def test_defaults_fill_what_the_stack_leaves_out(tmp_path: Path) -> None:
         ConfigKey("gpu", "b"): 2,
         ConfigKey("aws", "region"): "x",
     }
+
+
+@pytest.mark.parametrize("key", ["a.b", "a[0]", "'[\"a\"]'"])
+def test_a_declaration_that_leads_into_a_value_is_refused(tmp_path: Path, key: str) -> None:
+    declared = project(tmp_path, f"  {key}: one\n")
+    with pytest.raises(UserError, match="declare the whole value"):
+        effective(declared, {})
 
 
 def test_all_missing_keys_are_named_at_once(tmp_path: Path) -> None:

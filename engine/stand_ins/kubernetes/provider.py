@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
-
-import yaml
 
 from engine.stand_ins import calls
 from engine.stand_ins.calls import ProviderError
@@ -29,8 +26,6 @@ from engine.stand_ins.kubernetes.resources import Resources
 from engine.stand_ins.kubernetes.scopes import Scopes
 from engine.stand_ins.kubernetes.store import Store
 from engine.stand_ins.values import Properties, contains_unknown
-
-_YAML_DECODE: Final = "kubernetes:yaml:decode"
 
 
 class KubernetesProvider(calls.Provider):
@@ -182,7 +177,12 @@ class KubernetesProvider(calls.Provider):
             self._resources.delete(call)
 
     def read(self, call: calls.ReadCall) -> calls.Found | None:
-        """Look at an object."""
+        """Look at an object of the state."""
+        if not call.inputs:
+            raise ProviderError(
+                f"{call.resource.type} cannot be imported by the kubernetes stand-in ({call.id});"
+                " install the Pulumi CLI to import it"
+            )
         if self._unreachable and self._options.delete_unreachable:
             return None
         if self._unreachable and self._options.skip_update_unreachable:
@@ -191,17 +191,6 @@ class KubernetesProvider(calls.Provider):
         if call.resource.type == releases.TOKEN:
             return self._releases.read(call)
         return self._resources.read(call)
-
-    def invoke(self, token: str, arguments: Properties) -> Properties:
-        """Functions of the program; only reading YAML is among them."""
-        if token != _YAML_DECODE:
-            return super().invoke(token, arguments)
-        text = str(arguments.get("text") or "")
-        try:
-            documents = list(yaml.safe_load_all(text))
-        except yaml.YAMLError as error:
-            raise ProviderError(f"the manifest is not YAML: {error}") from error
-        return {"result": [document for document in documents if document]}
 
     def cancel(self) -> None:
         """End waits and refuse new ones."""

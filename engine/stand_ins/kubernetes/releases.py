@@ -111,18 +111,10 @@ class Releases:
             return None
         values = self.helm.json(["get", "values", name, *where]) or {}
         manifest = self.helm.run(["get", "manifest", name, *where], seconds=60)
-        inputs = dict(call.inputs) or {
-            "chart": metadata["chart"],
-            "name": name,
-            "namespace": metadata["namespace"],
-            "timeout": release_spec.DEFAULT_TIMEOUT_SECONDS,
-            "values": values,
-            "version": metadata["version"],
-        }
-        outputs = _outputs(inputs, metadata, manifest)
-        outputs["values"] = mark_secrets(values, inputs.get("values"))
+        outputs = _outputs(call.inputs, metadata, manifest)
+        outputs["values"] = mark_secrets(values, call.inputs.get("values"))
         outputs["version"] = metadata["version"]
-        return calls.Found(call.id, outputs, inputs)
+        return calls.Found(call.id, outputs, call.inputs)
 
     def _run(
         self, verb: release_spec.Verb, owner: calls.Resource, inputs: Properties, timeout: float

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from engine.stand_ins import calls, paths
 from engine.stand_ins.calls import ProviderError
+from engine.stand_ins.comparison import same
 from engine.stand_ins.kubernetes import applying, preview
 from engine.stand_ins.kubernetes.applying import Applied, Conflict
 from engine.stand_ins.kubernetes.client import ApiError, ApiResource
-from engine.stand_ins.kubernetes.importing import inputs_of, refreshed_inputs
 from engine.stand_ins.kubernetes.objects import (
     INITIAL_API_VERSION,
-    GroupVersionKind,
     Object,
     annotation,
     identifier,
@@ -25,9 +24,11 @@ from engine.stand_ins.kubernetes.objects import (
     name_of,
     namespace_of,
     parse_identifier,
+    prune,
     recorded_inputs,
     title,
     to_object,
+    with_encoded_data,
     with_secrets,
 )
 from engine.stand_ins.kubernetes.store import Store, outputs, refused
@@ -194,7 +195,7 @@ class Resources:
         inputs, recorded = recorded_inputs(call.outputs), live_object(call.outputs)
         namespace, name = parse_identifier(call.id)
         resource = self.store.api.find(
-            kind_of(recorded) if recorded.get("kind") else _kind(call.resource)
+            kind_of(recorded) if recorded.get("kind") else kind_of_token(call.resource.type)
         )
         live = self.store.api.get(resource, namespace, name) if resource else None
         if resource is None or live is None:
@@ -238,28 +239,51 @@ class Resources:
             if not error.absent:
                 raise refused("be left without the patched fields", live, error) from error
 
-    def _inputs(self, call: calls.ReadCall, live: Object, old_inputs: Object) -> Object:
-        if not old_inputs:
-            return inputs_of(live)
-        return refreshed_inputs(live, old_inputs, live_object(call.outputs))
-
     def read(self, call: calls.ReadCall) -> calls.Found | None:
         """The object as it is, and the inputs that describe it as it is."""
         old_inputs = to_object(call.inputs)
-        known = old_inputs if old_inputs.get("kind") else live_object(call.outputs)
-        kind = kind_of(known) if known.get("kind") else _kind(call.resource)
-        resource = self.store.api.find(kind)
+        resource = self.store.api.find(kind_of(old_inputs))
         namespace, name = parse_identifier(call.id)
         if resource is not None and resource.namespaced:
             namespace = namespace or self.store.default_namespace
         live = self.store.api.get(resource, namespace, name) if resource else None
         if live is None:
             return None
-        inputs = self._inputs(call, live, old_inputs)
+        inputs = refreshed_inputs(live, old_inputs, live_object(call.outputs))
         manager = applying.field_manager(call.outputs, inputs)
         version = str(call.outputs.get(INITIAL_API_VERSION) or live.get("apiVersion"))
         found = outputs(live, inputs, call.inputs, manager, version)
         return calls.Found(call.id or identifier(live), found, with_secrets(inputs, call.inputs))
+
+
+def refreshed_inputs(live: Object, old_inputs: Object, recorded: Object) -> Object:
+    """Recorded inputs as they are in the cluster now.
+
+    What did not change since it was recorded keeps the program's spelling (`1024Gi`, where the server says
+    `1Ti`), and a Secret its texts.
+    """
+    shape = with_encoded_data(old_inputs)
+    inputs: Object = _as_written(shape, prune(recorded, shape), prune(live, shape))
+    if "stringData" not in old_inputs:
+        return inputs
+    kept = {
+        key: text
+        for key, text in old_inputs["stringData"].items()
+        if with_encoded_data({"kind": "Secret", "stringData": {key: text}})["data"].get(key)
+        == (inputs.get("data") or {}).get(key)
+    }
+    data = {key: value for key, value in (inputs.get("data") or {}).items() if key not in kept}
+    inputs["stringData"] = kept
+    inputs.pop("data", None)
+    return {**inputs, "data": data} if data else inputs
+
+
+def _as_written(old: Any, recorded: Any, live: Any) -> Any:
+    if same(recorded, live):
+        return old
+    if isinstance(old, Mapping) and isinstance(recorded, Mapping) and isinstance(live, Mapping):
+        return {key: _as_written(old[key], recorded.get(key), value) for key, value in live.items()}
+    return live
 
 
 def _exists(error: BaseException | None) -> bool:
@@ -268,10 +292,6 @@ def _exists(error: BaseException | None) -> bool:
 
 def _is_definition(obj: Object) -> bool:
     return kind_of(obj).kind == "CustomResourceDefinition"
-
-
-def _kind(resource: calls.Resource) -> GroupVersionKind:
-    return kind_of_token(resource.type)
 
 
 def _with_ignored(obj: Object, current: Object | None, ignored: Sequence[str]) -> Object:

@@ -11,7 +11,6 @@ from engine.stand_ins.kubernetes import checking, kubeconfig, options
 from engine.stand_ins.kubernetes.applying import merged_ownership
 from engine.stand_ins.kubernetes.client import ApiError
 from engine.stand_ins.kubernetes.diffing import Comparison, diff
-from engine.stand_ins.kubernetes.importing import inputs_of, refreshed_inputs
 from engine.stand_ins.kubernetes.objects import (
     checkpoint,
     kind_of_token,
@@ -21,6 +20,7 @@ from engine.stand_ins.kubernetes.objects import (
 )
 from engine.stand_ins.kubernetes.preview import of_creation
 from engine.stand_ins.kubernetes.replacement import Mutability
+from engine.stand_ins.kubernetes.resources import refreshed_inputs
 from engine.stand_ins.kubernetes.scopes import Scopes
 from engine.stand_ins.values import UNKNOWN, Secret
 from tests.engine.stand_ins.plugin import urn
@@ -243,41 +243,6 @@ def test_the_next_apply_takes_over_what_people_changed_with_kubectl() -> None:
     assert [entry["manager"] for entry in merged] == ["other", "kubectl", "pulumi-kubernetes-1"]
     assert merged[-1]["fieldsV1"] == {"f:data": {"f:a": {}, "f:b": {}}}
     assert merged_ownership(entries[2:], "pulumi-kubernetes-1") is None
-
-
-def test_an_import_says_only_what_somebody_set() -> None:
-    fields = {
-        "f:spec": {
-            "f:ports": {'k:{"port":80}': {".": {}, "f:port": {}}},
-            "f:selector": {},
-            "f:tags": {'v:"a"': {}},
-        }
-    }
-    live = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "s",
-            "namespace": "n",
-            "managedFields": [
-                {"manager": "kubectl-create", "operation": "Update", "fieldsV1": fields},
-                {"manager": "x", "subresource": "status", "fieldsV1": {"f:status": {}}},
-            ],
-        },
-        "spec": {
-            "clusterIP": "10.0.0.1",
-            "ports": [{"port": 80, "protocol": "TCP"}],
-            "selector": {"a": "b"},
-            "tags": ["a", "b"],
-        },
-        "status": {"loadBalancer": {}},
-    }
-    assert inputs_of(live) == {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "s", "namespace": "n"},
-        "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}, "tags": ["a"]},
-    }
 
 
 def test_after_a_refresh_a_secret_keeps_the_texts_that_still_hold() -> None:

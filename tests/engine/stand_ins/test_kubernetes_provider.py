@@ -8,10 +8,10 @@ import subprocess
 import time
 
 import pytest
-from google.protobuf import empty_pb2, json_format
+from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2
 
-from engine.stand_ins.values import UNKNOWN, Secret, Unknown, encode
+from engine.stand_ins.values import UNKNOWN, Secret, Unknown
 from lab import tools
 from tests.engine.stand_ins.plugin import Plugin, StepError, in_background, running, urn
 
@@ -383,17 +383,11 @@ def test_an_update_of_an_object_that_is_gone_is_an_error(
         kubernetes.up(CONFIG_MAP, changed)
 
 
-def test_an_object_is_imported_with_what_was_set_and_then_kept(
-    kubernetes: Plugin, namespace, kubectl
-) -> None:
-    kubectl("-n", namespace, "create", "quota", "q", "--hard=cpu=2")
-    found = kubernetes.read(QUOTA, f"{namespace}/q")
-    assert found is not None
-    assert found.inputs["spec"] == {"hard": {"cpu": "2"}}
-    assert found.inputs["metadata"] == {"name": "q", "namespace": namespace}
-    kubernetes.state[QUOTA] = found
-    assert kubernetes.up(QUOTA, found.inputs).op == "same"
-    assert kubernetes.up(QUOTA, {**found.inputs, "spec": {"hard": {"cpu": "3"}}}).op == "update"
+@pytest.mark.parametrize("id_", ["default/q", "default/demo"])
+def test_what_is_not_in_the_state_is_not_imported(kubernetes: Plugin, id_: str) -> None:
+    type_ = QUOTA if id_ == "default/q" else urn("kubernetes:helm.sh/v3:Release", "demo")
+    with pytest.raises(StepError, match="cannot be imported by the kubernetes stand-in"):
+        kubernetes.read(type_, id_)
 
 
 def test_secrets_stay_secret_in_state_and_messages(kubernetes: Plugin, namespace) -> None:
@@ -547,25 +541,15 @@ def test_a_patch_sets_fields_of_an_object_and_lets_go_of_them(
     assert automount() is None
 
 
-def test_manifests_are_decoded_for_the_program(kubernetes: Plugin) -> None:
-    request = provider_pb2.InvokeRequest(
-        tok="kubernetes:yaml:decode", args=encode({"text": "a: 1\n---\nb: 2"})
-    )
-    answer = kubernetes.call("Invoke", request)
-    assert json_format.MessageToDict(getattr(answer, "return")) == {
-        "result": [{"a": 1.0}, {"b": 2.0}]
-    }
-
-
 @pytest.mark.parametrize("what", ["Invoke", "Construct"])
 def test_functions_and_components_of_the_real_provider_are_refused_by_name(
     kubernetes: Plugin, what
 ) -> None:
     requests = {
-        "Invoke": provider_pb2.InvokeRequest(tok="kubernetes:helm:template"),
+        "Invoke": provider_pb2.InvokeRequest(tok="kubernetes:yaml:decode"),
         "Construct": provider_pb2.ConstructRequest(type="kubernetes:helm.sh/v4:Chart"),
     }
     with pytest.raises(
-        StepError, match=r"kubernetes:helm.* is not part of the kubernetes stand-in"
+        StepError, match=r"kubernetes:(yaml|helm).* is not part of the kubernetes stand-in"
     ):
         kubernetes.call(what, requests[what])
