@@ -9,14 +9,23 @@ from contextvars import Context, ContextVar
 from typing import Any
 
 
-def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine, run in a loop of its own."""
+def run_in(
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """For a test that is a coroutine, run in a loop of its own."""
 
-    @functools.wraps(test)
-    def run(**given: Any) -> None:
-        asyncio.run(test(**given))
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(**given: Any) -> None:
+            with asyncio.Runner(loop_factory=loop) as runner:
+                runner.run(test(**given))
 
-    return run
+        return run
+
+    return decorate
+
+
+in_loop = run_in()
 
 
 class QuickLoop(asyncio.SelectorEventLoop):
@@ -56,6 +65,8 @@ class SetLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return super().time() + getattr(self, "ahead", 0.0)
 
+
+in_quick_loop, in_set_loop = run_in(QuickLoop), run_in(SetLoop)
 
 _LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
 

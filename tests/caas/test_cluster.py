@@ -93,7 +93,8 @@ def said(status: int, **headers: str) -> web.Response:
 
 
 @pytest.mark.parametrize("first", [429, 503, 504, None])
-def test_what_may_be_done_twice_is_repeated(first: int | None) -> None:
+@in_loop
+async def test_what_may_be_done_twice_is_repeated(first: int | None) -> None:
     calls: list[str] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -106,17 +107,15 @@ def test_what_may_be_done_twice_is_repeated(first: int | None) -> None:
             return web.Response()
         return said(first, **{"Retry-After": "0"})
 
-    async def work() -> None:
-        async with server(answer) as cluster:
-            applied = await cluster.apply(CONFIG, config("n", "a"), manager="m")
-            assert applied["metadata"]["name"] == "a"
-
-    asyncio.run(work())
+    async with server(answer) as cluster:
+        applied = await cluster.apply(CONFIG, config("n", "a"), manager="m")
+        assert applied["metadata"]["name"] == "a"
     assert calls == ["Bearer a-token"] * 2
 
 
 @pytest.mark.parametrize(("status", "calls"), [(429, 2), (503, 1), (500, 1), (403, 1)])
-def test_a_creation_is_repeated_only_if_the_server_has_not_begun_it(
+@in_loop
+async def test_a_creation_is_repeated_only_if_the_server_has_not_begun_it(
     status: int, calls: int
 ) -> None:
     asked = 0
@@ -126,16 +125,13 @@ def test_a_creation_is_repeated_only_if_the_server_has_not_begun_it(
         asked += 1
         return said(status, **{"Retry-After": "0"}) if asked == 1 else web.json_response({})
 
-    async def work() -> None:
-        async with server(answer) as cluster:
-            if calls == 2:
-                await cluster.create(CONFIG, config("n", "a"))
-                return
-            with pytest.raises(ClusterError, match="not now") as refused:
-                await cluster.create(CONFIG, config("n", "a"))
-            assert (refused.value.status, refused.value.reason) == (status, "Busy")
-
-    asyncio.run(work())
+    async with server(answer) as cluster:
+        if calls == 2:
+            await cluster.create(CONFIG, config("n", "a"))
+            return
+        with pytest.raises(ClusterError, match="not now") as refused:
+            await cluster.create(CONFIG, config("n", "a"))
+        assert (refused.value.status, refused.value.reason) == (status, "Busy")
     assert asked == calls
 
 
@@ -209,7 +205,8 @@ def test_what_happened_while_the_watch_was_broken_comes_as_events() -> None:
     ]
 
 
-def test_a_watch_goes_on_when_the_server_comes_back() -> None:
+@in_loop
+async def test_a_watch_goes_on_when_the_server_comes_back() -> None:
     watches: list[str] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -228,14 +225,11 @@ def test_a_watch_goes_on_when_the_server_comes_back() -> None:
         request.transport.abort()
         return response
 
-    async def work() -> None:
-        async with server(answer) as cluster, asyncio.timeout(PATIENCE_SECONDS):
-            stream = cluster.watch(CONFIG)
-            async with aclosing(stream):
-                for _ in range(2):
-                    await until(stream, "ADDED")
-
-    asyncio.run(work())
+    async with server(answer) as cluster, asyncio.timeout(PATIENCE_SECONDS):
+        stream = cluster.watch(CONFIG)
+        async with aclosing(stream):
+            for _ in range(2):
+                await until(stream, "ADDED")
     assert watches == ["3", "4", "3"]
 
 

@@ -19,6 +19,7 @@ from gpuclusters.device_plugin.decide import Grant, Refusal
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, lease_object
 from tests.caas.fakecluster import FakeCluster, Server
+from tests.caas.loops import in_loop
 
 TABLE = TABLES[Baseboard.HGX_H100]
 SINCE = "2026-11-21T10:00:00Z"
@@ -203,7 +204,8 @@ WANTED = [("11", "13"), ("12", "14"), ("11", "12", "13", "14"), ("15",), ("11",)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int) -> None:
+@in_loop
+async def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int) -> None:
     """Each request is made by one of two plugins; some are cut off midway as by a kill."""
     rng = random.Random(seed)
     cluster = LeaseCluster(rng)
@@ -226,23 +228,20 @@ def test_many_requests_two_plugins_and_restarts_never_give_a_gpu_twice(seed: int
             await asyncio.sleep(0)
             cluster.touch(rng.randint(1, 8))
 
-    async def act() -> None:
-        plugins = [plugin(cluster), plugin(cluster)]
-        tasks = []
-        for _ in range(30):
-            if rng.random() < 0.2:
-                plugins[rng.randrange(2)] = plugin(cluster)
-            made = plugins[rng.randrange(2)]
-            tasks.append(asyncio.create_task(request(made, rng.choice(WANTED))))
-            if rng.random() < 0.3:
-                await asyncio.sleep(0)
-                rng.choice(tasks).cancel()
-        tasks.append(asyncio.create_task(disturb()))
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        failed = [one for one in ended if isinstance(one, Exception)]
-        assert not failed, f"requests end with an answer or are cut off: {failed}"
-
-    asyncio.run(act())
+    plugins = [plugin(cluster), plugin(cluster)]
+    tasks = []
+    for _ in range(30):
+        if rng.random() < 0.2:
+            plugins[rng.randrange(2)] = plugin(cluster)
+        made = plugins[rng.randrange(2)]
+        tasks.append(asyncio.create_task(request(made, rng.choice(WANTED))))
+        if rng.random() < 0.3:
+            await asyncio.sleep(0)
+            rng.choice(tasks).cancel()
+    tasks.append(asyncio.create_task(disturb()))
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    failed = [one for one in ended if isinstance(one, Exception)]
+    assert not failed, f"requests end with an answer or are cut off: {failed}"
     given = [device for answer in answers for device in answer]
     assert len(given) == len(set(given)), f"a GPU is in two answers: {answers}"
     assert {int(device) - 10 for device in given} <= cluster.allocated()
@@ -301,15 +300,13 @@ def test_free_gpus_become_unhealthy_when_the_leases_are_not_confirmed_for_too_lo
     assert made.board().stale
 
 
-def test_an_older_answer_does_not_undo_a_newer_one() -> None:
+@in_loop
+async def test_an_older_answer_does_not_undo_a_newer_one() -> None:
     cluster = LeaseCluster()
     made = plugin(cluster)
 
-    async def act() -> None:
-        old = copy.deepcopy(list(cluster.objects.values()))
-        cluster.lease(3, "p")
-        await made.leases.read()
-        made.leases._learn(old, complete=False)
-
-    asyncio.run(act())
+    old = copy.deepcopy(list(cluster.objects.values()))
+    cluster.lease(3, "p")
+    await made.leases.read()
+    made.leases._learn(old, complete=False)
     assert made.leases.devices[0].waits

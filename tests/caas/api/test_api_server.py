@@ -7,7 +7,7 @@ import json
 import resource
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol, allow_conn
 from caas.program import Health
 from tests.caas.api.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, listening, tenancy
 from tests.caas.api.test_api_logs import started
-from tests.caas.loops import SetLoop, in_loop
+from tests.caas.loops import SetLoop, in_loop, in_set_loop
 from tests.fixtures.authority import Authority
 
 linux = pytest.mark.skipif(
@@ -61,16 +61,6 @@ class Clockwork:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SetLoop)
         loop.ahead += seconds
-
-
-def play(act: Callable[[], Awaitable[None]]) -> None:
-    """On a loop whose clock can be set."""
-
-    async def run() -> None:
-        await act()
-
-    with asyncio.Runner(loop_factory=SetLoop) as runner:
-        runner.run(run())
 
 
 @asynccontextmanager
@@ -125,44 +115,43 @@ async def raw(port: int, content: bytes = b"") -> tuple[str, dict[str, Any]]:
         [(b"G", 0.4 * LIMIT), (b"E", 0.4 * LIMIT), (b"T", 0.4 * LIMIT)],
     ],
 )
-def test_headers_that_come_slowly_are_not_waited_for(pieces: list[tuple[bytes, float]]) -> None:
-    async def act() -> None:
-        clockwork = Clockwork()
-        async with (
-            listening(protocol=clockwork.protocol) as (_, port),
-            connected(port) as connection,
-        ):
-            await clockwork.pass_by(0 if pieces else LIMIT, after=b"")
-            for piece, seconds in pieces:
-                await send(connection, piece)
-                await clockwork.pass_by(seconds, after=piece)
-            status, problem = await refusal(connection)
-            assert status.startswith("HTTP/1.1 408")
-            assert problem["type"].endswith("/request-timeout")
-
-    play(act)
-
-
-def test_headers_that_come_slowly_on_a_kept_connection_are_not_waited_for() -> None:
-    async def act() -> None:
-        clockwork = Clockwork()
-        async with (
-            listening(protocol=clockwork.protocol) as (_, port),
-            connected(port) as connection,
-        ):
-            await clockwork.pass_by(0, after=b"")
-            whole, part = b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /not"
-            await send(connection, whole)
-            await clockwork.pass_by(0, after=whole)
-            assert b"not-found" in await rest(connection, b"}")
-            await send(connection, part)
-            await clockwork.pass_by(LIMIT, after=part)
-            assert (await rest(connection)).startswith(b"HTTP/1.1 408")
-
-    play(act)
+@in_set_loop
+async def test_headers_that_come_slowly_are_not_waited_for(
+    pieces: list[tuple[bytes, float]],
+) -> None:
+    clockwork = Clockwork()
+    async with (
+        listening(protocol=clockwork.protocol) as (_, port),
+        connected(port) as connection,
+    ):
+        await clockwork.pass_by(0 if pieces else LIMIT, after=b"")
+        for piece, seconds in pieces:
+            await send(connection, piece)
+            await clockwork.pass_by(seconds, after=piece)
+        status, problem = await refusal(connection)
+        assert status.startswith("HTTP/1.1 408")
+        assert problem["type"].endswith("/request-timeout")
 
 
-def test_a_request_that_takes_long_to_answer_is_not_a_slow_client() -> None:
+@in_set_loop
+async def test_headers_that_come_slowly_on_a_kept_connection_are_not_waited_for() -> None:
+    clockwork = Clockwork()
+    async with (
+        listening(protocol=clockwork.protocol) as (_, port),
+        connected(port) as connection,
+    ):
+        await clockwork.pass_by(0, after=b"")
+        whole, part = b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /not"
+        await send(connection, whole)
+        await clockwork.pass_by(0, after=whole)
+        assert b"not-found" in await rest(connection, b"}")
+        await send(connection, part)
+        await clockwork.pass_by(LIMIT, after=part)
+        assert (await rest(connection)).startswith(b"HTTP/1.1 408")
+
+
+@in_set_loop
+async def test_a_request_that_takes_long_to_answer_is_not_a_slow_client() -> None:
     class Slow(FakeCluster):
         async def _reach(self, call: str) -> None:
             loop = asyncio.get_running_loop()
@@ -174,13 +163,10 @@ def test_a_request_that_takes_long_to_answer_is_not_a_slow_client() -> None:
     cluster = Slow()
     cluster.put("tenancies", tenancy("acme"))
 
-    async def act() -> None:
-        longer = {"kube_seconds": 100 * LIMIT}
-        async with listening(cluster, options=longer, protocol=Clockwork().protocol) as (api, _):
-            api.client.timeout = None  # type: ignore[assignment]
-            assert (await api.post("acme")).status_code == 201
-
-    play(act)
+    longer = {"kube_seconds": 100 * LIMIT}
+    async with listening(cluster, options=longer, protocol=Clockwork().protocol) as (api, _):
+        api.client.timeout = None  # type: ignore[assignment]
+        assert (await api.post("acme")).status_code == 201
 
 
 def head(api: Api, length: int, tenant: str = "acme") -> bytes:
@@ -194,29 +180,27 @@ def head(api: Api, length: int, tenant: str = "acme") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def test_a_body_that_comes_slowly_is_not_waited_for() -> None:
-    async def act() -> None:
-        clockwork = Clockwork()
-        limit = {"body_seconds": LIMIT}
-        async with (
-            listening(options=limit, protocol=clockwork.protocol) as (api, port),
-            connected(port) as connection,
-        ):
-            await clockwork.pass_by(0, after=b"")
-            begin = head(api, 100)
-            await send(connection, begin)
-            await clockwork.pass_by(0, after=begin)
-            # Who it is has been found out, and the body is waited for.
-            await api.settle()
-            for piece in (b"{", b'"', b"i"):
-                await send(connection, piece)
-                await clockwork.pass_by(0.4 * LIMIT, after=piece)
-            status, problem = await refusal(connection)
-            assert status.startswith("HTTP/1.1 408")
-            assert problem["type"].endswith("/request-timeout")
-            assert api.cluster.pods == []
-
-    play(act)
+@in_set_loop
+async def test_a_body_that_comes_slowly_is_not_waited_for() -> None:
+    clockwork = Clockwork()
+    limit = {"body_seconds": LIMIT}
+    async with (
+        listening(options=limit, protocol=clockwork.protocol) as (api, port),
+        connected(port) as connection,
+    ):
+        await clockwork.pass_by(0, after=b"")
+        begin = head(api, 100)
+        await send(connection, begin)
+        await clockwork.pass_by(0, after=begin)
+        # Who it is has been found out, and the body is waited for.
+        await api.settle()
+        for piece in (b"{", b'"', b"i"):
+            await send(connection, piece)
+            await clockwork.pass_by(0.4 * LIMIT, after=piece)
+        status, problem = await refusal(connection)
+        assert status.startswith("HTTP/1.1 408")
+        assert problem["type"].endswith("/request-timeout")
+        assert api.cluster.pods == []
 
 
 @in_loop
