@@ -13,27 +13,18 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, R
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
-from caas.api.containers import Containers, LogResponse, LogStreams
+from caas.api.containers import Containers, LogQuery, LogResponse
 from caas.api.docs import DESCRIPTION, describe, problems
 from caas.api.gate import BODY_SECONDS, Gate, RateLimit, StrangerLimit
 from caas.api.problems import (
     CapacityAnswer,
     ContainersAnswer,
     EventsAnswer,
-    Problem,
-    ProblemError,
     ShareAnswer,
     TenancyAnswer,
     answer_all,
 )
-from caas.api.store import (
-    SECONDS,
-    Store,
-    Tenancies,
-    capacity_by_size,
-    capacity_of_gpus,
-    phases_of,
-)
+from caas.api.store import SECONDS, Store
 from caas.api.tokens import AGAIN_SECONDS, Caller, Callers, IssuerKeys
 from caas.cluster import Cluster, ClusterError
 from caas.program import ended
@@ -49,20 +40,9 @@ _BEARER = HTTPBearer(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What the routes work with."""
-
-    settings: Settings
-    store: Store
-    tenancies: Tenancies
-    containers: Containers
-    streams: LogStreams
-
-
-async def _services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
+async def _containers(request: Request) -> Containers:
+    containers: Containers = request.app.state.containers
+    return containers
 
 
 async def _caller(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> Caller:
@@ -70,17 +50,15 @@ async def _caller(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> Call
     return caller
 
 
-Using = Annotated[Services, Depends(_services)]
+Using = Annotated[Containers, Depends(_containers)]
 By = Annotated[Caller, Depends(_caller)]
 Id = Annotated[str, Path(description="The container's id.", max_length=253)]
 
 
-class _Query(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class ListQuery(_Query):
+class ListQuery(BaseModel):
     """Which containers."""
+
+    model_config = ConfigDict(extra="forbid")
 
     state: State | None = None
     limit: Annotated[int, Field(ge=1, le=500, description="Containers per page.")] = 100
@@ -91,16 +69,6 @@ class ListQuery(_Query):
             pattern=r"^[-0-9TZ:.]+~[-a-z0-9]+$",
             description="`next` of the page before.",
         ),
-    ] = None
-
-
-class LogQuery(_Query):
-    """Which part of a log."""
-
-    follow: Annotated[bool, Field(description="Go on until the container ends.")] = False
-    tail: Annotated[int | None, Field(ge=0, le=100_000, description="Last lines only.")] = None
-    since: Annotated[
-        int | None, Field(ge=1, le=31_536_000, description="Not older than so many seconds.")
     ] = None
 
 
@@ -143,11 +111,11 @@ async def create(
     ] = None,
 ) -> ContainerAnswer:
     """Ask for a container with GPUs. It waits in the queue until its turn comes."""
-    made = await using.containers.create(caller.tenant, body, idempotency_key)
-    response.headers["Location"] = f"/v1/containers/{made.container.id}"
-    if made.replayed:
+    made, replayed = await using.create(caller.tenant, body, idempotency_key)
+    response.headers["Location"] = f"/v1/containers/{made.id}"
+    if replayed:
         response.headers["Idempotency-Replayed"] = "true"
-    return made.container
+    return made
 
 
 @router.get("/containers", tags=["containers"], summary="List containers", responses=problems(422))
@@ -155,7 +123,7 @@ async def listing(
     query: Annotated[ListQuery, Query()], caller: By, using: Using
 ) -> ContainersAnswer:
     """The tenant's containers, oldest first."""
-    found = using.containers.list(caller.tenant, query.state)
+    found = using.list(caller.tenant, query.state)
     if query.cursor is not None:
         created, _, container = query.cursor.partition("~")
         found = [one for one in found if _place(one) > (created, container)]
@@ -173,7 +141,7 @@ async def listing(
 )
 async def read(container: Id, caller: By, using: Using) -> ContainerAnswer:
     """One container."""
-    return await using.containers.get(caller.tenant, container)
+    return await using.get(caller.tenant, container)
 
 
 @router.delete(
@@ -186,7 +154,7 @@ async def read(container: Id, caller: By, using: Using) -> ContainerAnswer:
 )
 async def delete(container: Id, caller: By, using: Using) -> Any:
     """Stop it (SIGTERM, 30 s later SIGKILL) and forget it. May be repeated."""
-    found = await using.containers.delete(caller.tenant, container)
+    found = await using.delete(caller.tenant, container)
     return Response(status_code=204) if found is None else found
 
 
@@ -208,20 +176,7 @@ async def logs(
     container: Id, query: Annotated[LogQuery, Query()], caller: By, using: Using
 ) -> LogResponse:
     """What the container has written to its standard output and error."""
-    pod = await using.containers.find(caller.tenant, container)
-    state = (await using.containers.get(caller.tenant, container)).state
-    if state in (State.QUEUED, State.RESERVING, State.STARTING):
-        raise ProblemError(Problem.NOT_STARTED, f"the container is {state}; try again")
-    stream = await using.streams.open(
-        caller.tenant,
-        pod["metadata"]["namespace"],
-        container,
-        follow=query.follow,
-        tail=query.tail,
-        since=query.since,
-        expires=caller.expires,
-    )
-    return LogResponse(stream)
+    return LogResponse(await using.log(caller, container, query))
 
 
 @router.get(
@@ -232,27 +187,22 @@ async def logs(
 )
 async def events(container: Id, caller: By, using: Using) -> EventsAnswer:
     """What happened to it, oldest first; kept for an hour."""
-    return EventsAnswer(items=await using.containers.events(caller.tenant, container))
+    return EventsAnswer(items=await using.events(caller.tenant, container))
 
 
 @router.get("/capacity", tags=["tenancy"], summary="What the cluster has to give")
 async def capacity_now(caller: By, using: Using) -> CapacityAnswer:
     """Partitions and GPUs that are free, and the tenant's own share. Nothing about other tenants."""
-    tenancy = using.tenancies.of(caller.tenant)
-    phases = phases_of(using.store.leases.all())
-    hosts = using.settings.hosts
-    away = using.store.outages(host.name for host in hosts)
-    return CapacityAnswer(
-        gpus=capacity_of_gpus(hosts, phases, away),
-        sizes=capacity_by_size(hosts, phases, away),
-        tenant=ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
-    )
+    tenancy = using.store.tenancy(caller.tenant)
+    gpus, sizes = using.store.capacity()
+    share = ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used)
+    return CapacityAnswer(gpus=gpus, sizes=sizes, tenant=share)
 
 
 @router.get("/tenancy", tags=["tenancy"], summary="The caller's tenancy")
 async def tenancy_now(caller: By, using: Using) -> TenancyAnswer:
     """Whether it is ready, what it allows and what is used of it."""
-    tenancy = using.tenancies.of(caller.tenant)
+    tenancy = using.store.tenancy(caller.tenant)
     return TenancyAnswer(
         tenant=tenancy.tenant,
         ready=tenancy.ready,
@@ -260,9 +210,9 @@ async def tenancy_now(caller: By, using: Using) -> TenancyAnswer:
         gpus=ShareAnswer(quota=tenancy.gpus, used=tenancy.gpus_used),
         gpu_sizes=list(tenancy.sizes),
         images=list(tenancy.images),
-        containers=using.containers.count(tenancy.tenant),
+        containers=using.count(tenancy.tenant),
         max_containers=using.settings.api.max_containers,
-        volumes=using.tenancies.volumes(tenancy),
+        volumes=using.store.volumes(tenancy),
         quota=tenancy.hard,
         used=tenancy.used,
     )
@@ -300,9 +250,8 @@ def create_app(
 ) -> Program:
     """The API as an ASGI application. `cluster` is open as long as it is used."""
     keys = keys or IssuerKeys(settings.api, clock)
-    store = Store(cluster, seconds=kube_seconds)
-    tenancies = Tenancies(settings, store)
-    streams = LogStreams(cluster, clock)
+    store = Store(settings, cluster, kube_seconds)
+    containers = Containers(settings, cluster, store, clock)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -311,7 +260,7 @@ def create_app(
             try:
                 yield
             finally:
-                streams.end()
+                containers.end_logs()
                 await ended(asking)
 
     app = FastAPI(
@@ -324,13 +273,7 @@ def create_app(
         redirect_slashes=False,
         openapi_tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
     )
-    app.state.services = Services(
-        settings=settings,
-        store=store,
-        tenancies=tenancies,
-        containers=Containers(settings, cluster, store, tenancies),
-        streams=streams,
-    )
+    app.state.containers = containers
     app.include_router(router)
     answer_all(app)
     describe(app)
@@ -341,7 +284,7 @@ def create_app(
         strangers or StrangerLimit(time.monotonic),
         max_body_bytes=settings.api.max_body_bytes,
         body_seconds=body_seconds,
-        stop=streams.end,
+        stop=containers.end_logs,
     )
     return Program(gate, Condition(cluster, store, keys, settings.namespace))
 

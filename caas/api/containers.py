@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from weakref import WeakValueDictionary
 
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -25,7 +26,8 @@ from caas.api.problems import (
     not_found,
     refused,
 )
-from caas.api.store import Store, Tenancies, Tenancy
+from caas.api.store import Store, Tenancy
+from caas.api.tokens import Caller
 from caas.cluster import Cluster, ClusterError
 from caas.settings import Settings
 from gpuclusters.container_api import image
@@ -54,14 +56,7 @@ _NOT_TOLD = frozenset({"FailedScheduling"})
 _LONGEST_MESSAGE = 1024
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The answer to a request for a container; `replayed` if it had been made before."""
-
-    container: ContainerAnswer
-    replayed: bool
+Made = tuple[ContainerAnswer, bool]
 
 
 @dataclass(eq=False)
@@ -71,22 +66,25 @@ class Containers:
     settings: Settings
     cluster: Cluster
     store: Store
-    tenancies: Tenancies
+    clock: Callable[[], float]
+    _logs: Counter[str] = field(default_factory=Counter)
+    """How many are being read by each tenant."""
+    _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _being_made: Counter[str] = field(default_factory=Counter)
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def create(self, tenant: str, request: ContainerRequest, key: str | None) -> Made:
-        """Make a container, or give the one that was made with the same key."""
+        """Make a container, or give the one that was made with the same key; and whether it was there."""
         container = identifier(tenant, key) if key else f"c-{secrets.token_hex(10)}"
         # Duplicates wait for one another here; those that reach another copy of this program meet
         # at the API server, which has each name once.
         lock = self._locks.setdefault(container, asyncio.Lock())
         async with lock:
-            namespace = self.tenancies.of(tenant).namespace
+            namespace = self.store.tenancy(tenant).namespace
             before = self.store.pods.get(container, namespace)
             if before is not None:
-                return Made(self._view(_same(before, request)), replayed=True)
-            tenancy = self.tenancies.usable(tenant)
+                return self._view(_same(before, request)), True
+            tenancy = self.store.usable(tenant)
             self._check(tenancy, request)
             self._being_made[tenant] += 1
             try:
@@ -96,7 +94,7 @@ class Containers:
 
     async def find(self, tenant: str, container: str) -> dict[str, Any]:
         """The pod of one of the tenant's containers; not found is also what ended or is foreign."""
-        namespace = self.tenancies.of(tenant).namespace
+        namespace = self.store.tenancy(tenant).namespace
         found = self.store.pods.get(container, namespace)
         if found is None and is_dns_label(container):
             # It may have been made a moment ago through another copy of this program.
@@ -116,9 +114,43 @@ class Containers:
         found = await self._asked(self.cluster.list(EVENT, metadata["namespace"], fields=about))
         return history(found, (host.name for host in self.settings.hosts))
 
+    def end_logs(self) -> None:
+        """End what is being read; the program is about to stop."""
+        self._ending.set()
+
+    async def log(self, caller: Caller, container: str, query: LogQuery) -> LogStream:
+        """A container's log from its first piece on."""
+        tenant = caller.tenant
+        pod = await self.find(tenant, container)
+        state = self._view(pod).state
+        if state in (State.QUEUED, State.RESERVING, State.STARTING):
+            raise ProblemError(Problem.NOT_STARTED, f"the container is {state}; try again")
+        if self._logs[tenant] >= PER_TENANT:
+            most = f"at most {PER_TENANT} logs are read at once"
+            raise ProblemError(Problem.TOO_MANY_STREAMS, most)
+        source = self.cluster.pod_log(
+            pod["metadata"]["namespace"],
+            container,
+            container=MAIN,
+            follow=query.follow,
+            tail_lines=query.tail,
+            since_seconds=query.since,
+        )
+        seconds = min(LONGEST_SECONDS, max(0.0, caller.expires - self.clock()))
+        self._logs[tenant] += 1
+        stream = LogStream(source, seconds, self._ending, lambda: self._logs.subtract([tenant]))
+        try:
+            await stream.begun()
+        except (ClusterError, asyncio.CancelledError) as error:
+            await stream.close()
+            if isinstance(error, ClusterError):
+                raise _problem(error) from error
+            raise
+        return stream
+
     def list(self, tenant: str, state: State | None) -> list[ContainerAnswer]:
         """All containers of the tenant, or those in one state, oldest first."""
-        namespace = self.tenancies.of(tenant).namespace
+        namespace = self.store.tenancy(tenant).namespace
         pods = (p for p in self.store.pods.within(namespace).values() if _belongs(p, tenant))
         containers = (self._view(one) for one in pods)
         wanted = (one for one in containers if state is None or one.state is state)
@@ -126,7 +158,7 @@ class Containers:
 
     def count(self, tenant: str) -> int:
         """How many containers the tenant has, those that are just being made included."""
-        namespace = self.tenancies.of(tenant).namespace
+        namespace = self.store.tenancy(tenant).namespace
         return len(self.store.pods.within(namespace)) + self._being_made[tenant]
 
     async def delete(self, tenant: str, container: str) -> ContainerAnswer | None:
@@ -180,7 +212,7 @@ class Containers:
             runtime_class=self.settings.runtime_class,
             gpu_resource=tenancy.gpu_resource,
             huge_pages=self.settings.huge_pages,
-            mounts=self.tenancies.mounts(tenancy, request.volumes),
+            mounts=self.store.mounts(tenancy, request.volumes),
         )
         for attempt in range(1, _TRIES + 1):
             try:
@@ -190,7 +222,7 @@ class Containers:
                     before = await self._asked(self.cluster.get(POD, container, tenancy.namespace))
                     if before is not None:
                         # A name by chance exists only if an answer to the creation was lost.
-                        return Made(self._view(_same(before, request)), replayed=not mine)
+                        return self._view(_same(before, request)), not mine
                 elif error.reason not in ("Conflict", "Unreachable") or attempt == _TRIES:
                     # Counters of the quota for which others compete again and again refuse nobody.
                     if is_away(error) or error.reason == "Conflict":
@@ -202,7 +234,7 @@ class Containers:
                 await asyncio.sleep(0.02 * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311
             else:
                 self.store.pods.wrote(made)
-                return Made(self._view(made), replayed=False)
+                return self._view(made), False
         raise cluster_away()
 
     async def _asked(self, call: Awaitable[T]) -> T:
@@ -278,6 +310,18 @@ _FIRST_SECONDS = 2.0
 _NOT_YET = 400
 
 
+class LogQuery(BaseModel):
+    """Which part of a log."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    follow: Annotated[bool, Field(description="Go on until the container ends.")] = False
+    tail: Annotated[int | None, Field(ge=0, le=100_000, description="Last lines only.")] = None
+    since: Annotated[
+        int | None, Field(ge=1, le=31_536_000, description="Not older than so many seconds.")
+    ] = None
+
+
 class LogStream:
     """One log that is being read. `close` must be called."""
 
@@ -343,55 +387,6 @@ class LogResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             await self._stream.close()
-
-
-@dataclass(eq=False)
-class LogStreams:
-    """Every log that is being read."""
-
-    cluster: Cluster
-    clock: Callable[[], float]
-    _open: Counter[str] = field(default_factory=Counter)
-    _ending: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def end(self) -> None:
-        """End all of them; the program is about to stop."""
-        self._ending.set()
-
-    async def open(
-        self,
-        tenant: str,
-        namespace: str,
-        container: str,
-        *,
-        follow: bool,
-        tail: int | None,
-        since: int | None,
-        expires: float,
-    ) -> LogStream:
-        """The log from its first piece on; `ProblemError` if there is none."""
-        if self._open[tenant] >= PER_TENANT:
-            most = f"at most {PER_TENANT} logs are read at once"
-            raise ProblemError(Problem.TOO_MANY_STREAMS, most)
-        source = self.cluster.pod_log(
-            namespace,
-            container,
-            container=MAIN,
-            follow=follow,
-            tail_lines=tail,
-            since_seconds=since,
-        )
-        seconds = min(LONGEST_SECONDS, max(0.0, expires - self.clock()))
-        self._open[tenant] += 1
-        stream = LogStream(source, seconds, self._ending, lambda: self._open.subtract([tenant]))
-        try:
-            await stream.begun()
-        except (ClusterError, asyncio.CancelledError) as error:
-            await stream.close()
-            if isinstance(error, ClusterError):
-                raise _problem(error) from error
-            raise
-        return stream
 
 
 def _problem(error: ClusterError) -> ProblemError:

@@ -21,7 +21,7 @@ from caas.api.problems import (
 )
 from caas.cluster import Cluster, ClusterError, Object
 from caas.mirror import Mirror
-from caas.settings import Host, Settings
+from caas.settings import Gpu, Host, Settings
 from gpuclusters.container_api.container import CONTAINER_LABEL, amount
 from gpuclusters.container_api.request import GPU_COUNTS, MountAnswer, VolumeMount, faults
 from gpuclusters.core.quantity import parse_quantity
@@ -39,11 +39,35 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+_RECYCLING = frozenset({Phase.RELEASING, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """A tenant's place in the cluster. Quantities are as Kubernetes writes them."""
+
+    tenant: str
+    namespace: str
+    gpu_resource: str
+    ready: bool
+    reason: str | None
+    """One word why it is not ready."""
+    ending: bool
+    gpus: int
+    gpus_used: int
+    sizes: tuple[int, ...]
+    images: tuple[str, ...]
+    """Where its images come from; empty for any public registry."""
+    hard: Mapping[str, str]
+    used: Mapping[str, str]
+
+
 class Store:
     """The kinds that the API reads: containers, tenancies, their quotas and volumes, leases, nodes."""
 
-    def __init__(self, cluster: Cluster, *, seconds: float = SECONDS) -> None:
-        self._cluster = cluster
+    def __init__(self, settings: Settings, cluster: Cluster, seconds: float = SECONDS) -> None:
+        self._settings, self._cluster = settings, cluster
+        self._offered = {p.size for host in settings.hosts for p in host.offered}
         self._seconds = seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._mirrors = (
@@ -82,6 +106,41 @@ class Store:
         """Those of these machines on which nothing new is placed, and why."""
         return outages(machines, self.nodes.within())
 
+    def capacity(self) -> tuple[GpuCapacityAnswer, list[SizeCapacityAnswer]]:
+        """All GPUs, and the partitions of each size on offer, smallest first.
+
+        On machines that are away nothing new is placed.
+        """
+        hosts = self._settings.hosts
+        away = self.outages(host.name for host in hosts)
+        gpus: list[tuple[Outage | None, str | None]] = []
+        sizes: dict[int, Counter[str]] = {}
+        for host in hosts:
+            phases = {gpu.module: self._phase(host, gpu) for gpu in host.gpus}
+            gpus += [(away.get(host.name), phase) for phase in phases.values()]
+            view = BoardView.of(host.name, host.offered, phases)
+            free_here = "unschedulable" if host.name in away else "free"
+            for partition in host.offered:
+                count = sizes.setdefault(partition.size, Counter(free=0, unschedulable=0))
+                count["total"] += 1
+                count[free_here] += view.has_free(partition)
+                count["quarantined"] += not view.lost.isdisjoint(partition.modules)
+        free = [outage for outage, phase in gpus if phase == Phase.FREE]
+        why = Counter(outage.why.value for outage in free if outage is not None)
+        of_gpus = GpuCapacityAnswer(
+            total=len(gpus),
+            free=free.count(None),
+            unschedulable=why.total(),
+            unschedulable_by=dict(sorted(why.items())),
+            recycling=sum(phase in _RECYCLING for _, phase in gpus),
+            quarantined=sum(phase == Phase.QUARANTINED for _, phase in gpus),
+        )
+        return of_gpus, [SizeCapacityAnswer(gpus=n, **sizes[n]) for n in sorted(sizes)]
+
+    def _phase(self, host: Host, gpu: Gpu) -> str | None:
+        lease = self.leases.get(lease_name(host.name, gpu.module)) or {}
+        return (lease.get("status") or {}).get("phase")
+
     def leases_of(self, pod: Object) -> list[Object]:
         """The leases that are held for a pod."""
         return list(self.leases.within(str(pod["metadata"].get("uid", ""))).values())
@@ -98,62 +157,17 @@ class Store:
             if asyncio.iscoroutine(call):
                 call.close()
 
-    async def _follow(self, mirror: Mirror) -> None:
-        try:
-            await mirror.follow(self._cluster)
-        except Exception:
-            # Seen by `alive`: a program that no longer learns what happens must be started again.
-            _log.exception("the watch of %s ended", mirror.kind.plural)
-            raise
-
-
-def _holding_pod(lease: dict[str, Any]) -> str | None:
-    holder = (lease.get("status") or {}).get("holder")
-    return str(holder["podUid"]) if holder else None
-
-
-_RECYCLING = frozenset({Phase.RELEASING, Phase.RESETTING, Phase.SCRUBBING, Phase.VERIFYING})
-
-
-@dataclass(frozen=True, slots=True)
-class Tenancy:
-    """A tenant's place in the cluster. Quantities are as Kubernetes writes them."""
-
-    tenant: str
-    namespace: str
-    gpu_resource: str
-    ready: bool
-    reason: str | None
-    """One word why it is not ready."""
-    ending: bool
-    gpus: int
-    gpus_used: int
-    sizes: tuple[int, ...]
-    images: tuple[str, ...]
-    """Where its images come from; empty for any public registry."""
-    hard: Mapping[str, str]
-    used: Mapping[str, str]
-
-
-class Tenancies:
-    """Finds tenancies and their volumes in the store."""
-
-    def __init__(self, settings: Settings, store: Store) -> None:
-        self._settings = settings
-        self._store = store
-        self._offered = {p.size for host in settings.hosts for p in host.offered}
-
-    def of(self, tenant: str) -> Tenancy:
+    def tenancy(self, tenant: str) -> Tenancy:
         """The tenancy of a tenant; `ProblemError` if it has none here, or nothing is known yet."""
-        if not self._store.tenancies.synced.is_set():
+        if not self.tenancies.synced.is_set():
             raise just_started()
-        found = self._store.tenancies.get(tenant)
+        found = self.tenancies.get(tenant)
         if found is None:
             none = f"the tenant {tenant} has no tenancy in this cluster; ask its operator for one"
             raise ProblemError(Problem.NO_TENANCY, none)
         spec = found["spec"]
         resource = str(spec.get("gpuResource") or self._settings.gpu_resource)
-        quota = self._store.quotas.get(spec["quota"].get("name") or "tenant", spec["namespace"])
+        quota = self.quotas.get(spec["quota"].get("name") or "tenant", spec["namespace"])
         status = (quota or {}).get("status") or {}
         hard = status.get("hard") or spec["quota"]["hard"]
         used = status.get("used") or {}
@@ -177,7 +191,7 @@ class Tenancies:
 
     def usable(self, tenant: str) -> Tenancy:
         """The same, if containers may be made in it: its isolation is enforced, and it stays."""
-        tenancy = self.of(tenant)
+        tenancy = self.tenancy(tenant)
         if tenancy.ending:
             ending = "the tenancy is being removed; nothing new starts in it"
             raise ProblemError(Problem.TENANCY_ENDING, ending)
@@ -191,7 +205,7 @@ class Tenancies:
 
     def volumes(self, tenancy: Tenancy) -> list[VolumeAnswer]:
         """Its volumes by name. A claim without the tenant's label is not declared for it."""
-        claims = self._store.claims.within(tenancy.namespace)
+        claims = self.claims.within(tenancy.namespace)
         return [
             _volume(claim)
             for _, claim in sorted(claims.items())
@@ -205,7 +219,7 @@ class Tenancies:
         wrong = [(f"body.volumes.{place}.{field}", said) for place, field, said in faults(asked)]
         if wrong:
             raise invalid(wrong)
-        if not self._store.claims.synced.is_set():
+        if not self.claims.synced.is_set():
             raise just_started()
         mine = {volume.name: volume for volume in self.volumes(tenancy)}
         for place, mount in enumerate(asked):
@@ -234,6 +248,19 @@ class Tenancies:
             for one in asked
         )
 
+    async def _follow(self, mirror: Mirror) -> None:
+        try:
+            await mirror.follow(self._cluster)
+        except Exception:
+            # Seen by `alive`: a program that no longer learns what happens must be started again.
+            _log.exception("the watch of %s ended", mirror.kind.plural)
+            raise
+
+
+def _holding_pod(lease: dict[str, Any]) -> str | None:
+    holder = (lease.get("status") or {}).get("holder")
+    return str(holder["podUid"]) if holder else None
+
 
 def _volume(claim: Mapping[str, Any]) -> VolumeAnswer:
     metadata, spec, status = claim["metadata"], claim["spec"], claim.get("status") or {}
@@ -243,51 +270,3 @@ def _volume(claim: Mapping[str, Any]) -> VolumeAnswer:
         read_only=spec.get("accessModes") == [AccessMode.READ_ONLY_MANY.kubernetes],
         ready=status.get("phase") == "Bound" and not metadata.get("deletionTimestamp"),
     )
-
-
-def capacity_by_size(
-    hosts: Sequence[Host], phases: Mapping[str, str], away: Mapping[str, Outage]
-) -> list[SizeCapacityAnswer]:
-    """Partitions of each size on offer, smallest first; on machines that are `away` nothing new is placed."""
-    counts: dict[int, Counter[str]] = {}
-    for host in hosts:
-        view = _board(host, phases)
-        free = "unschedulable" if host.name in away else "free"
-        for partition in host.offered:
-            count = counts.setdefault(partition.size, Counter(free=0, unschedulable=0))
-            count["total"] += 1
-            count[free] += view.has_free(partition)
-            count["quarantined"] += not view.lost.isdisjoint(partition.modules)
-    return [SizeCapacityAnswer(gpus=size, **counts[size]) for size in sorted(counts)]
-
-
-def _board(host: Host, phases: Mapping[str, str]) -> BoardView:
-    of = {gpu.module: phases.get(lease_name(host.name, gpu.module)) for gpu in host.gpus}
-    return BoardView.of(host.name, host.offered, of)
-
-
-def capacity_of_gpus(
-    hosts: Sequence[Host], phases: Mapping[str, str], away: Mapping[str, Outage]
-) -> GpuCapacityAnswer:
-    """All GPUs of the cluster, by phases of their leases and why machines are away."""
-    stated = [
-        (away.get(host.name), phases.get(lease_name(host.name, gpu.module)))
-        for host in hosts
-        for gpu in host.gpus
-    ]
-    free = [outage for outage, phase in stated if phase == Phase.FREE]
-    why = Counter(outage.why.value for outage in free if outage is not None)
-    return GpuCapacityAnswer(
-        total=len(stated),
-        free=free.count(None),
-        unschedulable=why.total(),
-        unschedulable_by=dict(sorted(why.items())),
-        recycling=sum(phase in _RECYCLING for _, phase in stated),
-        quarantined=sum(phase == Phase.QUARANTINED for _, phase in stated),
-    )
-
-
-def phases_of(leases: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Phase by name of the lease; those that have none yet are left out."""
-    stated = ((x["metadata"]["name"], (x.get("status") or {}).get("phase")) for x in leases)
-    return {name: phase for name, phase in stated if phase}

@@ -68,115 +68,6 @@ class Pace:
     """How long an allocated GPU may be missing in the kubelet's list."""
 
 
-class Reconciler:
-    """Compares what the kubelet says of a resource with the leases, and writes what follows onto them."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        leases: Leases,
-        pod_resources: Path,
-        resource: str,
-        pace: Pace,
-        clock: Clock,
-        changed: Callable[[], None],
-    ) -> None:
-        self._cluster, self._leases = cluster, leases
-        self._socket, self._resource = pod_resources, resource
-        self._pace, self._clock, self._changed = pace, clock, changed
-        self._allocated: dict[str, _Allocated] = {}
-        self._now = asyncio.Event()
-        self.listed: Listed = {}
-        """What the kubelet said last; `changed` is called when it says something else."""
-
-    def look(self) -> None:
-        """Something happened: look now."""
-        self._now.set()
-
-    async def run(self) -> None:
-        """Compare every few seconds, and whenever there is a reason to, until cancelled."""
-        async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
-            list_all = method(channel, "PodResourcesLister", "List")
-            while True:
-                try:
-                    await self._compare(list_all)
-                except grpc.aio.AioRpcError as error:
-                    _log.warning("the kubelet does not list its devices: %s", error.details())
-                await heard(self._now, self._pause())
-                self._now.clear()
-
-    async def _compare(self, list_all: Callable[..., Any]) -> None:
-        """Ask the kubelet, write what follows."""
-        # In this order: what the kubelet does not list after a lease was seen to end is really over.
-        devices = self._leases.devices
-        before = {device.device: self._leases.known(device) for device in devices}
-        answer = await list_all(api.ListPodResourcesRequest(), timeout=_ASK_SECONDS)
-        listed = _devices(answer, self._resource)
-        if listed != self.listed:
-            self.listed = listed
-            self._changed()
-        board = Board("", devices, (), listed)
-        for todo in reconcile(board, self._unseen(devices, listed)):
-            known = before[todo.device.device]
-            if known is None:
-                continue
-            try:
-                await self._act(todo, known)
-            except ClusterError as error:
-                # Somebody else changed the lease, or it cannot be written now: looked at again soon.
-                _log.info("%s not written: %s", known["metadata"]["name"], error)
-
-    def _pause(self) -> float:
-        ends = any(
-            d.allocated and d.status and d.status.phase in CLEARABLE for d in self._leases.devices
-        )
-        return self._pace.release if ends else self._pace.reconcile
-
-    def _unseen(self, devices: Sequence[DeviceView], listed: Listed) -> frozenset[str]:
-        """Devices that the kubelet may have been given without listing them yet, also right after a start."""
-        now = self._clock()
-        allocated: dict[str, _Allocated] = {}
-        for device in devices:
-            if device.holder is not None and device.allocated:
-                known = self._allocated.get(device.device)
-                if known is None or known.pod_uid != device.holder.pod_uid:
-                    known = _Allocated(device.holder.pod_uid, now)
-                known.seen = known.seen or bool(listed.get(device.device))
-                allocated[device.device] = known
-        self._allocated = allocated
-        return frozenset(
-            device
-            for device, known in allocated.items()
-            if not known.seen and now - known.since <= self._pace.unseen
-        )
-
-    async def _act(self, todo: Correction, known: Mapping[str, Any]) -> None:
-        name, gpu = known["metadata"]["name"], todo.device.device
-        match todo.action:
-            case Action.CLEAR:
-                await self._leases.write(with_allocated(known, allocated=False))
-                _log.info("the kubelet has let %s go", gpu)
-            case Action.ADOPT:
-                await self._leases.write(with_allocated(known, allocated=True))
-                _log.warning("the kubelet had %s without its lease saying so", gpu)
-            case Action.AGREE:
-                await self._agreement(known, None)
-            case Action.DISAGREE if not is_disputed(todo.device.status):
-                said = f"the kubelet lists GPU {gpu} for pod {todo.pod}, whose lease it is not"
-                await self._agreement(known, said)
-                _log.error("%s: %s", name, said)
-
-    async def _agreement(self, known: Mapping[str, Any], fault: str | None) -> None:
-        """Set the condition of the lease, False with a fault, and tell of it."""
-        await self._leases.write(_with_condition(known, fault))
-        reason = KUBELET_AGREES if fault is None else HELD_BY_ANOTHER
-        note = fault or "the kubelet's list is as the lease again"
-        who, node = "gpu-clusters.dev/device-plugin", known["spec"]["node"]
-        kind: EventType = "Normal" if fault is None else "Warning"
-        told = event(known, who, node, reason, "Reconcile", note, kind)
-        await self._cluster.create(EVENT, told)
-
-
 def _devices(answer: api.ListPodResourcesResponse, resource: str) -> Listed:
     found: defaultdict[str, set[PodName]] = defaultdict(set)
     for pod in answer.pod_resources:
@@ -222,14 +113,15 @@ class Plugin:
         pace: Pace | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._host, self._pace = host, pace or Pace()
+        self._cluster, self._host, self._kubelet = cluster, host, kubelet
+        self._resource, self._pace, self._clock = resource, pace or Pace(), clock
+        self._allocated: dict[str, _Allocated] = {}
+        self._listed: Listed = {}
+        """What the kubelet said last."""
+        self._look = asyncio.Event()
         self.leases = Leases(cluster, host, self._pace.read, clock, self._learnt)
         self.service = PluginService(self.leases, cdi_kind, self.board)
         self.registration = Registration(kubelet.device_plugins, resource, self.service)
-        changed = self.service.changed
-        self.reconciler = Reconciler(
-            cluster, self.leases, kubelet.pod_resources, resource, self._pace, clock, changed
-        )
 
     @property
     def ready(self) -> bool:
@@ -239,8 +131,7 @@ class Plugin:
     def board(self) -> Board:
         """The host as known now."""
         stale = self.leases.age() > self._pace.stale
-        offered, listed = self._host.offered, self.reconciler.listed
-        return Board(self._host.name, self.leases.devices, offered, listed, stale)
+        return Board(self._host.name, self.leases.devices, self._host.offered, self._listed, stale)
 
     async def run(self) -> None:
         """Do it all, until cancelled."""
@@ -248,11 +139,11 @@ class Plugin:
             tasks.create_task(self.leases.follow())
             tasks.create_task(self._confirm())
             tasks.create_task(self.registration.run())
-            tasks.create_task(self.reconciler.run())
+            tasks.create_task(self._reconcile())
 
     def _learnt(self) -> None:
         self.service.changed()
-        self.reconciler.look()
+        self._look.set()
 
     async def _confirm(self) -> None:
         """Read the leases again and again; what cannot be confirmed becomes unhealthy in time."""
@@ -266,3 +157,86 @@ class Plugin:
             left = self._pace.stale - self.leases.age()
             pause = min(self._pace.confirm, left + 0.1) if left > 0 else self._pace.confirm
             await asyncio.sleep(pause)
+
+    async def _reconcile(self) -> None:
+        """Compare what the kubelet says with the leases, again and again, and write what follows."""
+        async with grpc.aio.insecure_channel(f"unix:{self._kubelet.pod_resources}") as channel:
+            list_all = method(channel, "PodResourcesLister", "List")
+            while True:
+                try:
+                    await self._compare(list_all)
+                except grpc.aio.AioRpcError as error:
+                    _log.warning("the kubelet does not list its devices: %s", error.details())
+                await heard(self._look, self._pause())
+                self._look.clear()
+
+    async def _compare(self, list_all: Callable[..., Any]) -> None:
+        """Ask the kubelet, write what follows."""
+        # In this order: what the kubelet does not list after a lease was seen to end is really over.
+        devices = self.leases.devices
+        before = {device.device: self.leases.known(device) for device in devices}
+        answer = await list_all(api.ListPodResourcesRequest(), timeout=_ASK_SECONDS)
+        listed = _devices(answer, self._resource)
+        if listed != self._listed:
+            self._listed = listed
+            self.service.changed()
+        board = Board("", devices, (), listed)
+        for todo in reconcile(board, self._unseen(devices, listed)):
+            known = before[todo.device.device]
+            if known is None:
+                continue
+            try:
+                await self._act(todo, known)
+            except ClusterError as error:
+                # Somebody else changed the lease, or it cannot be written now: looked at again soon.
+                _log.info("%s not written: %s", known["metadata"]["name"], error)
+
+    def _pause(self) -> float:
+        ends = any(
+            d.allocated and d.status and d.status.phase in CLEARABLE for d in self.leases.devices
+        )
+        return self._pace.release if ends else self._pace.reconcile
+
+    def _unseen(self, devices: Sequence[DeviceView], listed: Listed) -> frozenset[str]:
+        """Devices that the kubelet may have been given without listing them yet, also right after a start."""
+        now = self._clock()
+        allocated: dict[str, _Allocated] = {}
+        for device in devices:
+            if device.holder is not None and device.allocated:
+                known = self._allocated.get(device.device)
+                if known is None or known.pod_uid != device.holder.pod_uid:
+                    known = _Allocated(device.holder.pod_uid, now)
+                known.seen = known.seen or bool(listed.get(device.device))
+                allocated[device.device] = known
+        self._allocated = allocated
+        return frozenset(
+            device
+            for device, known in allocated.items()
+            if not known.seen and now - known.since <= self._pace.unseen
+        )
+
+    async def _act(self, todo: Correction, known: Mapping[str, Any]) -> None:
+        name, gpu = known["metadata"]["name"], todo.device.device
+        match todo.action:
+            case Action.CLEAR:
+                await self.leases.write(with_allocated(known, allocated=False))
+                _log.info("the kubelet has let %s go", gpu)
+            case Action.ADOPT:
+                await self.leases.write(with_allocated(known, allocated=True))
+                _log.warning("the kubelet had %s without its lease saying so", gpu)
+            case Action.AGREE:
+                await self._agreement(known, None)
+            case Action.DISAGREE if not is_disputed(todo.device.status):
+                said = f"the kubelet lists GPU {gpu} for pod {todo.pod}, whose lease it is not"
+                await self._agreement(known, said)
+                _log.error("%s: %s", name, said)
+
+    async def _agreement(self, known: Mapping[str, Any], fault: str | None) -> None:
+        """Set the condition of the lease, False with a fault, and tell of it."""
+        await self.leases.write(_with_condition(known, fault))
+        reason = KUBELET_AGREES if fault is None else HELD_BY_ANOTHER
+        note = fault or "the kubelet's list is as the lease again"
+        who, node = "gpu-clusters.dev/device-plugin", known["spec"]["node"]
+        kind: EventType = "Normal" if fault is None else "Warning"
+        told = event(known, who, node, reason, "Reconcile", note, kind)
+        await self._cluster.create(EVENT, told)

@@ -185,24 +185,24 @@ class SshModuleMap:
         self._key = (host.connection.host, host.connection.address, host.connection.port)
         self.target = host.target
 
-    def read(self, addresses: Sequence[str], *, keep: bool = True) -> ModuleReading:
-        """In which module the GPU at each address sits; `keep`: the host remembers it until its next boot."""
+    def read(self, addresses: Sequence[str]) -> ModuleReading:
+        """In which module the GPU at each address sits; the host remembers it until its next boot."""
         with _LOCK:
             asking = _ASKING.setdefault(self._key, threading.Lock())
         with asking:
             known = _READ.get(self._key, {})
             if all(address in known for address in addresses):
                 return ModuleReading(modules={a: known[a] for a in addresses})
-            reading = self._ask(addresses, keep=keep)
+            reading = self._ask(addresses)
             _READ[self._key] = {**known, **reading.modules}
             return reading
 
-    def _ask(self, addresses: Sequence[str], *, keep: bool) -> ModuleReading:
+    def _ask(self, addresses: Sequence[str]) -> ModuleReading:
         tried = "read which GPU sits in which module"
         done = run_script(
             self._host,
             "fabric/gpu_modules",
-            ["keep" if keep else "look", *addresses],
+            addresses,
             tried=tried,
             after=("vfio/vfio_users",),
             repeatable=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pulumi
 
@@ -14,9 +13,6 @@ from gpuclusters.fabric.decide import active_ids, health_warnings
 from gpuclusters.fabric.model import FabricInputs
 from gpuclusters.providers.reconciling import Live, Properties, ReconcilingProvider, host
 from gpuclusters.providers.resource import ModelResource
-
-if TYPE_CHECKING:
-    from gpuclusters.host.ssh import SshHost
 
 
 class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
@@ -28,19 +24,17 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
 
     def ensure(self, inputs: FabricInputs, before: Properties) -> Properties:
         """Deactivate what must go, activate what must come."""
-        board = _board(inputs, host(inputs.connection, self.ssh_key))
-        made = board.ensure(applied=before.get("applied") or [])
+        made = self._board(inputs).ensure(applied=before.get("applied") or [])
         return _outputs(inputs, made, made.wanted)
 
     def differences(self, inputs: FabricInputs) -> Sequence[str]:
         """Of the partitions that are active."""
-        board = _board(inputs, host(inputs.connection, self.ssh_key))
-        return [*adoption.partitions(*board.before_adoption())]
+        return [*adoption.partitions(*self._board(inputs).before_adoption())]
 
     def observe(self, inputs: FabricInputs, before: Properties) -> Live | None:
         """What is active now. A board cannot be gone, only unreachable."""
         applied = [int(number) for number in before.get("applied") or []]
-        seen = _board(inputs, host(inputs.connection, self.ssh_key)).observe(
+        seen = self._board(inputs).observe(
             wanted=inputs.wanted if inputs.layout is None else applied
         )
         health = health_warnings(inputs.partition_table, seen.live)
@@ -60,23 +54,22 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
 
     def remove(self, inputs: FabricInputs, before: Properties) -> None:
         """Deactivate what is ours."""
-        board = _board(inputs, host(inputs.connection, self.ssh_key))
-        board.release(applied=before.get("applied") or [])
+        self._board(inputs).release(applied=before.get("applied") or [])
 
+    def _board(self, inputs: FabricInputs) -> FabricBoard:
+        from gpuclusters.core.converge import StderrReporter, SystemClock
+        from gpuclusters.fabric.manager import SshFabricManager, SshModuleMap
+        from gpuclusters.host.remote import SshPciDevices
 
-def _board(inputs: FabricInputs, reached: SshHost) -> FabricBoard:
-    from gpuclusters.core.converge import StderrReporter, SystemClock
-    from gpuclusters.fabric.manager import SshFabricManager, SshModuleMap
-    from gpuclusters.host.remote import SshPciDevices
-
-    return FabricBoard(
-        inputs,
-        SshFabricManager(reached, inputs.board, inputs.fabric_manager_host),
-        SshPciDevices(reached, with_users=True),
-        SystemClock(),
-        StderrReporter(),
-        SshModuleMap(reached),
-    )
+        reached = host(inputs.connection, self.ssh_key)
+        return FabricBoard(
+            inputs,
+            SshFabricManager(reached, inputs.board, inputs.fabric_manager_host),
+            SshPciDevices(reached, with_users=True),
+            SystemClock(),
+            StderrReporter(),
+            SshModuleMap(reached),
+        )
 
 
 def _outputs(inputs: FabricInputs, state: BoardState, applied: Sequence[int]) -> Properties:

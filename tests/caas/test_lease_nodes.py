@@ -177,7 +177,7 @@ def test_a_node_whose_kubelet_falls_silent_offers_nothing_until_it_speaks_again(
     async def story(name: str, silent: Any) -> None:
         async with lease_lab(kube_api, namespace, [host], free=True, node=name) as lab:
             await lab.serves(name)
-            store = Store(lab.cluster)
+            store = Store(lab.settings, lab.cluster)
             silent.set()
             await lab.serves(name, served=False)
             pod = await lab.pod(await lab.tenant(), 2)

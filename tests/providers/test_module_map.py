@@ -69,11 +69,6 @@ def test_the_gpus_say_where_they_sit_and_are_asked_once(host: SimulatedHost) -> 
     assert len(asked(host)) == 1
 
 
-def test_nothing_is_written_where_nothing_may_be(host: SimulatedHost) -> None:
-    assert len(reached(host).read(ADDRESSES, keep=False).modules) == 8
-    assert not host.path(KEPT).exists()
-
-
 def test_answers_from_before_a_boot_count_for_nothing(host: SimulatedHost) -> None:
     reached(host).read(ADDRESSES)
     reached(host).forget()

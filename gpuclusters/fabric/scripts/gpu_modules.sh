@@ -8,14 +8,12 @@
 # nvidia_gpu_tools.py reads registers and changes nothing; like everybody who calls it, this one
 # holds the lock of each GPU, its folder in /sys, meanwhile.
 # Sent after vfio_users.sh.
-# Usage: sh -s -- keep|look ADDRESS...
+# Usage: sh -s -- ADDRESS...
 # Exit: 3 nvidia_gpu_tools.py is not installed, 5 open files cannot be asked for.
 set -eu
 LC_ALL=C
 export LC_ALL
 umask 077
-want=$1
-shift
 folder=/run/gpu-clusters
 file=$folder/gpu-modules
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo unknown)
@@ -74,14 +72,12 @@ if [ -n "$ask" ]; then
     if [ -n "$answered" ]; then
         known="$known
 $answered"
-        if [ "$want" = keep ]; then
-            mkdir -p "$folder"
-            {
-                echo "boot $boot"
-                printf '%s\n' "$known" | sed -e '/^$/d'
-            } >"$file.new"
-            mv "$file.new" "$file"
-        fi
+        mkdir -p "$folder"
+        {
+            echo "boot $boot"
+            printf '%s\n' "$known" | sed -e '/^$/d'
+        } >"$file.new"
+        mv "$file.new" "$file"
     fi
     # shellcheck disable=SC2086 # addresses, separated by blanks
     set -- $all
