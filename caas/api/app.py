@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
@@ -296,36 +296,36 @@ async def _until_known(keys: IssuerKeys) -> None:
         await asyncio.sleep(0 if keys.known else AGAIN_SECONDS)
 
 
+@dataclass(eq=False)
 class Condition:
     """Whether the program goes on, and whether requests should be sent to it."""
 
-    def __init__(self, cluster: Cluster, store: Store, keys: IssuerKeys, namespace: str) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._keys = keys
-        self._namespace = namespace
-        self._asked = float("-inf")
-        self._answers = False
-        self._one_at_a_time = asyncio.Lock()
+    cluster: Cluster
+    store: Store
+    keys: IssuerKeys
+    namespace: str
+    _asked: float = float("-inf")
+    _answers: bool = False
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def broken(self) -> str | None:
         """Why it must be started again."""
-        return None if self._store.alive else "a watch of the cluster has ended"
+        return None if self.store.alive else "a watch of the cluster has ended"
 
     async def waits_for(self) -> str | None:
         """Why requests should go elsewhere."""
-        if not self._keys.known:
+        if not self.keys.known:
             return "the issuer has given no keys yet"
-        if not self._store.synced or not await self._reachable():
+        if not self.store.synced or not await self._reachable():
             return "the cluster does not answer"
         return None
 
     async def _reachable(self) -> bool:
         async with self._one_at_a_time:
             if time.monotonic() - self._asked >= _READY_SECONDS:
-                call = self._cluster.get(NAMESPACE, self._namespace)
+                call = self.cluster.get(NAMESPACE, self.namespace)
                 try:
-                    await self._store.bounded(call)
+                    await self.store.bounded(call)
                     self._answers = True
                 except ClusterError:
                     self._answers = False

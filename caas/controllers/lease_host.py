@@ -48,7 +48,6 @@ TRIES = 4
 IDLE_SECONDS = 300.0
 _LOG = logging.getLogger(__name__)
 
-Clock = Callable[[], float]
 Fence = Callable[[], None]
 
 
@@ -72,11 +71,10 @@ class HostLeases:
         *,
         changed: Callable[[], None] = lambda: None,
         fence: Fence = lambda: None,
-        clock: Clock = time.monotonic,
     ) -> None:
         self._orders, self._gpus = orders, {gpu.module: gpu for gpu in gpus}
         self._cluster, self._host, self._report = cluster, host, report
-        self._changed, self._fence, self._clock = changed, fence, clock
+        self._changed, self._fence = changed, fence
         self._book = LeaseBook(orders.limits)
         self._board = Board(orders)
         self._bodies: dict[str, Mapping[str, Any]] = {}
@@ -113,7 +111,7 @@ class HostLeases:
             said = "%s is another GPU than the settings say; delete it when nothing uses it"
             _LOG.error(said, body["metadata"]["name"])
             return
-        lease = self._book.offer(body, self._clock())
+        lease = self._book.offer(body, time.monotonic())
         if lease is not None:
             self._missing.discard(spec.module)
             self._accept(lease)
@@ -149,7 +147,7 @@ class HostLeases:
         """The node is lost, as the message says; None: it is there, and serves once it has answered."""
         before, now = self._board.away, None
         if message is not None:
-            now = NodeLost(self._clock() if before is None else before.since, message)
+            now = NodeLost(time.monotonic() if before is None else before.since, message)
         if now != before:
             self._board = self._board.with_away(now)
             self._news.set()
@@ -179,7 +177,7 @@ class HostLeases:
                 if self._missing:
                     await self._make()
                 await self._reserve()
-                plan = decide(self._board, self._clock())
+                plan = decide(self._board, time.monotonic())
                 await self._store(plan.changes)
                 failures = 0
                 if plan.changes:
@@ -194,7 +192,7 @@ class HostLeases:
                 self._fence()
                 self._board = self._board.asked(effect)
                 group.create_task(self._do(effect), name=f"{self._orders.host}: {effect}")
-            wait = IDLE_SECONDS if plan.wake is None else max(0.0, plan.wake - self._clock())
+            wait = IDLE_SECONDS if plan.wake is None else max(0.0, plan.wake - time.monotonic())
             await heard(self._news, min(wait, IDLE_SECONDS))
 
     async def _make(self) -> None:
@@ -222,7 +220,7 @@ class HostLeases:
             try:
                 self._board = self._board.with_pod(pod_of(pod))
                 self._bodies[holder.pod_uid] = pod
-                changes = reserve(self._board, holder, self._clock())
+                changes = reserve(self._board, holder, time.monotonic())
                 stored = bool(changes) and await self._store(changes)
             finally:
                 if not done.done():
@@ -234,7 +232,7 @@ class HostLeases:
             return True
         self._fence()
         # Before anything else can happen: what is stored must be what was decided about.
-        now = self._clock()
+        now = time.monotonic()
         bodies = [self._book.next(change, now) for change in changes]
         swaps = [self._swap(change, body) for change, body in zip(changes, bodies, strict=True)]
         return all(await all_of(swaps))
@@ -251,7 +249,7 @@ class HostLeases:
                 if attempt == TRIES or self._board.leases.get(module) != change.before:
                     return False
                 self._fence()
-                body = self._book.next(change, self._clock())
+                body = self._book.next(change, time.monotonic())
             except NotFoundError:
                 self._lost(module)
                 return False
@@ -278,7 +276,7 @@ class HostLeases:
         except TimeoutError:
             outcome = Failed(effect, f"no answer within {seconds:g} s")
         served = self._board.serves
-        self._board = self._board.learnt(outcome, self._clock())
+        self._board = self._board.learnt(outcome, time.monotonic())
         if self._board.serves is not served:
             self._changed()
         match outcome:

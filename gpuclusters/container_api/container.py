@@ -26,14 +26,10 @@ from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.objects import POD
 
-RESTARTED = "MachineRestarted"
-SHUT_DOWN = "MachineShutDown"
-NOT_ACCEPTED = "NotAccepted"
-
 _MESSAGES = {
-    RESTARTED: "its machine was restarted, and what ran there was lost; ask for a new container",
-    SHUT_DOWN: "its machine was shut down; ask for a new container",
-    NOT_ACCEPTED: "its machine did not take it in; ask for a new container",
+    "MachineRestarted": "its machine was restarted, and what ran there was lost; ask for a new container",
+    "MachineShutDown": "its machine was shut down; ask for a new container",
+    "NotAccepted": "its machine did not take it in; ask for a new container",
 }
 _BEFORE_THE_PLUGIN = ("cannot allocate unregistered device", "cannot allocate unhealthy devices")
 """Of the kubelet that finds a pod of before the restart when no device plugin has come back yet."""
@@ -47,14 +43,14 @@ def end_by_machine(
     reason, said = status.get("reason"), str(status.get("message") or "")
     if reason == "UnexpectedAdmissionError":
         lost = any(words in said for words in _BEFORE_THE_PLUGIN)
-        found = RESTARTED if lost else NOT_ACCEPTED
+        found = "MachineRestarted" if lost else "NotAccepted"
     elif reason == "NodeShutdown" or (
         reason == "Terminated" and said.startswith(_SHUTDOWN_MESSAGE)
     ):
-        found = SHUT_DOWN
+        found = "MachineShutDown"
     elif terminated.get("reason") == "ContainerStatusUnknown":
         # The kubelet knows that it started it, and its runtime has no trace of it.
-        found = RESTARTED
+        found = "MachineRestarted"
     else:
         return None
     return found, _MESSAGES[found]
