@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from engine.values import Secret, Value
 
@@ -163,3 +163,29 @@ def _leads_somewhere(value: Value, path: Sequence[Key]) -> bool:
     if isinstance(value, list) and isinstance(key, int):
         return key < len(value) and _leads_somewhere(value[key], path[1:])
     return False
+
+
+def touches(pattern: Sequence[Key], path: Sequence[Key]) -> bool:
+    """Whether one of the two is the other or inside it."""
+    return all(wanted in ("*", step) for wanted, step in zip(pattern, path, strict=False))
+
+
+def copied(source: Any, target: Any, path: Sequence[Key]) -> Any:
+    """A copy of `target` in which `path` is as in `source`; what `source` lacks is taken out."""
+    if not path:
+        return source
+    step, rest = path[0], path[1:]
+    if step == "*":
+        return target
+    if isinstance(target, list) and isinstance(step, int):
+        if not (isinstance(source, list) and step < len(source) and step < len(target)):
+            return target
+        return [
+            copied(source[step], item, rest) if index == step else item
+            for index, item in enumerate(target)
+        ]
+    if not isinstance(target, Mapping) or not isinstance(source, Mapping):
+        return target
+    if step not in source:
+        return {key: value for key, value in target.items() if key != step}
+    return {**target, step: copied(source[step], target.get(step, {}), rest)}

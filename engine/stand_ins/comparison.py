@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.stand_ins import paths
+from engine import paths
 from engine.stand_ins.calls import Kind
 from engine.stand_ins.values import Secret, contains_unknown
 
@@ -62,7 +62,7 @@ def without_ignored(changes: Changes, ignored: Sequence[str]) -> Changes:
     return {
         path: kind
         for path, kind in changes.items()
-        if not any(paths.covers(pattern, path) for pattern in patterns)
+        if not any(paths.contains(pattern, path) for pattern in patterns)
     }
 
 

@@ -31,6 +31,7 @@ from engine.values import UNKNOWN, Secret, Values
         ('root["key with \\"escaped\\" quotes"]', ("root", 'key with "escaped" quotes')),
         ('["root key with a ."][100]', ("root key with a .", 100)),
         ("root.array[*].field", ("root", "array", "*", "field")),
+        ('spec.hard["requests.nvidia.com/pgpu"]', ("spec", "hard", "requests.nvidia.com/pgpu")),
         ("*", ("*",)),
     ],
 )
@@ -54,6 +55,7 @@ def test_a_path_is_printed_so_that_it_can_be_read_again(path: tuple[str | int, .
 def test_a_pattern_holds_for_what_is_inside() -> None:
     assert contains(parse("a"), parse("a.b[0]"))
     assert contains(parse("a[*].c"), parse("a[3].c"))
+    assert not contains(parse("a[*]"), ("a",))
     assert not contains(parse("a.b"), parse("a"))
 
 

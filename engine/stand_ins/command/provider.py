@@ -6,7 +6,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.stand_ins import calls, paths
+from engine import paths
+from engine.stand_ins import calls
 from engine.stand_ins.calls import ProviderError
 from engine.stand_ins.command import inputs
 from engine.stand_ins.command.background import Background
@@ -56,7 +57,7 @@ class CommandProvider(calls.Provider):
         )
         return calls.Diff(
             {
-                paths.join(path): kind.with_replace() if path[0] == "triggers" else kind
+                paths.render(path): kind.with_replace() if path[0] == "triggers" else kind
                 for path, kind in sorted(changes.items(), key=lambda change: str(change[0]))
             }
         )

@@ -7,7 +7,8 @@ import hashlib
 from collections.abc import Collection
 from typing import Final, NoReturn
 
-from engine.stand_ins import calls, paths
+from engine import paths
+from engine.stand_ins import calls
 from engine.stand_ins.calls import Failure, ProviderError
 from engine.stand_ins.comparison import compare, without_ignored
 from engine.stand_ins.gcp.kinds import Kind, table
@@ -69,7 +70,7 @@ class GcpProvider(calls.Provider):
         changes = without_ignored(compare(old, new), call.ignore_changes)
         return calls.Diff(
             {
-                paths.join(path): change.with_replace() if path[0] in kind.replaces else change
+                paths.render(path): change.with_replace() if path[0] in kind.replaces else change
                 for path, change in sorted(changes.items(), key=lambda one: str(one[0]))
             }
         )

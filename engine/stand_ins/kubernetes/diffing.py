@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.stand_ins import paths
+from engine import paths
 from engine.stand_ins.calls import Diff
 from engine.stand_ins.comparison import Changes, compare, without_ignored
 from engine.stand_ins.kubernetes.client import ApiError
@@ -90,7 +90,10 @@ def diff(
     changes = without_ignored(with_replacements(changes, fields), ignored)
     replaced = any(kind.replaces for kind in changes.values())
     return Diff(
-        {paths.join(path): kind for path, kind in sorted(changes.items(), key=lambda c: str(c[0]))},
+        {
+            paths.render(path): kind
+            for path, kind in sorted(changes.items(), key=lambda c: str(c[0]))
+        },
         delete_before_replace=replaced and old_one_first(live, new),
     )
 

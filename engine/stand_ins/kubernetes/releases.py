@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import yaml
 
-from engine.stand_ins import calls, paths
+from engine import paths
+from engine.stand_ins import calls
 from engine.stand_ins.calls import PartialError, ProviderError
 from engine.stand_ins.comparison import compare, without_ignored
 from engine.stand_ins.engine_log import EngineLog
@@ -67,7 +68,7 @@ class Releases:
         )
         return calls.Diff(
             {
-                paths.join(path): kind.with_replace() if path[0] in _IDENTITY else kind
+                paths.render(path): kind.with_replace() if path[0] in _IDENTITY else kind
                 for path, kind in sorted(changes.items(), key=lambda change: str(change[0]))
             }
         )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.stand_ins import paths
+from engine import paths
 from engine.stand_ins.comparison import Changes
 from engine.stand_ins.kubernetes.client import ApiError
 from engine.stand_ins.kubernetes.objects import AUTONAMED, Object, annotation, name_of, namespace_of

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.stand_ins import calls, paths
+from engine import paths
+from engine.stand_ins import calls
 from engine.stand_ins.calls import ProviderError
 from engine.stand_ins.comparison import same
 from engine.stand_ins.kubernetes import applying, preview
