@@ -20,12 +20,14 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/gcp/scripts"
 NFTABLES = [
     "nftables", "libnftables1", "libnftnl11", "libmnl0", "libjansson4", "libedit2", "libbsd0", "libmd0",
 ]  # fmt: skip
+NODE = "home/ubuntu/.local/share/gpu-clusters/usernetes"
 FAKES = {
     "curl": "cat $HERE/instance-id",
     "modprobe": "echo modprobe $2 >>$HERE/log",
     "getent": "echo ubuntu:x:1000:1000::/home/ubuntu:/bin/bash",
     "id": "echo 1000",
-    "runuser": 'shift 3; while [ "$1" != docker ]; do shift; done; echo "$@" >>$HERE/log',
+    "runuser": 'shift 3; exec "$@"',
+    "docker": 'echo docker "$@" >>$HERE/log; [ "$1 $2" != "volume ls" ] || echo certificates',
     "systemctl": "echo systemctl $@ >>$HERE/log; [ ! -e $HERE/no-units ] || [ $1 != cat ]",
     "nvidia-ctk": "echo nvidia-ctk $@ >>$HERE/log",
     "cloud-init": "echo cloud-init $@ >>$HERE/log",
@@ -82,16 +84,15 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def test_a_machine_made_from_an_image_forgets_the_one_it_was_taken_from(machine: Machine) -> None:
     stale = [
         machine.write("etc/cdi/nvidia.yaml"),
-        machine.write("opt/usernetes/join-command"),
-        machine.write("opt/usernetes/kubeconfig"),
+        machine.write(f"{NODE}/marks/joined"),
     ]
-    machine.write("opt/usernetes/docker-compose.yaml")
     machine.write("var/lib/gpu-clusters/instance-id", "99\n")
     assert machine.run("first-boot.sh").returncode == 0
     assert not any(file.exists() for file in stale)
     said = machine.log()
     assert "modprobe br_netfilter" in said
-    down = f"docker compose --project-directory {machine.root}/opt/usernetes down --volumes --timeout 30"
+    assert "docker rm --force usernetes-node" in said
+    down = "docker volume rm --force certificates"
     refresh = "systemctl restart nvidia-cdi-refresh.service"
     restart = "systemctl --user -M ubuntu@ restart docker.service"
     assert said.index(down) < said.index(refresh) < said.index(restart)
@@ -99,7 +100,7 @@ def test_a_machine_made_from_an_image_forgets_the_one_it_was_taken_from(machine:
 
 
 def test_a_boot_of_the_same_machine_only_loads_modules(machine: Machine) -> None:
-    kept = machine.write("opt/usernetes/kubeconfig")
+    kept = machine.write(f"{NODE}/marks/joined")
     machine.write("var/lib/gpu-clusters/instance-id", "1234\n")
     assert machine.run("first-boot.sh").returncode == 0
     assert kept.exists()
@@ -129,7 +130,7 @@ def test_an_image_holds_nothing_of_the_machine_it_is_made_of(machine: Machine) -
     own = [
         machine.write("etc/ssh/ssh_host_ed25519_key"),
         machine.write("home/ubuntu/.ssh/authorized_keys"),
-        machine.write("opt/usernetes/join-command"),
+        machine.write(f"{NODE}/marks/joined"),
         machine.write("var/lib/gpu-clusters/instance-id"),
         machine.write("etc/cdi/nvidia.yaml"),
     ]

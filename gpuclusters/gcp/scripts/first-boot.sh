@@ -28,15 +28,15 @@ fi
 # The node of the other machine: its certificates, its addresses, the UUIDs of its GPUs. Its volumes outlive
 # its image, so they go with it.
 home=$(getent passwd "$user" | cut -d: -f6 || true)
-if [ -n "$home" ]; then
-    rm -f "$root/opt/usernetes/join-command" "$root/opt/usernetes/kubeconfig"
-    if [ -f "$root/opt/usernetes/docker-compose.yaml" ]; then
-        uid=$(id -u "$user")
-        runuser -u "$user" -- env \
-            XDG_RUNTIME_DIR="/run/user/$uid" DOCKER_HOST="unix:///run/user/$uid/docker.sock" \
-            docker compose --project-directory "$root/opt/usernetes" down --volumes --timeout 30 ||
-            echo "first-boot: the old node was not running" >&2
-    fi
+node=$home/.local/share/gpu-clusters/usernetes
+if [ -d "$root$node" ]; then
+    run=/run/user/$(id -u "$user")
+    runuser -u "$user" -- env "XDG_RUNTIME_DIR=$run" "DOCKER_HOST=unix://$run/docker.sock" sh -c '
+        docker rm --force usernetes-node
+        docker volume ls --quiet --filter label=com.docker.compose.project=usernetes |
+            xargs --no-run-if-empty docker volume rm --force' ||
+        echo "first-boot: the old node was not running" >&2
+    rm -rf "$root$node"
 fi
 rm -rf "$root/etc/rancher/node/password"
 

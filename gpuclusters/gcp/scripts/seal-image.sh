@@ -14,13 +14,16 @@ if [ -n "$(find "$root/var/lib/rancher/rke2" -maxdepth 1 -name server -o -maxdep
     echo "seal-image: this machine is a node of an RKE2 cluster: remove it from the cluster first" >&2
     exit 65
 fi
-if [ -f "$root/opt/usernetes/docker-compose.yaml" ]; then
-    uid=$(id -u "$user")
-    runuser -u "$user" -- env \
-        XDG_RUNTIME_DIR="/run/user/$uid" DOCKER_HOST="unix:///run/user/$uid/docker.sock" \
-        docker compose --project-directory "$root/opt/usernetes" down --volumes --timeout 30
+# The node of usernetes, with its volumes: certificates, addresses, UUIDs of GPUs.
+node=$(getent passwd "$user" | cut -d: -f6)/.local/share/gpu-clusters/usernetes
+if [ -d "$root$node" ]; then
+    run=/run/user/$(id -u "$user")
+    runuser -u "$user" -- env "XDG_RUNTIME_DIR=$run" "DOCKER_HOST=unix://$run/docker.sock" sh -c '
+        docker rm --force usernetes-node
+        docker volume ls --quiet --filter label=com.docker.compose.project=usernetes |
+            xargs --no-run-if-empty docker volume rm --force'
+    rm -rf "$root$node"
 fi
-rm -f "$root/opt/usernetes/join-command" "$root/opt/usernetes/kubeconfig"
 rm -f "$root/etc/cdi/nvidia.yaml" "$root/var/run/cdi/nvidia.yaml"
 rm -f "$root/var/lib/gpu-clusters/instance-id"
 rm -f "$root"/etc/ssh/ssh_host_*_key "$root"/etc/ssh/ssh_host_*_key.pub
