@@ -141,9 +141,9 @@ def apply(
     return Applied(live, warnings)
 
 
-def forced(obj: Object, *, always: bool) -> bool:
+def forced(obj: Object) -> bool:
     """Whether fields of other managers are to be taken over."""
-    return always or annotation(obj, "pulumi.com/patchForce") == "true"
+    return annotation(obj, "pulumi.com/patchForce") == "true"
 
 
 def take_over(api: Api, resource: ApiResource, live: Object, manager: str) -> None:

@@ -61,8 +61,6 @@ class Helm:
             unnamed(yaml.safe_dump(dict(values or {}), sort_keys=False).encode()) as given,
         ):
             flags = ["--kubeconfig", path_of(kubeconfig)]
-            if self.cluster.context:
-                flags += ["--kube-context", self.cluster.context]
             if values is not None:
                 flags += ["--values", path_of(given)]
             process = subprocess.Popen(

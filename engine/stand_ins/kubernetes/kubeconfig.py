@@ -27,7 +27,6 @@ class Cluster:
     tls: ssl.SSLContext | None
     tls_server_name: str | None
     kubeconfig: str
-    context: str
 
 
 def find(option: str) -> str:
@@ -58,17 +57,17 @@ def _ambient() -> str:
     return paths[0] if paths else "~/.kube/config"
 
 
-def active_cluster(text: str, context: str = "", cluster: str = "") -> Mapping[str, Any]:
+def active_cluster(text: str) -> Mapping[str, Any]:
     """The cluster entry in use; empty if there is none. Tells whether two configs mean the same cluster."""
     try:
         config = yaml.safe_load(text)
-        entry = _entry(config, "context", context or config.get("current-context", ""))
-        return _entry(config, "cluster", cluster or entry.get("cluster", ""))
+        entry = _entry(config, "context", config.get("current-context", ""))
+        return _entry(config, "cluster", entry.get("cluster", ""))
     except (yaml.YAMLError, AttributeError, ProviderError):
         return {}
 
 
-def load(text: str, *, context: str = "", cluster: str = "") -> Cluster:
+def load(text: str) -> Cluster:
     """The active context of a kubeconfig, with what it refers to read in.
 
     Raises:
@@ -83,9 +82,9 @@ def load(text: str, *, context: str = "", cluster: str = "") -> Cluster:
         ) from error
     if not isinstance(config, Mapping):
         raise ProviderError("the kubeconfig is not a mapping; is it a path that does not exist?")
-    name = context or config.get("current-context") or ""
+    name = config.get("current-context") or ""
     entry = _entry(config, "context", name)
-    server = _entry(config, "cluster", cluster or entry.get("cluster", ""))
+    server = _entry(config, "cluster", entry.get("cluster", ""))
     user = _entry(config, "user", entry["user"]) if entry.get("user") else {}
     _refuse(user, ("exec", "auth-provider", "as", "as-groups", "as-uid", "as-user-extra"), "user")
     _refuse(server, ("proxy-url",), "cluster")
@@ -99,7 +98,6 @@ def load(text: str, *, context: str = "", cluster: str = "") -> Cluster:
         tls=_tls(server, user) if address.startswith("https:") else None,
         tls_server_name=server.get("tls-server-name"),
         kubeconfig=text,
-        context=name,
     )
 
 

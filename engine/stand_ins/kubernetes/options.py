@@ -12,21 +12,25 @@ from engine.stand_ins.kubernetes import kubeconfig
 from engine.stand_ins.kubernetes.replacement import Mutability
 from engine.stand_ins.values import Properties, Unknown, Value, plain_properties
 
-_TEXTS: Final = ("kubeconfig", "context", "cluster", "namespace", "clusterIdentifier")
+_TEXTS: Final = ("kubeconfig", "clusterIdentifier")
 
 # Option → environment variable that the real provider reads when the option is not set.
 _SWITCHES: Final = {
     "enableServerSideApply": "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY",
     "deleteUnreachable": "PULUMI_K8S_DELETE_UNREACHABLE",
-    "skipUpdateUnreachable": "PULUMI_K8S_SKIP_UPDATE_UNREACHABLE",
-    "enablePatchForce": "PULUMI_K8S_ENABLE_PATCH_FORCE",
     "upsertExistingObjects": "PULUMI_K8S_UPSERT_EXISTING_OBJECTS",
     "enableConfigMapMutable": "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE",
     "enableSecretMutable": "PULUMI_K8S_ENABLE_SECRET_MUTABLE",
-    "suppressDeprecationWarnings": "PULUMI_K8S_SUPPRESS_DEPRECATION_WARNINGS",
-    "suppressHelmHookWarnings": "PULUMI_K8S_SUPPRESS_HELM_HOOK_WARNINGS",
 }
+_VARIABLES: Final = "PULUMI_K8S_"
 _REFUSED: Final = {
+    "cluster": "write it into the kubeconfig's context",
+    "context": "make it the kubeconfig's current-context",
+    "namespace": "give each object its namespace",
+    "skipUpdateUnreachable": "run again when the cluster answers",
+    "enablePatchForce": "annotate the object with pulumi.com/patchForce",
+    "suppressDeprecationWarnings": "all warnings are shown",
+    "suppressHelmHookWarnings": "all warnings are shown",
     "renderYamlToDirectory": "the stand-in always talks to a cluster",
     "alwaysRender": "the stand-in always talks to a cluster",
     "helmReleaseSettings": "the stand-in keeps helm's own folders to itself",
@@ -41,20 +45,20 @@ class Options:
     """Provider options with their defaults."""
 
     kubeconfig: str = ""
-    context: str = ""
-    cluster: str = ""
-    namespace: str = ""
     delete_unreachable: bool = False
-    skip_update_unreachable: bool = False
-    patch_force: bool = False
     upsert: bool = False
     mutability: Mutability = field(default_factory=Mutability)
-    suppress_deprecation_warnings: bool = False
 
 
 def check(inputs: Properties) -> Checked:
     """Refuse, by name, what the stand-in cannot do."""
-    failures = []
+    failures = [
+        Failure("", f"{name} is set, which the kubernetes stand-in does not follow; unset it")
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_VARIABLES)
+        and name not in _SWITCHES.values()
+        and _truth(value) is not False
+    ]
     values = plain_properties(inputs)
     for key, value in values.items():
         if key in _REFUSED and value not in (None, "", "{}", "false", False, {}):
@@ -78,24 +82,14 @@ def check(inputs: Properties) -> Checked:
 
 def parse(values: Mapping[str, Any]) -> Options:
     """Options out of checked inputs."""
-
-    def text(key: str) -> str:
-        return str(values.get(key) or "")
-
     return Options(
-        kubeconfig=text("kubeconfig"),
-        context=text("context"),
-        cluster=text("cluster"),
-        namespace=text("namespace"),
+        kubeconfig=str(values.get("kubeconfig") or ""),
         delete_unreachable=_switch(values, "deleteUnreachable"),
-        skip_update_unreachable=_switch(values, "skipUpdateUnreachable"),
-        patch_force=_switch(values, "enablePatchForce"),
         upsert=_switch(values, "upsertExistingObjects"),
         mutability=Mutability(
             config_map=_switch(values, "enableConfigMapMutable"),
             secret=_switch(values, "enableSecretMutable"),
         ),
-        suppress_deprecation_warnings=_switch(values, "suppressDeprecationWarnings"),
     )
 
 
@@ -111,28 +105,22 @@ def diff(olds: Properties, news: Properties) -> Diff:
         for key in sorted({*old, *new})
         if old.get(key) != new.get(key)
     }
-    location: list[str] = [key for key in ("kubeconfig", "context", "cluster") if key in changes]
-    moved: list[str]
+    moved = ""
     if "clusterIdentifier" in changes:
-        moved = ["clusterIdentifier"]
-    elif new.get("clusterIdentifier"):
-        moved = []
-    elif any(isinstance(new.get(key), Unknown) for key in location):
-        moved = [key for key in location if isinstance(new.get(key), Unknown)]
-    else:
-        moved = location if location and _cluster(old) != _cluster(new) else []
+        moved = "clusterIdentifier"
+    elif "kubeconfig" in changes and not new.get("clusterIdentifier"):
+        unknown = isinstance(new.get("kubeconfig"), Unknown)
+        moved = "kubeconfig" if unknown or _cluster(old) != _cluster(new) else ""
     return Diff(
-        {key: kind.with_replace() if key in moved else kind for key, kind in changes.items()}
+        {key: kind.with_replace() if key == moved else kind for key, kind in changes.items()}
     )
 
 
 def _cluster(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    texts = {key: str(values.get(key) or "") for key in ("kubeconfig", "context", "cluster")}
     try:
-        content = kubeconfig.find(texts["kubeconfig"])
+        return kubeconfig.active_cluster(kubeconfig.find(str(values.get("kubeconfig") or "")))
     except ProviderError:
         return {}
-    return kubeconfig.active_cluster(content, texts["context"], texts["cluster"])
 
 
 def _truth(value: Value) -> bool | None:

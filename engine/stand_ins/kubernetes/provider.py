@@ -55,18 +55,13 @@ class KubernetesProvider(calls.Provider):
     def configure(self, options_: Properties) -> None:
         """Read the kubeconfig; a cluster that does not answer is told once and remembered."""
         self._options = options.parse(options_)
-        cluster = kubeconfig.load(
-            kubeconfig.find(self._options.kubeconfig),
-            context=self._options.context,
-            cluster=self._options.cluster,
-        )
+        cluster = kubeconfig.load(kubeconfig.find(self._options.kubeconfig))
         api = Api(cluster)
-        namespace = self._options.namespace or cluster.namespace
         self._cluster = Resources(
-            Store(api, self._options, self.engine, self._cancelled, namespace)
+            Store(api, self._options, self.engine, self._cancelled, cluster.namespace)
         )
         helm = Helm(cluster, self._cancelled)
-        self._helm = Releases(helm, self.engine, namespace)
+        self._helm = Releases(helm, self.engine, cluster.namespace)
         try:
             api.request("GET", "/version")
         except (Unreachable, ApiError) as error:
@@ -77,12 +72,6 @@ class KubernetesProvider(calls.Provider):
 
     def check(self, call: calls.CheckCall) -> calls.Checked:
         """Complete and validate inputs."""
-        if self._unreachable and self._options.skip_update_unreachable and call.olds:
-            self.engine.warning(
-                "the cluster does not answer and skipUpdateUnreachable is set: left as it is",
-                call.resource.urn,
-            )
-            return calls.Checked(call.olds)
         if call.resource.type == releases.TOKEN:
             return self._releases.check(call)
         checked = checking.check(call)
@@ -185,8 +174,6 @@ class KubernetesProvider(calls.Provider):
             )
         if self._unreachable and self._options.delete_unreachable:
             return None
-        if self._unreachable and self._options.skip_update_unreachable:
-            return calls.Found(call.id, call.outputs, call.inputs)
         self._require_cluster()
         if call.resource.type == releases.TOKEN:
             return self._releases.read(call)

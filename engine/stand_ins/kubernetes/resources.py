@@ -167,7 +167,7 @@ class Resources:
         current: Object,
         manager: str,
     ) -> Properties:
-        force = applying.forced(obj, always=self.store.options.patch_force)
+        force = applying.forced(obj)
         try:
             if _is_definition(obj):
                 applied = applying.replace(

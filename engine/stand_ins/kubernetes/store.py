@@ -83,7 +83,7 @@ class Store:
 
     def apply(self, resource: ApiResource, obj: Object, manager: str) -> Applied:
         """Apply, over the moment in which a namespace or definition just made is not served yet."""
-        force = applying.forced(obj, always=self.options.patch_force)
+        force = applying.forced(obj)
         return self._settled(
             "be applied",
             obj,
@@ -135,8 +135,7 @@ class Store:
     def warn(self, warnings: Sequence[str], owner: calls.Resource) -> None:
         """Hand the API server's warnings on."""
         for text in warnings:
-            if not (self.options.suppress_deprecation_warnings and "deprecated" in text):
-                self.engine.warning(text, owner.urn)
+            self.engine.warning(text, owner.urn)
 
 
 def outputs(

@@ -304,20 +304,20 @@ def config(server: str = "https://a:6443", user: dict | None = None, name: str =
 
 
 @pytest.mark.parametrize(
-    ("text", "context", "word"),
+    ("text", "word"),
     [
-        ("a: [", "", "not YAML"),
-        ("just text", "", "not a mapping"),
-        (config(), "nope", "no context 'nope'; it has: c"),
-        (config(server=""), "", "no server address"),
-        (config(user={"exec": {"command": "x"}}), "", "'exec'"),
-        (config(user={"client-certificate-data": "?", "client-key-data": "?"}), "", "not base64"),
-        (config(user={"tokenFile": "/nowhere/token"}), "", "/nowhere/token"),
+        ("a: [", "not YAML"),
+        ("just text", "not a mapping"),
+        ("current-context: nope\ncontexts: [{name: c}]", "no context 'nope'; it has: c"),
+        (config(server=""), "no server address"),
+        (config(user={"exec": {"command": "x"}}), "'exec'"),
+        (config(user={"client-certificate-data": "?", "client-key-data": "?"}), "not base64"),
+        (config(user={"tokenFile": "/nowhere/token"}), "/nowhere/token"),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_is_refused_with_the_reason(text, context, word) -> None:
+def test_a_kubeconfig_that_cannot_be_used_is_refused_with_the_reason(text, word) -> None:
     with pytest.raises(ProviderError, match=word.replace("(", r"\(")):
-        kubeconfig.load(text, context=context)
+        kubeconfig.load(text)
 
 
 def test_a_kubeconfig_gives_address_and_credentials() -> None:
@@ -339,6 +339,9 @@ def test_a_kubeconfig_file_that_is_not_there_is_named(tmp_path, monkeypatch) -> 
     ("given", "word"),
     [
         ({"renderYamlToDirectory": "/x"}, "renderYamlToDirectory"),
+        ({"context": "other"}, "context is not supported"),
+        ({"namespace": "n"}, "namespace is not supported"),
+        ({"skipUpdateUnreachable": True}, "skipUpdateUnreachable is not supported"),
         ({"kubeClientSettings": '{"qps":5}'}, "kubeClientSettings"),
         ({"enableServerSideApply": "false"}, "server-side apply only"),
         ({"enableServerSideApply": False}, "server-side apply only"),
@@ -349,6 +352,15 @@ def test_a_kubeconfig_file_that_is_not_there_is_named(tmp_path, monkeypatch) -> 
 def test_provider_options_that_cannot_be_followed_are_refused_by_name(given, word) -> None:
     (failure,) = options.check(given).failures
     assert word in failure.reason
+
+
+def test_a_variable_that_is_not_followed_is_refused_by_name(monkeypatch) -> None:
+    monkeypatch.setenv("PULUMI_K8S_ENABLE_PATCH_FORCE", "false")
+    monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
+    assert not options.check({}).failures
+    monkeypatch.setenv("PULUMI_K8S_ENABLE_PATCH_FORCE", "true")
+    (failure,) = options.check({}).failures
+    assert "PULUMI_K8S_ENABLE_PATCH_FORCE is set" in failure.reason
 
 
 def test_usual_provider_options_are_taken() -> None:
@@ -377,7 +389,11 @@ def test_usual_provider_options_are_taken() -> None:
             {"kubeconfig": config(), "clusterIdentifier": "b"},
             ["clusterIdentifier"],
         ),
-        ({"kubeconfig": config()}, {"kubeconfig": config(), "namespace": "n"}, []),
+        (
+            {"kubeconfig": config()},
+            {"kubeconfig": config(), "deleteUnreachable": True},
+            [],
+        ),
     ],
 )
 def test_only_another_cluster_replaces_the_provider(old, new, replaces) -> None:
