@@ -20,7 +20,7 @@ from pathlib import Path
 import asyncssh
 
 from lab.hosts.model import ADDRESS, USER
-from lab.machine.qemu import MachineError, Programs, Qemu, run_once
+from lab.machine.qemu import MachineError, Programs, Qemu, run_once, with_parent
 from lab.tools.cache import cache_root
 from lab.tools.model import Report, to_stderr
 
@@ -107,7 +107,7 @@ class Image:
 
 def digest(programs: Programs) -> str:
     """Of all that decides what the machine is."""
-    parts = [SUITE, str(DISK_BYTES), *PACKAGES, *programs.command("disk", "raw")]
+    parts = [SUITE, str(DISK_BYTES), *PACKAGES, *Programs(Path(programs.folder.name)).command("disk", "raw")]
     parts += [(_FOLDER / name).read_text() for name in _IN_ROOT]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -143,8 +143,8 @@ def _make(folder: Path, programs: Programs, report: Report) -> None:
     options = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _NO_DOCUMENTS]
     hooks = [f"--customize-hook=copy-in {_FOLDER / name} /usr/local/sbin" for name in _IN_ROOT]
     command = [
-        # Its mounts of /dev and /proc end with it, however it ends.
-        *("unshare", "--mount"),
+        # Its mounts of /dev and /proc end with it, and all that it has started, however it ends.
+        *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"),
         *("--dpkgopt=force-unsafe-io", *options, f"--include={','.join(PACKAGES)}"),
         *(
@@ -239,7 +239,7 @@ def _run(command: list[str], environment: Mapping[str, str], log: Path) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                preexec_fn=lambda: os.nice(5),
+                preexec_fn=with_parent,
                 check=False,
             )
         except FileNotFoundError:

@@ -136,7 +136,7 @@ def run_once(programs: Programs, disk: Path, *extra: object) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            preexec_fn=_with_parent,
+            preexec_fn=with_parent,
             timeout=_FIRST_BOOT_SECONDS,
             check=False,
         )
@@ -145,8 +145,8 @@ def run_once(programs: Programs, disk: Path, *extra: object) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def _with_parent() -> None:
-    """The machine gives way to others, and is killed when the process that started it ends in any way."""
+def with_parent() -> None:
+    """A process that gives way to others, and is killed when the one that started it ends in any way."""
     os.nice(5)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -197,7 +197,7 @@ class Qemu:
             stdout=subprocess.PIPE,
             stderr=self._console,
             pass_fds=files,
-            preexec_fn=_with_parent,
+            preexec_fn=with_parent,
         )
         self._read()
         self.call("qmp_capabilities")

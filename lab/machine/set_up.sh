@@ -26,15 +26,24 @@ printf 'MODULES=list\nCOMPRESS=zstd\nCOMPRESSLEVEL=1\n' >/etc/initramfs-tools/co
 for hook in dmsetup fsck fuse keymap resume thermal; do
     rm -f "/usr/share/initramfs-tools/hooks/$hook"
 done
+sed -i 's/ata_id scsi_id//' /usr/share/initramfs-tools/hooks/udev
 printf 'virtio_pci\nvirtio_blk\next4\n' >>/etc/initramfs-tools/modules
 update-initramfs -u
 
 # No network to reach; what waits for one, or works in the background, costs minutes of an emulated processor.
 systemctl mask --quiet apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
     man-db.timer systemd-networkd-wait-online.service grub-common.service grub-initrd-fallback.service unattended-upgrades.service \
-    systemd-networkd-persistent-storage.service systemd-pstore.service
+    systemd-networkd-persistent-storage.service systemd-pstore.service dev-mqueue.mount sys-kernel-config.mount \
+    sys-kernel-debug.mount sys-kernel-tracing.mount modprobe@configfs.service modprobe@drm.service modprobe@efi_pstore.service \
+    sys-fs-fuse-connections.mount modprobe@fuse.service systemd-binfmt.service systemd-random-seed.service \
+    systemd-network-generator.service systemd-udev-load-credentials.service getty@tty1.service serial-getty@ttyS0.service
+mkdir -p /etc/systemd/system-generators
+for generator in bless-boot cryptsetup debug gpt-auto hibernate-resume integritysetup rc-local run ssh system-update sysv tpm2 veritysetup; do
+    ln -s /dev/null "/etc/systemd/system-generators/systemd-$generator-generator"
+done
 systemctl set-default --quiet multi-user.target
-systemctl disable --quiet docker.service docker.socket containerd.service libvirt-guests.service
+systemctl disable --quiet docker.service docker.socket containerd.service libvirt-guests.service libvirtd.service virtlogd.service
+systemctl enable --quiet libvirtd.socket libvirtd-ro.socket virtlogd.socket
 mv /usr/local/sbin/lab-devices.service /etc/systemd/system/
 systemctl enable --quiet lab-devices.service
 chmod 755 /usr/local/sbin/*.sh /usr/local/sbin/virsh

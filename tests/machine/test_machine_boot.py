@@ -11,6 +11,7 @@ from gpuclusters.preflight.host import read_facts
 from gpuclusters.vfio import decide as vfio
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.machine.qemu import GPUS, OTHER_DISK
+from tests.machine import losses
 from tests.machine.conftest import RealMachine
 from tests.machine.inputs import FUNCTIONS, boot_inputs, vfio_inputs
 from tests.providers.provider_process import ProviderProcess, StepFailed
@@ -23,28 +24,26 @@ def drivers(machine: RealMachine) -> dict[str, str]:
     return dict(line.partition(" ")[::2] for line in said.stdout.splitlines())
 
 
-def test_a_reboot_that_is_refused_is_set_for_the_next_boot(
-    machine: RealMachine, provider: ProviderProcess
-) -> None:
-    with pytest.raises(StepFailed, match="the running kernel lacks intel_iommu=on"):
-        provider.create(HostBootProvider, boot_inputs(machine, reboot="refuse"))
+def next_boot(machine: RealMachine) -> set[str]:
+    """What GRUB gives the kernel at the next boot."""
     (line,) = {
         line.split(maxsplit=2)[2]
         for line in machine.sudo("cat /boot/grub/grub.cfg").splitlines()
         if line.split()[:1] == ["linux"] and "single" not in line
     }
-    assert "iommu=pt" in line.split()
-    assert "iommu=pt" not in machine.run("cat /proc/cmdline").stdout
+    return set(line.split())
 
 
-def test_it_boots_what_was_written_and_all_of_it_is_in_effect(
+def test_it_boots_what_was_written_after_losses_and_all_of_it_is_in_effect(
     machine: RealMachine, provider: ProviderProcess
 ) -> None:
-    before = machine.boot_id()
     inputs = boot_inputs(machine)
-    made = provider.create(HostBootProvider, inputs)
-    assert made.outputs["drift"] == []
-    assert machine.boot_id() == made.outputs["boot_id"] != before
+    lost = [
+        ("mv", "gpu-clusters", losses.connections),
+        ("update-initramfs", "", losses.power),
+    ]
+    made = losses.create(machine, provider, HostBootProvider, inputs, lost)
+    assert machine.boot_id() == made.outputs["boot_id"]
     line = machine.run("cat /proc/cmdline").stdout.split()
     assert set(inputs["kernel_arguments"]) <= set(line)
     assert "console=ttyS0,115200n8" in line, "what others have set is kept"
@@ -57,13 +56,17 @@ def test_it_boots_what_was_written_and_all_of_it_is_in_effect(
     assert provider.create(HostBootProvider, inputs) == made, "again: nothing to do"
 
 
-def test_eight_devices_are_on_vfio_and_a_disk_is_not(
+def test_eight_devices_are_on_vfio_after_losses_and_a_disk_is_not(
     machine: RealMachine, provider: ProviderProcess
 ) -> None:
     wrong = [FUNCTIONS[0], {"address": OTHER_DISK, "pci_id": "10de:2330", "pci_class": "0302"}]
     with pytest.raises(StepFailed, match=f"{OTHER_DISK} is 1af4:1001, not 10de:2330"):
         provider.create(VfioBindingProvider, vfio_inputs(machine, functions=wrong))
-    made = provider.create(VfioBindingProvider, vfio_inputs(machine))
+    lost = [
+        ("mv", "gpu-clusters", losses.power),
+        ("systemctl", "restart", losses.power),
+    ]
+    made = losses.create(machine, provider, VfioBindingProvider, vfio_inputs(machine), lost)
     bound = drivers(machine)
     assert {bound[gpu] for gpu in GPUS} == {"vfio-pci"}
     assert bound[OTHER_DISK] == "virtio-pci"
@@ -137,10 +140,13 @@ def test_a_clock_that_is_a_day_off_is_said_and_spoils_nothing(
         assert off == pytest.approx(days * 86_400, abs=30)
         with pytest.raises(StepFailed, match="lab=1"):
             provider.update(HostBootProvider, made, inputs)
+        assert next_boot(machine) >= {"iommu=pt", "lab=1"}, (
+            "a reboot that is refused is left to others"
+        )
     machine.sudo(f"date -s @{time.time():.0f}")
     made = provider.update(HostBootProvider, made, boot_inputs(machine))
     assert provider.read(HostBootProvider, made).outputs["drift"] == []
-    assert "lab=1" not in machine.sudo("cat /boot/grub/grub.cfg")
+    assert "lab=1" not in next_boot(machine)
 
 
 def test_what_is_removed_leaves_nothing_and_the_next_boot_is_as_before(

@@ -13,14 +13,11 @@ from gpuclusters.core.errors import AdapterError, DeniedError, UnreachableError
 from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import run_script
 from gpuclusters.preflight.host import read_facts
-from gpuclusters.service_vm import decide
-from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.machine.qemu import GPUS
-from tests.machine import losses
 from tests.machine.conftest import RealMachine
-from tests.machine.inputs import H100, service_vm_inputs, vfio_inputs
-from tests.providers.provider_process import ProviderProcess, StepFailed
+from tests.machine.inputs import H100, vfio_inputs
+from tests.providers.provider_process import ProviderProcess
 
 SPEC = "/etc/cdi/nvidia.com-pgpu.json"
 
@@ -30,6 +27,7 @@ def bound(machine: RealMachine, shared_processes: object) -> RealMachine:
     """A machine whose eight devices are on vfio-pci."""
     provider = shared_processes({"GPU_CLUSTERS_SSH_KEY_FILE": str(machine.client_key)})  # type: ignore[operator]
     provider.create(VfioBindingProvider, vfio_inputs(machine))
+    machine.sudo("systemctl enable --now libvirtd")  # as packages do; other files do without it
     return machine
 
 
@@ -68,53 +66,6 @@ def test_a_cdi_specification_names_devices_that_exist(
     assert bound.sudo(f"stat -c %F {' '.join(nodes)}").splitlines() == [
         "character special file"
     ] * len(nodes)
-
-
-def test_libvirt_starts_the_service_vm_after_a_loss_at_each_step_and_keeps_it_as_declared(
-    bound: RealMachine, provider: ProviderProcess
-) -> None:
-    lost: list[losses.Loss] = [
-        ("genisoimage", "", losses.connections),
-        ("qemu-img", "create", losses.power),
-        ("virsh", "define", losses.power),
-        ("virsh", "start", losses.power),
-    ]
-    inputs = service_vm_inputs(bound)
-    made = losses.create(bound, provider, ServiceVmProvider, inputs, lost)
-    assert made.outputs["state"] == "waiting-for-list"
-    assert made.outputs["fabric_manager_version"] == "595.58.03", "the guest's console says so"
-    assert provider.read(ServiceVmProvider, made).outputs["drift"] == []
-    assert bound.run("ip -br addr show br-fm").stdout.split()[2] == "192.168.250.1/30"
-    verified = bound.run(f"systemd-analyze verify {' '.join(decide.UNITS)}", as_root=True)
-    assert (verified.returncode, verified.stderr) == (0, "")
-    held = provider.create(VfioBindingProvider, vfio_inputs(bound))
-    qemu = bound.sudo("pgrep qemu-system").strip()
-    with pytest.raises(StepFailed, match=rf"{GPUS[0]} is in use \(pid:{qemu}\)"):
-        provider.delete(VfioBindingProvider, held)
-
-    bound.cut_power()
-    bound.sudo(
-        "systemctl is-active --wait gpu-clusters-service-vm || systemctl start gpu-clusters-service-vm"
-    )
-    after = provider.read(ServiceVmProvider, made).outputs
-    assert (after["drift"], after["state"]) == ([], "waiting-for-list")
-    assert after["run"] != made.outputs["run"]
-
-    group = held.outputs["iommu_groups"][GPUS[4]]
-    holder = bound.sudo(
-        f"exec 3<>/dev/vfio/{group}; nohup sleep 3600 >/dev/null 2>&1 & echo $!"
-    ).strip()
-    with pytest.raises(StepFailed, match=rf"GPU 1 \({GPUS[4]}\) by process {holder}"):
-        provider.delete(ServiceVmProvider, made)
-    bound.sudo(f"kill {holder}")
-    provider.delete(ServiceVmProvider, made)
-    assert bound.sudo("virsh list --all --name; virsh net-list --all --name").split() in (
-        [],
-        ["default"],
-    )
-    left = "find /etc/gpu-clusters/service-vm /var/lib/libvirt/images/gpu-clusters -type f"
-    verified = f"/etc/gpu-clusters/service-vm/images/{inputs['image']['sha256']}"
-    assert bound.sudo(left).split() == [verified], "the image stays, and that it was looked at"
 
 
 def test_drop_ins_are_read_when_the_runtime_starts_again(bound: RealMachine) -> None:
