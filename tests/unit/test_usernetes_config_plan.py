@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
 from gpuclusters.config import usernetes_plan as plan
-from gpuclusters.config.stack import StackConfig, parse
+from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.gcp import firewall_rules
 from gpuclusters.proof.checks import CheckLevel
@@ -26,10 +26,10 @@ from gpuclusters.usernetes.addresses import (
     shared_ports,
 )
 from tests.fixtures.made_up import host_key
+from tests.unit.config.documents import base, document
 
-CASES = Path(__file__).with_name("usernetes_cases")
-BASE: dict[str, Any] = yaml.safe_load((CASES / "base.yaml").read_text(encoding="utf-8"))
-GOOGLE: dict[str, Any] = yaml.safe_load((CASES / "google.yaml").read_text(encoding="utf-8"))
+BASE = base(ClusterType.USERNETES)
+GOOGLE = document(ClusterType.USERNETES, {"google": True, "usernetes": {}})["usernetes"]["hosts"]
 
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 IMAGE = f"ghcr.io/example/mnist@sha256:{'b' * 64}"

@@ -86,7 +86,7 @@ def test_a_machine_as_the_installer_leaves_it_is_right(host: Host) -> None:
         (lambda h: (h.prefix / "versions.yaml").unlink(), "has the driver (unknown)"),
     ],
 )
-def test_row_19_what_is_missing_on_a_machine_is_named(
+def test_what_is_missing_on_a_machine_is_named(
     host: Host, spoil: Callable[[Host], object], said: str
 ) -> None:
     spoil(host)
@@ -96,7 +96,7 @@ def test_row_19_what_is_missing_on_a_machine_is_named(
     assert all("; " in line for line in done.stderr.splitlines()), "what to do stands beside it"
 
 
-def test_row_2_an_image_with_another_driver_than_the_fabric_managers_is_refused(host: Host) -> None:
+def test_an_image_with_another_driver_than_the_fabric_managers_is_refused(host: Host) -> None:
     done = host.verify(driver="595.91.07")
     assert done.returncode == 1
     assert f"has the driver {DRIVER}, while the fabric manager is of 595.91.07" in done.stderr

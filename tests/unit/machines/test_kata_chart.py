@@ -80,7 +80,7 @@ def test_shims_are_shims_of_the_chart() -> None:
         ({1: 2}, ("1",), None),
     ],
 )
-def test_row_6_a_key_that_the_chart_does_not_read_is_told_with_the_nearest_known(
+def test_a_key_that_the_chart_does_not_read_is_told_with_the_nearest_known(
     given: dict[object, object], path: tuple[str, ...], nearest: str | None
 ) -> None:
     (unknown,) = kata_model.unknown_keys(given)  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def values(installation: Installation) -> set[tuple[str, str]]:
         (Installation(DeploymentMode.JOB, "b"), {"deploymentMode", "env.multiInstallSuffix"}),
     ],
 )
-def test_row_14_mode_and_suffix_are_the_values_by_which_the_release_is_replaced(
+def test_mode_and_suffix_are_the_values_by_which_the_release_is_replaced(
     new: Installation, changed: set[str]
 ) -> None:
     found = {path for path, _ in values(DAEMONSET) ^ values(new)}
