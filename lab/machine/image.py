@@ -107,7 +107,12 @@ class Image:
 
 def digest(programs: Programs) -> str:
     """Of all that decides what the machine is."""
-    parts = [SUITE, str(DISK_BYTES), *PACKAGES, *Programs(Path(programs.folder.name)).command("disk", "raw")]
+    parts = [
+        SUITE,
+        str(DISK_BYTES),
+        *PACKAGES,
+        *Programs(Path(programs.folder.name)).command("disk", "raw"),
+    ]
     parts += [(_FOLDER / name).read_text() for name in _IN_ROOT]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
