@@ -133,7 +133,6 @@ class Cluster:
 
     @property
     def target(self) -> str:
-        """The API server as errors name it."""
         return f"API server {self._client.configuration.host}"
 
     async def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Object | None:

@@ -40,8 +40,6 @@ def clock() -> float:
 
 @dataclass
 class Leader:
-    """One copy's part in the election."""
-
     cluster: Cluster
     namespace: str
     name: str
@@ -63,7 +61,6 @@ class Leader:
 
     @property
     def leads(self) -> bool:
-        """Whether this copy may act at this moment."""
         return self.clock() < self._until
 
     def check(self) -> None:
@@ -72,7 +69,6 @@ class Leader:
             raise NotLeadingError(f"{self.identity} does not lead")
 
     async def acquire(self) -> None:
-        """Wait until this copy leads."""
         while not await self._try():
             await asyncio.sleep(self.renew * random.uniform(0.75, 1.25))  # noqa: S311
         _LOG.info("leading", extra={"fields": {"identity": self.identity}})

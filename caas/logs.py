@@ -79,8 +79,6 @@ def redact(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON."""
-
     def format(self, record: logging.LogRecord) -> str:
         """Time, level, logger, message, and what else the record holds."""
         entry: dict[str, Any] = {

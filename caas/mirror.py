@@ -48,19 +48,15 @@ class Mirror:
             self.take(event)
 
     def get(self, name: str, namespace: str = "") -> Object | None:
-        """The object as last seen."""
         return self._objects.get((namespace, name))
 
     def all(self) -> Iterator[Object]:
-        """Every object."""
         return iter(self._objects.values())
 
     def within(self, group: str = "") -> Mapping[str, Object]:
-        """The objects of one group by name."""
         return self._groups.get(group, {})
 
     def take(self, event: Event) -> None:
-        """Bring it up to date."""
         if event.kind == "SYNC":
             self._latest = max(self._latest, int(event.object.get("resourceVersion") or 0))
             for key in [k for k in self._unseen if version_of(self._objects[k]) <= self._latest]:

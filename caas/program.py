@@ -91,7 +91,6 @@ class Health:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return int(self._runner.addresses[0][1])
 
     async def __aenter__(self) -> Self:

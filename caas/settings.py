@@ -71,12 +71,10 @@ class Host(Part):
 
     @property
     def offered(self) -> tuple[Partition, ...]:
-        """The partitions that may be leased."""
         return tuple(self.partition_table.partition(number) for number in self.partitions)
 
     @property
     def partition_table(self) -> PartitionTable:
-        """All partitions of the board."""
         return table_for(self.baseboard, self.table)
 
 

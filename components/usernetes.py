@@ -35,8 +35,6 @@ OVERLAY = ("Dockerfile.gpu", "compose.yaml", "node-gpus.sh", "usernetes-gpus.ser
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RootlessHostArgs:
-    """What one host is."""
-
     connection: HostConnection
     account: str
     """Whom the daemon and all containers belong to."""
@@ -101,8 +99,6 @@ class UsernetesHost:
 
 @dataclass(frozen=True, kw_only=True)
 class UsernetesClusterArgs:
-    """What a cluster needs to know."""
-
     versions: VersionSet
     """Another tag or other ranges or ports make another cluster: change the name with them."""
     control_plane: UsernetesHost
@@ -199,8 +195,6 @@ class UsernetesCluster(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuPluginArgs:
-    """Which cluster, which versions, and how many GPUs must come of it."""
-
     cluster: str
     kubeconfig: pulumi.Input[str]
     versions: VersionSet

@@ -67,8 +67,6 @@ class Checked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """The resource a call is about."""
-
     urn: str
     name: str
     type: str
@@ -117,7 +115,6 @@ def _mark(value: Value, sent: Value) -> Value:
 
 
 def failures_of(answer: Any) -> tuple[Failure, ...]:
-    """What a check refuses."""
     return tuple(Failure(f.property, f.reason) for f in answer.failures)
 
 

@@ -18,10 +18,10 @@ class SameStep(Step):
     """Nothing to do but to write down what the program says now."""
 
     @property
-    def op(self) -> StepOp:  # noqa: D102
+    def op(self) -> StepOp:
         return "same"
 
-    def apply(self, session: Session) -> None:  # noqa: D102
+    def apply(self, session: Session) -> None:
         old, new = both(self)
         new.id = old.id
         new.outputs = old.outputs
@@ -32,7 +32,7 @@ class SameStep(Step):
             session.registry.activate(new)
             new.outputs = own_outputs(new.inputs)
 
-    def commit(self, keeper: Keeper, *, ok: bool) -> None:  # noqa: D102
+    def commit(self, keeper: Keeper, *, ok: bool) -> None:
         if ok:
             old, new = both(self)
             # Most runs change little; what is the same is written with the next thing that is not.
@@ -47,7 +47,7 @@ class SkippedCreateStep(Step):
     """A new resource that no target asks for."""
 
     @property
-    def op(self) -> StepOp:  # noqa: D102
+    def op(self) -> StepOp:
         return "same"
 
 
@@ -62,18 +62,18 @@ class CreateStep(Step):
     pend_delete: bool = False
 
     @property
-    def op(self) -> StepOp:  # noqa: D102
+    def op(self) -> StepOp:
         return "create-replacement" if self.replacing else "create"
 
     @property
-    def operation(self) -> str:  # noqa: D102
+    def operation(self) -> str:
         return "creating"
 
     @property
-    def logical(self) -> bool:  # noqa: D102
+    def logical(self) -> bool:
         return not self.replacing
 
-    def apply(self, session: Session) -> None:  # noqa: D102
+    def apply(self, session: Session) -> None:
         new = self.state
         failure: InitFailedError | None = None
         if new.is_provider:
@@ -104,7 +104,7 @@ class CreateStep(Step):
         new.id = "" if session.preview else id_
         return None
 
-    def commit(self, keeper: Keeper, *, ok: bool) -> None:  # noqa: D102
+    def commit(self, keeper: Keeper, *, ok: bool) -> None:
         if not ok:
             keeper.end(operation=self.new)
             return
@@ -117,19 +117,17 @@ class CreateStep(Step):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class UpdateStep(Step):
-    """Changes a resource in place."""
-
     ignored: tuple[str, ...] = ()
 
     @property
-    def op(self) -> StepOp:  # noqa: D102
+    def op(self) -> StepOp:
         return "update"
 
     @property
-    def operation(self) -> str:  # noqa: D102
+    def operation(self) -> str:
         return "updating"
 
-    def apply(self, session: Session) -> None:  # noqa: D102
+    def apply(self, session: Session) -> None:
         old, new = both(self)
         new.id, new.created, new.extra = old.id, old.created, old.extra
         new.modified = old.modified if session.preview else session.now()
@@ -153,7 +151,7 @@ class UpdateStep(Step):
             new.outputs, new.init_errors = error.outputs, error.reasons
             raise
 
-    def commit(self, keeper: Keeper, *, ok: bool) -> None:  # noqa: D102
+    def commit(self, keeper: Keeper, *, ok: bool) -> None:
         old, new = both(self)
         if ok:
             keeper.end(operation=new, done=[old], new=new)
@@ -166,5 +164,5 @@ class ReplaceStep(Step):
     """Says that a resource is replaced; the parts do the work."""
 
     @property
-    def op(self) -> StepOp:  # noqa: D102
+    def op(self) -> StepOp:
         return "replace"

@@ -26,20 +26,20 @@ class DeleteStep(Step):
     pend_replacement: bool = False
 
     @property
-    def op(self) -> StepOp:  # noqa: D102
+    def op(self) -> StepOp:
         if self.state.external:
             return "discard-replaced" if self.replacing else "discard"
         return "delete-replaced" if self.replacing else "delete"
 
     @property
-    def operation(self) -> str:  # noqa: D102
+    def operation(self) -> str:
         return "deleting"
 
     @property
-    def logical(self) -> bool:  # noqa: D102
+    def logical(self) -> bool:
         return not self.replacing
 
-    def apply(self, session: Session) -> None:  # noqa: D102
+    def apply(self, session: Session) -> None:
         old = self.state
         if old.protect and not self.replacing:
             raise ProtectedError(
@@ -70,7 +70,7 @@ class DeleteStep(Step):
             and not (old.external or old.retain_on_delete or with_another)
         )
 
-    def commit(self, keeper: Keeper, *, ok: bool) -> None:  # noqa: D102
+    def commit(self, keeper: Keeper, *, ok: bool) -> None:
         old = self.state
         if not ok:
             keeper.end(operation=old)
@@ -86,14 +86,14 @@ class RemovePendingReplaceStep(Step):
     """Forgets a resource that was deleted for a replacement which the program no longer wants."""
 
     @property
-    def op(self) -> StepOp:  # noqa: D102
+    def op(self) -> StepOp:
         return "remove-pending-replace"
 
     @property
-    def logical(self) -> bool:  # noqa: D102
+    def logical(self) -> bool:
         return False
 
-    def commit(self, keeper: Keeper, *, ok: bool) -> None:  # noqa: D102
+    def commit(self, keeper: Keeper, *, ok: bool) -> None:
         if ok:
             keeper.end(done=[self.state])
 

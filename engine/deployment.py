@@ -87,7 +87,6 @@ class Deployment:
         self._monitor = Monitor(self._session, self._registrar, self._executor)
 
     def run(self) -> Outcome:
-        """Carry it out."""
         config = {k: "[secret]" if v.secret else v.value for k, v in self._request.config.items()}
         self._reporter.emit(Prelude(config))
         try:
@@ -172,7 +171,6 @@ class Deployment:
             self._judge(codes[0])
 
     def _judge(self, code: int) -> None:
-        """Take note of how the program ended."""
         if self._executor.cancelled.is_set():
             return
         if code == 0:

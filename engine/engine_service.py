@@ -30,7 +30,6 @@ class Engine(engine_pb2_grpc.EngineServicer):
         self._root = ""
 
     def Log(self, request: engine_pb2.LogRequest, context: object) -> empty_pb2.Empty:  # noqa: ARG002, N802
-        """Show a message to the user."""
         severity = _SEVERITIES[request.severity]
         # After a failure the program hears that the monitor is gone; that is no news to the user.
         wanted = severity != "debug" or self._session.request.debug
@@ -49,7 +48,6 @@ class Engine(engine_pb2_grpc.EngineServicer):
         request: object,  # noqa: ARG002
         context: object,  # noqa: ARG002
     ) -> engine_pb2.GetRootResourceResponse:
-        """The URN of the stack resource."""
         return engine_pb2.GetRootResourceResponse(urn=self._root)
 
     def SetRootResource(  # noqa: N802
@@ -57,7 +55,6 @@ class Engine(engine_pb2_grpc.EngineServicer):
         request: engine_pb2.SetRootResourceRequest,
         context: object,  # noqa: ARG002
     ) -> engine_pb2.SetRootResourceResponse:
-        """Says which resource is the stack."""
         self._root = request.urn
         return engine_pb2.SetRootResourceResponse()
 

@@ -107,8 +107,6 @@ class ResourceOutputs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResourceFailed:
-    """A step has failed."""
-
     metadata: StepMetadata
 
 

@@ -56,14 +56,12 @@ class Executor:
         self._on_cancel.append(call)
 
     def cancel(self) -> None:
-        """Let running steps end, start no more."""
         if not self.cancelled.is_set():
             self.cancelled.set()
             for call in self._on_cancel:
                 call()
 
     def terminate(self) -> None:
-        """Give up running steps too."""
         self.terminated.set()
         self.cancel()
         with self._idle:
@@ -149,7 +147,6 @@ class Executor:
 
 
 def message_of(failure: Exception) -> str:
-    """What the user is told about a failure."""
     if isinstance(failure, InitFailedError):
         count = len(failure.reasons)
         lines = "\n".join(f"\t* {reason}" for reason in failure.reasons)

@@ -66,7 +66,6 @@ class Goal:
 
     @property
     def is_provider(self) -> bool:
-        """Whether a provider is asked for."""
         return self.type.startswith(PROVIDER_TYPE_PREFIX)
 
     @property

@@ -43,7 +43,6 @@ class Leash:
         os.close(self.end)
 
     def let_go(self) -> None:
-        """The process is to end, or has ended."""
         self._held.close()
 
 

@@ -56,7 +56,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         self._on_finish = call
 
     def GetDeploymentInfo(self, request: object, context: object) -> resource_pb2.DeploymentInfo:  # noqa: ARG002, N802
-        """What the SDK may count on."""
         asked = self._session.request
         return resource_pb2.DeploymentInfo(
             project=asked.project.name,
@@ -113,7 +112,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
     def Invoke(  # noqa: N802
         self, request: resource_pb2.ResourceInvokeRequest, context: grpc.ServicerContext
     ) -> provider_pb2.InvokeResponse:
-        """Call a function of a provider."""
         if request.packageRef:
             _refuse(context, f"functions of parameterized packages: {request.tok}")
         try:
@@ -143,7 +141,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         return answer
 
     def SignalAndWaitForShutdown(self, request: object, context: object) -> empty_pb2.Empty:  # noqa: ARG002, N802
-        """The program has registered all it has."""
         self.finished.set()
         self._on_finish()
         return empty_pb2.Empty()

@@ -125,7 +125,6 @@ class PluginProcess:
         self._read_all()
 
     def _read_all(self) -> None:
-        """Hear it out, now that it has ended."""
         for reader in self._readers:
             reader.join(_READ_SECONDS)
 
@@ -279,7 +278,6 @@ def python_command(request: Request) -> list[str]:
 
 
 def end_all(processes: Sequence[PluginProcess]) -> None:
-    """Kill all at the same time."""
     threads = [threading.Thread(target=p.kill) for p in processes]
     for thread in threads:
         thread.start()

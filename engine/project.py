@@ -80,8 +80,6 @@ class ConfigDeclaration:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with a Pulumi.yaml."""
-
     name: str
     file: Path
     runtime: str

@@ -85,11 +85,9 @@ class Unconfigured:
     supports_preview = True
 
     def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:  # noqa: ARG002
-        """Nothing is refused."""
         return Checked(news)
 
     def diff(self, *_: object, **__: object) -> Diff:
-        """The engine has to compare."""
         return Diff(Changes.UNKNOWN)
 
     def create(self, *_: object, **__: object) -> tuple[str, Values]:
@@ -101,14 +99,12 @@ class Unconfigured:
         return {}
 
     def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:  # noqa: ARG002
-        """What is there cannot be looked at."""
         return Live(id_, {}, None)
 
     def delete(self, *_: object, **__: object) -> None:
         """A preview deletes nothing."""
 
     def invoke(self, *_: object, **__: object) -> tuple[Values, tuple[Failure, ...]]:
-        """No function can be called."""
         return {}, ()
 
 
@@ -212,7 +208,6 @@ class Provider:
         return Checked(self._marked(self._unmarshal(answer.inputs), news), failures_of(answer))
 
     def diff(self, wanted: Comparison) -> Diff:
-        """Compare a resource with new inputs."""
         request = provider_pb2.DiffRequest(**self._compared(wanted))
         return diff_of(self._call("Diff", request))
 
@@ -305,7 +300,6 @@ class Provider:
     def invoke(
         self, token: str, args: Values, *, preview: bool
     ) -> tuple[Values, tuple[Failure, ...]]:
-        """Call a function of the provider."""
         request = provider_pb2.InvokeRequest(tok=token, args=self._marshal(args), preview=preview)
         answer = self._call("Invoke", request)
         return self._unmarshal(getattr(answer, "return")), failures_of(answer)

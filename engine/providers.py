@@ -159,7 +159,6 @@ class Registry:
             threading.Thread(target=provider.cancel, daemon=True).start()
 
     def close(self) -> None:
-        """End all processes."""
         with self._lock:
             self._closed = True
             providers, spare = tuple(self._all), tuple(self._spare.values())

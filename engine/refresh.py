@@ -24,22 +24,21 @@ class RefreshStep(Step):
     gone: bool = False
 
     @property
-    def op(self) -> StepOp:  # noqa: D102
+    def op(self) -> StepOp:
         return "refresh"
 
     @property
-    def logical(self) -> bool:  # noqa: D102
+    def logical(self) -> bool:
         return False
 
     def result_op(self) -> StepOp:
-        """What the refresh found."""
         if self.gone:
             return "delete"
         if self.diff is None or self.diff.changes is not Changes.SOME:
             return "same"
         return "update"
 
-    def apply(self, session: Session) -> None:  # noqa: D102
+    def apply(self, session: Session) -> None:
         old = self.state
         if not old.custom or old.is_provider or old.pending_replacement:
             return

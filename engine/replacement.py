@@ -18,8 +18,6 @@ from engine.values import UNKNOWN, Values
 
 
 class Replacements:
-    """Plans replacements for one deployment."""
-
     def __init__(self, session: Session) -> None:
         self._session = session
 

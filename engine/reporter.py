@@ -33,7 +33,6 @@ class Reporter:
         self.changes: collections.Counter[str] = collections.Counter()
 
     def emit(self, event: Event) -> None:
-        """Send any event."""
         with self._lock:
             self._emit(event)
 
@@ -51,7 +50,6 @@ class Reporter:
         self.emit(Diagnostic(severity, message + "\n", urn, prefix, ephemeral, stream_id))
 
     def started(self, step: StepMetadata) -> None:
-        """A step is about to run."""
         if _reported(step):
             self.emit(ResourcePre(step, self._preview))
 
@@ -71,7 +69,6 @@ class Reporter:
             self.emit(ResourceOutputs(step, self._preview))
 
     def failed(self, step: StepMetadata, message: str) -> None:
-        """A step has failed."""
         text = f"Preview failed: {message}" if self._preview else message
         self.say("error", text, step.urn if _reported(step) else "")
         if _reported(step) and not self._preview:

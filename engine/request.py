@@ -77,8 +77,6 @@ class Request:
 
 
 class SnapshotStore(Protocol):
-    """Where the state lives."""
-
     def load(self) -> Snapshot:
         """The last recorded snapshot; an empty one for a new stack."""
 

@@ -46,9 +46,7 @@ class Crypter(Protocol):
         """A ciphertext; two calls with the same text give different ones."""
         ...
 
-    def decrypt(self, ciphertext: str) -> str:
-        """The plain text."""
-        ...
+    def decrypt(self, ciphertext: str) -> str: ...
 
 
 class PassphraseCrypter:
@@ -59,7 +57,6 @@ class PassphraseCrypter:
         self._salt = salt
 
     def encrypt(self, plaintext: str) -> str:
-        """See `Crypter`."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(NONCE_BYTES)
@@ -67,7 +64,6 @@ class PassphraseCrypter:
         return ":".join((VERSION, _encode(nonce), _encode(sealed)))
 
     def decrypt(self, ciphertext: str) -> str:
-        """See `Crypter`."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -132,7 +128,6 @@ class SecretsManager:
 
 
 def new_manager(passphrase: str) -> SecretsManager:
-    """A manager with a fresh salt."""
     salt = os.urandom(SALT_BYTES)
     crypter = PassphraseCrypter(passphrase, salt)
     state = ":".join((VERSION, _encode(salt), crypter.encrypt(CHECK_WORD)))

@@ -65,12 +65,10 @@ class Session:
 
     @property
     def preview(self) -> bool:
-        """Whether nothing may be changed."""
         return self.request.preview
 
     @property
     def stack_urn(self) -> str:
-        """The URN of the root stack."""
         request = self.request
         name = f"{request.project.name}-{request.stack}"
         return urns.make(request.stack, request.project.name, "", STACK_TYPE, name)
@@ -103,5 +101,4 @@ class Session:
                 return
 
     def now(self) -> str:
-        """The time, as the state has it."""
         return self.clock().isoformat().replace("+00:00", "Z")

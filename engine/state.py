@@ -78,12 +78,10 @@ class ResourceState:
 
     @property
     def name(self) -> str:
-        """The resource's name in the program."""
         return self.urn.split("::", 3)[-1]
 
     @property
     def is_provider(self) -> bool:
-        """Whether this is a provider resource."""
         return self.type.startswith(PROVIDER_TYPE_PREFIX)
 
     @property

@@ -32,7 +32,6 @@ class Step:
 
     @property
     def op(self) -> StepOp:
-        """What the step is called."""
         raise NotImplementedError
 
     @property

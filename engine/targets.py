@@ -33,7 +33,6 @@ class Targets:
 
     @property
     def limited(self) -> bool:
-        """Whether some resources are left out."""
         return bool(self._targets or self._excludes)
 
     def missing(self, known: Collection[str]) -> list[str]:
@@ -61,7 +60,6 @@ class Targets:
         return _matches(self._targets or self._excludes, urn)
 
     def is_to_be_replaced(self, urn: str) -> bool:
-        """Whether the user wants a new object."""
         return _matches(self._replace, urn)
 
 

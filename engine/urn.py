@@ -21,7 +21,6 @@ def qualified_type(urn: str) -> str:
 
 
 def type_of(urn: str) -> str:
-    """The type of the resource itself."""
     return qualified_type(urn).rsplit("$", 1)[-1]
 
 
@@ -31,12 +30,10 @@ def name_of(urn: str) -> str:
 
 
 def is_stack(urn: str) -> bool:
-    """Whether this is the root stack."""
     return qualified_type(urn) == STACK_TYPE
 
 
 def is_provider(urn: str) -> bool:
-    """Whether this is a provider resource."""
     return type_of(urn).startswith(PROVIDER_TYPE_PREFIX)
 
 

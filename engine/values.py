@@ -53,7 +53,6 @@ class Secret:
     ciphertext: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def remember(self, ciphertext: str) -> None:
-        """Keep what the value was encrypted to."""
         object.__setattr__(self, "ciphertext", ciphertext)
 
     def __repr__(self) -> str:
@@ -116,7 +115,6 @@ def _known(value: Value) -> Value:
 
 
 def walk(value: Value) -> Iterator[Value]:
-    """A value and everything inside it."""
     yield value
     if isinstance(value, list):
         for item in value:
@@ -131,7 +129,6 @@ def walk(value: Value) -> Iterator[Value]:
 
 
 def reveal(value: Value) -> Value:
-    """The value without its secret marks."""
     if isinstance(value, Secret):
         return reveal(value.value)
     if isinstance(value, list):
@@ -225,8 +222,6 @@ def _reference_as_text(reference: Reference) -> str:
 
 
 class SecretForm:
-    """How secrets are written into JSON."""
-
     def write(self, secret: Secret, inner: Any) -> Any:
         """The JSON of a secret; `inner` is the JSON of its value."""
         raise NotImplementedError
@@ -251,7 +246,6 @@ class Plaintext(SecretForm):
     """As in `stack export --show-secrets`: `{signature, plaintext}`."""
 
     def write(self, secret: Secret, inner: Any) -> Any:  # noqa: ARG002
-        """See the class."""
         text = json.dumps(inner, ensure_ascii=False, separators=(",", ":"))
         return {SIGNATURE: SECRET, "plaintext": text}
 
@@ -260,7 +254,6 @@ class Blinded(SecretForm):
     """As in `preview --json`: the text `[secret]`."""
 
     def write(self, secret: Secret, inner: Any) -> Any:  # noqa: ARG002
-        """See the class."""
         return "[secret]"
 
 
@@ -268,7 +261,6 @@ class BlindedCiphertext(SecretForm):
     """As in the events of `up --json`: an object whose ciphertext is `[secret]`."""
 
     def write(self, secret: Secret, inner: Any) -> Any:  # noqa: ARG002
-        """See the class."""
         return {SIGNATURE: SECRET, "ciphertext": "[secret]"}
 
 

@@ -137,7 +137,6 @@ class Cluster:
         body: Mapping[str, Any],
         subresource: str = "",
     ) -> Object:
-        """Merge patch."""
         path = kind.path(namespace, name, subresource)
         return await self.ask("PATCH", path, {}, body, _PATCHES["merge"])
 

@@ -23,7 +23,6 @@ def stand_in(kind: Kind) -> str:
 
 
 def sentence(kind: Kind) -> str:
-    """The same with its subject, for people."""
     return f"RuntimeClass {HANDLER} is a {stand_in(kind)}"
 
 

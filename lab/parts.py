@@ -39,7 +39,6 @@ class Part:
     stand_in: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """For programs and the command line."""
         return {
             "name": self.name,
             "running": self.running,

@@ -76,8 +76,6 @@ class ServerFolder:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """The process of one folder."""
-
     running: bool
     pid: int | None
     rss_bytes: int
@@ -103,7 +101,6 @@ class Server:
     """Removes from its folder, and from the machine, what a killed one left behind."""
 
     def find(self, paths: ServerFolder) -> psutil.Process | None:
-        """The living process."""
         return living(read_json(paths.process))
 
     @contextmanager
@@ -175,7 +172,6 @@ class Server:
                 self.end(paths)
 
     def status(self, paths: ServerFolder) -> ServerStatus:
-        """Whether it runs."""
         server, ready = self.find(paths), paths.ready.exists()
         if server is not None and ready:
             memory = server.memory_info().rss

@@ -66,8 +66,6 @@ class Machine(BaseModel):
 
 
 class Request(BaseModel):
-    """What one cluster wants of a lab."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
@@ -121,7 +119,6 @@ class Lab:
             return lifecycle.remove(self._folder, report)
 
     def claim(self) -> None:
-        """Make the folder a lab's."""
         with self._one_error():
             lifecycle.claim(self._folder)
 

@@ -59,7 +59,6 @@ class LabSpec:
 
     @property
     def machines(self) -> tuple[NodeSpec, ...]:
-        """The nodes that are real."""
         return tuple(node for node in self.nodes if node.name in self.real)
 
 

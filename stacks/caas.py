@@ -52,8 +52,6 @@ from stacks.hosts import connection, from_secret
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What others build on."""
-
     kubeconfig: pulumi.Output[str]
     """Secret."""
     capacity_by_partition_size: Mapping[str, int]
@@ -62,7 +60,6 @@ class Outputs:
 
 
 def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
-    """Declare the cluster."""
     cluster = plan(config)
     machines = caas_machines.declare(config, cluster, secrets)
     hosts = machines.hosts

@@ -23,8 +23,6 @@ from stacks import hosts
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """The machines of a cluster."""
-
     fit: pulumi.Resource
     """All of them were found fit: what changes a machine of the cluster waits for this."""
     hosts: Mapping[str, GpuHost]

@@ -31,8 +31,6 @@ class Outputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """By name."""
-
     connections: Mapping[str, HostConnection]
     made: Mapping[str, pulumi.Resource] = field(default_factory=dict)
     """Those that are made here: to depend on before they are used."""

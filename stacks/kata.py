@@ -36,7 +36,6 @@ _CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")
 
 
 def runtime(config: CaasConfig, opts: pulumi.ResourceOptions | None = None) -> RuntimeClass:
-    """The RuntimeClass."""
     kata, overhead = config.kata, config.kata.overhead
     fixed = {
         "cpu": quantity.cpu(overhead.cpu_millicores),

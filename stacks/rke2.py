@@ -43,7 +43,6 @@ from stacks.hosts import Hosts, Outputs
 
 
 def build(config: Rke2Config, secrets: Secrets) -> Outputs:
-    """Declare the cluster."""
     metrics = None if isinstance(config.metrics, NoMetrics) else config.metrics
     there = hosts.declare(
         config.hosts,

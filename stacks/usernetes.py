@@ -33,7 +33,6 @@ from stacks.hosts import Outputs
 
 
 def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
-    """Declare the cluster."""
     there = hosts.declare(
         config.hosts,
         secrets.hosts,

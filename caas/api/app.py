@@ -232,8 +232,6 @@ _TAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What serves requests, and whether it can."""
-
     gate: Gate
     condition: Condition
 
@@ -298,8 +296,6 @@ async def _until_known(keys: IssuerKeys) -> None:
 
 @dataclass(eq=False)
 class Condition:
-    """Whether the program goes on, and whether requests should be sent to it."""
-
     cluster: Cluster
     store: Store
     keys: IssuerKeys

@@ -104,11 +104,9 @@ class Containers:
         return found
 
     async def get(self, tenant: str, container: str) -> ContainerAnswer:
-        """One container."""
         return self._view(await self.find(tenant, container))
 
     async def events(self, tenant: str, container: str) -> list[EventAnswer]:
-        """What happened to a container."""
         metadata = (await self.find(tenant, container))["metadata"]
         about = f"involvedObject.uid={metadata['uid']}"
         found = await self._asked(self.cluster.list(EVENT, metadata["namespace"], fields=about))
@@ -362,7 +360,6 @@ class LogStream:
         return piece
 
     async def close(self) -> None:
-        """Let go of the connection to the cluster."""
         self._closed()
         self._next.cancel()
         self._ending.cancel()
@@ -382,7 +379,6 @@ class LogResponse(StreamingResponse):
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         try:
             await super().__call__(scope, receive, send)
         finally:

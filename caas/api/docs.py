@@ -103,7 +103,6 @@ def content_security_policy() -> str:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The whole page."""
     info, title = document["info"], escape(document["info"]["title"])
     operations = [
         (method.upper(), path, operation)

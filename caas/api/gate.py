@@ -120,7 +120,6 @@ class Gate:
     stop: Callable[[], None] = lambda: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the life of the program."""
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
@@ -157,7 +156,6 @@ class Gate:
         await self.application(scope, replay, exchange.send)
 
     async def _admit(self, scope: Scope, exchange: _Exchange) -> None:
-        """A caller with a token, at its rate."""
         stated = exchange.headers.get(b"authorization")
         authorization = None if stated is None else stated.decode("latin-1")
         try:
@@ -212,8 +210,6 @@ class _GoneError(Exception):
 
 
 class _Exchange:
-    """One request and its answer, as far as they have come."""
-
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
         self._send = send
@@ -277,7 +273,6 @@ class _Exchange:
         }
 
     def account(self) -> None:
-        """Count it and log it."""
         route = getattr(self._scope.get("route"), "path", "unmatched")
         status = str(self.status or "disconnected")
         metrics.API_REQUESTS.labels(self._method(), route, status).inc()

@@ -100,7 +100,6 @@ class ProblemError(Exception):
         return self.detail
 
     def body(self, request_id: str) -> bytes:
-        """As it is sent."""
         said = {**self.problem.answer(self.detail, request_id), **self.more}
         return json.dumps(said, ensure_ascii=False).encode()
 
@@ -122,7 +121,6 @@ def unauthenticated(detail: str, error: str | None = "invalid_token") -> Problem
 
 
 def internal() -> ProblemError:
-    """A fault of our own."""
     return ProblemError(Problem.INTERNAL, "this is our fault; tell the operator the request id")
 
 

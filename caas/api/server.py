@@ -131,12 +131,10 @@ class Protocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
         super().connection_made(transport)
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
         self._arrived()
         super().connection_lost(exc)
 
@@ -204,7 +202,6 @@ class Certificate:
             self.renew()
 
     def renew(self) -> None:
-        """Look once."""
         found = self._content()
         if found == self._known:
             return

@@ -83,7 +83,6 @@ class Store:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Watch as long as the context lasts."""
         self._tasks = [asyncio.create_task(self._follow(mirror)) for mirror in self._mirrors]
         try:
             yield
@@ -142,7 +141,6 @@ class Store:
         return (lease.get("status") or {}).get("phase")
 
     def leases_of(self, pod: Object) -> list[Object]:
-        """The leases that are held for a pod."""
         return list(self.leases.within(str(pod["metadata"].get("uid", ""))).values())
 
     async def bounded(self, call: Awaitable[T]) -> T:

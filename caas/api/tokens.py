@@ -56,8 +56,6 @@ class KeysUnavailableError(Exception):
 
 @dataclass(eq=False)
 class IssuerKeys:
-    """The keys of one issuer by their id."""
-
     api: Api
     clock: Callable[[], float]
     fetch: Fetch | None = None
@@ -69,7 +67,6 @@ class IssuerKeys:
 
     @property
     def known(self) -> bool:
-        """Whether there are keys that may be believed."""
         return self.clock() - self._fetched < STALE_SECONDS
 
     async def key(self, kid: str | None) -> jwt.PyJWK | None:
@@ -162,8 +159,6 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Checks tokens of one issuer."""
-
     api: Api
     keys: IssuerKeys
     clock: Callable[[], float]

@@ -101,7 +101,6 @@ class WorkQueue:
             self._begin()
 
     async def run(self) -> None:
-        """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.workers):
@@ -223,7 +222,6 @@ class Recorder:
             _log.warning("event dropped: %s %s", about["metadata"]["name"], reason)
 
     async def run(self) -> None:
-        """Send until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(SENDERS):
                 group.create_task(self._send())

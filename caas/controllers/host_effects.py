@@ -84,8 +84,6 @@ class HostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a command ended."""
-
     code: int
     stdout: str
     stderr: str
@@ -118,7 +116,6 @@ class SshHost:
             raise HostError(said) from error
 
     async def close(self) -> None:
-        """Let the connection go."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
@@ -190,7 +187,6 @@ class HostEffects:
         self._locked = f"{host.name}: the layout is just being changed"
 
     async def do(self, effect: Effect) -> Outcome:
-        """Do it, and say how it ended."""
         try:
             return Succeeded(effect, await self._do(effect))
         except RedfishError as error:
@@ -201,7 +197,6 @@ class HostEffects:
         return (Refused if verdict else Failed)(effect, said, reason)
 
     async def close(self) -> None:
-        """Let all connections go."""
         await self._ssh.close()
         if self._redfish is not None:
             await self._redfish.close()
@@ -278,7 +273,6 @@ class HostEffects:
         return frozenset(m for m, held in zip(groups, used, strict=True) if held)
 
     async def _groups(self) -> dict[int, str]:
-        """Number of the IOMMU group by module."""
         modules = sorted(self._pci)
         found = await self._groups_of(modules)
         if len(found) != len(modules):
@@ -384,7 +378,6 @@ def judged(done: Done) -> str:
 
 
 def knobs_in(text: str) -> Mapping[str, str]:
-    """The knobs that it states."""
     found = {name: pattern.search(text) for name, (_, pattern) in _KNOBS.items()}
     return {name: match[1] for name, match in found.items() if match}
 

@@ -46,7 +46,6 @@ class LeaseBook:
         self._deadlines: dict[_Stay, float | None] = {}
 
     def body(self, module: int) -> dict[str, Any] | None:
-        """The object as last read or written."""
         return self._bodies.get(module)
 
     def offer(self, body: dict[str, Any], now: float) -> Lease | None:
@@ -61,7 +60,6 @@ class LeaseBook:
         return self._lease(body, module, now)
 
     def forget(self, module: int) -> None:
-        """The object is not there any more."""
         self._bodies.pop(module, None)
 
     def first(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +156,6 @@ class LeaseReport:
         self._closed = True
 
     def changed(self, change: Change, body: Mapping[str, Any]) -> None:
-        """A change was stored; `body` is the object as it is now."""
         before, after = change.before, change.after
         module, now = before.module, time.monotonic()
         if before.phase is after.phase:
@@ -187,7 +184,6 @@ class LeaseReport:
         )
 
     def admitted(self, pod: Mapping[str, Any], lease: str, gpus: int) -> None:
-        """A pod was let go to its GPUs."""
         metadata = pod["metadata"]
         created = seconds_of(metadata["creationTimestamp"])
         metrics.GRANT_SECONDS.observe(max(0.0, time.time() - created))

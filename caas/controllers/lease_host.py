@@ -84,12 +84,10 @@ class HostLeases:
 
     @property
     def leases(self) -> Mapping[int, Lease]:
-        """Its leases as last seen."""
         return self._board.leases
 
     @property
     def serves(self) -> bool:
-        """Whether anything may be placed here."""
         return self._board.serves
 
     def view(self) -> BoardView:
@@ -101,11 +99,9 @@ class HostLeases:
         return BoardView.of(self._orders.host, offered, phases)
 
     def holds(self, uid: str) -> bool:
-        """Whether a lease here is that pod's."""
         return any(holds(lease, uid) for lease in self._board.leases.values())
 
     def observe(self, body: dict[str, Any]) -> None:
-        """A lease of this host as the API server has it."""
         spec = GPULeaseSpec.model_validate(body["spec"])
         if self._gpus.get(spec.module) != spec:
             said = "%s is another GPU than the settings say; delete it when nothing uses it"
@@ -127,7 +123,6 @@ class HostLeases:
             self._lost(module)
 
     def observe_pod(self, body: Mapping[str, Any]) -> None:
-        """A pod that has GPUs of this host, as the API server has it."""
         self._bodies[body["metadata"]["uid"]] = body
         self._board = self._board.with_pod(pod_of(body))
         self._news.set()
@@ -160,7 +155,6 @@ class HostLeases:
         return await done
 
     async def run(self) -> None:
-        """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 await self._work(group)

@@ -38,7 +38,6 @@ Body = Mapping[str, Any]
 
 
 def pod_of(body: Body) -> Pod:
-    """What matters of a pod as it is stored."""
     state = PodState.GOING
     if _has_ended(body):
         state = PodState.ENDED
@@ -101,7 +100,6 @@ def reached(body: Body) -> Iterator[str]:
 
 
 async def do_to_pod(cluster: Cluster, effect: FindPod | AdmitPod | DeletePod) -> Outcome:
-    """Do it, and say how it ended; every failure is an outcome."""
     name, namespace = effect.name, effect.namespace
     try:
         if isinstance(effect, DeletePod):
@@ -146,7 +144,6 @@ class BootTimes:
         """Since when a pod has its GPUs, and the steps that were told of; None: it is at the gate."""
 
     def observe(self, body: Body) -> None:
-        """A pod as the API server has it."""
         uid = body["metadata"]["uid"]
         if is_gated(body):
             self._leased.setdefault(uid, None)
@@ -196,7 +193,6 @@ class LateStarts:
         self._news = asyncio.Event()
 
     def observe(self, body: Body) -> None:
-        """A pod as the API server has it."""
         uid = body["metadata"]["uid"]
         since = _waits_since(body)
         if since is None:
@@ -216,7 +212,6 @@ class LateStarts:
         self._told.discard(uid)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         while True:
             self._news.clear()
             await self.end_late()

@@ -67,7 +67,6 @@ class LeaseQueue:
         self._news = asyncio.Event()
 
     def observe(self, body: Object) -> None:
-        """A pod as the API server has it."""
         uid = body["metadata"]["uid"]
         if is_gated(body) and not body["metadata"].get("deletionTimestamp"):
             self._pods[uid] = body
@@ -76,7 +75,6 @@ class LeaseQueue:
             self.forget(uid)
 
     def forget(self, uid: str) -> None:
-        """The pod does not wait any more."""
         if self._pods.pop(uid, None) is not None:
             self._refused.pop(uid, None)
             self._news.set()
@@ -86,7 +84,6 @@ class LeaseQueue:
         self._news.set()
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._news.clear()
@@ -100,7 +97,6 @@ class LeaseQueue:
                 await heard(self._news, LOOK_AGAIN_SECONDS if self._pods else None)
 
     def turns(self) -> tuple[Grant, ...]:
-        """Whose turn it is now."""
         leases = [lease for host in self._hosts.values() for lease in host.leases.values()]
         having = {lease.holder.pod_uid for lease in leases if lease.holder}
         holding = Counter(
@@ -199,8 +195,6 @@ MakeEffects = Callable[[Host, Orders], Effects]
 
 
 class LeaseController:
-    """All hosts' leases."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -236,7 +230,6 @@ class LeaseController:
 
     @property
     def hosts(self) -> Mapping[str, HostLeases]:
-        """The hosts' tasks by name."""
         return self._hosts
 
     def serves(self, node: str) -> bool:
@@ -245,7 +238,6 @@ class LeaseController:
         return known and node not in self._outages and self._hosts[node].serves
 
     async def run(self) -> None:
-        """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._recorder.run(), name="events")
@@ -265,7 +257,6 @@ class LeaseController:
                     await effects.close()
 
     async def _host(self, name: str) -> None:
-        """A host's task; if it breaks, another begins with nothing but what is stored."""
         while True:
             try:
                 await self._hosts[name].run()
@@ -359,7 +350,6 @@ def orders_of(host: Host, settings: Settings) -> Orders:
 
 
 def specs_of(host: Host) -> list[GPULeaseSpec]:
-    """The GPUs of a host as leases name them."""
     return [GPULeaseSpec(node=host.name, **gpu.model_dump()) for gpu in host.gpus]
 
 

@@ -84,7 +84,6 @@ class Redfish:
             raise self._error(error.reason, str(error)) from None
 
     async def close(self) -> None:
-        """Let the connections go."""
         await self._client.aclose()
 
     async def _get(self, url: str) -> dict[str, Any]:
@@ -107,7 +106,6 @@ class Redfish:
                 del self._queued[url]
 
     async def _request(self, url: str) -> bytes:
-        """The body of the answer, whole."""
         began = False
         try:
             async with asyncio.timeout(REQUEST_SECONDS), self._client.stream("GET", url) as answer:

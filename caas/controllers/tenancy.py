@@ -102,7 +102,6 @@ class TenancyController:
         self._children = Children(cluster, self._view, network, accounts, MANAGER)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tenancies.follow(self._cluster))
             group.create_task(self._work())
@@ -252,7 +251,6 @@ class TenancyController:
             _log.warning("%s: its status cannot be written either: %s", name, again)
 
     async def _say(self, tenancy: Object, said: list[Condition], **extra: Any) -> None:
-        """Write the status if it says something new."""
         name = tenancy["metadata"]["name"]
         self._queue.settled(name)
         old = tenancy.get("status") or {}

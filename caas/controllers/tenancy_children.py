@@ -79,7 +79,6 @@ class TenancyView:
         self.mirrors: Mapping[ObjectKind, Mirror] = {mirror.kind: mirror for mirror in mirrors}
 
     async def follow(self, cluster: Cluster) -> None:
-        """Keep everything up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
             for mirror in self.mirrors.values():
                 group.create_task(mirror.follow(cluster))
@@ -94,11 +93,9 @@ class TenancyView:
                     await mirror.synced.wait()
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Object | None:
-        """An object as last seen."""
         return self.mirrors[kind].get(name, namespace)
 
     def list(self, kind: ObjectKind) -> Sequence[Object]:
-        """All that were seen of a kind."""
         return list(self.mirrors[kind].all())
 
     def rules_version(self) -> tuple[Any, ...]:
@@ -165,8 +162,6 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What the deletion of a tenancy waits for."""
-
     reason: str
     message: str
     leases: Sequence[str]

@@ -61,7 +61,6 @@ class PluginService:
         gauge.labels(health="unhealthy").set(len(board.devices) - healthy)
 
     def serve(self, server: grpc.aio.Server) -> None:
-        """Let the server answer as a device plugin."""
         answers: dict[str, Callable[..., Any]] = {
             "GetDevicePluginOptions": self._options,
             "ListAndWatch": self._list_and_watch,

@@ -43,7 +43,6 @@ class Leases:
 
     @property
     def devices(self) -> tuple[DeviceView, ...]:
-        """All GPUs of the host, as last known."""
         return self._views(self._objects)
 
     def age(self) -> float:
@@ -71,7 +70,6 @@ class Leases:
         return objects
 
     async def follow(self) -> None:
-        """Learn of every change, until cancelled."""
         async for kind, body in self._cluster.watch(GPU_LEASE, labels=self._label):
             if kind == "DELETED":
                 self._objects.pop(body["metadata"]["name"], None)
@@ -86,7 +84,6 @@ class Leases:
         return written
 
     def known(self, device: DeviceView) -> Mapping[str, Any] | None:
-        """The lease as last known."""
         return self._objects.get(lease_name(self._host.name, device.module))
 
     async def mark(self, board: Board, asked: Sequence[str]) -> Grant | Refusal:

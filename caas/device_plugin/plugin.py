@@ -52,8 +52,6 @@ class _Allocated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long things may take, in seconds."""
-
     confirm: float = 10
     """How often the leases are read although nothing seems to have changed."""
     stale: float = 30
@@ -93,15 +91,11 @@ def _with_condition(body: Mapping[str, Any], fault: str | None) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubelet:
-    """Where the kubelet's sockets are."""
-
     device_plugins: Path
     pod_resources: Path
 
 
 class Plugin:
-    """The plugin of one host, as long as `run` runs."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -129,12 +123,10 @@ class Plugin:
         return self.registration.registered and not self.board().stale
 
     def board(self) -> Board:
-        """The host as known now."""
         stale = self.leases.age() > self._pace.stale
         return Board(self._host.name, self.leases.devices, self._host.offered, self._listed, stale)
 
     async def run(self) -> None:
-        """Do it all, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.leases.follow())
             tasks.create_task(self._confirm())
@@ -171,7 +163,6 @@ class Plugin:
                 self._look.clear()
 
     async def _compare(self, list_all: Callable[..., Any]) -> None:
-        """Ask the kubelet, write what follows."""
         # In this order: what the kubelet does not list after a lease was seen to end is really over.
         devices = self.leases.devices
         before = {device.device: self.leases.known(device) for device in devices}

@@ -45,8 +45,6 @@ class Issuer:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A certificate that is there, and its key."""
-
     chain: pulumi.Input[str]
     """In PEM, the server's own first."""
     private_key: pulumi.Input[str]
@@ -54,8 +52,6 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiCertificateArgs:
-    """Where it comes from, and where it is needed."""
-
     namespace: pulumi.Input[str]
     source: Issuer | Pair
 
@@ -106,8 +102,6 @@ class ApiCertificate(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class ApiExposureArgs:
-    """By which kind and class, as which host, and what is behind it."""
-
     kind: Literal["ingress", "gateway"]
     class_name: str
     host: str

@@ -35,8 +35,6 @@ _UNITS = ("containerd.service", "kubelet.service")
 
 @dataclass(frozen=True, kw_only=True)
 class HostPreparationArgs:
-    """How a machine is reached, and what it must be."""
-
     connection: HostConnection
     private_key: pulumi.Input[str] | None
     wanted: MachinePreparation
@@ -94,8 +92,6 @@ class RuntimeDropIns:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuHostArgs:
-    """What one machine needs to know."""
-
     preparation: HostPreparationArgs
     """How it is reached, and what it must boot with."""
     expects: Expects

@@ -50,8 +50,6 @@ def runtime_class(
 
 @dataclass(frozen=True, kw_only=True)
 class KataDeployArgs:
-    """What is installed where, and how long it may take."""
-
     chart: Chart
     values: Mapping[str, Any]
     """As `kata_model.chart_values` gives them."""

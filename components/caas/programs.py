@@ -51,8 +51,6 @@ _KUBELET_FOLDERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramsArgs:
-    """Which image, how often, where."""
-
     image: str
     replicas: int
     nodes: Sequence[str]
@@ -66,12 +64,10 @@ class ProgramsArgs:
 
 
 def labels(program: Program) -> dict[str, str]:
-    """By which the program's pods are found."""
     return {LABEL: f"gpu-clusters-{program}"}
 
 
 def pod_template(program: Program, args: ProgramsArgs) -> dict[str, Any]:
-    """The pod template of a Deployment or DaemonSet."""
     home, ports = args.system.homes[program], PORTS[program]
     environment: dict[str, Any] = {
         "GPU_CLUSTERS_SETTINGS": {"value": f"{_SETTINGS_FOLDER}/{SETTINGS_KEY}"},
@@ -250,8 +246,6 @@ class Programs(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramNetworkArgs:
-    """Where the programs are, and whom they connect to."""
-
     system: System
     reach: pulumi.Input[Reach]
     monitored: bool

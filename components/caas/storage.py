@@ -58,15 +58,11 @@ def csi_nfs(
 
 @dataclass(frozen=True, kw_only=True)
 class TenantStorageArgs:
-    """Which folders, and who mounts them."""
-
     volumes: Sequence[TenantVolume]
     mounter: Mounter
 
 
 class TenantStorage(pulumi.ComponentResource):
-    """Volumes and claims of one tenant."""
-
     claims: pulumi.Output[Mapping[str, str]]
     """Name of the volume by name of the claim."""
 

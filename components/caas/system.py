@@ -103,8 +103,6 @@ SETTINGS_KEY = "settings.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class SystemArgs:
-    """What the programs are told."""
-
     accounts: Accounts
     settings: pulumi.Input[str]
     """The file that `caas.settings` reads."""
@@ -114,8 +112,6 @@ class SystemArgs:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What is there for one program before it starts."""
-
     namespace: pulumi.Output[str]
     settings: pulumi.Output[str]
     """Name of the ConfigMap."""

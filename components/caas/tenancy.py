@@ -41,8 +41,6 @@ def bound(
 
 @dataclass(frozen=True, kw_only=True)
 class TenancyApiArgs:
-    """What holds for all tenants of a cluster."""
-
     custom_resource_definitions: Sequence[Mapping[str, Any]]
     runtime_classes: Sequence[str]
     runtime_selector: Sequence[str]
@@ -95,8 +93,6 @@ class TenancyApi(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class TenantArgs:
-    """What one tenant gets and what it is kept in."""
-
     cluster: str
     kubeconfig: pulumi.Input[str]
     tenancy: TenancySpec

@@ -37,8 +37,6 @@ class Rke2Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Rke2ClusterArgs:
-    """What a cluster needs to know."""
-
     version: str
     """Release, like `v1.35.7+rke2r1`. Another one updates every host in place, servers first."""
     artifacts: Mapping[str, Any]

@@ -31,8 +31,6 @@ TIMEOUT_SECONDS = 900
 
 @dataclass(frozen=True, kw_only=True)
 class GpuOperatorArgs:
-    """Which chart, with which values, for which nodes."""
-
     cluster: str
     kubeconfig: pulumi.Input[str]
     chart: Chart

@@ -24,8 +24,6 @@ from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsArgs:
-    """Which monitoring, and what the rules are to expect."""
-
     kind: Monitoring
     chart: Chart
     crd_chart: Chart | None = None

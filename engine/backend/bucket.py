@@ -27,21 +27,18 @@ class Bucket:
         return self.folder / key
 
     def exists(self, key: str) -> bool:
-        """Whether there is a file."""
         try:
             return self.path(key).is_file()
         except OSError as error:
             raise UserError(f"could not read {self.path(key)}: {explain(error)}") from error
 
     def read(self, key: str) -> bytes:
-        """The content."""
         try:
             return self.path(key).read_bytes()
         except OSError as error:
             raise UserError(f"could not read {self.path(key)}: {explain(error)}") from error
 
     def write(self, key: str, content: bytes, *, durable: bool = True) -> None:
-        """Replace the content in one step."""
         write_bytes(self.path(key), content, durable=durable)
         self._describe(key, content)
 
@@ -74,7 +71,6 @@ class Bucket:
         return [f"{folder}/{name}" for name in names]
 
     def folders(self, folder: str) -> list[str]:
-        """The names of the folders in a folder."""
         try:
             return sorted(entry.name for entry in os.scandir(self.path(folder)) if entry.is_dir())
         except FileNotFoundError:

@@ -52,7 +52,6 @@ def keep_previous(bucket: Bucket, stack: StackReference) -> None:
 
 
 def empty_deployment(manager: SecretsManager) -> dict[str, Any]:
-    """The deployment of a new stack."""
     return Snapshot(secrets_providers=manager.state()).to_checkpoint(manager.crypter.encrypt)
 
 

@@ -35,17 +35,14 @@ class Checkpoint:
 
     @property
     def resources(self) -> list[Mapping[str, Any]]:
-        """The resources."""
         return list((self.deployment or {}).get("resources") or ())
 
     @property
     def pending_operations(self) -> list[Mapping[str, Any]]:
-        """What was cut off."""
         return list((self.deployment or {}).get("pending_operations") or ())
 
     @property
     def secrets_provider(self) -> Mapping[str, Any] | None:
-        """How its secrets are encrypted."""
         provider = (self.deployment or {}).get("secrets_providers")
         return provider if isinstance(provider, dict) else None
 
@@ -117,7 +114,6 @@ def check_shape(deployment: Any) -> None:
 
 
 def to_text(value: Any) -> str:
-    """Compact JSON, as Pulumi writes it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -20,21 +20,16 @@ STACK_TYPE = "pulumi:pulumi:Stack"
 
 
 class StackNotFoundError(UserError):
-    """There is no such stack in the backend."""
-
     def __init__(self, name: str) -> None:
         super().__init__(f"no stack named '{name}' found", ExitCode.NO_STACK)
 
 
 class FileBackend:
-    """All stacks below one folder."""
-
     def __init__(self, folder: Path) -> None:
         self.bucket = Bucket(folder)
 
     @property
     def url(self) -> str:
-        """The address as the CLI prints it."""
         return f"file://{self.bucket.folder}"
 
     def prepare(self) -> None:
@@ -59,7 +54,6 @@ class FileBackend:
             )
 
     def exists(self, stack: StackReference) -> bool:
-        """Whether there is such a stack."""
         if self.bucket.exists(stack.checkpoint):
             return True
         for ending in (".gz", ".zst"):
@@ -86,14 +80,12 @@ class FileBackend:
         ]
 
     def create(self, stack: StackReference, deployment: Mapping[str, Any]) -> None:
-        """Make a stack with a first deployment."""
         with locked(self.bucket, stack):
             if self.exists(stack):
                 raise UserError(f"stack '{stack}' already exists")
             checkpoints.write(self.bucket, stack, Checkpoint(CURRENT_VERSION, deployment))
 
     def checkpoint(self, stack: StackReference) -> Checkpoint:
-        """The state of a stack."""
         self.require(stack)
         return checkpoints.read(self.bucket, stack)
 
@@ -126,7 +118,6 @@ class FileBackend:
         return release_all(self.bucket, stack)
 
     def remove(self, stack: StackReference, *, force: bool, backups: bool) -> None:
-        """Remove a stack with its history."""
         with locked(self.bucket, stack):
             # With force a state that nobody can read any more goes as well.
             resources = [] if force else checkpoints.read(self.bucket, stack).resources

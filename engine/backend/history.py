@@ -28,7 +28,6 @@ class UpdateRecord:
     version: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the file."""
         document: dict[str, Any] = {
             "kind": self.kind,
             "startTime": self.start,

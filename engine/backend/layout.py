@@ -15,8 +15,6 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 @dataclass(frozen=True)
 class StackReference:
-    """One stack of one project in a backend."""
-
     project: str
     name: str
 
@@ -25,7 +23,6 @@ class StackReference:
 
     @property
     def checkpoint(self) -> str:
-        """The state."""
         return f"{STACKS}/{self.project}/{self.name}.json"
 
     @property
@@ -35,7 +32,6 @@ class StackReference:
 
     @property
     def locks(self) -> str:
-        """The folder of the locks."""
         return f".pulumi/locks/{self}"
 
     @property

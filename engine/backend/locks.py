@@ -19,8 +19,6 @@ from engine.usererror import UserError
 
 @dataclass(frozen=True)
 class Lock:
-    """Who holds a lock, as the file says."""
-
     key: str
     pid: int
     username: str
@@ -42,7 +40,6 @@ class Lock:
 
 
 def held(bucket: Bucket, stack: StackReference) -> list[Lock]:
-    """All locks of a stack."""
     found = []
     for key in bucket.keys(stack.locks):
         try:
@@ -69,7 +66,6 @@ def held(bucket: Bucket, stack: StackReference) -> list[Lock]:
 
 @contextlib.contextmanager
 def locked(bucket: Bucket, stack: StackReference) -> Iterator[None]:
-    """Hold the lock of a stack."""
     _refuse(bucket, held(bucket, stack))
     key = f"{stack.locks}/{uuid.uuid4()}.json"
     content = {

@@ -42,7 +42,6 @@ class CheckpointStore:
         self._texts: dict[int, tuple[ResourceState, str]] = {}
 
     def load(self) -> Snapshot:
-        """The last recorded snapshot."""
         with self._mutex:
             return self._load()
 

@@ -14,7 +14,6 @@ _NOTE = "embedded engine; its state and its command line are those of this versi
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
-    """Register both verbs."""
     version = verbs.add_parser(
         "version",
         parents=[shared],

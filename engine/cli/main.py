@@ -41,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build() -> Parser:
-    """The parser of all verbs and flags."""
     shared = global_flags(argparse.SUPPRESS)
     parser = Parser(
         prog=PROGRAM,

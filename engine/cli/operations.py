@@ -64,7 +64,6 @@ KEPT = (
 
 
 def add_verbs(verbs: Verbs, shared: Parser) -> None:
-    """Register the four verbs."""
     for name, (text, aliases) in _VERBS.items():
         parser = verbs.add_parser(
             name, parents=[shared], allow_abbrev=False, help=text, aliases=aliases
@@ -79,7 +78,6 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out one of the four verbs."""
     _check(arguments)
     workspace = Workspace(arguments)
     preview_only = arguments.verb == "preview" or getattr(arguments, "preview_only", False)

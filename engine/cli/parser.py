@@ -34,7 +34,6 @@ class Parser(argparse.ArgumentParser):
     """Reports what is wrong as a `UserError`, not by ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        """See `argparse.ArgumentParser.error`."""
         if found := _NO_SUCH.match(message):
             raise self._no_such_command(found[1])
         raise UserError(f"{message}; see `{self.prog} --help`", ExitCode.CONFIGURATION)
@@ -174,7 +173,6 @@ def _chosen(parser: Parser, known: argparse.Namespace) -> Parser:
 
 
 def _switches(parser: Parser) -> frozenset[str]:
-    """All flags without a value."""
     return frozenset(
         name
         for one in _all(parser)
@@ -196,7 +194,6 @@ def _colour(text: str) -> str:
 
 
 def global_flags(default: object) -> Parser:
-    """The flags that every command has."""
     flags = Parser(add_help=False, allow_abbrev=False)
     flags.add_argument("--cwd", "-C", default=default, metavar="FOLDER", help="run as if there")
     flags.add_argument(

@@ -113,11 +113,9 @@ class Session:
 
     @property
     def stack(self) -> str:
-        """The name of the stack."""
         return self._workspace.stack.name
 
     def preview(self) -> Outcome:
-        """Show what would be done."""
         return self._run(preview=True)
 
     def execute(self) -> Outcome:
@@ -139,7 +137,6 @@ class Session:
         return outcome
 
     def ask(self) -> None:
-        """Ask whether to go on."""
         word = WORDS[self._operation]
         question = f"Do you want to perform this {word}?"
         confirm(question, ask=True, refusal=NEEDS_YES, details=self._show_details)
@@ -152,7 +149,6 @@ class Session:
                 display.show(event)
 
     def exit_code(self, outcome: Outcome) -> int:
-        """The exit code for an outcome."""
         word = "preview" if self._arguments.verb == "preview" else WORDS[self._operation]
         if outcome.cancelled:
             return ExitCode.CANCELLED

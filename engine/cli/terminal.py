@@ -22,7 +22,6 @@ def truthy(name: str) -> bool:
 
 
 def interactive(arguments: argparse.Namespace) -> bool:
-    """Whether somebody can be asked."""
     if arguments.non_interactive or truthy("PULUMI_NON_INTERACTIVE"):
         return False
     return sys.stdin.isatty() and sys.stdout.isatty()
@@ -34,7 +33,6 @@ def agreed(arguments: argparse.Namespace) -> bool:
 
 
 def coloured(arguments: argparse.Namespace) -> bool:
-    """Whether to write colours to stdout."""
     choice = arguments.color or "auto"
     if choice == "auto":
         return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -70,7 +68,6 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_json(document: Any, *, indent: int = 2) -> None:
-    """A JSON document."""
     json.dump(document, sys.stdout, indent=indent, ensure_ascii=False)
     print()
 

@@ -33,7 +33,6 @@ class Workspace:
 
     @cached_property
     def project(self) -> Project:
-        """The project of the current folder."""
         return projects.load(Path.cwd())
 
     @cached_property
@@ -43,7 +42,6 @@ class Workspace:
 
     @cached_property
     def backend(self) -> FileBackend:
-        """Where the state is."""
         backend = FileBackend(backend_folder(self._project_url()))
         backend.prepare()
         return backend

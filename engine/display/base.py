@@ -50,7 +50,6 @@ class Masker:
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if hidden else None
 
     def text(self, text: str) -> str:
-        """A text without the secrets."""
         return self._pattern.sub(MASK, text) if self._pattern else text
 
     def value(self, value: Any) -> Any:
@@ -116,7 +115,6 @@ class Display:
         self.close(failed=error is not None)
 
     def show(self, event: Event) -> None:
-        """Take one event."""
         raise NotImplementedError
 
     def close(self, *, failed: bool) -> None:

@@ -30,7 +30,6 @@ class Differences(Display):
         print(self._paint(title(options), "bold"), flush=True)
 
     def show(self, event: Event) -> None:
-        """See `Display`."""
         event = self.prepared(event)
         if isinstance(event, Summary):
             self._summary = event
@@ -48,7 +47,6 @@ class Differences(Display):
                 self._print(event.metadata, "outputs")
 
     def close(self, *, failed: bool) -> None:
-        """Print the report."""
         del failed
         lines = closing(self._rows, self.options, self._paint, self._summary)
         print("\n".join(["", *lines]).rstrip("\n"), flush=True)

@@ -35,7 +35,6 @@ class Digest(Display):
         self._summary: dict[str, Any] = {}
 
     def show(self, event: Event) -> None:
-        """See `Display`."""
         event = self.prepared(event)
         if isinstance(event, Prelude):
             if event.config:
@@ -52,7 +51,6 @@ class Digest(Display):
             self._summary = {"changeSummary": dict(event.changes)} if event.changes else {}
 
     def close(self, *, failed: bool) -> None:
-        """Print the document."""
         if failed:
             return
         document = dict(self._document)

@@ -33,14 +33,11 @@ _FLAGS = (
 
 
 class EventLines(Display):
-    """Prints each event when it comes."""
-
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._sequence = 0
 
     def show(self, event: Event) -> None:
-        """See `Display`."""
         payload = self._payload(self.prepared(event))
         line = {"sequence": self._sequence, "timestamp": int(time.time()), **payload}
         self._sequence += 1
@@ -48,7 +45,6 @@ class EventLines(Display):
         print(text, flush=True)
 
     def close(self, *, failed: bool) -> None:
-        """Every line was printed already."""
         del failed
         sys.stdout.flush()
 

@@ -12,7 +12,6 @@ TITLES = {"update": "Updating", "refresh": "Refreshing", "destroy": "Destroying"
 
 
 def title(options: Options) -> str:
-    """The headline of a run."""
     if options.preview:
         return f"Previewing {options.operation} ({options.stack}):"
     return f"{TITLES[options.operation]} ({options.stack}):"
@@ -30,7 +29,6 @@ class Lines(Display):
         print(self.paint(title(options), "bold"), flush=True)
 
     def show(self, event: Event) -> None:
-        """See `Display`."""
         event = self.prepared(event)
         if isinstance(event, Summary):
             self._summary = event
@@ -73,7 +71,6 @@ class Lines(Display):
             print(f"    {where}{line}", flush=True)
 
     def close(self, *, failed: bool) -> None:
-        """Print the report."""
         del failed
         lines = closing(self.rows, self.options, self.paint, self._summary, told=True)
         print("\n".join(["", *lines]).rstrip("\n"), flush=True)

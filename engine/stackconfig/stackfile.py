@@ -41,7 +41,6 @@ class StackFile:
 
     @property
     def config(self) -> Mapping[ConfigKey, Tree]:
-        """All values by their keys."""
         return self._config
 
     @property
@@ -54,7 +53,6 @@ class StackFile:
         self._change(yamltext.put(self._text, ("encryptionsalt",), value))
 
     def put(self, key: ConfigKey, value: Tree) -> None:
-        """Set a value."""
         self._change(
             yamltext.put(self._text, ("config", self._written(key)), values.to_yaml(value))
         )

@@ -15,8 +15,6 @@ _GO_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 @dataclass(frozen=True)
 class Secure:
-    """An encrypted text."""
-
     ciphertext: str
 
 
@@ -48,7 +46,6 @@ def to_yaml(tree: Tree) -> object:
 
 
 def secrets(tree: Tree) -> Iterator[Secure]:
-    """All encrypted texts in a value."""
     if isinstance(tree, Secure):
         yield tree
     elif isinstance(tree, list):

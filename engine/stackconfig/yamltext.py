@@ -149,7 +149,6 @@ def _remove_text(text: str, path: Path) -> str | None:
 
 
 def _insert(text: str, parent: yaml.Node, key: str, value: Any) -> str | None:
-    """Add an entry at the end of a mapping."""
     if not isinstance(parent, yaml.MappingNode):
         return None
     if _flow(parent) or not parent.value:
@@ -233,7 +232,6 @@ def _flow(node: yaml.Node) -> bool:
 
 
 def _entries(mapping: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-    """The nodes of keys and values, by key."""
     pairs = mapping.value if isinstance(mapping, yaml.MappingNode) else ()
     return {key.value: (key, value) for key, value in pairs}
 

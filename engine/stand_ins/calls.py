@@ -54,7 +54,6 @@ class Kind(StrEnum):
         return self.value.endswith("_REPLACE")
 
     def with_replace(self) -> Kind:
-        """The same change, made by replacement."""
         return self if self.replaces else Kind(f"{self.value}_REPLACE")
 
 
@@ -68,14 +67,11 @@ class Diff:
 
     @property
     def replaces(self) -> list[str]:
-        """Paths that force a replacement."""
         return [path for path, kind in self.changes.items() if kind.replaces]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An input that cannot be accepted."""
-
     property: str
     reason: str
 
@@ -90,8 +86,6 @@ class Checked:
 
 @dataclass(frozen=True)
 class Resource:
-    """Which resource a call is about."""
-
     urn: str
 
     @property
@@ -101,7 +95,6 @@ class Resource:
 
     @property
     def name(self) -> str:
-        """Name in the program."""
         return self.urn.split("::", 3)[3]
 
 
@@ -202,7 +195,6 @@ class Provider(ABC):
         self.engine = engine
 
     def check_config(self, inputs: Properties) -> Checked:
-        """Validate the provider's own options."""
         return Checked(inputs)
 
     def diff_config(self, olds: Properties, news: Properties) -> Diff:
@@ -248,7 +240,6 @@ class Provider(ABC):
         """The live resource; None if it is gone."""
 
     def invoke(self, token: str, arguments: Properties) -> Properties:
-        """Answer a function call of the program."""
         del arguments
         raise ProviderError(
             f"function {token} is not part of the {self.name} stand-in; "

@@ -29,15 +29,12 @@ class EngineLog:
             self._stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(address))
 
     def debug(self, message: str, urn: str = "") -> None:
-        """For whoever asks for it."""
         self._send(engine_pb2.DEBUG, message, urn)
 
     def info(self, message: str, urn: str = "") -> None:
-        """Worth showing."""
         self._send(engine_pb2.INFO, message, urn)
 
     def warning(self, message: str, urn: str = "") -> None:
-        """Something the user may have to act on."""
         self._send(engine_pb2.WARNING, message, urn)
 
     def status(self, message: str, urn: str) -> None:

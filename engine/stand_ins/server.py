@@ -1,7 +1,7 @@
 """Pulumi's `ResourceProvider` service in front of a provider."""
 
 # The service names its methods; what they do is said where their messages are declared.
-# ruff: noqa: N802, D102
+# ruff: noqa: N802
 
 from __future__ import annotations
 

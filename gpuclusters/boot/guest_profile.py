@@ -53,8 +53,6 @@ def _minutes(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a boot is made of, in seconds. Nothing of it is a promise."""
-
     firmware: float
     """QEMU, firmware, guest kernel, agent."""
     memory: float
@@ -79,8 +77,6 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """A VM, as far as its boot depends on it."""
-
     gpus: int
     memory_gib: int
     huge_pages: bool = False
@@ -91,7 +87,6 @@ class Guest:
     """Of the machine; None is taken for the kernel of the measurements."""
 
     def estimate(self) -> Estimate:
-        """How long it boots."""
         page = _HUGE_PAGES_SECONDS_PER_GIB if self.huge_pages else _SMALL_PAGES_SECONDS_PER_GIB
         return Estimate(
             firmware=_FIRMWARE_SECONDS,

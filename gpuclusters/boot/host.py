@@ -32,24 +32,18 @@ USERS = "vfio/vfio_users"
 
 
 class BootCapability(HostCapability[HostBootInputs, BootState]):
-    """The boot of one host."""
-
     @property
     def steps(self) -> Mapping[str, Step[BootState]]:
-        """Files and boot loader, then another boot."""
         return {decide.WRITE: Step(self._write), decide.REBOOT: Step(self._reboot)}
 
     @property
     def _written(self) -> list[str]:
-        """Files that this resource had written before."""
         return sorted(self._before.get("files") or ())
 
     def observe(self) -> BootState:
-        """What it boots with, and our files."""
         return inspect(self._host, sorted({*self._inputs.files, *self._written}))
 
     def findings(self, live: BootState) -> Iterable[Finding]:
-        """See `decide.findings`."""
         return decide.findings(self._inputs, self._written, live)
 
     def differences(self, live: BootState) -> Iterable[Finding]:
@@ -57,11 +51,9 @@ class BootCapability(HostCapability[HostBootInputs, BootState]):
         return [one for one in self.findings(live) if not one.missing]
 
     def outputs(self, live: BootState) -> Mapping[str, str]:
-        """The boot in which all is in effect."""
         return {"boot_id": live.boot_id, "kernel_command_line": live.running}
 
     def is_absent(self, live: BootState) -> bool:
-        """Whether nothing of ours is on the host."""
         return not live.ours and all(file.digest is None for file in live.files.values())
 
     def remove(self) -> None:

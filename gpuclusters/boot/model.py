@@ -190,7 +190,6 @@ class HostBootInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`host/boot`."""
         return f"{self.connection.host}/boot"
 
 

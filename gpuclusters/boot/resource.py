@@ -10,8 +10,6 @@ from gpuclusters.providers.resource import ConvergingResource
 
 
 class HostBootProvider(ConvergingProvider[HostBootInputs]):
-    """Keeps the arguments and files of one host."""
-
     model = HostBootInputs
     identity = frozenset({"connection.host"})
     kept_by = "gpuclusters.boot.host:BootCapability.on"

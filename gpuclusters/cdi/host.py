@@ -18,15 +18,11 @@ from gpuclusters.host.remote import SshPciDevices
 
 
 class CdiCapability(HostCapability[CdiSpecInputs, LiveCdi]):
-    """The CDI file of one host."""
-
     @property
     def steps(self) -> Mapping[str, Step[LiveCdi]]:
-        """The only one."""
         return {decide.WRITE: Step(self._write)}
 
     def observe(self) -> LiveCdi:
-        """The files, and the GPUs with their IOMMU groups as of now."""
         addresses = [device.pci_address for device in self._inputs.devices]
         return LiveCdi(
             self._files.read(self._inputs.path),
@@ -35,7 +31,6 @@ class CdiCapability(HostCapability[CdiSpecInputs, LiveCdi]):
         )
 
     def findings(self, live: LiveCdi) -> Iterable[Finding]:
-        """See `decide.findings`."""
         return decide.findings(self._inputs, live, written=bool(self._before.get("sha256")))
 
     def differences(self, live: LiveCdi) -> Iterable[Finding]:
@@ -44,7 +39,6 @@ class CdiCapability(HostCapability[CdiSpecInputs, LiveCdi]):
         return broken or [*decide.effect_differences(self._inputs, live)]
 
     def outputs(self, live: LiveCdi) -> Mapping[str, Any]:
-        """What the file is now."""
         assert live.file is not None  # noqa: S101 (else it is absent)
         kind, devices = decide.devices_in(live.file.content)
         return {
@@ -54,7 +48,6 @@ class CdiCapability(HostCapability[CdiSpecInputs, LiveCdi]):
         }
 
     def live_inputs(self, live: LiveCdi) -> Mapping[str, Any]:
-        """Kind and devices, where the file says others."""
         assert live.file is not None  # noqa: S101 (else it is absent)
         kind, devices = decide.devices_in(live.file.content)
         declared = [device.model_dump() for device in self._inputs.devices]
@@ -62,7 +55,6 @@ class CdiCapability(HostCapability[CdiSpecInputs, LiveCdi]):
         return {} if same else {"kind": kind, "devices": devices}
 
     def is_absent(self, live: LiveCdi) -> bool:
-        """Whether the file is gone."""
         return live.file is None
 
     def remove(self) -> None:

@@ -26,7 +26,6 @@ _SPEC_PATH = re.compile(r"(/etc/cdi|/var/run/cdi)/[^/]+\.(json|yaml)")
 
 
 def check_kind(kind: str) -> str:
-    """The kind, if it is `vendor/class`."""
     vendor, slash, class_ = kind.partition("/")
     if not slash:
         raise ValueError("a kind is vendor/class, like 'nvidia.com/pgpu'")
@@ -40,7 +39,6 @@ def check_kind(kind: str) -> str:
 
 
 def check_device_name(name: str) -> str:
-    """The device name, if CDI allows it."""
     if not _DEVICE.fullmatch(name):
         raise ValueError(
             "a device name must start and end with a letter or digit and hold only letters, "
@@ -117,7 +115,6 @@ class CdiSpecInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`host:path`."""
         return f"{self.connection.host}:{self.path}"
 
     @property

@@ -20,8 +20,6 @@ class CdiSpecProvider(ConvergingProvider[CdiSpecInputs]):
 
 
 class CdiSpec(ConvergingResource, module="gpu", name="CdiSpec"):
-    """A CDI file on a host."""
-
     provider = CdiSpecProvider
     path: pulumi.Output[str]
     content: pulumi.Output[str]

@@ -17,8 +17,6 @@ from gpuclusters.review.text import plural
 
 
 class Level(StrEnum):
-    """How bad it is."""
-
     OK = "ok"
     WARNING = "warning"
     FAILURE = "failure"
@@ -46,7 +44,6 @@ class Diagnosis:
 
 
 def well(area: str, text: str) -> Diagnosis:
-    """As it should be."""
     return Diagnosis(area, Level.OK, text)
 
 
@@ -61,7 +58,6 @@ def failure(area: str, text: str, code: str, fix: str = "") -> Diagnosis:
 
 
 def unreachable(area: str, error: AdapterError) -> Diagnosis:
-    """What could not be asked."""
     return failure(area, f"{error.where}: {error.problem}", error.error_id, error.remedy)
 
 
@@ -76,7 +72,6 @@ def of_findings(area: str, found: Iterable[Finding]) -> Iterator[Diagnosis]:
 
 
 def worst(found: Iterable[Diagnosis]) -> Level:
-    """The worst level of all."""
     levels = {diagnosis.level for diagnosis in found}
     return next((one for one in (Level.FAILURE, Level.WARNING) if one in levels), Level.OK)
 
@@ -134,7 +129,6 @@ def shortened(names: Sequence[str]) -> str:
 
 
 def as_json(stack: str, found: Sequence[Diagnosis]) -> str:
-    """For programs."""
     document = {
         "stack": stack,
         "verdict": worst(found),

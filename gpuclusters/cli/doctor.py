@@ -161,8 +161,6 @@ _START = "`gpu-clusters lab start`"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a machine says."""
-
     findings: Sequence[Finding]
     summary: str = ""
     """What it is, in a few words; empty where something keeps it from being that."""
@@ -210,7 +208,6 @@ def _looks(section: ClusterConfig) -> Mapping[str, Look]:
 def machines(
     found: Sequence[tuple[HostConnection, Look]], private_key: str | None, source: str = ""
 ) -> Iterator[Diagnosis]:
-    """What all machines say."""
     try:
         credentials = find_credentials(private_key)
         credentials.keys()

@@ -50,8 +50,6 @@ _UNREACHED = {"host.unreachable", "host.key-changed", "host.refuses"}
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """With what the look is taken."""
-
     session: Session
     inventory: Inventory | None
     secrets: doctor_stack.StackSecrets

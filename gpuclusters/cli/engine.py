@@ -89,8 +89,6 @@ CHOICE = "GPU_CLUSTERS_ENGINE"
 
 
 class Kind(StrEnum):
-    """The engines there are."""
-
     PULUMI = "pulumi"
     EMBEDDED = "embedded"
 
@@ -105,7 +103,6 @@ class Engine:
 
     @property
     def line(self) -> str:
-        """The first line that a user sees."""
         if self.kind is Kind.PULUMI:
             return f"engine: Pulumi ({self.reason})"
         return (

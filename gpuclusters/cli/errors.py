@@ -12,8 +12,6 @@ from gpuclusters.core.errors import code_of
 
 
 class CommandError(Exception):
-    """Ends the command."""
-
     exit_code = 1
     code = "command.failed"
     """Its code if it has none of its own, and nothing beneath it has one."""

@@ -21,7 +21,6 @@ def read(path: Path, what: str = "") -> str:
 
 
 def read_json(path: Path) -> Any:
-    """What a file of JSON holds."""
     try:
         return json.loads(read(path))
     except (ValueError, RecursionError) as error:
@@ -30,7 +29,6 @@ def read_json(path: Path) -> Any:
 
 
 def write(path: Path, text: str, what: str = "") -> None:
-    """Write a file, and the folders above it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")

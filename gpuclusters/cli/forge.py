@@ -62,8 +62,6 @@ class _AgainError(Exception):
 
 
 class Forge(StrEnum):
-    """Which API."""
-
     GITHUB = "github"
     GITLAB = "gitlab"
 
@@ -83,12 +81,10 @@ class Target:
 
     @property
     def is_github(self) -> bool:
-        """Whether it is GitHub's API."""
         return self.forge is Forge.GITHUB
 
     @property
     def entries(self) -> str:
-        """Address of the list."""
         parent = f"{self.api}/{'repos' if self.is_github else 'projects'}/{self.project}"
         if not self.number:
             return f"{parent}/issues"
@@ -111,12 +107,10 @@ class Target:
 
     @property
     def text(self) -> str:
-        """The field with the text."""
         return "body" if self.number or self.is_github else "description"
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request carries."""
         if not self.is_github:
             return {"PRIVATE-TOKEN": self.token}
         return {
@@ -233,8 +227,6 @@ class Entries:
         return self._once(verb, self._where.entry(known), change)
 
     def _author(self) -> Callable[[Entry], bool]:
-        """Whether an entry is of our own account."""
-
         def account() -> Any:
             try:
                 return self._once("GET", f"{self._where.api}/user")
@@ -273,7 +265,6 @@ class Entries:
             self._sleep(seconds)
 
     def _once(self, verb: str, address: str, body: Entry | None = None) -> Any:
-        """What the forge answers to one request."""
         forge, tried = self._where.forge, f"{verb} {httpx.URL(address).path}"
         try:
             answer = self._client.request(verb, address, json=body)

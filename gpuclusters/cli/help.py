@@ -133,7 +133,6 @@ class Commands(TyperGroup):
         return [n for n in known if n in here] + [n for n in here if n not in known]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command with its heading and its examples."""
         command: Any = super().get_command(ctx, cmd_name)
         if command is not None:
             path = " ".join([*ctx.command_path.split()[1:], cmd_name])
@@ -142,7 +141,6 @@ class Commands(TyperGroup):
 
 
 def arrange(command: Any, path: str, *, top: bool = True) -> None:
-    """Give a command its heading and its examples."""
     if top and path:
         panels = (panel for panel, names in PANELS.items() if path in names)
         command.rich_help_panel = next(panels, MORE)

@@ -1,5 +1,4 @@
 """The lab, found by its entry point: a distribution of its own, which real clusters do without."""
-# ruff: noqa: D102  (what the methods do is said where they are, in lab/service.py)
 
 from __future__ import annotations
 

@@ -58,7 +58,6 @@ Parallel = Annotated[
 
 
 def _flags(targets: Sequence[str] | None, parallel: int | None = None, **wanted: bool) -> list[str]:
-    """The engine's own, for those that are wanted."""
     flags = [f"--{name.replace('_', '-')}" for name, on in wanted.items() if on]
     flags += [] if parallel is None else ["--parallel", str(parallel)]
     return [*flags, *(word for urn in targets or () for word in ("--target", urn))]

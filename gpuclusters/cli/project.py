@@ -33,7 +33,6 @@ def read_valid(project: Project, stack: str) -> StackConfig:
 
 
 def refuse_placeholders(project: Project, stack: str, config: StackConfig) -> None:
-    """See that no value of an example is applied."""
     if found := placeholders(config.section):
         above = config.cluster_type.value
         named = [replace(one, path=(above, *one.path)) for one in found]
@@ -55,14 +54,11 @@ LAB_PASSPHRASE = "gpu-clusters-lab"  # noqa: S105  (public: it protects a lab on
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A checkout of gpu-clusters."""
-
     folder: Path
     lab_folder: Path
 
     @property
     def name(self) -> str:
-        """Of the project, as `Pulumi.yaml` says."""
         document = yaml.safe_load((self.folder / "Pulumi.yaml").read_text(encoding="utf-8"))
         return str(document["name"])
 
@@ -80,7 +76,6 @@ class Project:
         )
 
     def stack_file(self, stack: str) -> Path:
-        """The configuration of a stack."""
         path = self.folder / f"Pulumi.{stack}.yaml"
         if not path.is_file():
             known = sorted(p.name.split(".")[1] for p in self.folder.glob("Pulumi.*.yaml"))
@@ -166,7 +161,6 @@ class Stack:
             raise RunError(said, "command.no-init")
 
     def is_made(self) -> bool:
-        """Whether the backend has this stack."""
         known, _ = self.ask("stack", "ls", "--json")
         return any(entry["name"].split("/")[-1] == self.stack for entry in known or ())
 

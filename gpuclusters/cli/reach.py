@@ -39,7 +39,6 @@ _AT_ONCE = 64
 
 
 def lab_inventory(project: Project) -> Inventory:
-    """What the running lab offers."""
     try:
         inventory = read_inventory(project.lab_folder)
     except InventoryError as error:
@@ -63,7 +62,6 @@ def kubeconfig(project: Project, config: ClusterConfig, stated: Path | None) -> 
 
 
 def connection(machine: ResolvedHost) -> HostConnection:
-    """How a machine is reached."""
     return HostConnection(
         host=machine.name,
         address=machine.address,
@@ -129,8 +127,6 @@ _HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class ApiAddress:
-    """How the API in a lab is called."""
-
     url: str
     authority: Path | None
     """File with the certificate of the authority that its own is of; None: it speaks plain HTTP."""

@@ -135,7 +135,6 @@ def fill(page: str) -> str:
 
 
 def main() -> int:
-    """Write the pages."""
     explain.PAGE.write_text(explain.render(), encoding="utf-8")
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0

@@ -57,7 +57,6 @@ Summary = tuple[Table, Sequence[Hint]]
 
 
 def show(console: Console, summary: Summary, *, unchanged: bool) -> None:
-    """Print the table of what exists, and what to try."""
     table, hints = summary
     console.print()
     if unchanged:

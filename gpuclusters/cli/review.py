@@ -48,8 +48,6 @@ _DEFAULT_STACK = "dev"
 
 
 class Format(StrEnum):
-    """What is printed."""
-
     MARKDOWN = "markdown"
     HTML = "html"
     JSON = "json"
@@ -57,8 +55,6 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything that a review can be told."""
-
     fail_on: str = ""
     format: Format = Format.MARKDOWN
     output: Path | None = None
@@ -164,7 +160,6 @@ def command(
 
 
 def rules(options: Options) -> tuple[Rule, ...]:
-    """The rules as the options set them."""
     try:
         made = RULES if options.policy is None else read_settings(options.policy, RULES)
     except SettingsError as error:
@@ -204,7 +199,6 @@ def run(
     *,
     env: Mapping[str, str] = os.environ,
 ) -> int:
-    """Review plans from files, or of stacks that are previewed here; gives the exit code."""
     if files and names and len(files) != len(names):
         raise wrong_option("give as many --stack as files, or none")
     try:

@@ -70,7 +70,6 @@ def _run(file: Path, *, named: bool) -> Run | None:
 
 
 def document(runs: Sequence[Run]) -> dict[str, object]:
-    """All of it, for programs."""
     known = training_times.table()
     return {
         "runs": [asdict(run) for run in runs],

@@ -25,8 +25,6 @@ CLOCK_SECONDS = 5.0
 
 
 class Fate(StrEnum):
-    """What became of the run that took a lock."""
-
     DEAD = "dead"
     RUNS = "runs"
     ELSEWHERE = "elsewhere"
@@ -52,8 +50,6 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of this computer."""
-
     began: datetime
     is_engine: bool
     """Whether its command line could be that of an engine."""
@@ -173,7 +169,6 @@ class Resource:
 
     @property
     def name(self) -> str:
-        """Its logical name."""
         return self.urn.rsplit("::", 1)[-1]
 
     @property
@@ -192,8 +187,6 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a state says about what is unfinished."""
-
     creating: tuple[Resource, ...]
     releases: tuple[Resource, ...]
     kubeconfigs: Mapping[str, str]

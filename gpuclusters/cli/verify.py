@@ -208,7 +208,6 @@ def attacked(
     api: str | None,
     tokens: Sequence[str],
 ) -> IsolationEvidence:
-    """Attack the cluster."""
     stated = ContainerApi(api) if api else None
     if uses_lab(config):
         lab = lab_of(project)

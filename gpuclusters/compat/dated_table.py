@@ -31,8 +31,6 @@ class Row(BaseModel):
 
 
 class Source(Row):
-    """Something that was read."""
-
     at: str = Field(min_length=1)
     """Repository and path, page or document."""
     release: str = Field(min_length=1)
@@ -73,7 +71,6 @@ def document(name: str) -> Any:
 
 
 def bare(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows alone."""
     return {
         key: bare(value) if isinstance(value, Mapping) else value
         for key, value in table.items()

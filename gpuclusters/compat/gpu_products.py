@@ -31,16 +31,12 @@ class Architecture(StrEnum):
 
 
 class Form(StrEnum):
-    """How a GPU is built in."""
-
     PCIE = "pcie"
     SXM = "sxm"
     SUPERCHIP = "superchip"
 
 
 class Product(Row):
-    """One GPU."""
-
     name: str
     """What `nvidia-smi` calls it."""
     architecture: Architecture
@@ -75,8 +71,6 @@ class Family(Row):
 
 
 class Products(Table):
-    """The whole table."""
-
     kinds: Mapping[str, Kind]
     families: Mapping[str, Family]
     products: Mapping[str, Product]

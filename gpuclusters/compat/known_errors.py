@@ -31,13 +31,11 @@ class KnownError(Row):
     """Whether waiting longer cannot help."""
 
     def is_in(self, text: str) -> bool:
-        """Whether a message names this error."""
         return re.search(self.says, text, re.IGNORECASE) is not None
 
 
 @cache
 def known(area: str) -> tuple[KnownError, ...]:
-    """All errors of an area, in their order."""
     rows: list[Any] = dated_table.document(f"known_errors/{area}")["errors"]
     return tuple(KnownError.model_validate(row) for row in rows)
 

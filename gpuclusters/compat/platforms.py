@@ -59,7 +59,6 @@ class Preset(Row):
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """PCI addresses."""
         return tuple(f"0000:{bus}:00.0" for bus in self.switch_buses)
 
 

@@ -56,8 +56,6 @@ class OperatingSystem(StrEnum):
 
 
 class Branch(Row):
-    """A branch of NVIDIA's driver."""
-
     long: bool
     end: str
     """Month of its last fixes, `2028-06`, or `ended`."""
@@ -71,8 +69,6 @@ class Branch(Row):
 
 
 class Cuda(Row):
-    """A major release of CUDA."""
-
     branch: int
     """First branch of the driver that runs it."""
     oldest: Architecture
@@ -145,8 +141,6 @@ class Major(Row):
 
 
 class OperatorRelease(Row):
-    """One release."""
-
     date: date
     default_driver: str
     node_feature_discovery: str
@@ -155,8 +149,6 @@ class OperatorRelease(Row):
 
 
 class Operators(Table):
-    """Releases of the GPU Operator."""
-
     majors: Mapping[str, Major]
     releases: Mapping[str, OperatorRelease]
 

@@ -58,12 +58,10 @@ class VersionSet(Row):
 
     @property
     def device_plugin_image(self) -> str:
-        """The image of the device plugin."""
         return f"{DEVICE_PLUGIN_IMAGE}:{self.device_plugin}"
 
     @property
     def dcgm_exporter_image(self) -> str:
-        """The image of the DCGM exporter."""
         return f"{DCGM_EXPORTER_IMAGE}:{self.dcgm_exporter}"
 
 
@@ -77,8 +75,6 @@ class Limits(Row):
 
 
 class Versions(Table):
-    """The whole table."""
-
     sets: Mapping[str, VersionSet]
     limits: Limits
 

@@ -61,8 +61,6 @@ CertificateChain = Annotated[PemCertificate, holds(certificate.read, *_CHAIN)]
 
 
 class IssuerKind(StrEnum):
-    """Whose issuer of cert-manager it is."""
-
     CLUSTER_ISSUER = "ClusterIssuer"
     ISSUER = "Issuer"
 
@@ -199,7 +197,6 @@ class Programs(Section):
 
     @property
     def accounts(self) -> Accounts:
-        """Namespace and account of each program."""
         return Accounts(self.namespace)
 
 

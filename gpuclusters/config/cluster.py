@@ -67,8 +67,6 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a stack does about one secret, and why."""
-
     need: Need
     why: str = ""
 
@@ -77,7 +75,6 @@ _MAY = Use(Need.MAY)
 
 
 def uses(config: ClusterConfig) -> Mapping[str, Use]:
-    """What the stack does about each of `SECRET_KEYS`."""
     if isinstance(config, CaasConfig):
         section, known = "caas", _caas(config)
     elif isinstance(config, Rke2Config):

@@ -89,7 +89,6 @@ SCOPES = ("logging.write", "monitoring.write")
 
 
 def either(values: Iterable[str], word: str = "or") -> str:
-    """One of several, in words."""
     *others, last = values
     return f"{', '.join(others)} {word} {last}" if others else last
 
@@ -292,12 +291,10 @@ class GcpHosts(Section):
 
     @property
     def region(self) -> str:
-        """The region of the zones."""
         return machine_types.region(self.zones[0])
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """Names of all machines."""
         return tuple(name for group in self.groups for name in group.machines)
 
     def group_of(self, machine: str) -> GcpGroup | None:

@@ -65,8 +65,6 @@ def _named(hosts: Any) -> Any:
 
 
 class Inventory(_Part):
-    """What a running lab offers."""
-
     version: Literal[3]
     name: str
     kubeconfig: Path

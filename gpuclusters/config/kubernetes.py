@@ -314,7 +314,6 @@ class Containerd(Section):
 
     @property
     def drop_in(self) -> str:
-        """Text of its drop-in."""
         default = ContainerdSchema.V2 if self.is_old else ContainerdSchema.V3
         return drop_ins.containerd(
             schema=self.config_version or default,

@@ -34,8 +34,6 @@ from gpuclusters.core.finding import Path as Key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """All that a stack needs to know."""
-
     cluster_type: ClusterType
     section: ClusterConfig
     """The configuration of the chosen cluster type."""

@@ -83,14 +83,11 @@ class TenantPlan:
 
     @property
     def name(self) -> str:
-        """Of the tenant."""
         return self.stated.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaasPlan:
-    """All of a cluster."""
-
     preset: Preset
     boot: BootProfile
     """Every timeout of its VMs."""
@@ -116,7 +113,6 @@ class CaasPlan:
 
 
 def preset(config: CaasConfig) -> Preset:
-    """What is known of the cluster's machines."""
     return PRESETS[config.platform]
 
 
@@ -175,7 +171,6 @@ def cut_sizes(config: CaasConfig) -> tuple[int, ...]:
 
 
 def namespace(config: CaasConfig, tenant: Tenant) -> str:
-    """The tenant's namespace."""
     if tenant.namespace is not None:
         return tenant.namespace
     return naming.tenant_namespace(config.tenant_namespace_prefix, tenant.name)
@@ -397,7 +392,6 @@ def _tenant(config: CaasConfig, tenant: Tenant, offered: tuple[int, ...]) -> Ten
 
 
 def plan(config: CaasConfig) -> CaasPlan:
-    """What the stack declares."""
     boot = boot_profile(config)
     offered = cut_sizes(config)
     return CaasPlan(

@@ -27,7 +27,6 @@ LAB_IMAGE = "gpu-clusters/caas:lab"
 
 
 def image(config: CaasConfig) -> str:
-    """The image of the programs."""
     return config.programs.image or LAB_IMAGE
 
 

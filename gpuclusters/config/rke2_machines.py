@@ -36,8 +36,6 @@ POOL_LABEL = "gpu-clusters.dev/pool"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachinePlan:
-    """One machine."""
-
     name: str
     role: Role
     pool: str
@@ -51,7 +49,6 @@ class MachinePlan:
 
 
 def gpu_pools(config: Rke2Config) -> tuple[Pool, ...]:
-    """Pools with GPUs."""
     return tuple(pool for pool in config.pools if pool.gpu is not None)
 
 
@@ -73,7 +70,6 @@ def system(config: Rke2Config, pool: Pool | None) -> OperatingSystem | None:
 
 
 def pool_of(config: Rke2Config) -> Mapping[str, Pool]:
-    """The pool of each machine, by name."""
     return {name: pool for pool in config.pools for name in pool.nodes}
 
 

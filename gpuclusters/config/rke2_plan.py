@@ -42,7 +42,6 @@ _TESTS = ("matmul", "diagnostics", "load", "burn", "collective")
 
 
 def artifacts(cluster: Rke2Common) -> dict[str, Any]:
-    """The release's files as an input of `Rke2Node`."""
     stated = cluster.artifacts
     return {
         "source": stated.source,
@@ -72,7 +71,6 @@ def shared_settings(cluster: Rke2Common, *, registration_address: str, **more: A
 
 
 def settings(config: Rke2Config, *, registration_address: str) -> Settings:
-    """All that the hosts of an `rke2` cluster agree on."""
     cni, stated = Cni(config.cni.kind), config.cni.model_dump(exclude={"kind"})
     more: dict[str, Any] = (
         # There are no VMs here whose sockets it could not see.
@@ -121,7 +119,6 @@ def registries(config: Rke2Config, credentials: Mapping[str, Mapping[str, str]])
 
 
 def monitoring(config: Rke2Config) -> Monitoring:
-    """Which monitoring there is."""
     return Monitoring(config.metrics.kind)
 
 
@@ -164,7 +161,6 @@ def has_free_node(config: Rke2Config) -> bool:
 
 
 def wish(config: Rke2Config) -> OperatorSpec:
-    """What the GPU Operator is for in this cluster."""
     runs = [system(config, pool) for pool in gpu_pools(config)]
     return OperatorSpec(
         version=config.operator.version,

@@ -150,7 +150,6 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
 def schema() -> dict[str, Any]:
-    """The schema of a stack file."""
     definitions: dict[str, Any] = {}
     keys: dict[str, Any] = {
         f"{NAMESPACE}:cluster-type": {
@@ -198,12 +197,10 @@ def schema() -> dict[str, Any]:
 
 
 def render() -> str:
-    """The schema as it is committed."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> int:
-    """Write the schema and the references."""
     SCHEMA_FILE.write_text(render(), encoding="utf-8")
     for kind, page in PAGES.items():
         page.write_text(fill(page.read_text(encoding="utf-8"), kind), encoding="utf-8")

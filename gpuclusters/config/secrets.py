@@ -215,7 +215,6 @@ class _Reader:
         return None
 
     def _wrong(self, key: str, text: str) -> str:
-        """What is wrong with the text of a secret."""
         _, what, signs = _KINDS[key]
         if not text.strip() or not all(sign in text for sign in signs):
             return f"is not the text of {what}"
@@ -265,7 +264,6 @@ def _fault(key: str, wrong: str, got: str) -> Finding:
 
 
 def lab_fault(section: str, wrong: str, instead: str) -> Finding:
-    """What is wrong with the lab that a section names."""
     path = (section, "hosts", "source")
     return finding(path, wrong, '"lab"', instead, "config.lab-not-usable")
 

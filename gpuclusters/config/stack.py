@@ -39,16 +39,12 @@ _NO_TEXT = "config.key-is-no-text"
 
 
 class ClusterType(StrEnum):
-    """What kind of cluster a stack declares."""
-
     CAAS = "caas"
     RKE2 = "rke2"
     USERNETES = "usernetes"
 
 
 class SectionKind(NamedTuple):
-    """How the section of one cluster type is read."""
-
     model: type[CaasConfig] | type[Rke2Config] | type[UsernetesConfig]
     rules: tuple[Rule, ...]
 

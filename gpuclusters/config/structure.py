@@ -30,8 +30,6 @@ _LISTS = ("too_short", "too_long")
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[M]):
-    """What could be read of a section."""
-
     model: M
     """Without what is wrong."""
     flaws: tuple[Finding, ...] = ()
@@ -68,7 +66,6 @@ class Reading(Generic[M]):
 
 
 def read(model: type[M], document: Mapping[str, Any]) -> Reading[M]:
-    """Read a section, as far as it can be read."""
     try:
         return Reading(model.model_validate(document))
     except ValidationError as error:
@@ -386,7 +383,6 @@ def discriminator(model: type[BaseModel]) -> str | None:
 
 
 def tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    """The tags of a variant."""
     name = discriminator(model)
     return get_args(model.model_fields[name].annotation) if name else ()
 

@@ -107,7 +107,6 @@ def host_mtu(config: UsernetesConfig) -> int | None:
 
 
 def api(config: UsernetesConfig) -> ApiAccess:
-    """How the API is reached from outside of its host."""
     if isinstance(config.hosts, LabHosts):
         return ApiAccess(through="loopback")
     if isinstance(config.api, AddressApi):

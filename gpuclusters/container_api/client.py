@@ -23,7 +23,6 @@ class Answer:
 
     @property
     def said(self) -> str:
-        """For a person."""
         if isinstance(self.body, Mapping) and self.body.get("title"):
             detail = self.body.get("detail")
             return f"{self.status} {self.body['title']}" + (f": {detail}" if detail else "")
@@ -51,7 +50,6 @@ class ContainerApi:
 
     @property
     def target(self) -> str:
-        """As errors name it."""
         return f"API {self._url}"
 
     def call(

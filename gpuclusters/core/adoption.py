@@ -40,7 +40,6 @@ def partitions(active: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:
 
 
 def value(name: str, there: Any, here: Any) -> Iterator[str]:
-    """One value."""
     if there != here:
         yield f"{name} is {_shown(there)} instead of {_shown(here)}"
 

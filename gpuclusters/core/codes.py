@@ -15,8 +15,6 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Severity(StrEnum):
-    """How bad drift is."""
-
     CRITICAL = "critical"
     """Isolation, a tenant or GPUs are hit, or may be."""
     WARNING = "warning"

@@ -33,14 +33,11 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """`Clock` of this machine."""
-
     def now(self) -> float:
         """Seconds of a clock that only goes forward."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait in this thread."""
         time.sleep(seconds)
 
 

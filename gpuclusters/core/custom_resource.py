@@ -40,7 +40,6 @@ class Part(BaseModel):
     )
 
     def document(self) -> dict[str, Any]:
-        """As it stands in the object."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

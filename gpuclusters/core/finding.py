@@ -25,8 +25,6 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
-
     code: str
     """Names the fault, like `vfio.unbound`; listed with its meaning in `core/codes`."""
     problem: str

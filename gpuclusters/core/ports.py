@@ -42,5 +42,4 @@ class ObjectKind:
 
     @property
     def api_version(self) -> str:
-        """As in manifests."""
         return f"{self.group}/{self.version}" if self.group else self.version

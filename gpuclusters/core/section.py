@@ -17,7 +17,6 @@ from gpuclusters.core import naming
 
 
 def kebab(name: str) -> str:
-    """The key of a field."""
     return name.replace("_", "-")
 
 

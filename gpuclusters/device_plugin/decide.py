@@ -36,8 +36,6 @@ CLEARABLE = frozenset({Phase.RELEASING, Phase.QUARANTINED})
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodName:
-    """A pod as the kubelet lists it."""
-
     namespace: str
     name: str
 
@@ -55,12 +53,10 @@ class DeviceView:
 
     @property
     def holder(self) -> Holder | None:
-        """Who has it."""
         return self.status.holder if self.status is not None else None
 
     @property
     def pod(self) -> PodName | None:
-        """The holder's pod."""
         return None if self.holder is None else PodName(self.holder.namespace, self.holder.pod)
 
     @property

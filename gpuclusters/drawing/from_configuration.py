@@ -21,7 +21,6 @@ _CONTROL_PLANES = {
 
 
 def declared(config: ClusterConfig, says: str) -> Picture:
-    """The picture of a configuration."""
     if isinstance(config, CaasConfig):
         return _caas(config, says)
     return _rke2(config, says) if isinstance(config, Rke2Config) else _usernetes(config, says)

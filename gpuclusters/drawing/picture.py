@@ -34,7 +34,6 @@ class Machine:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it has."""
         return sum(len(partition.modules) for partition in self.partitions)
 
 
@@ -48,8 +47,6 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One cluster."""
-
     name: str
     type: str
     machines: tuple[Machine, ...]
@@ -61,7 +58,6 @@ class Picture:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all machines."""
         return sum(machine.gpus for machine in self.machines)
 
 
@@ -91,7 +87,6 @@ _LARGEST_BOARD = 16
 
 
 def drawn(cluster: fleet.Cluster, says: str) -> Picture:
-    """The picture of one cluster."""
     return Picture(
         name=cluster.name,
         type=cluster.type,

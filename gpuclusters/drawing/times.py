@@ -19,8 +19,6 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """Points of one kind, by nodes."""
-
     name: str
     tone: str
     points: Sequence[tuple[int, float]]

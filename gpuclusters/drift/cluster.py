@@ -111,15 +111,12 @@ class Reference(NamedTuple):
 
     @property
     def called(self) -> str:
-        """As people say it."""
         place = f" in {self.namespace}" if self.namespace else ""
         return f"{self.kind} {self.name}{place}"
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release as it says of itself."""
-
     name: str
     namespace: str
     objects: tuple[Mapping[str, Any], ...]

@@ -68,7 +68,6 @@ class Field:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
         if self.gone:
             return f"{self.name}: {shown(self.path, self.declared)} is gone"
         if self.extra:

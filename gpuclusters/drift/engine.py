@@ -24,15 +24,12 @@ class EventsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One resource, read."""
-
     old: Resource
     new: Resource | None
     """As it is; None: gone."""
 
     @property
     def urn(self) -> str:
-        """Of the resource."""
         return self.old.urn
 
     @property
@@ -43,8 +40,6 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that was seen."""
-
     resources: Mapping[str, Seen] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
     """By URN, why a resource could not be read."""

@@ -22,8 +22,6 @@ _CONNECTION = ("host", "address", "user", "host_key")
 
 
 class HostFacts(Facts):
-    """What a machine says."""
-
     reboot_required: str | None = None
     """The packages that want it, where the system names them; None where none is due."""
     failed_unit: frozenset[str] = frozenset()

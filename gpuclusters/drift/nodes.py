@@ -25,8 +25,6 @@ _PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class ExpectedNode:
-    """What the configuration expects of one node."""
-
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     """Beside those that a resource of the stack sets and tells of."""

@@ -26,7 +26,6 @@ _MOST_SHOWN = 12
 
 
 def markdown(report: Report, *, most: int) -> str:
-    """The text."""
     blocks = [Block(_head(report), Weighted.MUST)]
     if report.unseen:
         blocks.append(Block(_unseen(report), Weighted.MUST))
@@ -105,7 +104,6 @@ def _plan(report: Report) -> str:
 
 
 def show(console: Console, report: Report, seconds: float) -> None:
-    """Print it."""
     for group in Group:
         if found := report.of(group):
             console.print(f"[bold]{HEADINGS[group]}[/bold]")

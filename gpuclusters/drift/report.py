@@ -66,12 +66,10 @@ class Finding:
 
     @property
     def known(self) -> Code:
-        """What is known of its code."""
         return codes.listed()[self.id]
 
     @property
     def title(self) -> str:
-        """What is wrong, in a few words."""
         return self.known.means.rstrip(".")
 
     @property
@@ -81,12 +79,10 @@ class Finding:
 
     @property
     def group(self) -> Group:
-        """Where a reader looks for it."""
         return _GROUPS.get(self.id.partition(".")[0], Group.HOSTS)
 
     @property
     def remedy(self) -> str:
-        """What puts it back."""
         if self.up:
             return "`gpu-clusters up --refresh`"
         # Not `format`, and at once: what a finding names may have braces in it.
@@ -153,8 +149,6 @@ Told = Finding | Unseen | Looked
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is said of one stack."""
-
     stack: str
     findings: tuple[Finding, ...]
     unseen: tuple[Unseen, ...] = ()
@@ -171,7 +165,6 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """In a few words."""
         found = plural(len(self.findings), "finding") if self.findings else "no drift"
         if not self.unseen:
             return found
@@ -183,11 +176,9 @@ class Report:
         return "would now" if not self.unseen else "would do once all of that can be reached"
 
     def of(self, group: Group) -> tuple[Finding, ...]:
-        """The findings of a group."""
         return tuple(finding for finding in self.findings if finding.group is group)
 
     def count(self, severity: Severity) -> int:
-        """How many findings are so bad."""
         return sum(finding.severity is severity for finding in self.findings)
 
 

@@ -32,7 +32,6 @@ _PREFLIGHT: Final = {
 
 
 def findings(view: View) -> Iterator[Finding]:
-    """What all resources tell."""
     for seen in view.resources.values():
         yield from of_resource(view, seen)
 
@@ -45,7 +44,6 @@ def of_resource(view: View, seen: Seen) -> Iterator[Finding]:
 
 
 def reader_of(type_: str) -> Reader:
-    """The reader of a type."""
     return cluster_object if is_object(type_) else READERS.get(type_, general)
 
 

@@ -33,7 +33,6 @@ class DriverCapability(HostCapability[GpuDriverInputs, LiveDriver]):
 
     @classmethod
     def on(cls, inputs: GpuDriverInputs, reach: Reach, before: Mapping[str, Any]) -> Self:
-        """With the servers."""
         made = super().on(inputs, reach, before)
         made.servers = [SshRke2Control(reach(one)) for one in inputs.control]
         return made
@@ -53,15 +52,12 @@ class DriverCapability(HostCapability[GpuDriverInputs, LiveDriver]):
         }
 
     def observe(self) -> LiveDriver:
-        """What is there."""
         return inspect(self._host)
 
     def findings(self, live: LiveDriver) -> Iterable[Finding]:
-        """See `decide.findings`."""
         return decide.findings(self._inputs, live, drained=self._drained)
 
     def differences(self, live: LiveDriver) -> Iterable[Finding]:
-        """See `decide.differences`."""
         return decide.differences(self._inputs, live)
 
     def prove(self, live: LiveDriver) -> None:
@@ -76,7 +72,6 @@ class DriverCapability(HostCapability[GpuDriverInputs, LiveDriver]):
                 server.uncordon(name)
 
     def outputs(self, live: LiveDriver) -> Mapping[str, Any]:
-        """What others need of the host."""
         steps = {one.step for one in self.findings(live)}
         return {
             "driver_version": live.loaded,
@@ -87,7 +82,6 @@ class DriverCapability(HostCapability[GpuDriverInputs, LiveDriver]):
         }
 
     def is_absent(self, live: LiveDriver) -> bool:
-        """Whether nothing of ours is on the host."""
         return not live.applied and not live.file
 
     def remove(self) -> None:
@@ -150,7 +144,6 @@ class DriverCapability(HostCapability[GpuDriverInputs, LiveDriver]):
 
 
 def inspect(host: SshHost) -> LiveDriver:
-    """The driver of a host as it is."""
     return look(
         host, LiveDriver, "driver/inspect", _FILES, tried="look at the driver", area="driver"
     )

@@ -40,23 +40,17 @@ UPGRADES = (
 
 
 class DriverSource(StrEnum):
-    """Who installs the driver."""
-
     HOST = "host"
     OPERATOR = "operator"
     """Containers of the GPU Operator; the host only lets them."""
 
 
 class Modules(StrEnum):
-    """Which kernel modules."""
-
     OPEN = "open"
     PROPRIETARY = "proprietary"
 
 
 class PackageSource(StrEnum):
-    """Whose packages."""
-
     DISTRIBUTION = "distribution"
     """The operating system's own: on Ubuntu with signed, prebuilt kernel modules."""
     NVIDIA = "nvidia"
@@ -64,8 +58,6 @@ class PackageSource(StrEnum):
 
 
 class GpuDriverInputs(Strict):
-    """Inputs of the driver on one host."""
-
     connection: HostConnection
     source: DriverSource = DriverSource.HOST
     version: (
@@ -103,7 +95,6 @@ class GpuDriverInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`host/driver`."""
         return f"{self.connection.host}/driver"
 
     @property
@@ -130,13 +121,10 @@ class WantedDriver(Strict):
     reboot_timeout_seconds: int
 
     def inputs(self) -> dict[str, Any]:
-        """As inputs of the resource."""
         return {"source": DriverSource.HOST.value, **self.model_dump(mode="json")}
 
 
 class Gpu(NamedTuple):
-    """A GPU on the bus."""
-
     address: str
     pci_id: str
     driver: str = ""
@@ -223,8 +211,6 @@ _LAST_STREAMS = 9
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """What has to be installed on one host."""
-
     wanted: tuple[tuple[str, str], ...]
     """Name and version; a version may end in `*`, and is empty for whatever fits the others."""
     held: tuple[str, ...]
@@ -237,7 +223,6 @@ class Packages:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names."""
         return tuple(name for name, _ in self.wanted)
 
     def missing(self, live: LiveDriver) -> tuple[str, ...]:

@@ -23,8 +23,6 @@ class Action(StrEnum):
 
 
 class Code(Row):
-    """One code."""
-
     meaning: str
     remedy: str
     action: Action = Action.FAIL

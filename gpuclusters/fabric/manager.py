@@ -44,7 +44,6 @@ class SshFabricManager:
 
     @property
     def target(self) -> str:
-        """Host and board."""
         return f"{self._host.target}, board {self._board}"
 
     def partitions(self) -> LiveTable:

@@ -25,8 +25,6 @@ VM_ADDRESS = "192.168.250.2"
 
 
 def one_of(choices: tuple[int, ...], wrong: str, instead: str) -> BeforeValidator:
-    """One of these numbers."""
-
     def read(value: Any) -> Any:
         if value in choices and not isinstance(value, bool):
             return value

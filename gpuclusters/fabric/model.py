@@ -100,7 +100,6 @@ class FabricInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`host/board`."""
         return f"{self.connection.host}/{self.board}"
 
     @property
@@ -112,7 +111,6 @@ class FabricInputs(Strict):
 
     @property
     def partition_table(self) -> PartitionTable:
-        """The table to plan with."""
         own = {int(n): modules for n, modules in self.table.items()} if self.table else None
         return table_for(self.baseboard, own)
 
@@ -137,8 +135,6 @@ LiveTable = Mapping[int, LivePartition]
 
 @dataclass(frozen=True, slots=True)
 class FabricStep:
-    """One partition to bring up or take down."""
-
     verb: Literal["activate", "deactivate"]
     partition: int
     modules: tuple[int, ...] = ()
@@ -147,7 +143,6 @@ class FabricStep:
 
     @property
     def words(self) -> str:
-        """As errors say it."""
         gpus = f" (GPUs {listed(self.modules)})" if self.modules else ""
         return f"{self.verb} partition {self.partition}{gpus}"
 

@@ -23,12 +23,10 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
     identity = frozenset({"connection.host", "board", "baseboard"})
 
     def ensure(self, inputs: FabricInputs, before: Properties) -> Properties:
-        """Deactivate what must go, activate what must come."""
         made = self._board(inputs).ensure(applied=before.get("applied") or [])
         return _outputs(inputs, made, made.wanted)
 
     def differences(self, inputs: FabricInputs) -> Sequence[str]:
-        """Of the partitions that are active."""
         return [*adoption.partitions(*self._board(inputs).before_adoption())]
 
     def observe(self, inputs: FabricInputs, before: Properties) -> Live | None:
@@ -45,7 +43,6 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
         return Live(outputs, {} if same else {"partitions": outputs["active"]})
 
     def has_drifted(self, outputs: Properties) -> bool:
-        """Whether other partitions are active than the state's own inputs say."""
         active = outputs.get("active")
         wanted = outputs.get("partitions")
         if wanted is None:
@@ -53,7 +50,6 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
         return active is not None and sorted(active) != sorted(wanted or [])
 
     def remove(self, inputs: FabricInputs, before: Properties) -> None:
-        """Deactivate what is ours."""
         self._board(inputs).release(applied=before.get("applied") or [])
 
     def _board(self, inputs: FabricInputs) -> FabricBoard:

@@ -22,7 +22,6 @@ MOST_MODULES = 16
 
 
 def repeated(values: Iterable[T]) -> tuple[T, ...]:
-    """What occurs more than once, in order."""
     return tuple(value for value, n in Counter(values).items() if n > 1)
 
 
@@ -69,7 +68,6 @@ class Partition:
 
     @property
     def size(self) -> int:
-        """How many GPUs the partition has."""
         return len(self.modules)
 
 
@@ -79,8 +77,6 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PartitionTable:
-    """All partitions that a baseboard offers."""
-
     baseboard: Baseboard
     partitions: tuple[Partition, ...]
 

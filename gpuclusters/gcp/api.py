@@ -38,7 +38,6 @@ class GoogleCredentials:
         self._found: Any = None
 
     def token(self) -> str:
-        """A bearer token."""
         given = self._environment.get(TOKEN_VARIABLE)
         if given and not self._impersonate:
             return given
@@ -118,11 +117,9 @@ class GoogleRest:
         self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """One object or page."""
         return self._call("GET", f"{path}?{urlencode(query)}" if query else path, None)
 
     def pages(self, path: str, **query: str) -> list[dict[str, Any]]:
-        """All pages of a list."""
         found = [self.get(path, **query)]
         while mark := found[-1].get("nextPageToken"):
             found.append(self.get(path, **query, pageToken=str(mark)))
@@ -237,7 +234,6 @@ class GoogleCompute:
         self._rest.operate("POST", f"projects/{project}/zones/{zone}/instances", body, seconds)
 
     def start(self, project: str, zone: str, name: str, seconds: float) -> None:
-        """Start a machine that is stopped."""
         self._rest.operate("POST", f"{_instance(project, zone, name)}/start", None, seconds)
 
     def delete(self, project: str, zone: str, name: str, seconds: float) -> None:
@@ -247,7 +243,6 @@ class GoogleCompute:
             self._rest.operate("DELETE", path, None, seconds)
 
     def set_labels(self, project: str, instance: Instance, labels: Mapping[str, str]) -> None:
-        """Replace its labels."""
         body = {"labels": dict(labels), "labelFingerprint": instance.label_fingerprint}
         self._change(project, instance, "setLabels", body)
 

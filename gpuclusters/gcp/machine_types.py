@@ -66,8 +66,6 @@ class BuiltIn(Row):
 
 
 class Machines(Table):
-    """The whole table."""
-
     series: Mapping[str, Series]
     custom: Custom
     attachable: Mapping[str, Attachable]
@@ -76,8 +74,6 @@ class Machines(Table):
 
 @dataclass(frozen=True, slots=True)
 class MachineType:
-    """The size of a machine type."""
-
     vcpus: int
     memory_gib: float
     takes_gpus: bool = False
@@ -135,5 +131,4 @@ def attachable(product: str) -> tuple[str, Attachable] | None:
 
 
 def region(zone: str) -> str:
-    """The region of a zone."""
     return zone.rpartition("-")[0]

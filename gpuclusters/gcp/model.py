@@ -37,8 +37,6 @@ _ZONE = matches(r"[a-z]+-[a-z]+[0-9]+-[a-z]", "write a zone like us-central1-a")
 
 
 class Accelerator(Strict):
-    """GPUs that are added to a machine."""
-
     type: Annotated[str, matches(r"nvidia-[a-z0-9-]+", "write a type like nvidia-tesla-v100")]
     count: Annotated[int, Field(ge=1, le=16)]
 
@@ -62,8 +60,6 @@ class GoogleAccess(Strict):
 
 
 class GcpMachineInputs(Strict):
-    """What one machine is made of."""
-
     project: str
     zones: Annotated[tuple[Annotated[str, _ZONE], ...], Field(min_length=1)]
     """Tried in this order when the machine is made; it then stays where it is."""
@@ -97,7 +93,6 @@ class GcpMachineInputs(Strict):
 
     @property
     def all_labels(self) -> dict[str, str]:
-        """Labels with ours."""
         return {**self.labels, OWNER_LABEL: self.owner}
 
 
@@ -271,5 +266,4 @@ class Quota:
 
     @property
     def free(self) -> float:
-        """How much more it may have."""
         return self.limit - self.usage

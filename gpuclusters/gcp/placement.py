@@ -47,7 +47,6 @@ class Machine:
     reporter: Reporter
 
     def ensure(self) -> Instance:
-        """The machine, running: found, started or made."""
         found = self.locate()
         zone = self._make() if found is None else found.zone
         if found is not None:
@@ -59,7 +58,6 @@ class Machine:
         return self._settle(live)
 
     def locate(self) -> Instance | None:
-        """The machine where it is."""
         found = self.compute.find(self.wanted.project, self.wanted.name)
         for one in found:
             label = one.labels.get(OWNER_LABEL)
@@ -97,7 +95,6 @@ class Machine:
         }
 
     def _make(self) -> str:
-        """The zone that made it."""
         wanted, said = self.wanted, dict[str, ApiError]()
         seconds = wanted.create_timeout_seconds
         for zone in wanted.zones:
@@ -196,7 +193,6 @@ class GcpQuotaInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """One for each stack and region."""
         return f"{self.project}/{self.region}/{self.owner}/quota"
 
 

@@ -73,7 +73,6 @@ class GcpQuotaProvider(ReconcilingProvider[GcpQuotaInputs]):
     identity = frozenset({"project", "region", "owner"})
 
     def ensure(self, inputs: GcpQuotaInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """All machines that are missing may be made."""
         api = _compute(inputs.google)
         existing = {one.name for one in api.owned(inputs.project, inputs.owner)}
         quotas = api.quotas(inputs.project, inputs.region)
@@ -107,21 +106,17 @@ class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
         return super().diff(_id, olds, {**news, **kept})
 
     def has_drifted(self, outputs: Properties) -> bool:
-        """Stopped by somebody, or taken back by Google."""
         return outputs.get("status") not in (None, placement.RUNNING)
 
     def ensure(self, inputs: GcpMachineInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """The machine, running."""
         return _outputs(inputs, _machine(inputs).ensure())
 
     def observe(self, inputs: GcpMachineInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """The machine as it is."""
         machine = _machine(inputs)
         live = machine.locate()
         return None if live is None else Live(_outputs(inputs, live), machine.drift(live))
 
     def remove(self, inputs: GcpMachineInputs, before: Properties) -> None:  # noqa: ARG002
-        """Delete it."""
         _machine(inputs).remove()
 
 
@@ -140,8 +135,6 @@ def _outputs(inputs: GcpMachineInputs, live: Instance) -> Properties:
 
 
 class GcpMachine(_GoogleResource, module="gpu", name="GcpMachine"):
-    """A machine on Google Cloud."""
-
     provider = GcpMachineProvider
     zone: pulumi.Output[str]
     status: pulumi.Output[str]
@@ -205,7 +198,6 @@ class FirstLoginInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """One for each machine."""
         return f"{self.connection.host}/first-login"
 
 
@@ -239,7 +231,6 @@ class FirstLoginProvider(ReconcilingProvider[FirstLoginInputs]):
     identity = frozenset({"connection.host"})
 
     def ensure(self, inputs: FirstLoginInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Logged in, and set up."""
         from gpuclusters.host.connect import find_credentials
         from gpuclusters.host.ssh import SshHost
 

@@ -18,8 +18,6 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One revision of a release."""
-
     secret: str
     number: int
     status: str

@@ -22,8 +22,6 @@ _MOST = 3
 
 
 class Kind(StrEnum):
-    """What a key holds."""
-
     FLAG = "flag"
     TEXT = "text"
     NUMBER = "number"
@@ -51,16 +49,12 @@ class _Table(Table):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key."""
-
     kind: Kind
     majors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with one value."""
-
     path: Path
     wrong: str
     instead: str
@@ -71,7 +65,6 @@ table = cache(partial(_Table.packaged, "gpu_operator_values"))
 
 @cache
 def keys() -> Mapping[Path, Key]:
-    """Every key by its path."""
     return dict(_walk(table().keys, ()))
 
 
@@ -109,15 +102,12 @@ def problems(values: Mapping[str, Any], major: str) -> Iterator[Problem]:
 
 
 class _Chart:
-    """The keys of one major release."""
-
     def __init__(self, major: str) -> None:
         self.major = major
         self.tree = tree_of(major)
         self.sections = {path[:end] for path in self.tree for end in range(1, len(path))}
 
     def problems(self, values: Mapping[str, Any], path: Path) -> Iterator[Problem]:
-        """What is wrong below a path."""
         for name, value in values.items():
             here = (*path, str(name))
             gone = table().gone.get(".".join(here))

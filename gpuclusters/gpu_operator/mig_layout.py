@@ -22,8 +22,6 @@ Slices = Mapping[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class MigNode:
-    """The layout of one node."""
-
     layout: str
     """As the MIG manager's configuration calls it, such as `all-1g.10gb`."""
     expected: Mapping[str, int]

@@ -35,8 +35,6 @@ _SUCCESS, _FAILED = "success", "failed"
 
 
 class MigInputs(ClusterInputs):
-    """Inputs of one node's layout."""
-
     node: Name
     layout: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
     """Name of a layout in the MIG manager's configuration, such as `all-1g.10gb`."""
@@ -51,14 +49,11 @@ class MigInputs(ClusterInputs):
 
     @property
     def natural_id(self) -> str:
-        """`cluster/node/mig`."""
         return f"{self.cluster}/{self.node}/mig"
 
 
 @dataclass(frozen=True, slots=True)
 class MigState:
-    """A node's layout as it is."""
-
     layout: str
     state: str
     offered: Mapping[str, int]
@@ -72,7 +67,6 @@ class MigState:
         return self.layout == inputs.layout and self.state == _SUCCESS and offers
 
     def outputs(self) -> dict[str, Any]:
-        """What the resource tells."""
         return {"current": self.layout, "state": self.state, "allocatable": dict(self.offered)}
 
 
@@ -87,16 +81,13 @@ class MigNode(Capability[MigState | None]):
 
     @property
     def target(self) -> str:
-        """The node as errors name it."""
         return f"{self.cluster.target}: node {self.inputs.node}"
 
     @property
     def steps(self) -> Mapping[str, Step[MigState | None]]:
-        """The only one."""
         return {"divide": Step(self._divide)}
 
     def observe(self) -> MigState | None:
-        """The node's layout now; None if there is no such node."""
         node = self.cluster.get(NODE, self.inputs.node)
         if node is None:
             return None
@@ -111,7 +102,6 @@ class MigNode(Capability[MigState | None]):
         )
 
     def findings(self, live: MigState | None) -> Sequence[Finding]:
-        """No such node, or another layout, state or number of devices."""
         if live is None:
             problem = "the cluster has no such node"
             return [Finding("mig.node-missing", problem, "take it out of the pool")]
@@ -123,17 +113,14 @@ class MigNode(Capability[MigState | None]):
         return [Finding("mig.layout-changed", problem, level=Level.REPAIR, step="divide")]
 
     def differences(self, live: MigState | None) -> Sequence[Finding]:
-        """Of a layout that the node is asked for already."""
         if live is None or live.layout in ("", self.inputs.layout):
             return []
         return [Finding("mig.layout-changed", self._divided(live))]
 
     def outputs(self, live: MigState | None) -> Mapping[str, Any]:
-        """The layout as it is."""
         return live.outputs() if live else {}
 
     def is_absent(self, live: MigState | None) -> bool:
-        """Whether the node is gone."""
         return live is None
 
     def remove(self) -> None:

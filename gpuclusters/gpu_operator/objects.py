@@ -67,7 +67,6 @@ class ClusterInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`cluster/called`."""
         return f"{self.cluster}/{self.called}"
 
 

@@ -57,8 +57,6 @@ class OperatorPreflightInputs(ClusterInputs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the cluster has."""
-
     revisions: tuple[Revision, ...] = ()
     namespace: Object | None = None
     nodes: Mapping[str, Object] = field(default_factory=dict)
@@ -75,7 +73,6 @@ class Snapshot:
 
 
 def read(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> Snapshot:
-    """What the checks are about."""
     definitions = (cluster.get(objects.CRD, name) for name in DEFINITIONS)
     secrets = cluster.list(objects.SECRET, inputs.namespace)
     return Snapshot(

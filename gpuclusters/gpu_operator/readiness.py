@@ -56,8 +56,6 @@ Expected = Mapping[str, Mapping[str, int]]
 
 
 class ReadinessInputs(ClusterInputs):
-    """Inputs of the wait."""
-
     called = "gpus"
 
     expected: dict[str, dict[str, int]] = Field(min_length=1)
@@ -83,8 +81,6 @@ class ReadinessInputs(ClusterInputs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the cluster shows at one moment."""
-
     policies: Sequence[Object]
     nodes: Mapping[str, Object]
     daemon_sets: Sequence[Object]
@@ -107,7 +103,6 @@ class Snapshot:
 
 
 def read(cluster: ClusterObjects, namespace: str) -> Snapshot:
-    """What the cluster shows now."""
     return Snapshot(
         policies=cluster.list(objects.CLUSTER_POLICY),
         nodes={str(node["metadata"]["name"]): node for node in cluster.list(NODE)},
@@ -141,7 +136,6 @@ def missing(snapshot: Snapshot, expected: Expected) -> tuple[Finding, ...]:
 
 
 def outputs(snapshot: Snapshot, inputs: ReadinessInputs) -> dict[str, Any]:
-    """What the resource tells."""
     offered = {node: _offered(snapshot.nodes.get(node), r) for node, r in inputs.expected.items()}
     return {
         "allocatable": offered,

@@ -25,8 +25,6 @@ from gpuclusters.providers.resource import ConvergingResource, ModelResource
 
 
 class CrdInputs(ClusterInputs):
-    """Inputs of the definitions."""
-
     called = "gpu-operator-crds"
 
     reference: str = Field(min_length=1)
@@ -48,7 +46,6 @@ class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
     drifts = "stale"
 
     def ensure(self, inputs: CrdInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Get the chart, apply its definitions, wait until they are served."""
         from gpuclusters.gpu_operator import crds
 
         documents = crds.crd_documents(
@@ -61,7 +58,6 @@ class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
         return crds.apply(wanted, self.cluster(inputs), SystemClock(), StderrReporter())
 
     def observe(self, inputs: CrdInputs, before: Properties) -> Live | None:
-        """Which of them are still as they were applied."""
         from gpuclusters.gpu_operator import crds
 
         applied = crds.observe(before, self.cluster(inputs))
@@ -90,11 +86,9 @@ class GpuOperatorPreflightProvider(ClusterProvider[OperatorPreflightInputs]):
     drifts = "findings"
 
     def ensure(self, inputs: OperatorPreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Stop if anything is in the way."""
         return preflight.require(inputs, self.cluster(inputs))
 
     def observe(self, inputs: OperatorPreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """Look again; what is in the way now is told by the outputs."""
         return Live(preflight.look(inputs, self.cluster(inputs)), {})
 
 
@@ -116,7 +110,6 @@ class GpuReadinessProvider(ClusterProvider[ReadinessInputs]):
     drifts = "drift"
 
     def ensure(self, inputs: ReadinessInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Wait."""
         from gpuclusters.kube.objects import KubernetesObjects
 
         cluster = KubernetesObjects(inputs.kubeconfig)
@@ -124,7 +117,6 @@ class GpuReadinessProvider(ClusterProvider[ReadinessInputs]):
         return readiness.wait(inputs, cluster.target, snapshot, SystemClock(), StderrReporter())
 
     def observe(self, inputs: ReadinessInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """The GPUs as they are now."""
         snapshot = readiness.read(self.cluster(inputs), inputs.namespace)
         return Live(readiness.outputs(snapshot, inputs), {})
 
@@ -150,7 +142,6 @@ class MigLayoutProvider(ConvergingProvider[MigInputs], ClusterProvider[MigInputs
     changes_machine = False
 
     def capability(self, inputs: MigInputs, before: Properties) -> MigNode:  # noqa: ARG002
-        """The node."""
         return MigNode(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
 
 

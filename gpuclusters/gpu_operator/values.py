@@ -47,8 +47,6 @@ Taint = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainerDriver:
-    """A driver that the operator installs."""
-
     version: str
     """`580.178.04`, or a branch if it is precompiled."""
     modules: ModulesPolicy = ModulesPolicy.AUTO
@@ -59,8 +57,6 @@ class ContainerDriver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorSpec:
-    """What the operator is for in one cluster."""
-
     version: str
     driver: ContainerDriver | None = None
     """None: the hosts have one."""
@@ -264,6 +260,5 @@ def tolerates(tolerations: Sequence[Object], taint: Object) -> bool:
 
 
 def shown(taint: Object) -> str:
-    """A taint for people."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"the taint {taint['key']}{value}:{taint['effect']}"

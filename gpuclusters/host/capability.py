@@ -50,7 +50,6 @@ class HostCapability(Capability[L], Generic[I, L]):
 
     @property
     def target(self) -> str:
-        """Of the host."""
         return self._host.target
 
     @classmethod
@@ -118,35 +117,26 @@ def _first_difference(there: bytes, here: bytes) -> int:
 
 
 class FileCapability(HostCapability[HostFileSpec, LiveFile | None]):
-    """One file of one host."""
-
     @property
     def steps(self) -> Mapping[str, Step[LiveFile | None]]:
-        """The only one."""
         return {WRITE: Step(self._write)}
 
     def observe(self) -> LiveFile | None:
-        """The file, if it is there."""
         return self._files.read(self._inputs.path)
 
     def findings(self, live: LiveFile | None) -> Iterable[Finding]:
-        """See `findings`."""
         return findings(self._inputs, live, written=bool(self._before.get("sha256")))
 
     def differences(self, live: LiveFile | None) -> Iterable[Finding]:
-        """All, of a file that is there."""
         return self.findings(live) if live else ()
 
     def outputs(self, live: LiveFile | None) -> Mapping[str, str]:
-        """The digest."""
         return {"sha256": live.sha256 if live else ""}
 
     def is_absent(self, live: LiveFile | None) -> bool:
-        """Whether the file is gone."""
         return live is None
 
     def live_inputs(self, live: LiveFile | None) -> Mapping[str, str]:
-        """The file as it is."""
         assert live is not None  # noqa: S101 (else it is absent)
         content = live.content.decode(errors="replace")
         if "\0" in content or len(live.content) > MAX_CONTENT_BYTES:
@@ -157,7 +147,6 @@ class FileCapability(HostCapability[HostFileSpec, LiveFile | None]):
         return {"content": content, **other}
 
     def remove(self) -> None:
-        """Remove the file if it is what this resource wrote; absent is fine."""
         live, path, written = self.observe(), self._inputs.path, self._before.get("sha256") or ""
         if live is not None and live.sha256 != written:
             raise refused(

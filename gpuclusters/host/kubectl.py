@@ -37,7 +37,6 @@ class KubectlHost:
 
     @property
     def target(self) -> str:
-        """Name, address and port."""
         return self._host.target
 
     def clock(self) -> int:
@@ -52,14 +51,12 @@ class KubectlHost:
             return True
 
     def is_ready(self) -> bool:
-        """Whether its API answers."""
         try:
             return self.ask(["ready"], "ask the API for its health").strip() == "ok"
         except UnreachableError:
             return False
 
     def node(self, name: str) -> ClusterNode | None:
-        """A node, or None."""
         tried = f"look at node {name}"
         text = self.ask(["node", name], tried)
         try:

@@ -97,7 +97,6 @@ class HostConnection(Strict):
 
     @property
     def target(self) -> str:
-        """Name, address and port, as errors show them."""
         return f"{self.host} ({self.address}:{self.port})"
 
 
@@ -168,14 +167,11 @@ class HostFileSpec(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`host:path`."""
         return f"{self.connection.host}:{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file as it is on a host."""
-
     content: bytes
     mode: str
     owner: str

@@ -19,8 +19,6 @@ LONGEST_CLOCK_DIFFERENCE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNode:
-    """A node."""
-
     ready: bool
     reason: str = ""
     """What its condition Ready says."""
@@ -37,7 +35,6 @@ class ClusterNode:
         return self.annotations.get(DRAINED, "")
 
     def has_taint(self, key: str) -> bool:
-        """Whether it has one with this key."""
         return any(taint.startswith(f"{key}=") for taint in self.taints)
 
 

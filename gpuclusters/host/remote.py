@@ -17,8 +17,6 @@ START_SECONDS = 330.0
 
 
 class _OnHost:
-    """Something of one host."""
-
     def __init__(self, host: SshHost) -> None:
         self._host = host
 
@@ -30,8 +28,6 @@ class _OnHost:
 
 
 class SshNodeFiles(_OnHost):
-    """Files of one host."""
-
     def read(self, path: str) -> LiveFile | None:
         """The file, or None."""
         tried = f"read {path}"
@@ -62,15 +58,11 @@ class SshNodeFiles(_OnHost):
         return digest
 
     def remove(self, path: str) -> None:
-        """Remove; absent is fine."""
         self._run("remove_file", [path], f"remove {path}")
 
 
 class SshHostUnits(_OnHost):
-    """Units of one host."""
-
     def state(self, unit: str) -> UnitState:
-        """What systemd says now."""
         tried = f"look at {unit}"
         words = self._run("unit", ["state", unit], tried, repeatable=True).text.split()
         if len(words) < 2:
@@ -86,7 +78,6 @@ class SshHostUnits(_OnHost):
         self._run("unit", arguments, tried, timeout_seconds=START_SECONDS)
 
     def remove(self, unit: str) -> None:
-        """Disable and stop it; absent is fine."""
         self._run("unit", ["remove", unit], f"stop {unit}", timeout_seconds=START_SECONDS)
 
 

@@ -52,7 +52,6 @@ class Completed:
 
     @property
     def text(self) -> str:
-        """Standard output as text."""
         return self.stdout.decode(errors="replace")
 
 
@@ -73,7 +72,6 @@ class SshHost:
 
     @property
     def target(self) -> str:
-        """Name, address and port."""
         return self.connection.target
 
     @property
@@ -239,7 +237,6 @@ class SshPool:
         return self._sessions.setdefault(connection, asyncio.Semaphore(SESSIONS_AT_ONCE))
 
     def lock(self, connection: HostConnection) -> threading.Lock:
-        """The host's lock."""
         with self._guard:
             return self._locks.setdefault(connection.host, threading.Lock())
 
@@ -295,8 +292,6 @@ _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """An open one."""
-
     target: str
     port: int
     """On 127.0.0.1 of this computer."""

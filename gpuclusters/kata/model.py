@@ -279,7 +279,6 @@ class ShimConfiguration:
         return (*own, f"agent.cdi_timeout={self.profile.cdi_timeout}")
 
     def tables(self) -> Mapping[str, Mapping[str, Any]]:
-        """Keys by table."""
         hypervisor: dict[str, Any] = {
             # Large BARs cannot be plugged into a running VM.
             "cold_plug_vfio": "root-port",

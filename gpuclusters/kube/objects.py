@@ -54,7 +54,6 @@ class KubernetesObjects:
 
     @property
     def target(self) -> str:
-        """URL of the API server."""
         return f"API server {self._client.configuration.host}"
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:

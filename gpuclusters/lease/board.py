@@ -60,7 +60,6 @@ class Lease:
 
     @property
     def entry(self) -> Entry:
-        """This stay in this phase."""
         return (self.module, self.cycle, self.phase)
 
 
@@ -133,7 +132,6 @@ class Orders:
 
 
 def holds(lease: Lease, uid: str) -> bool:
-    """Whether the GPU is that pod's."""
     return lease.holder is not None and lease.holder.pod_uid == uid
 
 
@@ -216,8 +214,6 @@ class AdmitPod(_OnPod):
 
 @dataclass(frozen=True)
 class DeletePod(_OnPod):
-    """Delete that very pod."""
-
     why: str
 
 
@@ -248,8 +244,6 @@ Result = BoardSeen | Mapping[str, str] | Mapping[str, str | None] | Pod | None
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """It is done, or this is the answer."""
-
     effect: Effect
     result: Result = None
 
@@ -363,12 +357,10 @@ class Board:
         return replace(self, away=away)
 
     def asked(self, effect: Effect) -> Board:
-        """The effect is on its way."""
         before = self.attempts.get(effect, Attempt())
         return self._noted(effect, replace(before, in_flight=True))
 
     def learnt(self, outcome: Outcome, now: float) -> Board:
-        """The effect has ended, in one way or another."""
         effect = outcome.effect
         if effect not in self.attempts:
             return self  # of a stay that is over

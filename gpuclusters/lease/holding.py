@@ -83,7 +83,6 @@ class Group:
 
 
 def groups(board: Board) -> Iterator[Group]:
-    """The groups of a board, in the order of their partitions."""
     found: dict[tuple[int, str], list[Lease]] = {}
     for _, lease in sorted(board.leases.items()):
         if lease.holder is not None and lease.phase in HELD:

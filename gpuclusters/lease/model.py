@@ -92,7 +92,6 @@ class Reason(StrEnum):
     code: str
 
     def __new__(cls, word: str, code: str) -> Self:
-        """A word with its code."""
         member = str.__new__(cls, word)
         member._value_, member.code = word, code
         return member
@@ -282,7 +281,6 @@ _OBJECT_RULES = {
 
 
 def crd() -> dict[str, Any]:
-    """The CustomResourceDefinition of GPULease."""
     spec = structural(GPULeaseSpec)
     spec["x-kubernetes-validations"] = validations(FIXED)
     status = structural(GPULeaseStatus)

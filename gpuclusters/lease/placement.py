@@ -286,8 +286,6 @@ _TAINTS = (UNREACHABLE, NOT_READY)
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node on which nothing new is placed."""
-
     why: Why
     message: str
     """One sentence with the node's name, for operators."""

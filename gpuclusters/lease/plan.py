@@ -64,7 +64,6 @@ class Draft:
         )
 
     def plan(self) -> Plan:
-        """The finished plan."""
         if self._readers:
             self.want(ReadBoard(frozenset(self._readers | self._served())))
         return Plan(tuple(self._changes.values()), tuple(self._effects), self._wake)

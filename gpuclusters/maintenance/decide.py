@@ -31,8 +31,6 @@ class Drain(StrEnum):
 
 
 class MaintenanceInputs(Strict):
-    """Inputs of a node's maintenance."""
-
     cluster: Name
     kubeconfig: str = Field(min_length=1, repr=False)
     node: Name
@@ -41,7 +39,6 @@ class MaintenanceInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`cluster/node`."""
         return f"{self.cluster}/{self.node}"
 
 

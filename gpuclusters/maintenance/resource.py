@@ -19,22 +19,18 @@ class NodeMaintenanceProvider(ClusterProvider[MaintenanceInputs]):
     identity = frozenset({"cluster", "node"})
 
     def ensure(self, inputs: MaintenanceInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Cordon the node and wait until its GPUs are nobody's."""
         from gpuclusters.core.converge import StderrReporter, SystemClock
 
         return decide.begin(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
 
     def observe(self, inputs: MaintenanceInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """The node as it is now."""
         duty = decide.observe(inputs, self.cluster(inputs))
         return Live(duty, {}) if duty else None
 
     def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found the node open, or GPUs held on it again."""
         return outputs.get("cordoned") is False or bool(outputs.get("busy"))
 
     def remove(self, inputs: MaintenanceInputs, before: Properties) -> None:  # noqa: ARG002
-        """Give the node back to the scheduler."""
         decide.end(inputs, self.cluster(inputs))
 
 

@@ -26,8 +26,6 @@ _FILE = Path(__file__).with_name("alerts.yaml")
 
 
 class Alert(Row):
-    """One rule."""
-
     name: str
     """Without `PREFIX`."""
     expr: str
@@ -40,7 +38,6 @@ class Alert(Row):
     """What to do, in a sentence or two."""
 
     def rule(self) -> dict[str, Any]:
-        """As in a rule file."""
         return {
             "alert": PREFIX + self.name,
             "expr": self.expr,
@@ -52,7 +49,6 @@ class Alert(Row):
 
 @cache
 def alerts() -> Mapping[str, tuple[Alert, ...]]:
-    """All of them, by group."""
     words = {
         "GPU_OF_NODE": "GPU {{ $labels.gpu }} of {{ $labels.node }}",
         "EXPECTED": EXPECTED,
@@ -89,16 +85,12 @@ def _series(resource: str) -> str:
 
 
 class Urgency(StrEnum):
-    """What an XID leads to."""
-
     PAGE = "page"
     LOOK = "look"
     IGNORE = "ignore"
 
 
 class Xid(Row):
-    """One code."""
-
     nvidia: str
     """The immediate action of NVIDIA's catalogue."""
     meaning: str

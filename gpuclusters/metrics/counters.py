@@ -26,8 +26,6 @@ class Kind(StrEnum):
 
 
 class Counter(Row):
-    """One line of the file."""
-
     kind: Kind
     help: str
     labels: frozenset[str] = frozenset()

@@ -21,8 +21,6 @@ DASHBOARD_VALUE = "1"
 
 
 class Monitoring(StrEnum):
-    """Which one."""
-
     NONE = "none"
     """None of ours; GPU metrics are exported all the same."""
     KUBE_PROMETHEUS_STACK = "kube-prometheus-stack"
@@ -31,8 +29,6 @@ class Monitoring(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What each of them calls things."""
-
     release: str
     crd_release: str
     namespace: str

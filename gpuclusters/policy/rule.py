@@ -23,13 +23,10 @@ class Severity(IntEnum):
 
     @property
     def word(self) -> str:
-        """As it is written."""
         return self.name.lower()
 
 
 class Scope(StrEnum):
-    """What a rule has to see."""
-
     RESOURCE = "resource"
     """One resource at a time, before it is made."""
     STACK = "stack"
@@ -69,7 +66,6 @@ class Rule:
 
     @property
     def page(self) -> str:
-        """Where it is explained."""
         return f"docs/policy/{self.id}.md"
 
 

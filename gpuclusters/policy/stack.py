@@ -34,23 +34,18 @@ class Subject:
 
     @property
     def stack(self) -> str:
-        """Name of its stack."""
         parts = self.urn.split(":", 3)
         return parts[2] if len(parts) == 4 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What a rule says of one resource."""
-
     subject: Subject
     says: str
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What the stack costs per month."""
-
     known: float
     currency: str
     unknown: Sequence[str] = ()
@@ -59,15 +54,12 @@ class Spending:
 
 @dataclass(frozen=True)
 class Stack:
-    """All that rules look at."""
-
     subjects: Sequence[Subject]
     spending: Spending | None = None
     """None where nobody has added it up, as for one resource alone."""
 
     @cached_property
     def there(self) -> Sequence[Subject]:
-        """What stays or comes."""
         return [subject for subject in self.subjects if not subject.deleted]
 
     @cached_property
@@ -78,7 +70,6 @@ class Stack:
         return max(len(policies), len(quotas))
 
     def of(self, type_: str) -> Iterator[Subject]:
-        """What is there of one type."""
         return (subject for subject in self.there if subject.type == type_)
 
     @property

@@ -79,8 +79,6 @@ Row = tuple[bool, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """One machine under examination."""
-
     facts: HostFacts
     expects: Expects
     stage: Stage
@@ -105,7 +103,6 @@ def judge(facts: HostFacts, expects: Expects, stage: Stage) -> tuple[Finding, ..
 
 
 def of_level(level: Level, found: Iterable[Finding]) -> list[Finding]:
-    """Those of the findings."""
     return [finding for finding in found if finding.level is level]
 
 

@@ -108,7 +108,6 @@ class PreflightInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """The machine and the moment."""
         return f"{self.connection.host}/preflight-{self.stage}"
 
 
@@ -133,7 +132,6 @@ class FleetInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """The cluster."""
         return f"{self.cluster}/fleet"
 
 
@@ -217,8 +215,6 @@ class PciFact:
 
 @dataclass(frozen=True, slots=True)
 class NumaFact:
-    """Memory of one NUMA node."""
-
     memory_kib: int
     huge_pages_1g: int
     """How many pages of 1 GiB it has reserved, free or not."""

@@ -37,7 +37,6 @@ class _LookingProvider(ReconcilingProvider[I]):
     drifts = "findings"
 
     def facts(self, connection: HostConnection, expects: Expects) -> HostFacts:
-        """What is there."""
         from gpuclusters.preflight.host import read_facts
 
         return read_facts(host(connection, self.ssh_key), expects.functions)
@@ -55,7 +54,6 @@ class PreflightProvider(_LookingProvider[PreflightInputs]):
     identity = frozenset({"connection.host", "stage"})
 
     def ensure(self, inputs: PreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Look, and stop if anything is in the way; warnings are said and kept."""
         target, (found, outputs) = inputs.connection.target, self._judged(inputs)
         _warn(target, found)
         if outputs["findings"]:
@@ -63,7 +61,6 @@ class PreflightProvider(_LookingProvider[PreflightInputs]):
         return outputs
 
     def observe(self, inputs: PreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """Look again; what is in the way now is told by the outputs."""
         return Live(self._judged(inputs)[1])
 
     def _judged(self, inputs: PreflightInputs) -> tuple[Sequence[Finding], Properties]:

@@ -36,8 +36,6 @@ class Level(StrEnum):
 
 
 class ProofTest(StrEnum):
-    """What runs as Jobs."""
-
     MATMUL = "matmul"
     DIAGNOSTICS = "diagnostics"
     LOAD = "load"
@@ -56,8 +54,6 @@ LEVEL_OF: Mapping[ProofTest, Level] = {
 
 
 class Outcome(StrEnum):
-    """What came of a check."""
-
     PASSED = "passed"
     FAILED = "failed"
     NOT_TRIED = "not-tried"
@@ -66,8 +62,6 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
-
     level: str
     subject: str
     """Node, with the GPU if it is about one; `cluster` for the whole."""
@@ -78,14 +72,11 @@ class Check:
     """Numbers for programs; the unit is in the name."""
 
     def document(self) -> dict[str, Any]:
-        """As it is kept."""
         return {**asdict(self), "outcome": self.outcome.value, "figures": dict(self.figures)}
 
 
 @dataclass(frozen=True, slots=True)
 class ProofResult:
-    """What a run found."""
-
     checks: tuple[Check, ...]
     remarks: tuple[str, ...]
     observed: Mapping[str, Mapping[str, str]]
@@ -107,8 +98,6 @@ def faults(checks: Sequence[Check]) -> Sequence[str]:
 
 
 class CheckLevel(IntEnum):
-    """The rungs, from below."""
-
     DRIVER = 1
     DOCKER = 2
     CONTAINER = 3
@@ -130,8 +119,6 @@ CLUSTER_RUNGS = tuple(rung for rung in CheckLevel if rung not in HOST_RUNGS)
 
 
 class Step(NamedTuple):
-    """What a rung is about."""
-
     what: str
     """The statement that its checks make."""
     asked: str
@@ -151,7 +138,6 @@ STEPS = _steps()
 
 
 def passed(rung: CheckLevel, subject: str, said: str, **figures: float) -> Check:
-    """A check that holds."""
     return Check(rung.level, subject, STEPS[rung].what, Outcome.PASSED, said, figures)
 
 

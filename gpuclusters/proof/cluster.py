@@ -44,7 +44,6 @@ class JobCluster(ClusterObjects, Protocol):
 
 
 def running(problem: str, *path: str) -> Finding:
-    """What is waited for."""
     return Finding("proof.running", problem, path=path, level=Level.REPAIR)
 
 
@@ -161,8 +160,6 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of one Job."""
-
     log: str
     exit_code: int | None
     """None: it never ran to its end."""

@@ -86,22 +86,18 @@ class Evidence:
 
     @property
     def title(self) -> str:
-        """Of its table."""
         return f"{self.kind} of {self.about.cluster}" + (f", {self.level}" if self.level else "")
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """Everything that was tried."""
         keys = (*self.keys, "outcome", "said")
         return [Entry(*(getattr(one, key) for key in keys)) for one in getattr(self, self.unit)]
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Number of entries by outcome."""
         return counted((entry.outcome for entry in self.entries), self.outcomes)
 
     def is_good(self, entry: Entry) -> bool:
-        """Whether it came out as it must."""
         return str(entry.outcome) == self.good[0]
 
     @property
@@ -120,7 +116,6 @@ class Evidence:
         return f"{said}: {self.level or self.kind} {'holds' if self.holds else broken}"
 
     def document(self) -> dict[str, Any]:
-        """As it is kept, with its digest."""
         about = asdict(self.about)
         about["apiServer"] = about.pop("api_server")
         about["remarks"] = list(about.pop("remarks"))
@@ -161,8 +156,6 @@ class Evidence:
 
 
 class AttemptOutcome(StrEnum):
-    """What came of an attack."""
-
     REFUSED = "refused"
     SUCCEEDED = "succeeded"
     """The isolation has a hole."""
@@ -184,8 +177,6 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationEvidence(Evidence):
-    """All attempts of one run."""
-
     kind = "isolation"
     outcomes = AttemptOutcome
     unit, rows, keys = "attempts", "findings", ("area", "tenant", "attempt")
@@ -199,7 +190,6 @@ class IsolationEvidence(Evidence):
     attempts: Sequence[Attempt]
 
     def body(self) -> Mapping[str, Any]:
-        """The attempts."""
         attempts = [asdict(attempt) for attempt in self.attempts]
         return {"isolated": self.holds, "counts": self.counts, self.rows: attempts}
 
@@ -224,7 +214,6 @@ class ProofEvidence(Evidence):
     """Digest of each program that this program brought, by file name."""
 
     def body(self) -> Mapping[str, Any]:
-        """The checks, and what they depend on."""
         return {
             "level": self.level,
             "proven": self.holds,

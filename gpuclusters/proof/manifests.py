@@ -55,7 +55,6 @@ _LATER_SECONDS = 90
 
 
 def texts(names: Iterable[str] = tuple(PROGRAMS.values())) -> Mapping[str, str]:
-    """Programs by file name."""
     return {name: scripts.read(f"proof/{name}") for name in names}
 
 

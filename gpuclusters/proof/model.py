@@ -64,8 +64,6 @@ DataPath = Annotated[
 
 
 class ProofNode(Strict):
-    """One node, as configured."""
-
     name: Name
     resources: dict[str, int] = Field(min_length=1)
     """How many of each resource it must offer; all of them are requested, unless it is shared."""
@@ -178,7 +176,6 @@ class RunInputs(ClusterInputs):
         return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
     def problems(self) -> Iterator[str]:
-        """Why it cannot be run."""
         raise NotImplementedError
 
     @model_validator(mode="after")
@@ -229,7 +226,6 @@ class ProofInputs(RunInputs):
         return found
 
     def problems(self) -> Iterator[str]:
-        """Why it cannot be run."""
         yield from _names(self.nodes)
         known = gpu_products.names()
         for node in self.nodes:
@@ -273,8 +269,6 @@ def cuda_of_driver(driver: str) -> int | None:
 
 
 class LadderNode(Strict):
-    """One node."""
-
     name: Name
     gpus: int = Field(ge=1, le=16)
     takes_pods: bool = True
@@ -324,7 +318,6 @@ class Training(Strict):
         return f"{self.data_path}/{_RAW}"
 
     def patience_seconds(self, nodes: int) -> int:
-        """How long it may take."""
         return self.timeout_seconds or training_times.patience_seconds(nodes, self.epochs)
 
 
@@ -349,23 +342,19 @@ class LadderInputs(RunInputs):
 
     @property
     def highest(self) -> CheckLevel:
-        """The last rung."""
         return CheckLevel(self.rung)
 
     @property
     def hosts_of_pods(self) -> tuple[LadderNode, ...]:
-        """The nodes that take pods."""
         return tuple(node for node in self.nodes if node.takes_pods)
 
     @property
     def gpus_per_pod(self) -> int:
-        """Of the training."""
         stated = self.training.gpus_per_pod if self.training else None
         return stated or min((node.gpus for node in self.hosts_of_pods), default=1)
 
     @property
     def pods(self) -> int:
-        """Of the training."""
         stated = self.training.pods if self.training else None
         return stated or len(self.hosts_of_pods)
 

@@ -34,8 +34,6 @@ _TROUBLE = re.compile(r"^E|error|could not", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster at one moment."""
-
     nodes: Mapping[str, Object]
     plugins: Mapping[str, Object] = field(default_factory=dict)
     logs: Mapping[str, str] = field(default_factory=dict)
@@ -175,7 +173,6 @@ class GateInputs(ClusterInputs):
     """Whatever makes another look necessary when it changes."""
 
     def outputs(self, cluster: JobCluster) -> dict[str, Any]:
-        """What the resource tells, as of now."""
         snapshot = read(cluster, self.expected)
         missing = waits(list(allocatable(snapshot, self.expected)))
         return {

@@ -38,7 +38,6 @@ class ProofProvider(ClusterProvider[Inputs]):
     """Each node as it is."""
 
     def ensure(self, inputs: Inputs, before: Properties) -> Properties:
-        """Run it, unless the same was shown before and is not stale."""
         if before.get("fingerprint") == inputs.fingerprint and not before.get("stale"):
             return {key: before[key] for key in OUTPUTS}
         cluster = self.cluster(inputs)
@@ -82,8 +81,6 @@ def _listed(found: ProofResult) -> str:
 
 
 class KeptProof(ModelResource):
-    """Outputs of a proof."""
-
     proven: pulumi.Output[bool]
     """Whether every check passed; it does not exist otherwise."""
     at: pulumi.Output[str]
@@ -153,11 +150,9 @@ class PluginGateProvider(ClusterProvider[GateInputs]):
     drifts = "drift"
 
     def ensure(self, inputs: GateInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Wait."""
         return nodes.wait(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
 
     def observe(self, inputs: GateInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        """The GPUs as they are offered now."""
         return Live(inputs.outputs(self.cluster(inputs)), {})
 
 

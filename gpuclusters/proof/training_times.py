@@ -30,8 +30,6 @@ class Measured(Row):
 
 
 class Times(Table):
-    """The whole table."""
-
     epochs: int
     measured: tuple[Measured, ...]
 

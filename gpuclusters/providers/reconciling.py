@@ -109,7 +109,6 @@ class ReconcilingProvider(ResourceProvider, Generic[I]):
         )
 
     def create(self, props: Properties) -> CreateResult:
-        """Find or make it."""
         with self._explained("create", props):
             inputs = self._parsed(props)
             with self._alone(inputs):
@@ -244,7 +243,6 @@ class ConvergingProvider(ReconcilingProvider[I]):
         return [finding.problem for finding in capability.differences(capability.seen())]
 
     def remove(self, inputs: I, before: Properties) -> None:
-        """Take it away."""
         self.capability(inputs, before).remove()
 
     def _told(self, capability: Any, live: Any) -> Properties:
@@ -260,7 +258,6 @@ class ClusterProvider(ReconcilingProvider[I]):
     sensitive = frozenset({"kubeconfig"})
 
     def cluster(self, inputs: Any) -> ClusterJobs:
-        """The cluster."""
         # Imported late: the client takes half a second to load, and a program only declares.
         from gpuclusters.kube.jobs import ClusterJobs
 
@@ -274,7 +271,6 @@ class GeneratedSecret(ResourceProvider):
     """Input that says whose they are."""
 
     def check(self, _olds: dict[str, Any], news: dict[str, Any]) -> CheckResult:
-        """Nothing to check."""
         return CheckResult(news, [])
 
     def diff(self, _id: str, olds: dict[str, Any], news: dict[str, Any]) -> DiffResult:

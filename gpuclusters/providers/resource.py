@@ -48,8 +48,6 @@ class ModelResource(Resource):
 
 
 class ConvergingResource(ModelResource):
-    """What a capability keeps."""
-
     drift: pulumi.Output[Sequence[Mapping[str, Any]]]
     """Findings of the last refresh: code, problem, path, level; empty after `up`."""
 

@@ -96,11 +96,9 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         self._lock = threading.Lock()
 
     def GetPluginInfo(self, _request: Any, _context: Any) -> plugin_pb2.PluginInfo:  # noqa: N802
-        """Its version."""
         return plugin_pb2.PluginInfo(version=VERSION)
 
     def CheckConfig(self, request: Any, _context: Any) -> provider_pb2.CheckResponse:  # noqa: N802
-        """Keep what is read."""
         given = _read(request.news)
         kept = {key: value for key, value in given.items() if key in CONFIGURATION}
         return provider_pb2.CheckResponse(inputs=_struct(kept))
@@ -112,7 +110,6 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         return answer(changes=answer.DIFF_SOME if differs else answer.DIFF_NONE)
 
     def Configure(self, request: Any, _context: Any) -> provider_pb2.ConfigureResponse:  # noqa: N802
-        """Take the configuration of the stack."""
         given = rpc.deserialize_properties(request.args)
         self._config = {
             f"{PACKAGE}:{k.rpartition(':')[2]}": rpc.unwrap_rpc_secret(v) for k, v in given.items()
@@ -121,7 +118,6 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answered
     def Check(self, request: Any, _context: Any) -> provider_pb2.CheckResponse:  # noqa: N802
-        """Validate inputs."""
         news = _read(request.news)
         olds = _read(request.olds)
         result = self._provider(request.urn).check(olds, news)
@@ -132,7 +128,6 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answered
     def Diff(self, request: Any, _context: Any) -> provider_pb2.DiffResponse:  # noqa: N802
-        """Compare inputs with what was made."""
         news = _read(request.news)
         olds = _read(request.olds)
         result = self._provider(request.urn).diff(request.id, olds, news)
@@ -145,14 +140,12 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answered
     def Create(self, request: Any, _context: Any) -> provider_pb2.CreateResponse:  # noqa: N802
-        """Make it."""
         props = rpc.deserialize_properties(request.properties)
         result = self._provider(request.urn).create(props)
         return provider_pb2.CreateResponse(id=result.id, properties=_struct(result.outs or {}))
 
     @_answered
     def Update(self, request: Any, _context: Any) -> provider_pb2.UpdateResponse:  # noqa: N802
-        """Bring it to other inputs."""
         olds = rpc.deserialize_properties(request.olds)
         news = rpc.deserialize_properties(request.news)
         result = self._provider(request.urn).update(request.id, olds, news)
@@ -160,7 +153,6 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answered
     def Read(self, request: Any, _context: Any) -> provider_pb2.ReadResponse:  # noqa: N802
-        """Look what is there."""
         # A refresh tells the outputs; `.get()` tells nothing but inputs.
         given = request.properties if request.properties.fields else request.inputs
         props = rpc.deserialize_properties(given)
@@ -171,7 +163,6 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_answered
     def Delete(self, request: Any, _context: Any) -> empty_pb2.Empty:  # noqa: N802
-        """Remove it."""
         props = rpc.deserialize_properties(request.properties)
         self._provider(request.urn).delete(request.id, props)
         return empty_pb2.Empty()

@@ -188,8 +188,6 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What all of it costs."""
-
     items: tuple[Item, ...]
 
     @property
@@ -199,7 +197,6 @@ class Side:
 
     @property
     def unknown(self) -> tuple[Item, ...]:
-        """What is not known."""
         return tuple(item for item in self.items if item.per_hour is None)
 
 

@@ -29,8 +29,6 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One property that differs."""
-
     path: str
     before: str | None
     after: str | None

@@ -79,8 +79,6 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that is counted."""
-
     what: str
     before: int
     after: int
@@ -88,8 +86,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """One cluster."""
-
     cluster: str
     type: str
     rows: tuple[Row, ...]
@@ -103,7 +99,6 @@ class Capacity:
         return any(row.before != row.after for row in self.rows)
 
     def row(self, what: str) -> Row | None:
-        """One of the rows."""
         return next((row for row in self.rows if row.what == what), None)
 
 

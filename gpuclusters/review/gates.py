@@ -22,8 +22,6 @@ class GateError(ValueError):
 
 
 class Kind(StrEnum):
-    """What a gate is about."""
-
     DELETE = "delete"
     REPLACE = "replace"
     POLICY = "policy"

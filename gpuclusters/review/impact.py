@@ -179,7 +179,6 @@ def _by_prefix(type_: str) -> Rule | None:
 
 
 def _verb(step: Step) -> str:
-    """What becomes of it, in words."""
     if step.action is Action.DELETE:
         return "is deleted"
     why = listed(sorted(set(step.replace_reasons)))
@@ -313,7 +312,6 @@ _STOPPING = {
 
 
 def _instance(case: Case) -> Impact | None:
-    """A rented machine."""
     if case.updates:
         stops = listed(sorted(case.changed() & _STOPPING))
         return case.down(f"the machine is stopped to change {stops}") if stops else None

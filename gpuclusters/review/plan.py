@@ -120,12 +120,10 @@ class Step:
 
     @property
     def type(self) -> str:
-        """Type of the resource itself."""
         return self.resource.type
 
     @property
     def name(self) -> str:
-        """The name that the program gave."""
         return self.resource.name
 
     @property
@@ -173,7 +171,6 @@ class Plan:
 
     @cached_property
     def by_urn(self) -> Mapping[str, Step]:
-        """The steps."""
         return {step.urn: step for step in self.steps}
 
     @property

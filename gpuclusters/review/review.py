@@ -41,7 +41,6 @@ class Level(IntEnum):
 
     @property
     def words(self) -> str:
-        """As it is written."""
         return ("no changes", "safe", "needs a look", "dangerous", "the preview failed")[self]
 
     @property
@@ -68,8 +67,6 @@ class Finding:
 
 @dataclass(frozen=True)
 class Review:
-    """What is said of one stack's plan."""
-
     plan: Plan
     impacts: tuple[Impact, ...]
     capacities: tuple[Capacity, ...]
@@ -89,7 +86,6 @@ class Review:
 
     @property
     def stack(self) -> str:
-        """Name of the stack."""
         return self.plan.stack
 
     @cached_property
@@ -104,14 +100,12 @@ class Review:
 
     @property
     def level(self) -> Level:
-        """How much it has to be minded."""
         if self._judged:
             return self._judged[0][0]
         return Level.SAFE if self.plan.changed else Level.NOTHING
 
     @property
     def downtime(self) -> tuple[Impact, ...]:
-        """What has to be told of what goes down."""
         return tuple(impact for impact in self.impacts if impact.weight is not Weight.NONE)
 
     @property

@@ -40,8 +40,6 @@ Row = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry of a list."""
-
     line: Line
     bad: bool | None = None
     """Whether it is a danger, or to be looked at; None: neither."""
@@ -49,8 +47,6 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part under a title."""
-
     title: Line
     tail: Line = ()
     table: Sequence[Row] = ()
@@ -70,7 +66,6 @@ def sections(review: Review, most: int, *, whole: bool) -> Iterator[Section]:
 
 
 def warnings(review: Review, most: int) -> Section | None:
-    """What the preview warns of."""
     items = [Item((Prose(warning),)) for warning in review.plan.warnings]
     return Section(("Warnings of the preview",), items=_few(items, most)) if items else None
 

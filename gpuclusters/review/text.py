@@ -170,7 +170,6 @@ _BEFORE = 30
 
 
 def shown(value: Any) -> str:
-    """Any value in one line."""
     if isinstance(value, str):
         if value == UNKNOWN:
             return KNOWN_LATER

@@ -37,7 +37,6 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
 
     @classmethod
     def on(cls, inputs: Rke2NodeInputs, reach: Reach, before: Mapping[str, Any]) -> Self:
-        """With the servers."""
         made = super().on(inputs, reach, before)
         made.others = [SshRke2Control(reach(one)) for one in inputs.control]
         return made
@@ -48,7 +47,6 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
         return {"join": Step(self._join), "settle": Step(self._settle)}
 
     def observe(self) -> LiveNode:
-        """The host, and what its cluster says of it."""
         live = self.seen()
         return replace(live, cluster=self._ask(live.host))
 
@@ -60,7 +58,6 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
         return LiveNode(live, None, self._kubeconfig() if inputs.first and joined else "")
 
     def outputs(self, live: LiveNode) -> Mapping[str, Any]:
-        """Release, certificate, kubeconfig."""
         host, inputs = live.host, self._inputs
         where = {"name": inputs.cluster, "host": inputs.registration_address}
         return {
@@ -71,24 +68,19 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
         }
 
     def is_absent(self, live: LiveNode) -> bool:
-        """Whether RKE2 is not on it."""
         return not live.host.version and not live.host.owner
 
     def live_inputs(self, live: LiveNode) -> Mapping[str, str]:
-        """The release."""
         return {"version": live.host.version} if live.host.release() else {}
 
     def findings(self, live: LiveNode) -> Iterable[Finding]:
-        """See `decide.findings`."""
         return decide.findings(self._inputs, self._before, live)
 
     def differences(self, live: LiveNode) -> Iterable[Finding]:
-        """Of an RKE2 that is there: release, configuration, tokens, files."""
         documents, token = self._configuration()
         return adopt.differences(self._inputs, live.host, documents, token)
 
     def remove(self) -> None:
-        """Drain, delete the node, uninstall; what is gone already is done."""
         inputs, live = self._inputs, self.inspect([])
         if live.owner and live.owner != inputs.natural_id:
             problem = f"RKE2 on it belongs to {live.owner}, not to {inputs.natural_id}"
@@ -192,7 +184,6 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
             control.drain(self._inputs.node_name, reason, self._inputs.drain_timeout_seconds)
 
     def inspect(self, paths: Sequence[str]) -> LiveHost:
-        """What is on the host."""
         return inspect(self._host, paths)
 
     def here(self) -> SshRke2Control:
@@ -208,7 +199,6 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
         return files, "" if token is None else token.content.decode(errors="replace")
 
     def _progress(self, since: str) -> Progress:
-        """How far the unit is."""
         unit = self._inputs.role.unit
         said = self._run(f"look how far {unit} is", "progress", unit, since, repeatable=True)
         head, _, journal = said.partition("\n")
@@ -216,7 +206,6 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
         return Progress(active, int(restarts) if restarts.isdecimal() else 0, journal)
 
     def _kubeconfig(self) -> str:
-        """The admin kubeconfig."""
         path = "/etc/rancher/rke2/rke2.yaml"
         live = self._files.read(path)
         if live is None:
@@ -232,14 +221,11 @@ def inspect(host: SshHost, paths: Sequence[str]) -> LiveHost:
 
 
 class SshRke2Control(KubectlHost):
-    """kubectl on a server."""
-
     sought = "RKE2"
     drain_timeout = "drain-timeout-seconds"
     script = "rke2/cluster"
 
     def servers(self) -> Mapping[str, ClusterNode]:
-        """The servers, by node name."""
         tried = "list the servers"
         try:
             items = json.loads(self.ask(["servers"], tried))["items"]

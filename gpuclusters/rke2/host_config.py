@@ -61,7 +61,6 @@ class Cilium:
 
 
 def cilium_values(cilium: Cilium) -> dict[str, Any]:
-    """The chart's values."""
     chosen: dict[str, Any] = {
         "kubeProxyReplacement": cilium.kube_proxy_replacement,
         "policyEnforcementMode": cilium.policy_enforcement.value,
@@ -103,8 +102,6 @@ def chart_config(chart: str, chosen: Mapping[str, Any]) -> str:
 
 
 class Cni(StrEnum):
-    """Who connects the pods."""
-
     CANAL = "canal"
     CALICO = "calico"
     CILIUM = "cilium"
@@ -241,7 +238,6 @@ def files(settings: Settings, role: Role) -> dict[str, str]:
 
 
 def document(body: Mapping[str, Any]) -> str:
-    """A file of ours in YAML."""
     return HEADER + yaml.safe_dump(dict(body), sort_keys=True, default_flow_style=False)
 
 

@@ -96,12 +96,10 @@ class Rke2NodeInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`cluster/host`."""
         return f"{self.cluster}/{self.connection.host}"
 
     @property
     def wanted(self) -> Version:
-        """The release."""
         return parse_version(self.version)
 
     def contents(self) -> dict[str, str]:
@@ -181,8 +179,6 @@ class LiveHost(Facts):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A unit that is starting."""
-
     active: str
     restarts: int
     journal: str
@@ -253,8 +249,6 @@ SERVER_COUNTS = (1, 3, 5)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """One host's turn."""
-
     host: str
     role: Role
     first: bool

@@ -49,7 +49,6 @@ class Role(StrEnum):
 
     @property
     def unit(self) -> str:
-        """The systemd unit that runs it."""
         return f"rke2-{self}.service"
 
 

@@ -50,7 +50,6 @@ RUNTIME = "nvidia"
 
 
 def host_files(account: str) -> dict[str, str]:
-    """Root's files by path."""
     limits = f"{MARK}\n[Manager]\nDefaultLimitMEMLOCK=infinity\nDefaultLimitNPROC=infinity\n"
     resources = ("nproc", "memlock", "stack", "nofile", "cpu", "rtprio")
     unlimited = [f"{kind} {what}" for what in resources for kind in ("soft", "hard")]

@@ -27,7 +27,6 @@ class RootlessCapability(HostCapability[RootlessHostInputs, LiveRootless]):
 
     @property
     def steps(self) -> Mapping[str, Step[LiveRootless]]:
-        """Root's first, then the account's own."""
         account, root = self._inputs.account, self._as_root
         return {
             "account": root(f"create {account}", "account", "create", account),
@@ -46,7 +45,6 @@ class RootlessCapability(HostCapability[RootlessHostInputs, LiveRootless]):
         }
 
     def observe(self) -> LiveRootless:
-        """The host as root where we may be, then what only the account knows."""
         account, own = self._inputs.account, (files.DAEMON_JSON, files.USER_DROP_IN)
         arguments = [account, " ".join(files.MODULES), *files.host_files(account)]
         tried = "look at the host"
@@ -60,7 +58,6 @@ class RootlessCapability(HostCapability[RootlessHostInputs, LiveRootless]):
         return read_facts(LiveRootless, self._host, text, tried=tried)
 
     def findings(self, live: LiveRootless) -> Iterable[Finding]:
-        """See `decide.findings`."""
         return decide.findings(self._inputs, live)
 
     def differences(self, live: LiveRootless) -> Iterable[Finding]:
@@ -85,7 +82,6 @@ class RootlessCapability(HostCapability[RootlessHostInputs, LiveRootless]):
             self._run("mark the host", "finish", stamp)
 
     def outputs(self, live: LiveRootless) -> Mapping[str, Any]:
-        """What others need of the host."""
         toolkit = live.package.get(files.TOOLKIT[0], "")
         facts = {
             "uid": live.uid,
@@ -100,7 +96,6 @@ class RootlessCapability(HostCapability[RootlessHostInputs, LiveRootless]):
         return {"facts": facts, "gpu_uuids": list(live.gpu)}
 
     def is_absent(self, live: LiveRootless) -> bool:
-        """Whether nothing of ours is on the host."""
         return decide.is_absent(self._inputs, live)
 
     def remove(self) -> None:

@@ -27,8 +27,6 @@ _VERSION = r"[0-9]+\.[0-9]+\.[0-9]+"
 
 
 class RootlessHostInputs(Strict):
-    """Inputs of one host."""
-
     connection: HostConnection
     account: Annotated[
         str, matches(r"[a-z_][a-z0-9_-]{0,31}", "write a Linux login name, like ubuntu")
@@ -69,7 +67,6 @@ class RootlessHostInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`host/rootless`."""
         return f"{self.connection.host}/rootless"
 
     @property

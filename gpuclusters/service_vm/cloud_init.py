@@ -50,7 +50,6 @@ class Seed:
 
 
 def seed(vm: ServiceVmInputs, guest_script: str) -> Seed:
-    """The seed of a VM."""
     fm, packages = vm.fabric_manager, vm.packages
     document: dict[str, Any] = {
         "hostname": vm.name,

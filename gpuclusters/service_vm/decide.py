@@ -178,8 +178,6 @@ class LiveVm(Facts):
 
 @dataclass(frozen=True, slots=True)
 class WantedVm:
-    """What must be there."""
-
     vm: ServiceVmInputs
     seed: Seed
     domain: ET.Element
@@ -189,7 +187,6 @@ class WantedVm:
 
 
 def wanted(vm: ServiceVmInputs, scripts: Mapping[str, str]) -> WantedVm:
-    """What the inputs ask for."""
     seed = cloud_init.seed(vm, scripts["fabric-manager.sh"])
     files = {
         PROGRAM: scripts["service-vm.sh"],

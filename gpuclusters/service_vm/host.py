@@ -58,7 +58,6 @@ class SshServiceVm:
         self._files = " ".join(wanted(vm, scripts.texts("service_vm")).files)
 
     def look(self) -> LiveVm:
-        """What is there now."""
         vm, tried = self._vm, f"look at the service VM {self._vm.name}"
         made_of = (vm.name, vm.network.name, vm.disk, vm.seed, vm.image.file, vm.image.sha256)
         own = (STATE_FOLDER, vm.console, self._files, " ".join(UNITS))
@@ -111,7 +110,6 @@ class SshServiceVm:
         self._run("install", "install the units of the service VM", *UNITS, content=tar)
 
     def write_seed(self, seed: Seed) -> None:
-        """Make the seed."""
         vm = self._vm
         tried = f"make the seed {vm.seed}"
         what, accept = (vm.name, vm.seed, seed.digest, STATE_FOLDER, ACCOUNT), (0, _NO_ISO_TOOL)
@@ -127,7 +125,6 @@ class SshServiceVm:
         self._run("define", f"define the {root.tag} {name}", root.tag, name, content=xml.encode())
 
     def make_disk(self) -> None:
-        """Make the VM's disk."""
         vm = self._vm
         self._run("disk", f"make the disk {vm.disk}", vm.disk, vm.image.file, str(vm.disk_gib))
 
@@ -144,7 +141,6 @@ class SshServiceVm:
         return done.status == 0
 
     def remove(self, *, network: bool) -> None:
-        """Remove the VM and all that belongs to it."""
         vm, name = self._vm, self._vm.network.name if network else "-"
         own = (STATE_FOLDER, vm.console, self._files, " ".join(UNITS))
         tried, parts = f"remove the service VM {vm.name}", (vm.name, name, vm.disk, vm.seed)
@@ -186,12 +182,10 @@ class ServiceVmCapability(Capability[LiveVm]):
 
     @property
     def target(self) -> str:
-        """The VM and its host."""
         return f"{self._host.target}: service VM {self._vm.name}"
 
     @property
     def steps(self) -> Mapping[str, Step[LiveVm]]:
-        """See `decide`."""
         host, want = self._host, self._want
         return {
             decide.IMAGE: Step(self._fetch, look=False),
@@ -211,7 +205,6 @@ class ServiceVmCapability(Capability[LiveVm]):
         reach: Callable[[HostConnection], SshHost],
         before: Mapping[str, Any],
     ) -> Self:
-        """Over SSH."""
         host = reach(inputs.connection)
         fabric = SshFabricManager(host, inputs.name, str(inputs.fabric_manager.bind_address))
         own, pci = SshServiceVm(host, inputs), SshPciDevices(host, with_users=True)
@@ -219,11 +212,9 @@ class ServiceVmCapability(Capability[LiveVm]):
         return cls(inputs, own, fabric, pci, clock, reporter, known=bool(before))
 
     def seen(self) -> LiveVm:
-        """With what the fabric manager and the VM say."""
         return self.asked(self.observe())
 
     def outputs(self, live: LiveVm) -> Mapping[str, str]:
-        """Where the fabric manager is, and what it is."""
         wanted = self._vm.fabric_manager
         version = live.guest.version or decide.said(live.console).version
         return {
@@ -236,7 +227,6 @@ class ServiceVmCapability(Capability[LiveVm]):
         }
 
     def is_absent(self, live: LiveVm) -> bool:
-        """Whether there is no VM."""
         return live.domain is None
 
     def observe(self) -> LiveVm:
@@ -256,7 +246,6 @@ class ServiceVmCapability(Capability[LiveVm]):
         yield from decide.serving(self._vm, live)
 
     def differences(self, live: LiveVm) -> Iterable[Finding]:
-        """How a domain that is there is not what is declared."""
         return decide.taken_over(self.findings(live)) if live.domain is not None else ()
 
     def asked(self, live: LiveVm) -> LiveVm:

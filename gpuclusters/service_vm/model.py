@@ -109,7 +109,6 @@ class VmNetwork(Section):
 
     @property
     def addresses(self) -> IPv4Network:
-        """All of its addresses."""
         return IPv4Network(f"{self.host_address}/{self.prefix_length}", strict=False)
 
 
@@ -205,7 +204,6 @@ class ServiceVmInputs(VmSettings):
 
     @property
     def natural_id(self) -> str:
-        """`host/name`."""
         return f"{self.connection.host}/{self.name}"
 
     @property

@@ -70,7 +70,6 @@ class TenancyInputs(BaseModel):
 
     @property
     def natural_id(self) -> str:
-        """`cluster/tenant`."""
         return f"{self.cluster}/{self.tenant}"
 
 
@@ -87,7 +86,6 @@ class Judgement:
         return all(p.holds for p in self.proofs)
 
     def outputs(self) -> dict[str, Any]:
-        """What the resource says of it."""
         proven = [p.name for p in self.proofs if p.holds]
         return {"ready": self.ready, "proofs": proven, "observed_generation": self.generation}
 

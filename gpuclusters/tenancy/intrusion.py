@@ -48,8 +48,6 @@ _NOBODY = "c-00000000000000000000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The cluster that is tried."""
-
     objects: KubernetesObjects
     accounts: Accounts
     """Of the cluster's own programs."""

@@ -49,7 +49,6 @@ class Size:
     disk_gib: int
 
     def resources(self) -> dict[str, str]:
-        """As Kubernetes writes it."""
         return {
             "cpu": str(self.cpu),
             "memory": f"{self.memory_gib}Gi",
@@ -318,7 +317,6 @@ class AccessMode(StrEnum):
 
     @property
     def kubernetes(self) -> str:
-        """As Kubernetes writes it."""
         return {"read-write-many": "ReadWriteMany", "read-only-many": "ReadOnlyMany"}[self.value]
 
 

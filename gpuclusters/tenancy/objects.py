@@ -55,12 +55,10 @@ class Child:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return str(self.body["metadata"]["name"])
 
 
 def home(spec: TenancySpec) -> Child:
-    """The namespace."""
     return _child(
         NAMESPACE,
         spec,

@@ -55,7 +55,6 @@ class Accounts:
     base: str = BASE
 
     def namespace(self, program: Program) -> str:
-        """The program's namespace."""
         if program is Program.API:
             return self.base
         return f"{self.base.removesuffix('-system')}-{program}"
@@ -66,7 +65,6 @@ class Accounts:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """All of them."""
         return tuple(map(self.namespace, Program))
 
 

@@ -93,7 +93,6 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether it is proven."""
         return self.fault is None
 
     @property
@@ -130,7 +129,6 @@ def prove(spec: TenancySpec, seen: Seen, trials: Trials | None) -> tuple[Proof, 
 
 
 def absent(what: str) -> Finding:
-    """It does not exist."""
     return Finding("tenancy.missing", f"{what} does not exist")
 
 
@@ -356,8 +354,6 @@ _PROOFS: Mapping[str, tuple[str, _Judge]] = {
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an event says of a change."""
-
     reason: str
     note: str
     kind: Literal["Normal", "Warning"]

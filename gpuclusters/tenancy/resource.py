@@ -19,7 +19,6 @@ class TenancyPolicyProvider(ClusterProvider[TenancyInputs]):
     identity = frozenset({"cluster", "tenant", "namespace"})
 
     def ensure(self, inputs: TenancyInputs, before: Properties) -> Properties:  # noqa: ARG002
-        """Apply the Tenancy and wait for the controller and the proofs."""
         from gpuclusters.core.converge import SystemClock
 
         there, clock = self.cluster(inputs), SystemClock()
@@ -28,7 +27,6 @@ class TenancyPolicyProvider(ClusterProvider[TenancyInputs]):
         return judged.outputs()
 
     def differences(self, inputs: TenancyInputs) -> Sequence[str]:
-        """Of a Tenancy that is there."""
         return cluster.differences(inputs.tenancy(), self.cluster(inputs))
 
     def observe(self, inputs: TenancyInputs, before: Properties) -> Live | None:  # noqa: ARG002
@@ -37,11 +35,9 @@ class TenancyPolicyProvider(ClusterProvider[TenancyInputs]):
         return Live(judged.outputs(), {}) if judged else None
 
     def has_drifted(self, outputs: Properties) -> bool:
-        """Whether a refresh found the isolation not enforced any more."""
         return outputs.get("ready") is False
 
     def remove(self, inputs: TenancyInputs, before: Properties) -> None:  # noqa: ARG002
-        """Delete the Tenancy unless the tenant holds GPUs."""
         cluster.remove_tenancy(inputs.tenant, self.cluster(inputs))
 
 

@@ -52,12 +52,10 @@ class Ports(Section):
 
     @property
     def tcp(self) -> Mapping[str, int]:
-        """Those of TCP, by name."""
         return self.model_dump(exclude={"flannel", "calico"})
 
     @property
     def udp(self) -> Mapping[str, int]:
-        """Those of UDP, by name."""
         return self.model_dump(include={"flannel", "calico"})
 
     @property

@@ -53,8 +53,6 @@ def inspect(host: SshHost, account: str) -> LiveNode:
 
 
 class SshNodeControl(KubectlHost):
-    """kubectl in the control plane's node."""
-
     sought = "a control plane"
     drain_timeout = "the timeout for draining"
     script = "usernetes/cluster"
@@ -66,7 +64,6 @@ class SshNodeControl(KubectlHost):
         return self._host.exclusive
 
     def version(self) -> str:
-        """Release of the API server."""
         tried = "ask the API for its version"
         try:
             return str(json.loads(self.ask(["version"], tried))["gitVersion"])
@@ -74,7 +71,6 @@ class SshNodeControl(KubectlHost):
             raise self.unreadable(tried) from error
 
     def events(self, name: str) -> str:
-        """Warnings about a node."""
         return self.ask(["events", name], f"read the events of node {name}")
 
     def invite(self, lifetime: str) -> Invitation:
@@ -119,14 +115,12 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
 
     @classmethod
     def on(cls, inputs: UsernetesNodeInputs, reach: Reach, before: Mapping[str, Any]) -> Self:
-        """With the control plane."""
         made, asked = super().on(inputs, reach, before), inputs.control or inputs
         made._control = SshNodeControl(reach(asked.connection), asked.account)
         return made
 
     @property
     def steps(self) -> Mapping[str, Step[LivePlace]]:
-        """Everything up to a container that runs, then the cluster."""
         return {
             "node": Step(self._prepare),
             "gpus": Step(self._set_up_gpus),
@@ -135,11 +129,9 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
         }
 
     def inspect(self) -> LiveNode:
-        """The host."""
         return inspect(self._host, self._inputs.account)
 
     def observe(self) -> LivePlace:
-        """The host, and what the cluster says of it as far as it can be asked."""
         inputs, live = self._inputs, self.inspect()
         if live.docker != "ok":
             return LivePlace(live)
@@ -158,11 +150,9 @@ class NodeCapability(HostCapability[UsernetesNodeInputs, LivePlace]):
         return LivePlace(live, node, meeting)
 
     def findings(self, live: LivePlace) -> Iterable[Finding]:
-        """See `decide.findings`."""
         return decide.findings(self._inputs, live, known=bool(self._before))
 
     def outputs(self, live: LivePlace) -> Mapping[str, Any]:
-        """What others need of the node; the kubeconfig of a control plane."""
         inputs, host, text = self._inputs, live.host, ""
         address = inputs.host_ip or host.host_ip or host.route
         joined = bool(host.joined) and host.joined == host.cluster_id and host.is_running

@@ -147,7 +147,6 @@ class UsernetesNodeInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`cluster/host`."""
         return f"{self.cluster}/{self.connection.host}"
 
     @property
@@ -257,7 +256,6 @@ class LiveNode(Facts):
 
     @property
     def is_running(self) -> bool:
-        """Whether the node container runs."""
         return self.container == RUNNING
 
     @property

@@ -28,8 +28,6 @@ _repair = partial(
 
 @dataclass(frozen=True, slots=True)
 class WantedFile:
-    """A file of ours on the host."""
-
     path: str
     content: str
     mode: str = "0644"

@@ -55,7 +55,6 @@ class VfioCapability(HostCapability[VfioBindingInputs, LiveBinding]):
         return decide.wanted_files(self._inputs, script, scripts.read(f"vfio/{UNIT}"))
 
     def observe(self) -> LiveBinding:
-        """Functions, files and unit."""
         return LiveBinding(
             inspect(self._host, [*self._inputs.functions, *self._gone]),
             {file.path: self._files.read(file.path) for file in self._wanted},
@@ -63,20 +62,16 @@ class VfioCapability(HostCapability[VfioBindingInputs, LiveBinding]):
         )
 
     def findings(self, live: LiveBinding) -> Iterable[Finding]:
-        """See `decide.findings`."""
         return decide.findings(self._inputs, self._gone, self._wanted, live)
 
     def differences(self, live: LiveBinding) -> Iterable[Finding]:
-        """See `decide.differences`."""
         return decide.differences([*self.findings(live)], self._wanted, live)
 
     def outputs(self, live: LiveBinding) -> Mapping[str, Any]:
-        """The IOMMU groups."""
         found = ((a, live.functions[a].iommu_group) for a in self._inputs.addresses)
         return {"iommu_groups": {address: group for address, group in found if group is not None}}
 
     def is_absent(self, live: LiveBinding) -> bool:
-        """Whether nothing of ours is on the host."""
         return not any(live.files.values())
 
     def remove(self) -> None:

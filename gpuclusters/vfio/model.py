@@ -71,7 +71,6 @@ class VfioBindingInputs(Strict):
 
     @property
     def natural_id(self) -> str:
-        """`host/vfio`: a host has one list."""
         return f"{self.connection.host}/vfio"
 
     @property

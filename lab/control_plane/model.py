@@ -36,8 +36,6 @@ PLAIN_CAPACITY: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint of a node, as in its spec."""
-
     key: str
     effect: str
     value: str = ""

@@ -44,8 +44,6 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A living process of the lab."""
-
     name: str
     process: psutil.Process
     command: tuple[str, ...]
@@ -139,7 +137,6 @@ def last_words(log: Path) -> str:
 
 
 def last_words_of(text: str) -> str:
-    """The same of what a log holds."""
     lines = text.splitlines()
     lines = [line.strip() for line in lines if line.strip()]
     chosen = [line for line in lines if _MATTERS.search(line)][-_LOG_LINES:] or lines[-_LOG_LINES:]

@@ -22,7 +22,6 @@ OPTIONAL: Final = (SERVICE_MONITOR,)
 
 
 def objects(view: View) -> Iterator[tuple[ObjectKind, Mapping[str, Any]]]:
-    """All that the policy asks for."""
     yield from _runtime_class(view)
     section = view.spec.get("dcgmExporter") or {}
     if not section.get("enabled"):

@@ -25,7 +25,6 @@ class Labels:
         self._known: dict[tuple[str, str], Mapping[str, str]] = {}
 
     def forget(self, node: str) -> None:
-        """The node may have been made anew."""
         self._known = {key: value for key, value in self._known.items() if key[1] != node}
 
     async def put(self, manager: str, node: str, wanted: Mapping[str, str]) -> None:

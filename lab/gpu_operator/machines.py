@@ -25,8 +25,6 @@ _log = logging.getLogger(__name__)
 
 
 class Machines(Protocol):
-    """What the stand-in asks of machines."""
-
     def gpus(self) -> Mapping[str, GpuState]:
         """The GPUs of every machine that is a node, by name of the node."""
 
@@ -38,15 +36,12 @@ class Machines(Protocol):
 
 
 class HostMachines:
-    """The simulated hosts of one lab."""
-
     def __init__(self, folder: Path, lab: Path, nodes: frozenset[str] | None = None) -> None:
         self._folder = folder
         self._lab = lab
         self._nodes = nodes
 
     def gpus(self) -> Mapping[str, GpuState]:
-        """Of the hosts that run, or ran."""
         found = {}
         for name in hosts.status(self._folder).hosts:
             if self._nodes is not None and name not in self._nodes:
@@ -58,7 +53,6 @@ class HostMachines:
         return found
 
     def divide(self, node: str, layout: Mapping[int, Sequence[str]]) -> None:
-        """Divide GPUs by MIG."""
         hosts.set_mig(self._folder, node, layout)
 
     async def restart_rke2(self, node: str) -> None:

@@ -14,8 +14,6 @@ class OperatorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
-    """Whose nodes it looks after."""
-
     control_plane: Path
     """Folder of the lab whose API server it uses."""
     hosts: Path
@@ -28,7 +26,6 @@ class OperatorSpec:
     """The nodes of its cluster; None for those of all hosts. A lab has machines of other clusters too."""
 
     def document(self) -> dict[str, Any]:
-        """For a JSON file."""
         return {
             "control-plane": str(self.control_plane),
             "hosts": str(self.hosts),

@@ -21,8 +21,6 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One DaemonSet."""
-
     name: str
     """Of the DaemonSet, and of the label `app` of its pods."""
     state: str

@@ -218,7 +218,6 @@ class Operator:
         await self._machines.restart_rke2(node)
 
     async def _tell(self, view: View) -> None:
-        """The policy's status."""
         waiting = []
         for operand in view.operands:
             nodes = [n for n in view.gpu_nodes if _is_wanted(view, operand, n)]
@@ -249,7 +248,6 @@ class Operator:
 
 
 def _fingerprint(view: View) -> object:
-    """Equal when two looks saw the same."""
     pods = sorted(str(pod["metadata"]["resourceVersion"]) for pod in view.pods)
     nodes = {name: (dict(labels(n)), n["spec"]) for name, n in view.nodes.items()}
     ready = (view.policy.get("status") or {}).get("state") == "ready"

@@ -59,7 +59,6 @@ class Player:
                 await self._kube.remove(pod)
 
     async def play(self, view: View) -> None:
-        """One look at every pod."""
         known = {pod["metadata"]["uid"] for pod in view.pods}
         self._began = {uid: when for uid, when in self._began.items() if uid in known}
         self._written = {uid: stand for uid, stand in self._written.items() if uid in known}
@@ -189,7 +188,6 @@ def _finds_containerd(view: View) -> bool:
 
 
 def slowness(view: View, operand: Operand, node: str) -> float:
-    """Seconds that a step takes more."""
     if operand is not DRIVER:
         return 0.0
     return sum(f.seconds for f in view.faults if isinstance(f, DriverSlow) and f.concerns(node))

@@ -23,7 +23,6 @@ class Devices:
 
     @property
     def answers(self) -> dict[str, Callable[..., Any]]:
-        """To the calls of the kubelet."""
         return {
             "GetDevicePluginOptions": self.options,
             "ListAndWatch": self.list_and_watch,
@@ -33,7 +32,6 @@ class Devices:
         }
 
     def offer(self, ids: Sequence[str]) -> None:
-        """These from now on."""
         if tuple(ids) != self._ids:
             self._ids = tuple(ids)
             for listener in self._listeners:
@@ -97,7 +95,6 @@ class Devices:
     async def pre_start_container(
         self, request: api.PreStartContainerRequest, context: Context
     ) -> api.PreStartContainerResponse:
-        """Nothing to do."""
         del request, context
         return api.PreStartContainerResponse()
 

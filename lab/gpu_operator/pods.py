@@ -14,8 +14,6 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """How far a pod is."""
-
     inits_done: int = 0
     """How many of its init containers have ended well."""
     ready: bool = False
@@ -27,7 +25,6 @@ class Stand:
 
 
 def status(pod: Object, stand: Stand) -> dict[str, Any]:
-    """The whole status."""
     spec, now = pod["spec"], timestamp(datetime.now(UTC))
     inits = [
         _container(one, _init_state(number, stand, now), ready=number < stand.inits_done)

@@ -64,5 +64,4 @@ def stop(folder: Path) -> None:
 
 
 def status(folder: Path) -> ServerStatus:
-    """Whether it runs."""
     return SERVER.status(ServerFolder(folder.resolve()))

@@ -22,8 +22,6 @@ SMALLEST_FIRST = ("1g.", "2g.", "3g.")
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How often each resource is handed out."""
-
     replicas: Mapping[str, int] = field(default_factory=dict)
     renames: bool = False
     """Whether a resource that is shared is called so."""
@@ -39,7 +37,6 @@ class Sharing:
 
 
 def devices(state: GpuState, strategy: str, sharing: Sharing) -> dict[str, list[str]]:
-    """Ids of devices by resource."""
     found: dict[str, list[str]] = {}
     for index in range(state.usable):
         slices = (state.mig or {}).get(index)

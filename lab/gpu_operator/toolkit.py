@@ -29,7 +29,6 @@ _MODULE = "github.com/NVIDIA/nvidia-container-toolkit"
 
 
 def program(name: str, version: str = VERSION) -> GoProgram:
-    """One of them."""
     return GoProgram(
         name=f"{name}-{version}",
         source=SOURCES / version,
@@ -105,7 +104,6 @@ CONFIGURE: Final = (
 
 
 def is_there(root: Path) -> bool:
-    """Whether a host has it."""
     return resolve(root, RUNTIME).exists()
 
 

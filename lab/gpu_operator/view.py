@@ -29,7 +29,6 @@ class Memory:
 
     @classmethod
     def of(cls, file: Path) -> Memory:
-        """What is in the file."""
         known = read_json(file) or {}
         return cls(
             file,
@@ -39,7 +38,6 @@ class Memory:
         )
 
     def save(self) -> None:
-        """Write it down."""
         write_json(
             self.file,
             {
@@ -74,13 +72,11 @@ class View:
 
     @property
     def spec(self) -> Object:
-        """Of the policy."""
         found: Object = self.policy.get("spec") or {}
         return found
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What the policy asks for."""
         return wanted(self.policy)
 
     @property
@@ -96,11 +92,9 @@ class View:
         return found
 
     def has_host_driver(self, node: str) -> bool:
-        """Whether the machine's own driver runs."""
         return self.machines[node].driver_version is not None
 
     def driver_image(self) -> str:
-        """Which driver the policy asks for."""
         return image(DRIVER, self.policy)
 
     def pod(self, operand: Operand, node: str) -> Object | None:
@@ -113,13 +107,11 @@ class View:
         return None
 
     def runs(self, operand: Operand, node: str) -> bool:
-        """Whether an operand is ready on a node."""
         pod = self.pod(operand, node)
         return pod is not None and is_ready(pod)
 
 
 def labels(node: Object) -> Mapping[str, str]:
-    """Of a node."""
     return node["metadata"].get("labels") or {}
 
 
@@ -129,6 +121,5 @@ def is_gpu_node(node: Object) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether its status says so."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

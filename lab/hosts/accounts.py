@@ -22,20 +22,16 @@ MANAGERS = "user-managers"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A local account."""
-
     name: str
     uid: int
     home: str
 
     @property
     def runtime(self) -> str:
-        """Its XDG_RUNTIME_DIR."""
         return f"/run/user/{self.uid}"
 
 
 def accounts(machine: Machine) -> dict[str, Account]:
-    """All of /etc/passwd by name."""
     found: dict[str, Account] = {}
     for line in (machine.read_text(PASSWD) or "").splitlines():
         fields = line.split(":")
@@ -45,12 +41,10 @@ def accounts(machine: Machine) -> dict[str, Account]:
 
 
 def ordinary(machine: Machine) -> dict[str, Account]:
-    """Those that people log in with."""
     return {n: one for n, one in accounts(machine).items() if _FIRST <= one.uid < _LAST}
 
 
 def by_uid(machine: Machine, uid: int) -> Account | None:
-    """The account with this number."""
     return next((one for one in accounts(machine).values() if one.uid == uid), None)
 
 
@@ -66,7 +60,6 @@ def ranges(machine: Machine, path: str) -> list[tuple[str, int, int]]:
 
 
 def add_range(machine: Machine, path: str, owner: str, start: int, count: int) -> None:
-    """One more line."""
     file = machine.path(path)
     text = file.read_text() if file.exists() else ""
     file.write_text(f"{text}{owner}:{start}:{count}\n")
@@ -104,7 +97,6 @@ def add(machine: Machine, name: str, *, many_users: bool) -> Account:
 
 
 def is_up(machine: Machine, account: Account) -> bool:
-    """Whether the account's systemd runs."""
     known: dict[str, Any] = machine.state.get(MANAGERS, {})
     return bool(known.get(account.name, {}).get("up"))
 
@@ -116,7 +108,6 @@ def controllers(machine: Machine, account: Account) -> tuple[str, ...]:
 
 
 def controllers_file(account: Account) -> str:
-    """Where the kernel lists them."""
     return (
         f"/sys/fs/cgroup/user.slice/user-{account.uid}.slice/user@{account.uid}.service/"
         "cgroup.controllers"

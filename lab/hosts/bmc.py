@@ -159,7 +159,6 @@ class Bmc:
             connection.close()
 
     async def _spoken_to(self) -> None:
-        """Wait while the controller is silent."""
         while self._silent():
             await asyncio.sleep(_SILENCE_POLL_SECONDS)
 

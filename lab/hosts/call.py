@@ -76,10 +76,8 @@ class Answer:
 
     @classmethod
     def out(cls, text: str, exit_code: int = 0) -> Answer:
-        """An answer on standard output."""
         return cls(exit_code, stdout=text if text.endswith("\n") or not text else text + "\n")
 
     @classmethod
     def error(cls, text: str, exit_code: int) -> Answer:
-        """An answer on standard error."""
         return cls(exit_code, stderr=text if text.endswith("\n") else text + "\n")

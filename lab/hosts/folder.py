@@ -29,13 +29,10 @@ from lab.server_process import ServerFolder
 
 @dataclass(frozen=True, slots=True)
 class HostFolder:
-    """The paths of one host."""
-
     path: Path
 
     @property
     def name(self) -> str:
-        """The host's name."""
         return self.path.name
 
     @property
@@ -105,8 +102,6 @@ class HostFolder:
 
 @dataclass(frozen=True, slots=True)
 class HostsFolder(ServerFolder):
-    """The paths of a folder of hosts."""
-
     @property
     def specs(self) -> Path:
         """Which hosts to serve."""
@@ -123,5 +118,4 @@ class HostsFolder(ServerFolder):
         return self.path / "bmc-password"
 
     def host(self, name: str) -> HostFolder:
-        """The folder of one host."""
         return HostFolder(self.path / name)

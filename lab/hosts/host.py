@@ -141,7 +141,6 @@ class Host:
                 os.close(descriptor)
 
     def reboot(self) -> None:
-        """Go down, and come back."""
         self.power.reboot()
 
     def watch(self) -> None:
@@ -154,7 +153,6 @@ class Host:
         self._watcher.settle()
 
     async def halt(self) -> None:
-        """End everything that runs on the host."""
         await self.services.halt()
         commands, self._commands = self._commands, set()
         for running in commands:

@@ -44,5 +44,4 @@ def commands(folder: Path, host: str) -> list[str]:
 
 
 def clear(folder: Path, host: str) -> None:
-    """Forget what happened so far."""
     HostsFolder(folder).host(host).journal.unlink(missing_ok=True)

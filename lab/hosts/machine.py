@@ -63,7 +63,6 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """The host's name."""
         return self.folder.name
 
     def save(self) -> None:

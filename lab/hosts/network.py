@@ -133,7 +133,6 @@ class Network:
 
 
 def _enter(descriptor: int) -> None:
-    """Move this thread into a network."""
     if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

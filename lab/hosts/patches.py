@@ -40,7 +40,6 @@ class Patches:
         return resolve(self._root, path)
 
     def write(self, path: str, content: str | bytes) -> None:
-        """Give a file this content."""
         mode = 0o644
         real = self._at(path)
         if real.exists() and not real.is_dir():
@@ -50,7 +49,6 @@ class Patches:
         real.chmod(mode)
 
     def script(self, path: str, content: str) -> None:
-        """Put a program there."""
         self.write(path, content)
         self._at(path).chmod(0o755)
 

@@ -27,15 +27,12 @@ _OK, _UNAUTHORIZED, _NOT_FOUND, _NOT_ALLOWED = 200, 401, 404, 405
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer before it is HTTP."""
-
     status: int
     body: Mapping[str, Any]
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def content(self) -> bytes:
-        """The body as it is sent."""
         return (json.dumps(self.body, indent=2) + "\n").encode()
 
 
@@ -168,7 +165,6 @@ def _collection(path: str, kind: str, title: str, members: Mapping[str, Any]) ->
 
 
 def _error(status: int, code: str, text: str, headers: Mapping[str, str] | None = None) -> Reply:
-    """An error in the standard's form."""
     message = {"@odata.type": "#Message.v1_1_2.Message", "MessageId": code, "Message": text}
     body = {"error": {"code": code, "message": text, "@Message.ExtendedInfo": [message]}}
     return Reply(status, body, headers or {})

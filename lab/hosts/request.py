@@ -94,7 +94,6 @@ async def _readable(connection: socket.socket) -> None:
 
 
 async def hung_up(connection: socket.socket) -> None:
-    """Wait until the other side is gone."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ConnectionError):
         while await loop.sock_recv(connection, 1024):
@@ -102,5 +101,4 @@ async def hung_up(connection: socket.socket) -> None:
 
 
 def answer_of(exit_code: int, out: bytes, errors: bytes) -> bytes:
-    """An answer as the client reads it."""
     return _HEADER.pack(exit_code, len(out), len(errors)) + out + errors

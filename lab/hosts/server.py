@@ -42,7 +42,6 @@ class Server:
         self._listening = control.listen(folder.path / control.SOCKET, 0o600)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop."""
         # From the start: who holds the real nodes tells of them, and waits for an answer, while hosts boot.
         answering = Accepting(self._listening, self._asked)
         try:

@@ -36,7 +36,6 @@ class Command:
 
 
 def environment(uid: int, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a login gives a user."""
     user, home = ("root", "/root") if uid == 0 else (USER, f"/home/{USER}")
     values = {"PATH": _PATH, "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/sh"}
     return {**values, "LANG": "C.UTF-8", **(extra or {})}

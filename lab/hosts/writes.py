@@ -92,7 +92,6 @@ class Watcher:
                     written(folder / os.fsdecode(name))
 
     def close(self) -> None:
-        """Watch nothing any more."""
         if self._reading:
             asyncio.get_event_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)

@@ -92,7 +92,6 @@ def shelf(report: Report, folder: Path | None = None) -> Iterator[Shelf]:
 
 
 def _kind(record: Path) -> str:
-    """A key has no hyphen, a kind may."""
     return record.stem.rpartition("-")[0]
 
 

@@ -15,8 +15,6 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A directory of the image."""
-
     path: str
     mode: int = 0o755
 
@@ -32,8 +30,6 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A symbolic link of the image."""
-
     path: str
     target: str
 

@@ -43,7 +43,6 @@ def installed(lock: Path, report: Report) -> Path:
 
 
 def target() -> str:
-    """Where the packages lie in the image."""
     return f"{HOME}/lib/python{VERSION}/site-packages"
 
 
@@ -75,7 +74,6 @@ def _install(cache: ToolCache, lock: Path, folder: Path) -> None:
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """The packages of an installation."""
     for entry in tree(folder, target()):
         name = Path(entry.path)
         if not (name.parent.suffix == ".dist-info" and name.name in _OF_THE_INSTALLATION):

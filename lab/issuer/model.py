@@ -37,8 +37,6 @@ class IssuerStatus:
 
 @dataclass(frozen=True, slots=True)
 class IssuerFolder(ServerFolder):
-    """The files of one issuer."""
-
     @property
     def port(self) -> Path:
         """The port that it keeps."""

@@ -64,7 +64,6 @@ def settle(paths: IssuerFolder, authority: Layout | None) -> None:
 
 
 def context(paths: IssuerFolder) -> ssl.SSLContext:
-    """For the server."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.load_cert_chain(paths.certificate, paths.certificate.with_suffix(".key"))
     return made

@@ -80,7 +80,6 @@ def ensure_key(paths: IssuerFolder) -> None:
 
 
 def url(port: int) -> str:
-    """The issuer's name."""
     return f"http://{ADDRESS}:{port}"
 
 

@@ -46,7 +46,6 @@ class LoopbackAddresses:
         raise OSError(f"no loopback address with free ports {list(ports)} was found")
 
     def give_back(self, address: str) -> None:
-        """The pod is gone."""
         self._used.discard(address)
 
 
@@ -73,7 +72,6 @@ class PodRange:
         return ""
 
     def give_back(self, address: str) -> None:
-        """The pod is gone."""
         self._used.discard(address)
 
 

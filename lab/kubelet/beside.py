@@ -62,7 +62,6 @@ class BesideNode:
             self._tasks[uid] = asyncio.create_task(self._live(uid, play))
 
     def lost(self, uid: str) -> None:
-        """A pod of this node is no more."""
         seen = self._pods.get(uid)
         if seen is not None:
             seen.vanish()

@@ -51,11 +51,9 @@ class Checkpoint:
         return frozenset(self._resources)
 
     def of_pod(self, uid: str) -> list[Allocation]:
-        """What a pod has."""
         return [held for held in self._allocations if held.uid == uid]
 
     def in_use(self, resource: str) -> set[str]:
-        """Devices that somebody has."""
         return {d for held in self._allocations if held.resource == resource for d in held.devices}
 
     def register(self, resource: str) -> None:

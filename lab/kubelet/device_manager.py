@@ -48,7 +48,6 @@ class DeviceManager:
         await self._server.start()
 
     async def close(self) -> None:
-        """Hang up on every plugin."""
         for endpoint in self._plugins.values():
             await endpoint.close()
         if self._server is not None:
@@ -95,11 +94,9 @@ class DeviceManager:
         return {name: plugin.healthy for name, plugin in sorted(self._plugins.items())}
 
     def of_pod(self, uid: str) -> list[Allocation]:
-        """What a pod has."""
         return self._checkpoint.of_pod(uid)
 
     def free(self, uid: str) -> None:
-        """The pod has ended."""
         self._checkpoint.free(uid)
 
     def keep_only(self, uids: Collection[str]) -> None:

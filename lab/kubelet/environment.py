@@ -31,8 +31,6 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to execute."""
-
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
 

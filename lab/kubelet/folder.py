@@ -32,13 +32,10 @@ HOST_FOLDER = "/var/lib/kubelet"
 
 @dataclass(frozen=True, slots=True)
 class NodeFolder:
-    """The paths of one node."""
-
     path: Path
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self.path.name
 
     @property
@@ -83,8 +80,6 @@ class NodeFolder:
 
 @dataclass(frozen=True, slots=True)
 class KubeletFolder(ServerFolder):
-    """The paths of one stand-in."""
-
     @property
     def specs(self) -> Path:
         """What to play."""
@@ -96,7 +91,6 @@ class KubeletFolder(ServerFolder):
         return self.path / "ports.json"
 
     def node(self, name: str) -> NodeFolder:
-        """The folder of one node."""
         return NodeFolder(self.path / name)
 
     @property

@@ -14,8 +14,6 @@ from lab.hosts.usernetes import usernetes_cluster
 
 @dataclass(frozen=True, slots=True)
 class JoinedNode:
-    """A node that a host registered."""
-
     running: bool
     """Whether what makes it a node runs there, and the kubelet with it."""
     labels: Mapping[str, str]

@@ -44,8 +44,6 @@ class InstallError(Exception):
 
 
 class KataInstaller:
-    """One pod of the installer on one node."""
-
     def __init__(self, kube: Kube, hosts: Path | None, pod: Mapping[str, Any]) -> None:
         self._kube = kube
         self._pod = pod

@@ -68,7 +68,6 @@ class Kube:
         return True
 
     async def remove(self, pod: Mapping[str, Any]) -> None:
-        """The last step of a deletion."""
         metadata = pod["metadata"]
         try:
             await self.cluster.delete(

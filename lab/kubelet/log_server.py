@@ -22,8 +22,6 @@ _NO_CONTAINER = "{pod} is a played pod: there is no container to reach, only its
 
 
 class LoggedPod(Protocol):
-    """A pod whose logs can be read."""
-
     @property
     def containers(self) -> tuple[str, ...]:
         """Names of its containers."""
@@ -54,7 +52,6 @@ class LogServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     async def open(self) -> None:
-        """Serve."""
         context = ssl.create_default_context(
             ssl.Purpose.CLIENT_AUTH, cafile=str(self._layout.certificate(CA))
         )

@@ -37,7 +37,6 @@ class ContainerLog:
         return self._folder / f"{number}.log"
 
     def append(self, run: int, stream: str, text: bytes) -> None:
-        """One line, without its end."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self.run(run)
@@ -48,7 +47,6 @@ class ContainerLog:
             file.write(f"{now} {stream} F ".encode() + text + b"\n")
 
     def latest(self) -> int | None:
-        """The last run that wrote anything."""
         runs = [int(file.stem) for file in self._folder.glob("*.log")]
         return max(runs, default=None)
 

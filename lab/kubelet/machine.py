@@ -27,8 +27,6 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One host of a folder of hosts."""
-
     hosts: Path
     name: str
 
@@ -53,7 +51,6 @@ class Machine:
         await self._do(boot)
 
     async def end(self, pod: Mapping[str, Any]) -> None:
-        """The pod's virtual machine is gone."""
         if partition_of(pod) is not None:
             holder = _holder(pod)
             await self._do(lambda: faults.end_virtual_machine(self.hosts, self.name, holder))

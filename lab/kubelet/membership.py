@@ -19,8 +19,6 @@ _log = logging.getLogger(__name__)
 
 
 class Players(Protocol):
-    """Who plays nodes."""
-
     @property
     def playing(self) -> frozenset[str]:
         """Names of the nodes that are played."""
@@ -59,7 +57,6 @@ class Membership:
         self._told_of: dict[str, Mapping[str, Any]] = {}
 
     async def follow(self) -> None:
-        """Until cancelled."""
         while True:
             try:
                 await self._settle()

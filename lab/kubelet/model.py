@@ -38,11 +38,9 @@ class KubeletSpec:
 
     @property
     def played(self) -> tuple[NodeSpec, ...]:
-        """The nodes whose kubelets are played."""
         return tuple(node for node in self.nodes if node.name not in self.beside)
 
     def document(self) -> dict[str, Any]:
-        """For a JSON file."""
         return {
             "control-plane": str(self.control_plane),
             "image": self.image,

@@ -29,7 +29,6 @@ class NetworkAgent:
         self._nodes = nodes
 
     async def follow(self) -> None:
-        """Until cancelled."""
         while True:
             try:
                 async for kind, node in self._cluster.watch(NODE):
@@ -64,7 +63,6 @@ def wants_agent(node: Mapping[str, Any]) -> bool:
 
 
 def condition(when: datetime) -> dict[str, Any]:
-    """As Cilium's operator writes it."""
     return {
         "type": _CONDITION,
         "status": "False",

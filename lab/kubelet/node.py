@@ -68,7 +68,6 @@ class Node:
             await asyncio.sleep(_READY_POLL_SECONDS)
 
     async def close(self) -> None:
-        """End all that runs here."""
         await asyncio.gather(*(worker.close() for worker in self._workers.values()))
         for task in self._tasks:
             task.cancel()
@@ -95,7 +94,6 @@ class Node:
             worker.update(pod)
 
     def lost(self, uid: str) -> None:
-        """A pod of this node is no more."""
         worker = self._workers.get(uid)
         if worker is not None:
             worker.vanish()

@@ -28,7 +28,6 @@ _HEALTHY = {
 
 
 def node_object(spec: NodeSpec) -> dict[str, Any]:
-    """The Node without its status."""
     body = node(spec)
     metadata = body["metadata"]
     # Without KWOK's annotation the node is none of KWOK's.
@@ -67,7 +66,6 @@ def status_object(
 
 
 def lease_object(node_name: str) -> dict[str, Any]:
-    """The heartbeat."""
     return {
         "apiVersion": LEASE.api_version,
         "kind": LEASE.kind,
@@ -83,5 +81,4 @@ def lease_object(node_name: str) -> dict[str, Any]:
 
 
 def timestamp(when: datetime) -> str:
-    """As Kubernetes writes times."""
     return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -45,11 +45,9 @@ class PluginEndpoint:
 
     @property
     def healthy(self) -> list[str]:
-        """Devices that may be given away."""
         return sorted(device for device, healthy in self.devices.items() if healthy)
 
     async def close(self) -> None:
-        """Hang up."""
         self._watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watching
@@ -96,6 +94,5 @@ class PluginEndpoint:
 
 
 def _said(error: grpc.aio.AioRpcError) -> str:
-    """As a kubelet prints it."""
     code = error.code().name.title().replace("_", "")
     return f"rpc error: code = {code} desc = {error.details()}"

@@ -27,7 +27,6 @@ class PodResources:
         self._server: grpc.aio.Server | None = None
 
     async def open(self) -> None:
-        """Serve."""
         self._socket.parent.mkdir(parents=True, exist_ok=True)
         self._socket.unlink(missing_ok=True)
         self._server = grpc.aio.server()
@@ -41,7 +40,6 @@ class PodResources:
         await self._server.start()
 
     async def close(self) -> None:
-        """Stop serving."""
         if self._server is not None:
             await self._server.stop(grace=0)
 
@@ -55,7 +53,6 @@ class PodResources:
     async def allocatable(
         self, request: api.AllocatableResourcesRequest, context: Context
     ) -> api.AllocatableResourcesResponse:
-        """All healthy devices, whoever has them."""
         del request, context
         return api.AllocatableResourcesResponse(
             devices=[
@@ -67,7 +64,6 @@ class PodResources:
     async def get(
         self, request: api.GetPodResourcesRequest, context: Context
     ) -> api.GetPodResourcesResponse:
-        """The devices of one pod."""
         for pod in self._pods():
             metadata = pod["metadata"]
             if (metadata["namespace"], metadata["name"]) == (

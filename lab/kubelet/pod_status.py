@@ -34,7 +34,6 @@ class ContainerState:
     """Exit code, start and end of the run before."""
 
     def document(self) -> dict[str, Any]:
-        """As in containerStatuses."""
         status: dict[str, Any] = {
             "name": self.name,
             "image": self.image,

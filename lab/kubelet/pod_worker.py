@@ -39,15 +39,12 @@ class PodWorker:
 
     @property
     def containers(self) -> tuple[str, ...]:
-        """Names of its containers."""
         return tuple(container["name"] for container in self.pod["spec"]["containers"])
 
     def log(self, container: str) -> ContainerLog:
-        """The logs of one."""
         return self._runtime.log(self.pod, container)
 
     def container_ended(self, container: str) -> bool:
-        """Whether the container writes no more."""
         return self.over or (self._running is not None and self._running.container_ended(container))
 
     def update(self, pod: Mapping[str, Any]) -> None:
@@ -141,12 +138,10 @@ class PodWorker:
 
 
 def phase(pod: Mapping[str, Any]) -> str:
-    """The phase in the pod's status."""
     return str(pod.get("status", {}).get("phase", "Pending"))
 
 
 def grace_seconds(pod: Mapping[str, Any]) -> float:
-    """What its deletion grants it."""
     granted = pod["metadata"].get("deletionGracePeriodSeconds")
     return float(
         pod["spec"].get("terminationGracePeriodSeconds", 30) if granted is None else granted

@@ -47,7 +47,6 @@ class Probe:
         self.changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Probe until cancelled."""
         await asyncio.sleep(self._spec.get("initialDelaySeconds", 0))
         period = float(self._spec.get("periodSeconds", 10))
         needed = {

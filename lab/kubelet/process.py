@@ -85,7 +85,6 @@ def stop(folder: Path) -> None:
 
 
 def status(folder: Path) -> KubeletStatus:
-    """Whether it runs, and what it plays."""
     paths = KubeletFolder(folder.resolve())
     found, ready = SERVER.status(paths), read_json(paths.ready)
     if not found.running or ready is None:

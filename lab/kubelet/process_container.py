@@ -31,8 +31,6 @@ _log = logging.getLogger(__name__)
 
 
 class Tell(Protocol):
-    """Says something about the pod."""
-
     async def __call__(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Make an event of it."""
 

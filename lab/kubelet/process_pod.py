@@ -71,7 +71,6 @@ class ProcessPod:
 
     @property
     def ended(self) -> bool:
-        """Whether it is terminal."""
         return all(container.ended for container in self._containers)
 
     def container_ended(self, container: str) -> bool:

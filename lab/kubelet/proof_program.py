@@ -29,8 +29,6 @@ _KILLED = 137
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What it printed and how it ended."""
-
     lines: tuple[str, ...]
     exit_code: int
 

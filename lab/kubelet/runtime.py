@@ -25,8 +25,6 @@ _PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 
 @dataclass(frozen=True, slots=True)
 class NodeRuntime:
-    """One node, as its pods need it."""
-
     kube: Kube
     folder: NodeFolder
     devices: DeviceManager
@@ -60,13 +58,10 @@ class NodeRuntime:
         return any(self.program(pod, container) for container in pod["spec"]["containers"])
 
     def log(self, pod: Mapping[str, Any], container: str) -> ContainerLog:
-        """The logs of a container."""
         return ContainerLog(self.folder.logs(pod["metadata"]["uid"]) / container)
 
 
 class RunningPod(Protocol):
-    """A pod that was admitted."""
-
     @property
     def ended(self) -> bool:
         """Whether it is terminal: none of its containers runs or will run."""
@@ -99,5 +94,4 @@ def unsupported(pod: Mapping[str, Any], runtime: NodeRuntime) -> str | None:
 
 
 def cdi_names(allocations: Sequence[Allocation]) -> str:
-    """The CDI devices of a pod, for people."""
     return ", ".join(name for allocation in allocations for name in allocation.cdi)

@@ -29,7 +29,6 @@ class SeenPod:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Its namespace and name."""
         return self.pod["metadata"]["namespace"], self.pod["metadata"]["name"]
 
     def update(self, pod: Pod) -> None:
@@ -43,13 +42,11 @@ class SeenPod:
             self.runs.set()
 
     def vanish(self) -> None:
-        """The API server has it no more."""
         for event in (self.gone, self.over, self.ends):
             event.set()
 
 
 def has_started(pod: Pod) -> bool:
-    """Whether a container of it runs."""
     return any("running" in state for state in _states(pod))
 
 
@@ -72,7 +69,6 @@ def has_succeeded(pod: Pod) -> bool:
 
 
 async def first(*events: asyncio.Event) -> None:
-    """Wait until one of them is set."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

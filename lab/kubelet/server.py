@@ -37,8 +37,6 @@ _log = logging.getLogger(__name__)
 
 
 class Kubelets:
-    """All nodes of one folder."""
-
     def __init__(self, folder: KubeletFolder, spec: KubeletSpec) -> None:
         self._folder = folder
         self._spec = spec
@@ -55,7 +53,6 @@ class Kubelets:
         self._logs = LogServer(self._layout, self._port, self._find)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Play until told to stop."""
         async with self._kube:
             await self._logs.open()
             tasks: list[asyncio.Task[None]] = []
@@ -85,7 +82,6 @@ class Kubelets:
 
     @property
     def playing(self) -> frozenset[str]:
-        """Names of the nodes that are played."""
         return frozenset(self._nodes)
 
     async def begin(self, spec: NodeSpec) -> None:
@@ -128,7 +124,6 @@ class Kubelets:
             await members.follow()
 
     def _tell(self) -> None:
-        """Write down what is played."""
         paths = {name: str(self._reachable().node(name).path) for name in self._nodes}
         write_json(self._folder.ready, {"nodes": paths, "port": self._port})
 
@@ -160,7 +155,6 @@ class Kubelets:
         return BesideNode(name, self._kube, self._spec.hosts, devices, file)
 
     async def _follow(self, stop: asyncio.Event) -> None:
-        """Give every pod to its node."""
         try:
             async for kind, body in self._kube.cluster.watch(POD, fields="spec.nodeName!="):
                 if kind == "SYNC":

@@ -50,11 +50,9 @@ class SimulatedPod:
 
     @property
     def ended(self) -> bool:
-        """Whether it is terminal."""
         return self._over.is_set()
 
     def container_ended(self, container: str) -> bool:
-        """Whether the container writes no more."""
         del container
         return self._over.is_set()
 
@@ -85,7 +83,6 @@ class SimulatedPod:
         self._stopping.set()
 
     async def remove(self) -> None:
-        """Give its address back."""
         self._runtime.range.give_back(self._address)
 
     async def _boot(self) -> None:

@@ -32,7 +32,6 @@ class Process:
 
     @classmethod
     async def start(cls, launch: Launch, folder: Path, log: ContainerLog, run: int) -> Process:
-        """Start it in a session of its own."""
         process = await asyncio.create_subprocess_exec(
             *launch.arguments,
             env=dict(launch.environment),
@@ -48,7 +47,6 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     async def wait(self) -> int:
@@ -61,7 +59,6 @@ class Process:
         return code if code >= 0 else 128 - code
 
     async def stop(self, grace_seconds: float) -> None:
-        """Ask it to end, then make it."""
         self._signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):

@@ -20,7 +20,6 @@ _log = logging.getLogger(__name__)
 
 
 def has_virtual_machine(pod: Pod) -> bool:
-    """Whether the pod has GPUs of a lease."""
     requests = any(device_requests(container) for container in pod["spec"]["containers"])
     return requests and partition_of(pod) is not None
 

@@ -35,8 +35,6 @@ class _Token:
 
 
 class Volumes:
-    """The volumes of one pod."""
-
     def __init__(self, kube: Kube, node: NodeFolder, pod: Pod, ca: Path) -> None:
         self._kube = kube
         self._node = node
@@ -80,7 +78,6 @@ class Volumes:
                     found.unlink()
 
     def remove(self) -> None:
-        """The pod is gone."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _files(self, volume: Mapping[str, Any]) -> Files:

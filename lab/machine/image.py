@@ -225,7 +225,6 @@ async def _first_answer(made: Image, port: int) -> str:
 
 
 def free_port() -> int:
-    """One that nobody listens at now."""
     with socket.socket() as free:
         free.bind((ADDRESS, 0))
         return int(free.getsockname()[1])

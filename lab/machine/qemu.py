@@ -203,7 +203,6 @@ class Qemu:
         self.call("qmp_capabilities")
 
     def call(self, command: str, **arguments: Any) -> Any:
-        """What QMP answers."""
         assert self.process.stdin is not None  # noqa: S101
         line = json.dumps({"execute": command, "arguments": arguments}) + "\n"
         self.process.stdin.write(line.encode())
@@ -221,7 +220,6 @@ class Qemu:
         return json.loads(line)
 
     def said(self) -> str:
-        """The console, with QEMU's own errors."""
         return os.pread(self._console.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def save(self, file: Path) -> None:

@@ -42,7 +42,6 @@ class Announcements:
         self._changed()
 
     def switched_off(self, name: str) -> None:
-        """The machine of a host is gone."""
         path = self._file(name)
         if path is not None and path.exists():
             path.unlink()

@@ -49,12 +49,10 @@ class Hardware:
 
     @property
     def threads(self) -> int:
-        """How many a core has."""
         return 1 if self.processors % (2 * self.sockets) else 2
 
     @property
     def cores(self) -> int:
-        """How many a socket has."""
         return self.processors // self.sockets // self.threads
 
 

@@ -40,7 +40,6 @@ def missing(mount: Path = MOUNT) -> tuple[str, ...]:
 
 
 def writable(mount: Path = MOUNT) -> bool:
-    """Whether groups can be made here."""
     return all(os.access(root, os.W_OK) for root in roots(mount)) and not _read_only(mount)
 
 

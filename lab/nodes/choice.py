@@ -18,8 +18,6 @@ class Wanted(StrEnum):
 
 
 class Kind(StrEnum):
-    """What the nodes of a lab are."""
-
     REAL = "real"
     SIMULATED = "simulated"
 

@@ -103,7 +103,6 @@ def agent(folder: str) -> list[str]:
 
 
 def operator(folder: str) -> list[str]:
-    """The options of the operator."""
     return _options(_BOTH | _OPERATOR | {"k8s-kubeconfig-path": f"{folder}/{NAME}.kubeconfig"})
 
 

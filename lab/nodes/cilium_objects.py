@@ -95,7 +95,6 @@ def agents(token: str, folder: Path, tools: Mapping[str, Path]) -> Object:
 
 
 def operator(token: str, folder: Path, tools: Mapping[str, Path]) -> Object:
-    """The operator, on one of the nodes."""
     health = {"httpGet": {"host": "127.0.0.1", "path": "/healthz", "port": 9234}}
     container = _in_the_node(
         tools["cilium-operator"],

@@ -40,7 +40,6 @@ def write(layout: Layout, folder: RealNodeFolder, address: str, port: int) -> No
 
 
 def command(folder: RealNodeFolder, tools: Mapping[str, Path]) -> tuple[str, ...]:
-    """The command line of a node's CoreDNS."""
     return (str(tools[NAME]), "-conf", str(_corefile(folder)))
 
 

@@ -37,7 +37,6 @@ class FillingError(Exception):
 
 
 def configuration(store: Path) -> str:
-    """Of containerd (TOML)."""
     return f"""\
 version = 3
 root = '{store}/root'
@@ -103,7 +102,6 @@ def _answers() -> bool:
 
 
 def main(store: Path) -> None:
-    """Fill the store."""
     try:
         fill(store, json.loads((store / "request.json").read_bytes()))
     except subprocess.CalledProcessError as error:

@@ -40,8 +40,6 @@ class RefusedError(Exception):
 
 
 class FirstProcess:
-    """One node from inside."""
-
     def __init__(self, folder: RealNodeFolder, boot: Mapping[str, Any]) -> None:
         self._folder = folder
         self._boot = boot
@@ -77,7 +75,6 @@ class FirstProcess:
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
 
     async def run(self) -> None:
-        """Do as told until the input ends."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         dial = Path(self._folder.name) / DIAL
@@ -297,12 +294,10 @@ def _silent(program: Program, folder: RealNodeFolder) -> str:
 
 
 def say(answer: dict[str, Any]) -> None:
-    """One line to whoever holds the node."""
     print(json.dumps(answer), flush=True)
 
 
 def main(folder: RealNodeFolder) -> None:
-    """Be the first process of this node."""
     # A first process has no default actions: what would end another must be said.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:

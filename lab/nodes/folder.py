@@ -40,13 +40,10 @@ def port_socket(port: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RealNodeFolder:
-    """The paths of one node."""
-
     path: Path
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self.path.name
 
     @property
@@ -116,8 +113,6 @@ class RealNodeFolder:
 
 @dataclass(frozen=True, slots=True)
 class NodesFolder(ServerFolder):
-    """The paths of one set of nodes."""
-
     @property
     def specs(self) -> Path:
         """What to run."""
@@ -144,5 +139,4 @@ class NodesFolder(ServerFolder):
         return self.path / "control"
 
     def node(self, name: str) -> RealNodeFolder:
-        """The folder of one node."""
         return RealNodeFolder(self.path / name)

@@ -33,8 +33,6 @@ _UNSHARED = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-ch
 
 @dataclass
 class HeldNode:
-    """One node."""
-
     spec: NodeSpec
     place: Place
     around: Surroundings
@@ -52,12 +50,10 @@ class HeldNode:
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self.spec.name
 
     @property
     def is_on(self) -> bool:
-        """Whether its first process runs."""
         return self._process is not None and self._process.returncode is None
 
     async def switch_on(self, switch: Switch) -> None:

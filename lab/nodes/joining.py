@@ -73,7 +73,6 @@ class Joining:
             objects.label(api, spec, self._token)
 
     def leave(self, names: Iterable[str]) -> None:
-        """These nodes are none any more."""
         with self._api() as api:
             for name in names:
                 api.delete(f"/api/v1/nodes/{name}")

@@ -48,8 +48,6 @@ def remove_interface(name: str) -> None:
 
 
 class Switch:
-    """The network with the bridge."""
-
     def __init__(self, plan: NetworkPlan) -> None:
         self._plan = plan
         # cat ends when this process does, because its input ends; then the network is gone.
@@ -59,7 +57,6 @@ class Switch:
 
     @property
     def pid(self) -> int:
-        """The process that holds the network."""
         return self._holder.pid
 
     def open(self) -> None:
@@ -137,7 +134,6 @@ class Switch:
             )
 
     def close(self) -> None:
-        """End the network."""
         stream: IO[bytes] | None = self._holder.stdin
         if stream is not None:
             stream.close()

@@ -64,7 +64,6 @@ class Machines:
 
     @property
     def up(self) -> dict[str, HeldNode]:
-        """The machines that are on."""
         return {name: node for name, node in self.held.items() if node.is_on}
 
     def wish(self, spec: NodesSpec) -> None:
@@ -86,7 +85,6 @@ class Machines:
             await self._switch_on(node)
 
     async def remove(self, name: str) -> None:
-        """A machine less."""
         node = self.held[name]
         async with self._changing[name]:
             self._playing.pop(name, None)
@@ -104,7 +102,6 @@ class Machines:
                     await node.load()
 
     async def relabel(self, spec: NodeSpec) -> None:
-        """A node has other labels from now on."""
         self.held[spec.name].spec = spec
         if spec.name in self._playing:
             told = self._playing[spec.name]

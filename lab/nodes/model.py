@@ -65,7 +65,6 @@ class NodesSpec:
     network: str = BRIDGE
 
     def document(self) -> dict[str, Any]:
-        """For a JSON file."""
         return {
             "control-plane": str(self.control_plane),
             "nodes": [

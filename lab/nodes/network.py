@@ -37,7 +37,6 @@ class NetworkPlan:
 
     @property
     def machine(self) -> str:
-        """The machine's address."""
         return str(self.subnet.network_address + 1)
 
     @property

@@ -110,7 +110,6 @@ def write_boot(
 def write_programs(
     place: Place, around: Surroundings, spec: NodeSpec, distribution: Distribution
 ) -> None:
-    """What its programs read."""
     folder = place.folder
     for path in (folder.networks, folder.plugins, folder.cdi):
         path.mkdir(parents=True, exist_ok=True)
@@ -166,7 +165,6 @@ def on_the_machine(place: Place, distribution: Distribution, path: Path) -> Path
 
 
 def forget_disk(folder: RealNodeFolder) -> None:
-    """Remove what a node's programs kept."""
     for disk in (folder.var_lib, folder.var_log):
         for path in disk.iterdir() if disk.exists() else ():
             if path.is_dir() and not path.is_symlink():

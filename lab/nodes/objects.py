@@ -67,7 +67,6 @@ def is_labelled(node: dict[str, Any]) -> bool:
 
 
 def is_usable(node: dict[str, Any]) -> bool:
-    """Whether pods can be put on it."""
     taints = [taint["key"] for taint in node["spec"].get("taints", [])]
     conditions = node.get("status", {}).get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

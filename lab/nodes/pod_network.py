@@ -144,7 +144,6 @@ class Bridge:
         dns.declare(api)
 
     def configure(self, folder: RealNodeFolder, pods: str, /) -> bool:
-        """Write the configuration of CNI."""
         file = folder.networks / "10-lab.conflist"
         # A machine that was made anew has lost it.
         told, wanted = file.exists() and file.read_text(), configuration.network(pods)
@@ -154,7 +153,6 @@ class Bridge:
         return True
 
     def works(self, node: Node) -> bool:
-        """It does as soon as it is configured."""
         return objects.is_usable(node)
 
     def lead(self, api: KubeApi, addresses: Mapping[str, str], /) -> None:
@@ -176,7 +174,6 @@ class Cilium:
     address: str
 
     def declare(self, api: KubeApi) -> None:
-        """Agents, operator, names."""
         cilium_objects.declare(api, self.token, self.folder, self.programs, self.address)
         declare(api, self.token, self.programs)
 
@@ -185,7 +182,6 @@ class Cilium:
         return False
 
     def works(self, node: Node) -> bool:
-        """Cilium's own word counts."""
         return objects.is_usable(node) and cilium_objects.is_up(node)
 
     def lead(self, _api: KubeApi, _addresses: Mapping[str, str], /) -> None:

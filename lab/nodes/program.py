@@ -39,7 +39,6 @@ class Program:
 
     @property
     def runs(self) -> bool:
-        """Whether it has a process."""
         return self.pid is not None
 
     def start(self) -> None:
@@ -74,7 +73,6 @@ class Program:
         return self.pid is not None
 
     async def stop(self) -> None:
-        """End it, and wait for that."""
         self.wanted = False
         self.words = ""
         self._send(signal.SIGTERM)
@@ -85,7 +83,6 @@ class Program:
             await asyncio.sleep(_POLL_SECONDS)
 
     def ended(self, status: int) -> None:
-        """It was reaped."""
         self.pid = None
         if self.wanted:
             with self._log.open("rb") as log:

@@ -84,7 +84,6 @@ class Contents:
         return None if blob is None else blob.size
 
     def copy(self, digest: str, out: Any) -> None:
-        """Write it."""
         blob = self._blobs[digest]
         done = 0
         while done < blob.size:
@@ -98,7 +97,6 @@ class Contents:
             done += len(data)
 
     def close(self) -> None:
-        """Let go of the archives."""
         for file in self._files:
             file.close()
 

@@ -97,8 +97,6 @@ _log = logging.getLogger(__name__)
 
 
 class Nodes:
-    """All real nodes of one folder."""
-
     def __init__(
         self,
         folder: NodesFolder,

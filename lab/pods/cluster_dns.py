@@ -17,8 +17,6 @@ _SUFFIX = ".svc.cluster.local"
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A pod's name in its namespace."""
-
     namespace: str
     host: str
     """`training-0.training`."""
@@ -42,14 +40,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where a pod is."""
-
     address: str
     node: str
 
 
 def publish(kubelets: Path, name: Name, address: str, node: str) -> None:
-    """The pod has an address."""
     file = _file(kubelets, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.new")
@@ -59,7 +54,6 @@ def publish(kubelets: Path, name: Name, address: str, node: str) -> None:
 
 
 def withdraw(kubelets: Path, name: Name) -> None:
-    """The pod is gone."""
     _file(kubelets, name).unlink(missing_ok=True)
 
 

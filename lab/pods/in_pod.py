@@ -27,8 +27,6 @@ _connect = socket.socket.connect
 
 
 class Network:
-    """What one pod sees of it."""
-
     def __init__(self, kubelets: Path, node: str, namespace: str) -> None:
         self._kubelets = kubelets
         self._node = node
@@ -62,7 +60,6 @@ class Network:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the program in this process."""
     kubelets, node = Path(os.environ[FOLDER_VARIABLE]), os.environ[NODE_VARIABLE]
     network = Network(kubelets, node, os.environ[NAMESPACE_VARIABLE])
     socket.getaddrinfo = network.getaddrinfo

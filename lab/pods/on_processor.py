@@ -47,7 +47,6 @@ def _names(folder: Path) -> list[str]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Become the program."""
     count = counted(_names(Path("/dev")), _names(Path("/dev/nvidia-caps")))
     told = arguments(words, count)
     if told != [*words]:

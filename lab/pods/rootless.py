@@ -18,8 +18,6 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class InNode:
-    """One node container."""
-
     gpus: tuple[str, ...] = ()
     """UUIDs of the GPUs that a container with all of them sees."""
     names: tuple[str, ...] = ()
@@ -71,5 +69,4 @@ def is_told(kubelets: Path, name: str) -> bool:
 
 
 def document(nodes: Mapping[str, InNode]) -> dict[str, Any]:
-    """As it is kept."""
     return {name: asdict(one) for name, one in nodes.items()}

@@ -19,7 +19,6 @@ _TOLERANCE = 1e-5
 
 
 def main() -> int:
-    """The exit code of the sample."""
     node = rootless.read(Path(os.environ[FOLDER_VARIABLE])).get(os.environ[NODE_VARIABLE], InNode())
     given = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
     print(f"[Vector addition of {ELEMENTS} elements, simulated on this machine's processor]")

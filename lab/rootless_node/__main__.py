@@ -16,7 +16,6 @@ from lab.tools import ToolError
 
 
 def main() -> int:
-    """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m lab.rootless_node", description=__doc__)
     parser.add_argument("folder", type=Path, help="for what the node keeps and its logs")
     parser.add_argument("lab", type=Path, help="the folder of a running control plane")

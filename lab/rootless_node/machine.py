@@ -24,8 +24,6 @@ _SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class PrivateMachine:
-    """One that runs."""
-
     holder: int
     """Process whose namespaces it is."""
 
@@ -57,7 +55,6 @@ class PrivateMachine:
         return subprocess.CompletedProcess(done.args, done.returncode, said, complained)
 
     def environment(self, account: str = "") -> dict[str, str]:
-        """What a command in it starts with."""
         return {"PATH": PATH, "LC_ALL": "C", "HOME": f"/home/{account}" if account else "/root"}
 
     def output(
@@ -80,11 +77,9 @@ class PrivateMachine:
         return self.output("sh", "-s", "--", *arguments, account=account, stdin=text, **environment)
 
     def write(self, path: str, content: str | bytes) -> None:
-        """A file of root's."""
         self.output("sh", "-c", 'mkdir -p "${0%/*}" && cat >"$0"', path, stdin=content)
 
     def read(self, path: str) -> str:
-        """A file of it."""
         return self.output("cat", path)
 
 

@@ -46,5 +46,4 @@ class RootlessSpec:
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self.node.name

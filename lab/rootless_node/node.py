@@ -126,7 +126,6 @@ class RootlessNode:
         return self.host.output(*words, account=self.spec.account, stdin=stdin, **self.environment)
 
     def load(self, archive: Path) -> None:
-        """Give containerd an image."""
         # The archive lies where the account may not read.
         self.output(
             "ctr",

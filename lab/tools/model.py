@@ -41,7 +41,6 @@ class Platform:
 
 
 def host_platform() -> Platform:
-    """The platform this process runs on."""
     machine = platform.machine().lower()
     return Platform(platform.system().lower(), _ARCHITECTURES.get(machine, machine))
 
@@ -105,7 +104,6 @@ class Tool:
 
     @property
     def file_name(self) -> str:
-        """What a build calls the program."""
         return self.file or self.name
 
     def accepts(self, found: str) -> bool:

@@ -13,7 +13,6 @@ from lab.usernetes.faults import BOOK
 
 
 def serve(folder: Path) -> None:
-    """In the foreground."""
     # Takes half a second to import, which `fault` need not wait for.
     from lab.usernetes.server import serve as begin
 
@@ -21,7 +20,6 @@ def serve(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
     return BOOK.command(arguments, __doc__ or "", serve)
 
 

@@ -55,7 +55,6 @@ class ByVariable(Devices):
 
 
 def say(text: str) -> None:
-    """One line at once."""
     print(text, flush=True)
 
 
@@ -73,7 +72,6 @@ async def serve(kubelets: Path, node: str) -> None:
 
 
 def inside(kubelets: Path, node: str) -> InNode:
-    """The node as it is now."""
     return rootless.read(kubelets).get(node, InNode())
 
 
@@ -83,7 +81,6 @@ def seen(node: InNode) -> tuple[str, ...]:
 
 
 def main() -> int:
-    """The exit code of the plugin."""
     kubelets, node = Path(os.environ[FOLDER_VARIABLE]), os.environ[NODE_VARIABLE]
     for name, played in _PLAYED.items():
         if os.environ.get(name, played) != played:

@@ -14,15 +14,12 @@ class UsernetesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PluginSpec:
-    """Whose nodes it tells of."""
-
     hosts: Path
     """Folder of the simulated hosts; the node of a host has its name."""
     kubelets: Path
     """Folder of the lab's kubelets, which are told."""
 
     def document(self) -> dict[str, Any]:
-        """For a JSON file."""
         return {"hosts": str(self.hosts), "kubelets": str(self.kubelets)}
 
     @classmethod

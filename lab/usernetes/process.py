@@ -40,5 +40,4 @@ def stop(folder: Path) -> None:
 
 
 def status(folder: Path) -> ServerStatus:
-    """Whether it runs."""
     return SERVER.status(ServerFolder(folder.resolve()))

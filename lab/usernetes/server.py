@@ -58,7 +58,6 @@ def serve(path: Path) -> None:
 
 
 def look(spec: PluginSpec, folder: Path) -> None:
-    """One look at all hosts."""
     injected = faults.read(folder)
     nodes = {
         node.name: inside(node, injected)

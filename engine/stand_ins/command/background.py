@@ -55,7 +55,6 @@ class Background:
                 self._tasks.discard(future)
 
     def cancel(self) -> None:
-        """Stop everything."""
         with self._lock:
             self._cancelled = True
             tasks = list(self._tasks)

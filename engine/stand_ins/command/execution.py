@@ -46,7 +46,6 @@ class Execution:
         return f"command {text!r}{self._where}"
 
     async def run(self) -> Finished:
-        """Run it, over a connection of its own."""
         try:
             async with ssh.connected(parse(self._marked["connection"])) as connection:
                 return await ssh.run(

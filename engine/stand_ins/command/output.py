@@ -14,8 +14,6 @@ _LAST_CHARACTERS: Final = 2000
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended."""
-
     exit_code: int
     stdout: str
     stderr: str
@@ -44,7 +42,6 @@ class Capture:
     _decoder: dict[str, codecs.IncrementalDecoder] = field(default_factory=_decoders)
 
     def add(self, stream: str, block: bytes) -> None:
-        """Take the next bytes of a stream."""
         room = LIMIT_BYTES - len(self._kept[stream])
         self._kept[stream] += block[:room]
         if len(block) > room:

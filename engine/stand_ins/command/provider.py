@@ -31,7 +31,6 @@ class CommandProvider(calls.Provider):
         self._background = Background()
 
     def check_config(self, inputs_: Properties) -> calls.Checked:
-        """The provider has no options."""
         unknown = [
             key for key in inputs_ if key not in ("version", "pluginDownloadURL", "__internal")
         ]
@@ -98,7 +97,6 @@ class CommandProvider(calls.Provider):
         return inputs.secrets_of(properties)
 
     def cancel(self) -> None:
-        """Stop what runs."""
         self._background.cancel()
 
     def close(self) -> None:

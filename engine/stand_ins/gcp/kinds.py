@@ -15,8 +15,6 @@ TABLE: Final = Path(__file__).with_name("types.yaml")
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of resource."""
-
     inputs: frozenset[str]
     required: tuple[str, ...]
     computed: tuple[str, ...]
@@ -29,8 +27,6 @@ class Kind:
 
 @dataclass(frozen=True)
 class Table:
-    """The whole file."""
-
     version: str
     options: frozenset[str]
     """Options of the provider itself, but for endpoints."""
@@ -40,7 +36,6 @@ class Table:
 
 @cache
 def table() -> Table:
-    """The table as it is packaged."""
     read = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     kinds = {
         token: Kind(

@@ -27,8 +27,6 @@ class Unreachable(ProviderError):  # noqa: N818 - a state of the cluster
 
 
 class ApiError(ProviderError):
-    """The API server refused a request."""
-
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         self.status = status
         self.reason = str(body.get("reason") or "")
@@ -47,8 +45,6 @@ class ApiError(ProviderError):
 
 @dataclass(frozen=True)
 class ApiResource:
-    """Where objects of a kind live."""
-
     kind: GroupVersionKind
     plural: str
     namespaced: bool
@@ -138,7 +134,6 @@ class Api:
     def list(
         self, resource: ApiResource, namespace: str, query: Mapping[str, str] | None = None
     ) -> Sequence[Object]:
-        """The objects of a collection."""
         answer, _ = self.request("GET", resource.path(namespace), query=query)
         return answer.get("items") or ()
 

@@ -33,8 +33,6 @@ class HelmError(ProviderError):
 
 @dataclass
 class Helm:
-    """The helm program for one cluster."""
-
     cluster: Cluster
     cancelled: threading.Event
     _running: set[subprocess.Popen[str]] = field(default_factory=set)

@@ -19,8 +19,6 @@ from engine.stand_ins.unnamed_file import path_of, unnamed
 
 @dataclass(frozen=True)
 class Cluster:
-    """One API server and who to be there."""
-
     server: str
     namespace: str
     headers: Mapping[str, str]

@@ -74,7 +74,6 @@ def kind_of_token(token: str) -> GroupVersionKind:
 
 
 def kind_of(obj: Mapping[str, Any]) -> GroupVersionKind:
-    """API version and kind of an object."""
     api_version = str(obj.get("apiVersion", ""))
     return GroupVersionKind(api_version.removeprefix("core/"), str(obj.get("kind", "")))
 

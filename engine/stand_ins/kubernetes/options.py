@@ -42,8 +42,6 @@ _BOOKKEEPING: Final = ("version", "pluginDownloadURL", "__internal")
 
 @dataclass(frozen=True)
 class Options:
-    """Provider options with their defaults."""
-
     kubeconfig: str = ""
     delete_unreachable: bool = False
     upsert: bool = False
@@ -81,7 +79,6 @@ def check(inputs: Properties) -> Checked:
 
 
 def parse(values: Mapping[str, Any]) -> Options:
-    """Options out of checked inputs."""
     return Options(
         kubeconfig=str(values.get("kubeconfig") or ""),
         delete_unreachable=_switch(values, "deleteUnreachable"),

@@ -45,7 +45,6 @@ class KubernetesProvider(calls.Provider):
         self._helm: Releases | None = None
 
     def check_config(self, inputs: Properties) -> calls.Checked:
-        """Refuse what the stand-in cannot do."""
         return options.check(inputs)
 
     def diff_config(self, olds: Properties, news: Properties) -> calls.Diff:
@@ -71,7 +70,6 @@ class KubernetesProvider(calls.Provider):
             )
 
     def check(self, call: calls.CheckCall) -> calls.Checked:
-        """Complete and validate inputs."""
         if call.resource.type == releases.TOKEN:
             return self._releases.check(call)
         checked = checking.check(call)
@@ -118,7 +116,6 @@ class KubernetesProvider(calls.Provider):
         )
 
     def create(self, call: calls.CreateCall) -> calls.Created:
-        """Make an object."""
         if call.resource.type == releases.TOKEN:
             if not call.preview:
                 self._require_cluster()
@@ -135,7 +132,6 @@ class KubernetesProvider(calls.Provider):
             return calls.Created("", dict(call.inputs))
 
     def update(self, call: calls.UpdateCall) -> Properties:
-        """Change an object."""
         if call.resource.type == releases.TOKEN:
             if not call.preview:
                 self._require_cluster()
@@ -152,7 +148,6 @@ class KubernetesProvider(calls.Provider):
             return dict(call.news)
 
     def delete(self, call: calls.DeleteCall) -> None:
-        """Remove an object."""
         if self._unreachable and self._options.delete_unreachable:
             self.engine.warning(
                 f"the cluster does not answer and deleteUnreachable is set: {call.id} leaves the state",
@@ -166,7 +161,6 @@ class KubernetesProvider(calls.Provider):
             self._resources.delete(call)
 
     def read(self, call: calls.ReadCall) -> calls.Found | None:
-        """Look at an object of the state."""
         if not call.inputs:
             raise ProviderError(
                 f"{call.resource.type} cannot be imported by the kubernetes stand-in ({call.id});"
@@ -180,13 +174,11 @@ class KubernetesProvider(calls.Provider):
         return self._resources.read(call)
 
     def cancel(self) -> None:
-        """End waits and refuse new ones."""
         self._cancelled.set()
         if self._helm is not None:
             self._helm.helm.stop()
 
     def close(self) -> None:
-        """See helm end."""
         if self._helm is not None:
             self._helm.helm.close()
 

@@ -44,12 +44,10 @@ def progress(obj: Object, surroundings: Surroundings | None = None) -> Progress:
 
 
 def key_of(obj: Object) -> tuple[str, str]:
-    """Group and kind."""
     return str(obj.get("apiVersion", "")).rpartition("/")[0], str(obj.get("kind", ""))
 
 
 def is_awaited(obj: Object) -> bool:
-    """Whether there is a rule for this kind."""
     return key_of(obj) in _RULES
 
 

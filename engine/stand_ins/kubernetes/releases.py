@@ -32,8 +32,6 @@ _SHOW_SECONDS: Final = 120.0
 
 @dataclass(frozen=True)
 class Releases:
-    """Releases of one cluster."""
-
     helm: Helm
     engine: EngineLog
     default_namespace: str

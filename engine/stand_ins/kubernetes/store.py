@@ -36,8 +36,6 @@ _DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 @dataclass(frozen=True)
 class Store:
-    """One cluster's objects."""
-
     api: Api
     options: Options
     engine: EngineLog
@@ -46,7 +44,6 @@ class Store:
 
     @property
     def waiter(self) -> Waiter:
-        """Waits in this cluster."""
         return Waiter(self.api, self.cancelled, self.engine)
 
     def ready(
@@ -91,7 +88,6 @@ class Store:
         )
 
     def create(self, resource: ApiResource, obj: Object) -> Applied:
-        """Make it, over the same moment."""
         return self._settled("be created", obj, lambda: applying.create(self.api, resource, obj))
 
     def _settled(self, what: str, obj: Object, tried: Callable[[], Applied]) -> Applied:
@@ -133,7 +129,6 @@ class Store:
             self.api.forget(str((definition.get("spec") or {}).get("group", "")))
 
     def warn(self, warnings: Sequence[str], owner: calls.Resource) -> None:
-        """Hand the API server's warnings on."""
         for text in warnings:
             self.engine.warning(text, owner.urn)
 
@@ -141,7 +136,6 @@ class Store:
 def outputs(
     live: Object, inputs: Object, marks: Properties, manager: str, version: str = ""
 ) -> Properties:
-    """What the state keeps of an object."""
     return checkpoint(
         live, inputs, marks, manager=manager, api_version=version or str(inputs["apiVersion"])
     )

@@ -59,7 +59,6 @@ def adopted_things_are_in_the_cluster(config: CaasConfig) -> Wrongs:
 
 
 def _machines(config: CaasConfig) -> set[str]:
-    """Names of nodes and servers."""
     cluster = config.kubernetes
     servers = cluster.servers if isinstance(cluster, Rke2Kubernetes) else ()
     return {node.name for node in config.nodes} | {server.name for server in servers}

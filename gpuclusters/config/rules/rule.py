@@ -63,16 +63,13 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """Name of its function."""
         return self.find.__name__
 
     @property
     def means(self) -> str:
-        """What it asks for."""
         return codes.listed()[self.code].means
 
     def check(self, section: Any) -> Iterator[Finding]:
-        """What is wrong by this rule."""
         for prefix, parts in self._about(section):
             if self.shared:
                 parts = parts or (section,)

@@ -49,7 +49,6 @@ def _chosen(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
 
 
 def ranges(config: UsernetesConfig) -> Mapping[str, IPv4Network]:
-    """The networks of the cluster, by key."""
     return {**_chosen(config), "network.node-subnets": config.network.node_subnets}
 
 

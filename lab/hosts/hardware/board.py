@@ -57,7 +57,6 @@ class Board:
 
     @property
     def gpus(self) -> dict[int, PciDevice]:
-        """The GPUs by module number."""
         return {d.module: d for d in self.devices if d.module is not None}
 
     @property

@@ -32,8 +32,6 @@ HOOKS: list[Callable[[Machine, Faults], None]] = [libvirt.host_booted, user_mana
 
 
 class Chassis(Protocol):
-    """What a host is plugged into."""
-
     async def suspend(self) -> None:
         """Take the host off the network."""
 

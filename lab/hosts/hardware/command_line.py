@@ -15,12 +15,10 @@ _GIB_SIZES = frozenset({"1G", "1g", "1024M", "1024m"})
 
 
 def words(line: str) -> list[str]:
-    """The arguments of a line."""
     return re.findall(r'(?:[^\s"]|"[^"]*")+', line)
 
 
 def name_of(argument: str) -> str:
-    """The name of an argument."""
     return argument.partition("=")[0].replace("-", "_")
 
 

@@ -15,7 +15,6 @@ _USAGE = "Usage: fuser [-s] [-v] NAME...\n"
 
 
 def run(call: Call) -> Answer:
-    """Answer like `fuser`."""
     silent = verbose = False
     names: list[str] = []
     for argument in call.arguments:

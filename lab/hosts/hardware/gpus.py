@@ -60,7 +60,6 @@ class Gpu(BaseModel):
             self.data_of = None
 
     def knob(self, name: str, module: int, faults: Faults) -> str:
-        """What the GPU says a knob is."""
         stuck = [f for f in faults.all(KnobsChanged) if f.module in {None, module}]
         return next((f.value for f in stuck if f.knob == name), self.knobs[name])
 
@@ -72,7 +71,6 @@ def read(host: HostFolder) -> dict[int, Gpu]:
 
 
 def read_one(host: HostFolder, module: int) -> Gpu:
-    """One GPU as it is now."""
     return read(host).get(module, Gpu())
 
 

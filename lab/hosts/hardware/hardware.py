@@ -49,7 +49,6 @@ def apply(host: HostFolder, board: Board, faults: Faults) -> None:
 
 
 def take_back(host: HostFolder) -> None:
-    """Let no fault show any more."""
     Patches(host).undo()
 
 

@@ -67,12 +67,10 @@ class Kernel:
 
     @property
     def command_line(self) -> str:
-        """What it was booted with."""
         return (self._machine.read_text(COMMAND_LINE) or "").strip()
 
     @property
     def has_iommu(self) -> bool:
-        """Whether the IOMMU is on."""
         return command_line.has_iommu(self.command_line)
 
     def boot(self, line: str, blacklisted: frozenset[str]) -> None:
@@ -106,7 +104,6 @@ class Kernel:
                 self.load(NVIDIA)
 
     def is_loaded(self, module: str) -> bool:
-        """Whether a module is in the kernel."""
         return (self._machine.path("/sys/module") / module.replace("-", "_") / "initstate").exists()
 
     @property
@@ -157,7 +154,6 @@ class Kernel:
         self._nodes()
 
     def driver_of(self, device: PciDevice) -> str | None:
-        """The driver that a device is bound to."""
         link = self._folder(device) / "driver"
         return link.readlink().name if link.is_symlink() else None
 

@@ -50,7 +50,6 @@ class _Function:
 
 
 def run(call: Call) -> Answer:
-    """Answer like `lspci`."""
     if call.arguments == ("--version",):
         return Answer.out("lspci version 3.10.0 (stand-in of a simulated host)")
     flags, slot, wanted = "", "", ""

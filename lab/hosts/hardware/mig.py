@@ -15,8 +15,6 @@ COMPUTE_SLICES, MEMORY_SLICES = 7, 8
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One size of a MIG instance."""
-
     number: int
     """What `nvidia-smi mig -cgi` calls it."""
     compute: int

@@ -27,7 +27,6 @@ _KNOWN = {"vfio", "vfio_iommu_type1", "vfio_pci", "vhost_net", "vhost_vsock"} | 
 
 
 def run(call: Call) -> Answer:
-    """Answer like `modprobe`."""
     remove, names = False, list[str]()
     for argument in call.arguments:
         if argument in {"-V", "--version"}:

@@ -46,7 +46,6 @@ def specification(uuids: Sequence[str], strategies: Iterable[str]) -> Spec:
 
 
 def write(machine: Machine, path: str, spec: Spec) -> None:
-    """Write a specification, as one step."""
     file = machine.path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, yaml.safe_dump(spec, sort_keys=False).encode())

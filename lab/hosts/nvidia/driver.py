@@ -67,7 +67,6 @@ def _version(machine: Machine, part: Part) -> str | None:
 
 
 def loaded(machine: Machine) -> Module | None:
-    """What the kernel runs."""
     known: dict[str, Any] | None = machine.state.get("nvidia")
     return Module(**known) if known else None
 
@@ -92,7 +91,6 @@ def serves(machine: Machine, runs: Module) -> bool:
 
 
 def took_over(machine: Machine) -> None:
-    """The module is in the kernel."""
     there = module(machine)
     if there is None:
         raise ValueError("only a module that is there is loaded")

@@ -24,8 +24,6 @@ DEFAULT_BRANCH = "580"
 
 
 class Part(StrEnum):
-    """What a package brings."""
-
     PREBUILT = "prebuilt"
     """Signed kernel modules for one kernel."""
     DKMS = "dkms"
@@ -38,8 +36,6 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DriverPackage:
-    """One package in one version."""
-
     name: str
     version: str
     part: Part
@@ -73,7 +69,6 @@ def find(system: str, name: str, version: str = "") -> DriverPackage | None:
 
 
 def installed(system: str, have: Mapping[str, str]) -> Iterator[DriverPackage]:
-    """Those that a machine has."""
     for package in packages(system):
         if have.get(package.name) == package.version:
             yield package

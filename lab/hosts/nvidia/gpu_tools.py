@@ -32,7 +32,6 @@ _ID = re.compile(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{4}")
 
 
 def run(call: Call) -> Answer:
-    """Answer like `nvidia_gpu_tools.py`."""
     line = [NAME, *call.arguments]
     head = f"NVIDIA GPU Tools version {VERSION}\nCommand line arguments: {line}\n"
     try:

@@ -114,8 +114,6 @@ class HangError(Exception):
 
 
 class Output:
-    """What one run has printed so far."""
-
     def __init__(self, call: Call, head: str, level: str) -> None:
         self._call = call
         self._level = logging.getLevelNamesMapping()[level.upper()]
@@ -123,7 +121,6 @@ class Output:
         self.log = ""
 
     def line(self, level: str, text: str) -> None:
-        """A line of the log."""
         if logging.getLevelNamesMapping()[level] < self._level:
             return
         now = time.time()
@@ -131,21 +128,17 @@ class Output:
         self.log += f"{stamp}.{int(now * 1000) % 1000:03d} {level:<8} {text}\n"
 
     def about(self, level: str, device: PciDevice, text: str) -> None:
-        """A line of the log about a device."""
         self.line(level, f"{self.name(device)} {text}")
 
     def crash(self, error: str) -> NoReturn:
-        """The tool ends with a Python traceback."""
         self.log += f"Traceback (most recent call last):\n  (stand-in)\n{error}\n"
         raise EndError
 
     def broken(self, device: PciDevice) -> bool:
-        """Whether the device answers nothing."""
         module = device.module
         return module is not None and bool(self._call.faults.of_gpu(GpuFellOffTheBus, module))
 
     def name(self, device: PciDevice) -> str:
-        """How the tool names a device."""
         if self.broken(device):
             return f"GPU {device.address} [broken, cfg space working 0 bars configured 0]"
         kind = "GPU" if device.module is not None else "NvSwitch"
@@ -156,8 +149,6 @@ class Output:
 
 
 class Device:
-    """One device of a run."""
-
     def __init__(self, call: Call, options: Options, device: PciDevice, output: Output) -> None:
         self._call = call
         self._options = options
@@ -167,7 +158,6 @@ class Device:
         self._module = device.module
 
     def act(self) -> None:
-        """All options, in the real tool's order."""
         self._reset()
         if self._output.broken(self._device):
             if self._options.gpu_only:

@@ -43,7 +43,6 @@ def version(machine: Machine) -> str:
 
 
 def run(call: Call) -> Answer:
-    """Answer like `nvidia-ctk`."""
     words = [word for word in call.arguments if word not in {"--quiet", "-q", "--debug", "-d"}]
     if words in (["--version"], ["-v"]):
         return Answer.out(f"NVIDIA Container Toolkit CLI version {version(call.machine)}")

@@ -33,7 +33,6 @@ class _Gpu:
 
 
 def run(call: Call) -> Answer:
-    """Answer like `nvidia-smi`."""
     version = driver.userland(call.machine)
     if version is None:
         return Answer.error(f"sh: 1: {call.name}: not found", 127)

@@ -10,7 +10,6 @@ from lab.hosts.packages import apt_get
 
 
 def run(call: Call) -> Answer:
-    """Answer like `apt-cache madison NAME…`."""
     verb, *names = call.arguments or ("",)
     if verb != "madison":
         return Answer.error(f"E: Invalid operation {verb}", 100)

@@ -45,7 +45,6 @@ _ERROR = 100
 
 
 def run(call: Call) -> Answer:
-    """Answer like `apt-get`."""
     if call.arguments[:1] in {("--version",), ("-v",)}:
         return Answer.out("apt 2.8.3 (amd64)\n(stand-in of a simulated host)")
     words: list[str] = []

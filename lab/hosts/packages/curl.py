@@ -20,7 +20,6 @@ _HTTP_ERROR, _NO_CONNECTION = 22, 7
 
 
 def run(call: Call) -> Answer:
-    """Answer like `curl --fail --location --output FILE ADDRESS`."""
     target, addresses = None, list[str]()
     rest = list(call.arguments)
     while rest:

@@ -24,7 +24,6 @@ def interrupted(machine: Machine, faults: Faults) -> bool:
 
 
 def run(call: Call) -> Answer:
-    """Answer like `dpkg`: --audit, --configure -a."""
     cut_off = interrupted(call.machine, call.faults)
     match call.arguments:
         case ("--version",):

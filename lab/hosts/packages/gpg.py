@@ -15,13 +15,11 @@ _MARK = "(key of a simulated repository) "
 
 
 def key(address: str) -> bytes | None:
-    """The key file behind an address."""
     fingerprint = KEYS.get(address)
     return f"{_MARK}{fingerprint}\n".encode() if fingerprint else None
 
 
 def run(call: Call) -> Answer:
-    """Answer like `gpg`."""
     words = [word for word in call.arguments if not word.startswith("-")]
     if "--show-keys" not in call.arguments or "--with-colons" not in call.arguments or not words:
         return Answer.error("gpg: only --show-keys --with-colons FILE on a simulated host", 2)

@@ -16,7 +16,6 @@ _BYTE = 256
 
 
 def run(call: Call) -> Answer:
-    """Answer like `ip --json route get ADDRESS`."""
     if call.arguments[:3] != ("--json", "route", "get"):
         return Answer.error(
             'Object "" is unknown on a simulated host, try "ip --json route get"', 1

@@ -56,7 +56,6 @@ class RealPrograms:
         return True
 
     async def stop(self, unit: str) -> None:
-        """End the program."""
         await self._end(unit)
         self.collect(unit)
 

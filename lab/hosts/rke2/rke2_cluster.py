@@ -30,12 +30,10 @@ class Clusters:
         return self.folder / FILE
 
     def all(self) -> dict[str, Object]:
-        """The clusters by id."""
         known: dict[str, Object] = read_json(self._file) or {}
         return known
 
     def save(self, cluster: Object) -> None:
-        """Write one cluster."""
         write_json(self._file, {**self.all(), cluster["id"]: cluster})
 
     def make(self, host: str, node: str, config: Object) -> Object:

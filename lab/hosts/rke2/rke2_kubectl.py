@@ -21,7 +21,6 @@ _NO_CONNECTION = (
 
 
 async def run(call: Call) -> Answer:
-    """Answer like `kubectl`."""
     clusters = Clusters(call.machine.folder.path.parent)
     cluster = clusters.of_host(call.machine.name)
     if cluster is None or not clusters.is_up(call.machine.name):
@@ -87,7 +86,6 @@ def _played(call: Call, clusters: Clusters, cluster: Object) -> Answer:
 
 
 def _change(call: Call, clusters: Clusters, cluster: Object, words: list[str]) -> Answer:
-    """A verb that changes one node."""
     match words:
         case ["label" | "annotate" | "taint" as verb, "node", name, *changes]:
             pass

@@ -76,7 +76,6 @@ rm -f /usr/local/bin/rke2-uninstall.sh
 
 @cache
 def files(version: str) -> dict[str, bytes]:
-    """The artifacts of a release by name."""
     found = {ARCHIVE: _archive(version)}
     found |= {name: f"images of {version}: {name}\n".encode() for name in IMAGES}
     lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in found.items()]

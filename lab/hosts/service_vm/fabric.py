@@ -74,8 +74,6 @@ class Return(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What counts of fabricmanager.cfg."""
-
     mode: int
     resilient: bool
     bind_interface: str
@@ -191,12 +189,10 @@ class Fabric:
                 self.started()
 
     def links(self, module: int) -> int:
-        """How many NVLinks of a GPU trained."""
         degraded = [f for f in self._faults.all(LinksDegraded) if f.module == module]
         return degraded[0].available if degraded else self._machine.board.links_per_gpu
 
     def supported(self) -> tuple[int, ...]:
-        """The partitions whose GPUs all came up."""
         failed = {fault.module for fault in self._faults.all(PartitionUnsupported)}
         partitions = self._board.partitions
         return tuple(n for n, modules in partitions.items() if failed.isdisjoint(modules))

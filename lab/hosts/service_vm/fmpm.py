@@ -53,7 +53,6 @@ class _BadArgumentsError(Exception):
 
 
 def run(call: Call) -> Answer:
-    """Answer like `fmpm`."""
     if call.machine.board.runs_the_driver:
         return Answer.error("sh: 1: fmpm: not found", 127)
     if call.arguments in {(), ("-h",)}:

@@ -12,7 +12,6 @@ from lab.hosts.service_vm import service_vm
 
 
 def qemu_img(call: Call) -> Answer:
-    """Answer like `qemu-img`: create, info, check."""
     words = list(call.arguments)
     if words in (["--version"], ["-V"]):
         return Answer.out("qemu-img version 10.1.0 (Debian 1:10.1.0+ds-5ubuntu2)")
@@ -78,7 +77,6 @@ _VERBS = {"create": _create, "info": _info, "check": _check}
 
 
 def genisoimage(call: Call) -> Answer:
-    """Answer like `genisoimage`: an image that keeps the files' content."""
     words = list(call.arguments)
     output, names = "", list[str]()
     while words:

@@ -42,13 +42,11 @@ def domains(machine: Machine) -> dict[str, Record]:
 
 
 def networks(machine: Machine) -> dict[str, Record]:
-    """The networks by name."""
     found: dict[str, Record] = machine.state.setdefault("networks", {})
     return found
 
 
 def is_running(machine: Machine, name: str) -> bool:
-    """Whether a domain runs."""
     domain = domains(machine).get(name)
     return domain is not None and bool(domain["running"])
 
@@ -95,7 +93,6 @@ def pci_attributes(address: str) -> dict[str, str]:
 
 
 def complete(root: ET.Element) -> str:
-    """The document as libvirt keeps it."""
     root = copy.deepcopy(root)
     if root.find("uuid") is None:
         uuid = ET.Element("uuid")
@@ -146,7 +143,6 @@ def _complete_devices(devices: ET.Element) -> None:
 
 
 def running(xml: str, number: int) -> str:
-    """The document of a domain that runs."""
     root = ET.fromstring(xml)  # noqa: S314 - written by this machine's own root
     root.set("id", str(number))
     for tag, alias in (("disk", "disk"), ("interface", "net"), ("hostdev", "hostdev")):
@@ -178,7 +174,6 @@ def start(machine: Machine, faults: Faults, name: str) -> str | None:
 
 
 def stop(machine: Machine, faults: Faults, name: str) -> None:
-    """A domain ended."""
     domain = domains(machine)[name]
     domain["running"] = False
     root = ET.fromstring(domain["running_xml"])  # noqa: S314 - as above

@@ -90,7 +90,6 @@ def holds_switches(machine: Machine, domain: ET.Element) -> bool:
 
 
 def is_switch(device: PciDevice) -> bool:
-    """Whether it is an NVSwitch."""
     return (device.vendor, device.device) == _NVSWITCH
 
 
@@ -99,7 +98,6 @@ def _switches(machine: Machine) -> set[str]:
 
 
 def make_overlay(machine: Machine, path: str, backing: str, *, gib: int = 16) -> None:
-    """A disk laid over an image."""
     file = machine.path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     content = {KIND: "disk image", "format": "qcow2", "backing": backing, "gib": gib}
@@ -165,7 +163,6 @@ def _problem(
 
 
 def power_off(machine: Machine, faults: Faults) -> None:
-    """The VM with the switches ended."""
     service_vm_guest.ended(machine)
     fabric = Fabric(machine, faults)
     if fabric.powered is not None or not came_prepared(machine):

@@ -116,7 +116,6 @@ class Guest:
 def booted(
     machine: Machine, seed: Mapping[str, str], *, version: str, service: str, log: str
 ) -> None:
-    """The VM came up with this seed."""
     vendor = yaml.safe_load(seed.get("vendor-data") or "{}") or {}
     user_data = yaml.safe_load(seed["user-data"])
     links = yaml.safe_load(seed.get("network-config") or "{}").get("ethernets", {})
@@ -137,7 +136,6 @@ def booted(
 
 
 def ended(machine: Machine) -> None:
-    """The VM went down."""
     machine.state.pop(_KEY, None)
 
 

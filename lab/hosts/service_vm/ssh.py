@@ -42,8 +42,6 @@ _USAGE = (
 
 @dataclass(slots=True)
 class _Wanted:
-    """What the command line asks for."""
-
     user: str = "root"
     address: str = ""
     port: str = "22"
@@ -53,7 +51,6 @@ class _Wanted:
 
 
 def run(call: Call) -> Answer:
-    """Answer like `ssh`."""
     if call.arguments == ("-V",):
         return Answer(stderr="OpenSSH_9.6p1 Ubuntu-3ubuntu13 (stand-in of a simulated host)\n")
     wanted = _parsed(call.arguments)

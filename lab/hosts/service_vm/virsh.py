@@ -18,7 +18,6 @@ _CONNECT = {"-c", "--connect"}
 
 
 def run(call: Call) -> Answer:
-    """Answer like `virsh`."""
     words = list(call.arguments)
     if words in (["--version"], ["-v"]):
         return Answer.out("10.0.0")
@@ -47,7 +46,6 @@ def _not_connected(why: str) -> Answer:
 
 
 def is_running(machine: Machine, name: str) -> bool:
-    """Whether a domain runs."""
     return libvirt.is_running(machine, name)
 
 
@@ -81,8 +79,6 @@ _Act = Callable[[Call, str, Record, set[str]], Answer]
 
 
 def _named(act: _Act, *allowed: str) -> Callable[[Call, list[str]], Answer]:
-    """A command on one domain."""
-
     def find(call: Call, words: list[str]) -> Answer:
         names = [word for word in words if not word.startswith("-")]
         options = {word for word in words if word.startswith("-")}

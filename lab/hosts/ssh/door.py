@@ -23,8 +23,6 @@ class Where:
 
 
 class Answering(Protocol):
-    """What stands there."""
-
     @property
     def place(self) -> Place:
         """Where it answers, or will when it is allowed to."""
@@ -99,7 +97,6 @@ class Door:
 
     @property
     def is_open(self) -> bool:
-        """Whether it listens."""
         return self._accepting is not None
 
     def open(self, listening: socket.socket) -> None:

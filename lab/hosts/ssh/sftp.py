@@ -25,8 +25,6 @@ _READ, _WRITE, _SEARCH = 4, 2, 1
 
 
 class HostSFTP(asyncssh.SFTPServer):
-    """SFTP server of one connection."""
-
     def __init__(self, host: Host, channel: asyncssh.SSHServerChannel[bytes]) -> None:
         super().__init__(channel, chroot=os.fsencode(host.folder.root))
         self._host = host
@@ -41,7 +39,6 @@ class HostSFTP(asyncssh.SFTPServer):
         return os.fsencode(self._host.machine.path(str(inside), follow=follow))
 
     def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> object:
-        """Open a file as the operator may."""
         real = Path(os.fsdecode(self.map_path(path)))
         writing = bool(pflags & (FXF_WRITE | FXF_APPEND))
         new = not real.exists()
@@ -67,12 +64,10 @@ class HostSFTP(asyncssh.SFTPServer):
         return written
 
     def close(self, file_obj: object) -> None:
-        """Close a file."""
         self._open_files.pop(id(file_obj), None)
         super().close(file_obj)
 
     def lstat(self, path: bytes) -> asyncssh.SFTPAttrs:
-        """Attributes of a file or link itself."""
         real = self._locate(path, follow=False)
         found = Path(os.fsdecode(real))
         if found != self._host.folder.root:
@@ -80,7 +75,6 @@ class HostSFTP(asyncssh.SFTPServer):
         return asyncssh.SFTPAttrs.from_local(found.lstat())
 
     def readlink(self, path: bytes) -> bytes:
-        """What a link says, as it was written."""
         return os.fsencode(Path(os.fsdecode(self._locate(path, follow=False))).readlink())
 
     def realpath(self, path: bytes) -> bytes:
@@ -94,11 +88,9 @@ class HostSFTP(asyncssh.SFTPServer):
         self._own(real)
 
     def remove(self, path: bytes) -> None:
-        """Remove a file or link."""
         self._changeable(path).unlink()
 
     def mkdir(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
-        """Make a folder."""
         real = self._changeable(path)
         real.mkdir(0o777 if attrs.permissions is None else attrs.permissions)
         self._own(real)
@@ -119,7 +111,6 @@ class HostSFTP(asyncssh.SFTPServer):
         self._changeable(oldpath).rename(self._changeable(newpath))
 
     def link(self, oldpath: bytes, newpath: bytes) -> None:
-        """Make a hard link."""
         self._changeable(newpath).hardlink_to(self._changeable(oldpath))
 
     def setstat(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:

@@ -70,7 +70,6 @@ class Services:
         return await self._run(unit, action)
 
     async def stop(self, unit: str, *, note: bool = True) -> None:
-        """Stop a unit and end its processes."""
         process = self._processes.pop(unit, None)
         if process is not None:
             if process.watcher is not None:

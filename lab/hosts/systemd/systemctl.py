@@ -12,7 +12,6 @@ from lab.hosts.systemd import systemctl_user, units
 
 
 def status(call: Call, names: list[str], _: set[str]) -> Answer:
-    """What people read of units."""
     blocks: list[str] = []
     exit_code = 0
     for unit in names:
@@ -36,7 +35,6 @@ def status(call: Call, names: list[str], _: set[str]) -> Answer:
 
 
 def cat(call: Call, names: list[str], _: set[str]) -> Answer:
-    """The files of units."""
     blocks: list[str] = []
     for unit in names:
         found = units.text(call.machine, unit)
@@ -48,7 +46,6 @@ def cat(call: Call, names: list[str], _: set[str]) -> Answer:
 
 
 def show(call: Call, names: list[str], properties: list[str], flags: set[str]) -> Answer:
-    """Properties of units, for programs."""
     lines: list[str] = []
     for unit in map(units.full_name, names):
         found = units.text(call.machine, unit)
@@ -101,7 +98,6 @@ _NOT_RUNNING, _NO_SUCH_UNIT, _NOT_LOADED = 3, 4, 5
 
 
 async def run(call: Call) -> Answer:
-    """Answer like `systemctl`."""
     if "--version" in call.arguments:
         return Answer.out("systemd 255 (255.4-1ubuntu8.10)\n(stand-in of a simulated host)")
     if systemctl_user.is_for_account(call):

@@ -25,7 +25,6 @@ def is_for_account(call: Call) -> bool:
 
 
 def run(call: Call) -> Answer:
-    """Answer like `systemctl --user`, or `systemctl … user@UID.service`."""
     if "--user" not in call.arguments:
         return _manager(call)
     words: list[str] = []

@@ -156,7 +156,6 @@ def option(unit_text: str, section: str, key: str) -> str | None:
 
 
 def known(machine: Machine) -> list[str]:
-    """The names of all units, sorted."""
     own: set[str] = set()
     for folder in UNIT_DIRECTORIES:
         real = machine.path(folder)
@@ -194,13 +193,11 @@ def values(machine: Machine, unit: str, section: str, key: str) -> list[str]:
 
 
 def value(machine: Machine, unit: str, section: str, key: str) -> str | None:
-    """The value of a key that counts."""
     found = values(machine, unit, section, key)
     return found[-1] if found else None
 
 
 def words(machine: Machine, unit: str, section: str, key: str) -> list[str]:
-    """All words of all values of a key."""
     return [word for said in values(machine, unit, section, key) for word in said.split()]
 
 
@@ -239,7 +236,6 @@ def log_path(machine: Machine, unit: str) -> Path:
 
 
 def log(machine: Machine, unit: str, line: str) -> None:
-    """A line of systemd's own about a unit."""
     with log_path(machine, unit).open("a") as file:
         file.write(f"systemd[1]: {unit}: {line}\n")
 
@@ -265,7 +261,6 @@ def state(machine: Machine, unit: str) -> dict[str, Any]:
 
 
 def is_active(machine: Machine, unit: str) -> bool:
-    """Whether a unit runs."""
     return bool(state(machine, unit)["active"] == "active")
 
 
@@ -353,7 +348,6 @@ _TRUE = {"yes", "true", "1", "on"}
 
 
 def stop(machine: Machine, unit: str) -> None:
-    """Stop a unit."""
     entry = state(machine, unit)
     entry["active"], entry["pid"], entry["since"] = "inactive", 0, time.time()
     machine.note("unit", action="stop", unit=unit)

@@ -34,7 +34,6 @@ def lingers(machine: Machine, account: Account) -> bool:
 
 
 def reachable(machine: Machine, account: Account, faults: Faults) -> bool:
-    """Whether its bus answers."""
     return (
         accounts.is_up(machine, account)
         and machine.has_package("dbus-user-session")
@@ -82,7 +81,6 @@ def stop(machine: Machine, account: Account) -> None:
 
 
 def start_enabled(machine: Machine, account: Account, faults: Faults) -> None:
-    """Start what the account has enabled."""
     for name, unit in user_units(machine, account).items():
         if not unit["enabled"]:
             continue
@@ -107,7 +105,6 @@ def booted(machine: Machine, faults: Faults) -> None:
 
 
 def log(machine: Machine, account: Account, unit: str, line: str) -> None:
-    """A line in the account's journal."""
     with units.log_path(machine, log_name(account, unit)).open("a") as file:
         file.write(f"{line}\n")
 

@@ -36,8 +36,6 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """The daemon that a command talks to."""
-
     socket: str
     engine: Engine | None
     """None: the one that runs as root."""
@@ -49,7 +47,6 @@ SubCommand = Callable[[Call, Daemon, tuple[str, ...]], Answer | Coroutine[None, 
 
 
 def run(call: Call) -> Answer | Coroutine[None, None, Answer]:
-    """Answer like `docker`."""
     words = list(call.arguments)
     socket = call.environment.get("DOCKER_HOST", "")
     while words[:1] in (["-H"], ["--host"]) or (words and words[0].startswith("--host=")):

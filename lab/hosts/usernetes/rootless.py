@@ -70,7 +70,6 @@ class Engine:
 
     @property
     def socket(self) -> str:
-        """Its DOCKER_HOST."""
         return f"unix://{self.account.runtime}/docker.sock"
 
 
@@ -107,7 +106,6 @@ def state(machine: Machine, account: Account) -> Object:
 
 
 def engine(machine: Machine, account: Account, faults: Faults) -> Engine:
-    """The daemon as it is."""
     mine = state(machine, account)
     running = bool(mine["running"]) and accounts.is_up(machine, account)
     sees = tuple(mine.get("sees", ()))

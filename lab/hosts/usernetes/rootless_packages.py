@@ -106,7 +106,6 @@ def installed(machine: Machine, names: Iterable[str]) -> None:
 
 
 def removed(machine: Machine, names: Iterable[str]) -> None:
-    """What goes with these packages."""
     there = set(names)
     known = machine.state.get("units", {})
     if "docker-ce" in there:

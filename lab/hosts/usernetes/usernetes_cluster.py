@@ -110,7 +110,6 @@ class Clusters:
         return None
 
     def serves(self, cluster: Object) -> bool:
-        """Whether the API of a cluster answers."""
         node = self.read()["nodes"].get(cluster["host"])
         return bool(node and node["cluster"] == cluster["id"] and self.is_up(cluster["host"]))
 

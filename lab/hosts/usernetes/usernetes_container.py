@@ -38,7 +38,6 @@ def is_running(machine: Machine, node: Object) -> bool:
 
 
 def create(machine: Machine, account: Account, image: str) -> None:
-    """Make the container, running."""
     rootless.state(machine, account)["containers"][NAME] = {
         "running": True,
         "restart": "always",
@@ -47,7 +46,6 @@ def create(machine: Machine, account: Account, image: str) -> None:
 
 
 def delete(machine: Machine, account: Account) -> None:
-    """Take the container away."""
     rootless.state(machine, account)["containers"].pop(NAME, None)
 
 

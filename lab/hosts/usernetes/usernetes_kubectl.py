@@ -25,12 +25,10 @@ _ALPHABET = string.ascii_lowercase + string.digits
 
 
 def clusters_of(call: Call) -> Clusters:
-    """The clusters of the folder of hosts."""
     return Clusters(call.machine.folder.path.parent)
 
 
 def run(call: Call, program: str, arguments: list[str]) -> Answer:
-    """Answer like `kubectl` or `kubeadm` in the node of this host."""
     clusters = clusters_of(call)
     cluster = clusters.cluster_of(call.machine.name)
     if cluster is None or cluster["host"] != call.machine.name:
@@ -143,7 +141,6 @@ def _line(name: str, node: Object) -> str:
 
 
 def _change(call: Call, nodes: Object, words: list[str], flags: set[str]) -> Answer:
-    """A verb that changes one node."""
     match words:
         case ["annotate" | "taint" as verb, "node", name, *changes]:
             pass

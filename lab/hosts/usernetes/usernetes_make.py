@@ -36,7 +36,6 @@ _ERROR = 2
 
 
 def run(call: Call) -> Answer:
-    """Answer like `make --no-print-directory -C FOLDER TARGET`."""
     words = [word for word in call.arguments if word != "--no-print-directory"]
     if len(words) != len(("-C", "folder", "target")) or words[0] != "-C":
         return Answer.error("make: on a simulated host: -C FOLDER and one target", _ERROR)

@@ -23,7 +23,6 @@ _VALID = timedelta(days=365)
 
 
 def certificate(name: str) -> str:
-    """A new certificate as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -69,7 +68,6 @@ def kubernetes(tag: str) -> str:
 
 @cache
 def archive(tag: str) -> bytes:
-    """The archive of a tag."""
     contents = {**_FILES, "Dockerfile": f"FROM kindest/node:{kubernetes(tag)}\n# {tag}\n"}
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as made:
