@@ -26,7 +26,7 @@ __all__ = ["shared_processes", "start_provider"]
 _BOOT_SECONDS = 900.0
 
 
-_LONGEST = ("boot", "accounts", "packages", "service_vm")
+_LONGEST = ("boot", "service_vm", "packages", "accounts")
 """What the files are about that take minutes, in the order in which workers take them."""
 
 
