@@ -169,27 +169,37 @@ def poll(
 ) -> Sequence[Finding]:
     """Look again and again until nothing is found; answers what is still there when the time is over.
 
-    There is always one look; a BLOCK, which waiting cannot mend, ends it at once. The reporter is told once
-    per change what is waited for. `looks` in a row must find nothing; pauses double from `first_seconds` up
-    to `poll_seconds`.
+    There is always one look; a BLOCK, which waiting cannot mend, ends it at once. The reporter is told what
+    is waited for, and for how long already: at each change, and after one, two, four, … minutes. `looks` in
+    a row must find nothing; pauses double from `first_seconds` up to `poll_seconds`.
     """
     started, clean, pause = clock.now(), 0, first_seconds or poll_seconds
     told: tuple[str, ...] = ()
+    again = 60.0
     while True:
         found = list(look())
         clean = 0 if found else clean + 1
         if clean >= looks:
             return ()
         lines = tuple(finding.problem for finding in found)
-        if lines and lines != told:
+        passed = clock.now() - started
+        over = passed + pause > timeout_seconds
+        if lines and (lines != told or (passed >= again and not over)):
             more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
-            reporter.note(f"{target}: waiting for: {'; '.join(lines[:3])}{more}")
+            so_far = f"{_duration(passed)} of {_duration(timeout_seconds)}"
+            reporter.note(f"{target}: waiting for: {'; '.join(lines[:3])}{more} ({so_far})")
+            while again <= passed:
+                again *= 2
         told = lines
-        over = clock.now() - started + pause > timeout_seconds
         if found and (over or any(f.level is Level.BLOCK for f in found)):
             return found
         clock.sleep(pause if found else poll_seconds)
         pause = min(2 * pause, poll_seconds)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
 def overdue(found: Iterable[Finding], late: str, remedy: str = "") -> list[Finding]:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -106,10 +107,14 @@ class Resolver:
             if tool.debian and tool.name not in made:
                 made[tool.name] = self._unpack(tool, report)
         rest = [tool for tool in tools if tool.name not in made]
-        for module, group in groupby(sorted(rest, key=_module), key=_module):
-            members = list(group)
+        modules = {
+            module: [*group] for module, group in groupby(sorted(rest, key=_module), _module)
+        }
+        for number, (module, members) in enumerate(modules.items(), 1):
+            step = f"step {number} of {len(modules)}: " if len(modules) > 1 else ""
             with self.cache.workspace() as folder:
-                for name, program in self.build(members, folder, report).items():
+                told = partial(_told, report, step)
+                for name, program in self.build(members, folder, told).items():
                     origin = f"built from lab/tools/modules/{module}/go.mod"
                     made[name] = self._install(self.tools[name], program, origin)
         return made
@@ -172,6 +177,10 @@ def program_version(program: Path, tool: Tool) -> str | None:
         return None
     # CNI plugins say it on standard error.
     return parse_version(answer.stdout or answer.stderr) if answer.returncode == 0 else None
+
+
+def _told(report: Report, step: str, line: str) -> None:
+    report(step + line)
 
 
 def _module(tool: Tool) -> str:

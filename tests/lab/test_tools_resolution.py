@@ -34,6 +34,7 @@ class Builds:
 
     def __call__(self, tools: Sequence[Tool], target: Path, report: Report) -> Mapping[str, Path]:
         self.asked.append([tool.name for tool in tools])
+        report(f"building {len(tools)}")
         return {t.name: script(target / t.name, self.version or t.version) for t in tools}
 
 
@@ -205,6 +206,15 @@ def test_a_broken_cache_entry_is_replaced(
     found = resolver(tmp_path).ensure(["etcd"], said.append)
     assert found["etcd"] == entry
     assert entry.is_file()
+
+
+def test_builds_are_counted_where_there_are_several(
+    tmp_path: Path, path_folder: Path, said: list[str]
+) -> None:
+    made = resolver(tmp_path, offline=True)
+    made.ensure(["kube-apiserver", "etcd", "kube-scheduler"], said.append)
+    made.ensure(["helm"], said.append)
+    assert said == ["step 1 of 2: building 1", "step 2 of 2: building 2", "building 1"]
 
 
 def test_an_interrupted_build_leaves_nothing_behind(

@@ -135,7 +135,17 @@ def waited(
 def test_it_waits_until_nothing_is_found_and_tells_each_change_once() -> None:
     left, clock, notes = waited(["not there", "not there", "not ready", ""])
     assert (left, clock.seconds) == ("", 15)
-    assert notes == ["node: waiting for: not there", "node: waiting for: not ready"]
+    assert notes == [
+        "node: waiting for: not there (0s of 1m00s)",
+        "node: waiting for: not ready (10s of 1m00s)",
+    ]
+
+
+def test_what_is_waited_for_is_told_again_less_and_less_often() -> None:
+    _, _, notes = waited(["not there"], timeout=600)
+    assert [line.split("(")[1] for line in notes] == [
+        f"{passed} of 10m00s)" for passed in ("0s", "1m00s", "2m00s", "4m00s", "8m00s")
+    ]
 
 
 def test_it_answers_what_is_left_when_the_time_is_over() -> None:

@@ -348,7 +348,8 @@ def test_an_api_server_that_goes_away_is_waited_for_and_said() -> None:
     told = Told()
     wait(inputs(), cluster.target, cluster.snapshot, Time(), told)
     assert told.lines == [
-        "API server https://a:6443: waiting for: the API server does not answer (connection refused)"
+        "API server https://a:6443: waiting for: the API server does not answer (connection refused) "
+        "(0s of 1m00s)"
     ]
 
 

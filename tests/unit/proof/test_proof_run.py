@@ -170,8 +170,11 @@ def test_what_a_job_waits_for_is_told_and_is_the_reason_when_its_time_is_over() 
     assert failed.outcome is Outcome.FAILED
     assert failed.said.startswith("not over after 600 s: pod proof-matmul-n0-")
     assert "ImagePullBackOff: Back-off pulling image: not found" in failed.said
-    (told,) = reporter.lines
-    assert "waiting for: proof on n0: pod proof-matmul-n0-" in told
+    assert all("waiting for: proof on n0: pod proof-matmul-n0-" in told for told in reporter.lines)
+    assert [told.rpartition(" (")[2] for told in reporter.lines][:2] == [
+        "0s of 10m30s)",
+        "1m00s of 10m30s)",
+    ]
 
 
 def test_the_whole_proof_has_an_end_too() -> None:
