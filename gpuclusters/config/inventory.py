@@ -12,6 +12,7 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, V
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
+from gpuclusters.config.nodes import Bmc
 from gpuclusters.core.section import kebab
 
 LAB_FOLDER_VARIABLE = "GPU_CLUSTERS_LAB"
@@ -33,14 +34,6 @@ class _Part(BaseModel):
     )
 
 
-class ResolvedBmc(_Part):
-    """A machine's management controller as Redfish reaches it."""
-
-    url: str
-    user: str
-    certificate: str | None
-
-
 class ResolvedHost(_Part):
     """One machine as SSH reaches it, and its management controller if it is known."""
 
@@ -49,7 +42,7 @@ class ResolvedHost(_Part):
     port: int
     user: str
     host_key: str
-    bmc: ResolvedBmc | None = None
+    bmc: Bmc | None = None
 
 
 class IssuerKeys(_Part):
@@ -134,8 +127,7 @@ def resolve_hosts(
     found = resolve_machines([node.name for node in config.nodes], config.hosts, inventory)
     for node in config.nodes:
         if node.bmc is not None and (host := found[node.name]) is not None:
-            bmc = ResolvedBmc.model_validate(node.bmc.model_dump())
-            found[node.name] = host.model_copy(update={"bmc": bmc})
+            found[node.name] = host.model_copy(update={"bmc": node.bmc})
     return found
 
 

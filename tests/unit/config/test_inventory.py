@@ -11,14 +11,16 @@ import pytest
 from gpuclusters.config.inventory import (
     InventoryError,
     IssuerKeys,
-    ResolvedBmc,
     ResolvedHost,
     lab_folder,
     read_inventory,
     resolve_hosts,
 )
+from gpuclusters.config.nodes import Bmc
 from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import accepted, base, caas
+
+PEM = "-----BEGIN CERTIFICATE-----"
 
 
 def _inventory(folder: Path, **changes: Any) -> Path:
@@ -40,7 +42,7 @@ def _inventory(folder: Path, **changes: Any) -> Path:
                 "port": port,
                 "user": "operator",
                 "host-key": host_key(1),
-                "bmc": {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": "PEM"},
+                "bmc": {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": PEM},
             }
             for name, port in (("hgx-01", 40001), ("hgx-02", 40002))
         },
@@ -53,7 +55,7 @@ def _inventory(folder: Path, **changes: Any) -> Path:
 def test_hosts_of_a_running_lab_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
     config = accepted(caas(nodes=[{"name": "hgx-02"}, {"name": "hgx-01"}])).section
     hosts = resolve_hosts(config, read_inventory(_inventory(tmp_path)))
-    bmc = ResolvedBmc(url="https://127.0.0.1:5000", user="reader", certificate="PEM")
+    bmc = Bmc(url="https://127.0.0.1:5000", user="reader", certificate=PEM)
     assert list(hosts.values()) == [
         ResolvedHost(
             name=name,

@@ -92,7 +92,11 @@ def _lab(folder: Path, **more: Any) -> Path:
     (folder / "bmc-password").write_text("calvin")
     (folder / "api.crt").write_text("CHAIN")
     (folder / "api.key").write_text("KEY")
-    bmc = {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": "PEM"}
+    bmc = {
+        "url": "https://127.0.0.1:5000",
+        "user": "reader",
+        "certificate": "-----BEGIN CERTIFICATE-----",
+    }
     host = {
         "address": "127.0.0.1",
         "port": 40001,
