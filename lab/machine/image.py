@@ -5,26 +5,21 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
-import os
 import shutil
 import socket
 import struct
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
 
 from lab.hosts.model import ADDRESS, USER
-from lab.machine.qemu import MachineError, Programs, Qemu, run_once, with_parent
+from lab.machine.qemu import SUITE, MachineError, Programs, Qemu, mmdebstrap, run, run_once
 from lab.tools.cache import cache_root
 from lab.tools.model import Report, to_stderr
 
-SUITE = "trixie"
 PACKAGES = (
     # What makes it a machine: kernel, boot loader, systemd with users' managers, SSH.
     "linux-image-cloud-amd64",
@@ -137,8 +132,6 @@ def image(programs: Programs, report: Report = to_stderr) -> Image:
 
 
 def _make(folder: Path, programs: Programs, report: Report) -> None:
-    if os.geteuid() != 0:
-        raise MachineError("the machine's file system is made by root, and this is not root")
     folder.mkdir()
     root = folder / "root"
     report("making a real machine from Debian's packages")
@@ -147,18 +140,9 @@ def _make(folder: Path, programs: Programs, report: Report) -> None:
     (folder / "id_ed25519").chmod(0o600)
     options = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _NO_DOCUMENTS]
     hooks = [f"--customize-hook=copy-in {_FOLDER / name} /usr/local/sbin" for name in _IN_ROOT]
-    command = [
-        # Its mounts of /dev and /proc end with it, and all that it has started, however it ends.
-        *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
-        *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"),
-        *("--dpkgopt=force-unsafe-io", *options, f"--include={','.join(PACKAGES)}"),
-        *(
-            *hooks,
-            f'--customize-hook=chroot "$1" sh /usr/local/sbin/{_IN_ROOT[0]} "{_public(key)}"',
-        ),
-        *(SUITE, str(root)),
-    ]
-    _run(command, programs.environment, folder / "mmdebstrap.log")
+    set_up = f'--customize-hook=chroot "$1" sh /usr/local/sbin/{_IN_ROOT[0]} "{_public(key)}"'
+    options += ["--variant=minbase", "--dpkgopt=force-unsafe-io", *hooks, set_up]
+    mmdebstrap([*options, f"--include={','.join(PACKAGES)}"], root, folder / "mmdebstrap.log")
     shutil.copy(root / "etc/ssh/ssh_host_ed25519_key.pub", folder / "host_key.pub")
     _write_disk(folder, root, programs, report)
     shutil.rmtree(root)
@@ -180,7 +164,7 @@ def _write_disk(folder: Path, root: Path, programs: Programs, report: Report) ->
     offset = _FIRST_SECTOR * _SECTOR_BYTES
     size = f"{(DISK_BYTES - offset) // 1024}k"
     options = ["-E", f"offset={offset},lazy_itable_init=1,nodiscard", "-d", str(root)]
-    _run(["mke2fs", "-q", "-F", "-t", "ext4", *options, str(disk), size], {}, folder / "mke2fs.log")
+    run(["mke2fs", "-q", "-F", "-t", "ext4", *options, str(disk), size], folder / "mke2fs.log")
     (kernel,), (initrd,) = root.glob("boot/vmlinuz-*"), root.glob("boot/initrd.img-*")
     report("installing its boot loader, on itself")
     line = "root=/dev/vda1 rw console=ttyS0 quiet init=/usr/local/sbin/first_boot.sh"
@@ -232,22 +216,3 @@ def free_port() -> int:
 
 def _public(key: asyncssh.SSHKey) -> str:
     return key.export_public_key().decode().strip()
-
-
-def _run(command: list[str], environment: Mapping[str, str], log: Path) -> None:
-    with log.open("wb") as out:
-        try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                preexec_fn=with_parent,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise MachineError(f"{command[0]} is not installed here") from None
-    if done.returncode:
-        print(log.read_text(errors="replace")[-2000:], file=sys.stderr)
-        raise MachineError(f"{command[0]} failed; its last lines are above")

@@ -40,6 +40,8 @@ def test_it_boots_what_was_written_after_losses_and_all_of_it_is_in_effect(
     inputs = boot_inputs(machine)
     lost = [
         ("mv", "gpu-clusters", losses.connections),
+        ("mv", "gpu-clusters", losses.power),
+        ("update-grub", "", losses.power),
         ("update-initramfs", "", losses.power),
     ]
     made = losses.create(machine, provider, HostBootProvider, inputs, lost)
@@ -63,6 +65,7 @@ def test_eight_devices_are_on_vfio_after_losses_and_a_disk_is_not(
     with pytest.raises(StepFailed, match=f"{OTHER_DISK} is 1af4:1001, not 10de:2330"):
         provider.create(VfioBindingProvider, vfio_inputs(machine, functions=wrong))
     lost = [
+        ("mv", "gpu-clusters", losses.connections),
         ("mv", "gpu-clusters", losses.power),
         ("systemctl", "restart", losses.power),
     ]
