@@ -47,6 +47,7 @@ test-long: $(READY)  ## The others: labs that are killed and broken, and real no
 
 test-machine: $(READY)  ## On a real machine: Debian under QEMU, made in minutes, once (Linux with root and apt)
 	@$(BIN)/python -m lab.machine >/dev/null
+	@$(BIN)/python -m lab.tools kubelet containerd containerd-shim-runc-v2 runc >/dev/null
 	@$(BIN)/pytest tests/machine -m machine -n 2
 
 check: $(READY)  ## Format, lint, types, layers, shell scripts
@@ -63,8 +64,8 @@ bench: $(READY)  ## Timings, as ratios within one run
 	@$(BIN)/pytest bench -n 0
 
 schema: $(READY)  ## What is made from the code: JSON Schema, key tables, docs/errors.md, docs/cli.md, attacks
-	@$(BIN)/python -m gpuclusters.config.schema
-	@$(BIN)/python -m gpuclusters.cli.reference
+	@$(BIN)/python -m docs.keys
+	@$(BIN)/python -m docs.reference
 	@$(BIN)/python -m tests.docs.attacks
 
 policy/.venv/.ready: $(READY) policy/requirements.lock

@@ -20,7 +20,7 @@ from bench import fleet
 from bench.fleet import Project, Used
 from bench.replaying import Answer, Machines, recording
 from bench.showing import show
-from lab.hosts import faults, journal
+from lab.hosts import faults, injecting, journal
 from tests.fixtures.hosts import SimulatedHost
 
 pytestmark = [pytest.mark.timeout(3600)]
@@ -123,12 +123,12 @@ def changed(
     """The same while every command is late, with new journals."""
     for host in used:
         journal.clear(host.folder, host.name)
-        faults.inject(host.folder, host.name, faults.Slow(seconds=late))
+        injecting.inject(host.folder, host.name, faults.Slow(seconds=late))
     try:
         return apply(boards, layout)
     finally:
         for host in used:
-            faults.clear(host.folder, host.name)
+            injecting.clear(host.folder, host.name)
 
 
 def at_once(used: Sequence[SimulatedHost]) -> int:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from bench import joining
-from gpuclusters.core.converge import SystemClock
+from gpuclusters.core.converge import Clock
 from gpuclusters.rke2.model import Join, join_order, rounds
 
 SERVERS, AGENTS, LATENCY = 3, 50, 0.05
@@ -73,7 +73,7 @@ def test_threads_and_real_waiting_add_little(capsys: pytest.CaptureFixture[str])
     """The same with real pauses, as many threads as there are hosts, and this machine's own load."""
     seconds, at_once = 3.0, 10
     joins = order(at_once)
-    clock = SystemClock()
+    clock = Clock()
     done: dict[str, Future[None]] = {}
     calls: dict[str, int] = {}
     busy = _Highest()

@@ -5,8 +5,6 @@ object loses what a model does not know), nor its watch, which neither tells wha
 was away nor notices a dead connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -138,7 +136,7 @@ class Cluster:
     async def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Object | None:
         """The object, or None if it or its kind does not exist."""
         with suppress(NotFoundError):
-            return await self._ask("GET", object_path(kind, namespace, name))
+            return await self._ask("GET", kind.path(namespace, name))
         return None
 
     async def list(
@@ -157,20 +155,20 @@ class Cluster:
         query = [("dryRun", "All")] if dry_run else []
         if manager:
             query.append(("fieldManager", manager))
-        path = object_path(kind, namespace_of(body))
+        path = kind.path(namespace_of(body))
         return await self._ask("POST", path, query, dict(body), repeatable=dry_run)
 
     async def apply(self, kind: ObjectKind, body: Body, *, manager: str) -> Object:
         """Server-side apply by force as one field manager; unknown fields are refused."""
         query = [("fieldManager", manager), ("force", "true"), ("fieldValidation", "Strict")]
-        path = object_path(kind, namespace_of(body), body["metadata"]["name"])
+        path = kind.path(namespace_of(body), body["metadata"]["name"])
         return await self._ask("PATCH", path, query, dict(body), content_type=_APPLY)
 
     async def patch(
         self, kind: ObjectKind, name: str, namespace: str, patch: Body, *, subresource: str = ""
     ) -> Object:
         """Merge patch; one that names the resourceVersion it expects is a `ConflictError` on another."""
-        path = object_path(kind, namespace, name, subresource)
+        path = kind.path(namespace, name, subresource)
         return await self._ask("PATCH", path, body=dict(patch), content_type=_MERGE)
 
     async def replace_status(self, kind: ObjectKind, body: Body) -> Object:
@@ -181,7 +179,7 @@ class Cluster:
         """
         if not body["metadata"].get("resourceVersion"):
             raise ValueError("a status is replaced only where the resourceVersion is known")
-        path = object_path(kind, namespace_of(body), body["metadata"]["name"], "status")
+        path = kind.path(namespace_of(body), body["metadata"]["name"], "status")
         return await self._ask("PUT", path, body=dict(body))
 
     async def delete(
@@ -200,7 +198,7 @@ class Cluster:
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         with suppress(NotFoundError):
-            await self._ask("DELETE", object_path(kind, namespace, name), body=options)
+            await self._ask("DELETE", kind.path(namespace, name), body=options)
 
     async def pod_log(
         self,
@@ -230,7 +228,7 @@ class Cluster:
         not exist (yet) has no objects and is asked for again, like one that may not be read, which however
         never comes to a `SYNC`.
         """
-        query, path = _selectors(labels, fields), object_path(kind, namespace)
+        query, path = _selectors(labels, fields), kind.path(namespace)
         known: dict[str, Object] = {}
         failures, version = 0, ""
         while True:
@@ -295,7 +293,7 @@ class Cluster:
     async def _listed(
         self, kind: ObjectKind, namespace: str, query: Query
     ) -> tuple[Objects, dict[str, Any]]:
-        path = object_path(kind, namespace)
+        path = kind.path(namespace)
         # Objects in a list do not say what they are.
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
         items: Objects = []
@@ -401,13 +399,6 @@ def stamp(seconds: float | None = None, timespec: str = "microseconds") -> str:
 def seconds_of(stamped: str) -> float:
     """The same in seconds since 1970."""
     return datetime.fromisoformat(stamped).timestamp()
-
-
-def object_path(kind: ObjectKind, namespace: str, name: str = "", subresource: str = "") -> str:
-    """Path of a collection, of an object in it, or of a part of that."""
-    root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
-    inside = f"/namespaces/{namespace}" if kind.namespaced and namespace else ""
-    return "/".join([root + inside, kind.plural, *filter(None, (name, subresource))])
 
 
 def namespace_of(body: Body) -> str:

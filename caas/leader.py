@@ -5,8 +5,6 @@ whole duration by a clock of its own. Whoever leads counts from *before* it aske
 succeeded, and stops well before others may begin. `check()` stands before every write and effect.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

@@ -5,8 +5,6 @@ Secrets do not get through: a field whose name says that it holds one is blotted
 looks like one or that a program has named with `hide`. Not logging them is the first line of defence.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,14 +1,14 @@
-"""Every metric of the programs in the cluster, in one place; each program exposes a registry of its own.
+"""The metrics of the programs in the cluster, as `metrics.yaml` has them; each program exposes its own.
 
-`docs/observability.md` explains them; the dashboard and the alert rules are tested against this module.
-Gauges of the controllers describe what the leading one sees; one that stops leading ends.
+The dashboard and the alert rules are tested against this module. Gauges of the controllers describe what the
+leading one sees; one that stops leading ends.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from functools import partial
-from typing import Final
-
+import yaml
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -22,6 +22,8 @@ from prometheus_client import (
 
 from gpuclusters.lease.model import Reason
 
+Metric = TypeVar("Metric", Counter, Gauge, Histogram)
+
 # A creation time per series, for which nothing asks.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -32,112 +34,37 @@ API: Final = CollectorRegistry()
 DEVICE_PLUGIN: Final = CollectorRegistry()
 """Of `caas.device_plugin`."""
 
-for _registry in (CONTROLLERS, API, DEVICE_PLUGIN):
+_TABLE: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("metrics.yaml").read_text())
+_REGISTRIES = {"controllers": CONTROLLERS, "api": API, "device-plugin": DEVICE_PLUGIN}
+for _registry in _REGISTRIES.values():
     ProcessCollector(registry=_registry)
-_counter = partial(Counter, registry=CONTROLLERS)
-_gauge = partial(Gauge, registry=CONTROLLERS)
-_histogram = partial(Histogram, registry=CONTROLLERS)
 
-# A reset takes a second, clearing 80 GiB some minutes; the deadlines of the phases end below half an hour.
-_LEASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800)
-# A VM with one GPU boots in half a minute; one with eight took half an hour before tuning.
-_BOOT_SECONDS = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1800)
-# From a free board at once to a queue of some hours.
-_WAIT_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400)
-_TENANCY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
-_REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-LEASES: Final = _gauge(
-    "gpu_clusters_leases", "GPUs by phase of their lease and by host.", ("phase", "host")
-)
-LEASE_TRANSITIONS: Final = _counter(
-    "gpu_clusters_lease_transitions_total", "Changes of a lease's phase.", ("from", "to", "host")
-)
-LEASE_PHASE_SECONDS: Final = _histogram(
-    "gpu_clusters_lease_phase_seconds",
-    "How long a lease was in a phase that it has now left.",
-    ("phase",),
-    buckets=_LEASE_SECONDS,
-)
-HANDOVER_SECONDS: Final = _histogram(
-    "gpu_clusters_handover_seconds",
-    "From the release of a GPU to its being free again, verified.",
-    buckets=_LEASE_SECONDS,
-)
-GRANT_SECONDS: Final = _histogram(
-    "gpu_clusters_grant_seconds",
-    "From the request for GPUs to their being leased, time in the queue included.",
-    buckets=_WAIT_SECONDS,
-)
-QUARANTINED: Final = _counter(
-    "gpu_clusters_quarantined_total",
-    "GPUs that were quarantined, by reason (a word of a fixed set, never a message).",
-    ("reason",),
-)
-QUEUE_PODS: Final = _gauge("gpu_clusters_queue_pods", "Requests that wait for GPUs.", ("tenant",))
-QUEUE_WAIT_SECONDS: Final = _gauge(
-    "gpu_clusters_queue_wait_seconds",
-    "How long the oldest request in the queue has waited; 0 when nothing waits.",
-)
-TENANCIES: Final = _gauge(
-    "gpu_clusters_tenancies",
-    "Tenancies by whether all of their isolation is enforced (ready: true, false).",
-    ("ready",),
-)
-TENANCY_READY_SECONDS: Final = _histogram(
-    "gpu_clusters_tenancy_ready_seconds",
-    "From the creation of a tenancy, or a change of it, to its isolation being enforced.",
-    buckets=_TENANCY_SECONDS,
-)
-CAPACITY_PARTITIONS: Final = _gauge(
-    "gpu_clusters_capacity_partitions",
-    "Partitions on offer by size and state: free (every GPU is), unschedulable (so, but the node is "
-    "cordoned or away), broken (a GPU is quarantined), busy (anything else). A GPU counts in a "
-    "partition of each size.",
-    ("size", "state"),
-)
-BOOT_SECONDS: Final = _histogram(
-    "gpu_clusters_boot_seconds",
-    "From the lease of a container to each step of its start: scheduled (a node has it), sandbox "
-    "(its virtual machine runs), started (the container runs).",
-    ("phase", "gpus"),
-    buckets=_BOOT_SECONDS,
-)
-LATE_STARTS: Final = _counter(
-    "gpu_clusters_late_starts_total",
-    "Containers that were ended because they had their GPUs and did not start in time.",
-)
-LEADER: Final = _gauge(
-    "gpu_clusters_leader",
-    "1 for the controllers that lead, 0 for those that stand by.",
-    ("identity",),
-)
-API_REQUESTS: Final = Counter(
-    "gpu_clusters_api_requests_total",
-    "Requests answered by the API; route is the pattern, not the path.",
-    ("method", "route", "status"),
-    registry=API,
-)
-API_REQUEST_SECONDS: Final = Histogram(
-    "gpu_clusters_api_request_seconds",
-    "From the arrival of a request to the start of its answer.",
-    ("method", "route"),
-    buckets=_REQUEST_SECONDS,
-    registry=API,
-)
-DEVICE_PLUGIN_ALLOCATIONS: Final = Counter(
-    "gpu_clusters_device_plugin_allocations_total",
-    "Answers to the kubelet's Allocate: granted, refused (not the leased GPUs), error (leases could "
-    "not be read or marked).",
-    ("result",),
-    registry=DEVICE_PLUGIN,
-)
-DEVICE_PLUGIN_DEVICES: Final = Gauge(
-    "gpu_clusters_device_plugin_devices",
-    "GPUs announced to the kubelet by health (healthy, unhealthy).",
-    ("health",),
-    registry=DEVICE_PLUGIN,
-)
+def _metric(kind: type[Metric], name: str) -> Metric:
+    (program,) = (program for program, metrics in _TABLE.items() if name in metrics)
+    row = dict(_TABLE[program][name])
+    more = {"labelnames": row.pop("labels", ()), "registry": _REGISTRIES[program]}
+    return kind(f"gpu_clusters_{name}", row.pop("says"), **more, **row)
+
+
+LEASES: Final = _metric(Gauge, "leases")
+LEASE_TRANSITIONS: Final = _metric(Counter, "lease_transitions_total")
+LEASE_PHASE_SECONDS: Final = _metric(Histogram, "lease_phase_seconds")
+HANDOVER_SECONDS: Final = _metric(Histogram, "handover_seconds")
+GRANT_SECONDS: Final = _metric(Histogram, "grant_seconds")
+QUARANTINED: Final = _metric(Counter, "quarantined_total")
+QUEUE_PODS: Final = _metric(Gauge, "queue_pods")
+QUEUE_WAIT_SECONDS: Final = _metric(Gauge, "queue_wait_seconds")
+TENANCIES: Final = _metric(Gauge, "tenancies")
+TENANCY_READY_SECONDS: Final = _metric(Histogram, "tenancy_ready_seconds")
+CAPACITY_PARTITIONS: Final = _metric(Gauge, "capacity_partitions")
+BOOT_SECONDS: Final = _metric(Histogram, "boot_seconds")
+LATE_STARTS: Final = _metric(Counter, "late_starts_total")
+LEADER: Final = _metric(Gauge, "leader")
+API_REQUESTS: Final = _metric(Counter, "api_requests_total")
+API_REQUEST_SECONDS: Final = _metric(Histogram, "api_request_seconds")
+DEVICE_PLUGIN_ALLOCATIONS: Final = _metric(Counter, "device_plugin_allocations_total")
+DEVICE_PLUGIN_DEVICES: Final = _metric(Gauge, "device_plugin_devices")
 
 
 # A series that begins with its first event hides that event from `increase`: these begin at zero.

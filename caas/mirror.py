@@ -1,7 +1,5 @@
 """What the cluster holds of one kind, kept up to date by a watch: reading it costs the server nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 

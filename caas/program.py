@@ -1,7 +1,5 @@
 """What the programs in the cluster have in common: how they run, end, and say how they are."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

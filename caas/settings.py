@@ -3,8 +3,6 @@
 It holds no secret: `ssh-private-key` and `bmc-password` are files in the folder `GPU_CLUSTERS_SECRETS`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +19,7 @@ from gpuclusters.lease.firmware import Golden
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.tenancy import programs
 from gpuclusters.tenancy.isolation import Network
+from gpuclusters.tenancy.on_demand import OnDemand
 
 SETTINGS_VARIABLE = "GPU_CLUSTERS_SETTINGS"
 SECRETS_VARIABLE = "GPU_CLUSTERS_SECRETS"
@@ -89,6 +88,8 @@ class Api(Part):
     ca_certificate: str | None = None
     """PEM of the authority of the issuer's TLS certificate, if it is a private one."""
     tenant_claim: str = "tenant"
+    operator_group: Annotated[str, Field(min_length=1)] | None = None
+    """Value of the claim `groups` that makes an operator of who bears the token; None: nobody is one."""
     requests_per_second: Annotated[float, Field(gt=0)] = 20
     """Rate limit per tenant."""
     burst: Annotated[int, Field(ge=1)] = 40
@@ -119,6 +120,8 @@ class Settings(Part):
     hosts: tuple[Host, ...]
     golden_firmware: Golden = Golden()
     network: Network = Network()
+    on_demand: OnDemand | None = None
+    """What tenants get who have no tenancy; None: nothing."""
     api: Api
 
     @property

@@ -4,41 +4,111 @@ Owns: the network where it is ours (subnet, router, NAT), the firewall rules, th
 machines with boot disk and host key. Does not own: other rules of the network, what is installed later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from ipaddress import IPv4Network
 from typing import Any
 
 import pulumi
 from pulumi_gcp import compute, projects, serviceaccount
 
+from components.component import Component, Told
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
 from gpuclusters.gcp import cloud_init
-from gpuclusters.gcp.model import PoolPlan
+from gpuclusters.gcp.model import GkePlan, PoolPlan
 from gpuclusters.gcp.resource import FirstLogin, GcpMachine, GcpQuota, SshHostKey
 
 SSH_PORT = 22
 
 
-class GpuMachine(pulumi.ComponentResource):
+def node_account(
+    name: str, plan: PoolPlan | GkePlan, opts: pulumi.ResourceOptions
+) -> tuple[serviceaccount.Account, list[pulumi.Resource]]:
+    """The account `<name>-account` of a cluster's machines, and its roles in the project."""
+    account = serviceaccount.Account(
+        f"{name}-account",
+        project=plan.project,
+        account_id=plan.account_id,
+        display_name=f"Machines of the cluster {plan.cluster}",
+        opts=opts,
+    )
+    roles: list[pulumi.Resource] = [
+        projects.IAMMember(
+            f"{name}-{role.removeprefix('roles/').replace('.', '-')}",
+            project=plan.project,
+            role=role,
+            member=account.member,
+            opts=opts,
+        )
+        for role in plan.roles
+    ]
+    return account, roles
+
+
+def own_network(
+    name: str,
+    opts: pulumi.ResourceOptions,
+    plan: PoolPlan | GkePlan,
+    *,
+    cidr: str,
+    mtu: int,
+    secondary: Mapping[str, str] | None = None,
+) -> list[pulumi.Resource]:
+    """One subnet, with more ranges by name, and a way out that is no way in: subnet and NAT."""
+    common: dict[str, Any] = {"project": plan.project, "name": plan.cluster, "opts": opts}
+    network = compute.Network(
+        f"{name}-network",
+        auto_create_subnetworks=False,
+        routing_mode="REGIONAL",
+        mtu=mtu,
+        **common,
+    )
+    common |= {"region": plan.region}
+    more = [
+        compute.SubnetworkSecondaryIpRangeArgs(range_name=key, ip_cidr_range=one)
+        for key, one in (secondary or {}).items()
+    ]
+    subnet = compute.Subnetwork(
+        f"{name}-subnet",
+        network=network.id,
+        ip_cidr_range=cidr,
+        secondary_ip_ranges=more or None,
+        private_ip_google_access=True,
+        **common,
+    )
+    router = compute.Router(f"{name}-router", network=network.id, **common)
+    nat = compute.RouterNat(
+        f"{name}-nat",
+        router=router.name,
+        nat_ip_allocate_option="AUTO_ONLY",
+        source_subnetwork_ip_ranges_to_nat="LIST_OF_SUBNETWORKS",
+        subnetworks=[{"name": subnet.id, "source_ip_ranges_to_nats": ["ALL_IP_RANGES"]}],
+        # Pulls of images by many pods open more connections than the default of 64 ports lets through.
+        enable_dynamic_port_allocation=True,
+        enable_endpoint_independent_mapping=False,
+        min_ports_per_vm=128,
+        max_ports_per_vm=4096,
+        log_config={"enable": True, "filter": "ERRORS_ONLY"},
+        **common,
+    )
+    return [subnet, nat]
+
+
+class GpuMachine(Component, module="gcp"):
     """Machine `<name>-machine`, its key `<name>-host-key`, and the first login `<name>-login`."""
 
-    connection: HostConnection
+    plan: PoolPlan
+    """Which has it under its name."""
+    account: pulumi.Input[str]
+    """Address of the account that it acts as."""
+
+    connection: HostConnection = field(init=False)
     """How it is reached; its key is the one that it was given."""
 
-    def __init__(
-        self,
-        name: str,
-        args: PoolPlan,
-        account: pulumi.Input[str],
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        """The machine of host `name`; it acts as the account of this address."""
-        super().__init__("gpu-clusters:gcp:GpuMachine", name, None, opts)
+    def declare(self) -> Told:
+        name, child, args = self._name, self.child, self.plan
         inputs = args.machines[name]
-        child = pulumi.ResourceOptions(parent=self)
         key = SshHostKey(f"{name}-host-key", machine=inputs["name"], opts=child)
         user_data = pulumi.Output.all(private_key=key.private_key, public_key=key.public_key).apply(
             lambda pair: cloud_init.user_data(args.user, args.authorized_keys, **pair)
@@ -46,7 +116,7 @@ class GpuMachine(pulumi.ComponentResource):
         machine = GcpMachine(
             f"{name}-machine",
             **inputs,
-            service_account=account,
+            service_account=self.account,
             user_data=user_data,
             opts=kept(child, protect=name in args.protect),
         )
@@ -70,20 +140,17 @@ class GpuMachine(pulumi.ComponentResource):
             instance=machine.instance_id,
             opts=child,
         )
-        self.register_outputs({"zone": machine.zone, "address": machine.address})
+        return {"zone": machine.zone, "address": machine.address}
 
 
-class GcpPool(pulumi.ComponentResource):
+class GcpPool(Component, module="gcp"):
     """Machines, made side by side once the quota `<name>-quota` is known to suffice."""
 
-    machines: Mapping[str, GpuMachine]
+    plan: PoolPlan
+    machines: Mapping[str, GpuMachine] = field(init=False)
 
-    def __init__(
-        self, name: str, args: PoolPlan, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:gcp:GcpPool", name, None, opts)
-        self._name, self._args = name, args
-        self._child = pulumi.ResourceOptions(parent=self)
+    def declare(self) -> None:
+        name, args, child = self._name, self.plan, self.child
         # The configuration refuses it too; who builds on components alone must not open it either.
         if open_wide := [one for one in args.ssh_sources if IPv4Network(one).prefixlen == 0]:
             raise pulumi.RunError(
@@ -91,79 +158,30 @@ class GcpPool(pulumi.ComponentResource):
             )
         # Names are set, so the old one has to be gone before a new one can have its name.
         self._named = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
-        network = self._network(args.network) if args.network is not None else []
+        network = []
+        if args.network is not None:
+            network = own_network(name, self._named, args, **args.network)
         before = [*network, *self._firewall(network)]
-        account = serviceaccount.Account(
-            f"{name}-account",
-            project=args.project,
-            account_id=args.account_id,
-            display_name=f"Machines of the cluster {args.cluster}",
-            opts=self._child,
-        )
-        before += [
-            projects.IAMMember(
-                f"{name}-{role.removeprefix('roles/').replace('.', '-')}",
-                project=args.project,
-                role=role,
-                member=account.member,
-                opts=self._child,
-            )
-            for role in args.roles
-        ]
+        account, roles = node_account(name, args, child)
+        before += roles
         quota = GcpQuota(
             f"{name}-quota",
             project=args.project,
             region=args.region,
             owner=args.owner,
             machines=args.needs,
-            opts=self._child,
+            opts=child,
         )
         self.machines = {
-            host: GpuMachine(host, args, account.email, after(*before, quota, opts=self._child))
+            host: GpuMachine(
+                host, after(*before, quota, opts=child), plan=args, account=account.email
+            )
             for host in args.machines
         }
-        self.register_outputs({})
-
-    def _network(self, own: Mapping[str, Any]) -> list[pulumi.Resource]:
-        """One subnet, and a way out that is no way in."""
-        name, args = self._name, self._args
-        common: dict[str, Any] = {"project": args.project, "name": args.cluster}
-        common |= {"opts": self._named}
-        network = compute.Network(
-            f"{name}-network",
-            auto_create_subnetworks=False,
-            routing_mode="REGIONAL",
-            mtu=own["mtu"],
-            **common,
-        )
-        common |= {"region": args.region}
-        subnet = compute.Subnetwork(
-            f"{name}-subnet",
-            network=network.id,
-            ip_cidr_range=own["cidr"],
-            private_ip_google_access=True,
-            **common,
-        )
-        router = compute.Router(f"{name}-router", network=network.id, **common)
-        nat = compute.RouterNat(
-            f"{name}-nat",
-            router=router.name,
-            nat_ip_allocate_option="AUTO_ONLY",
-            source_subnetwork_ip_ranges_to_nat="LIST_OF_SUBNETWORKS",
-            subnetworks=[{"name": subnet.id, "source_ip_ranges_to_nats": ["ALL_IP_RANGES"]}],
-            # Pulls of images by many pods open more connections than the default of 64 ports lets through.
-            enable_dynamic_port_allocation=True,
-            enable_endpoint_independent_mapping=False,
-            min_ports_per_vm=128,
-            max_ports_per_vm=4096,
-            log_config={"enable": True, "filter": "ERRORS_ONLY"},
-            **common,
-        )
-        return [subnet, nat]
 
     def _firewall(self, network: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
         """SSH from few, and each other on exactly the needed ports."""
-        args = self._args
+        args = self.plan
         common: dict[str, Any] = {
             "project": args.network_project,
             "network": args.network_path,

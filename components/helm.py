@@ -1,7 +1,5 @@
 """Helm charts: where one comes from, and how it is installed."""
 
-from __future__ import annotations
-
 import hashlib
 import tarfile
 from collections.abc import Mapping

@@ -9,8 +9,6 @@ a field that somebody else has set to another value ends the create with a confl
 and its manager. What nobody else has set is added to the object.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ cluster: node containers, membership, kubeconfig, device plugin, runtime class, 
 GPUs. Does not own: the machines, the accounts' data, what makes GPUs visible inside a node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +14,7 @@ from pulumi_kubernetes.apps.v1 import DaemonSet
 from pulumi_kubernetes.core.v1 import Service
 from pulumi_kubernetes.node.v1 import RuntimeClass
 
+from components.component import Component, Told
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
 from gpuclusters.compat.usernetes_versions import VersionSet
@@ -33,8 +32,9 @@ OVERLAY = ("Dockerfile.gpu", "compose.yaml", "node-gpus.sh", "usernetes-gpus.ser
 """Files of `scripts/usernetes/overlay`, which lie beside upstream's on every host."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RootlessHostArgs:
+class RootlessHost(Component, module="usernetes"):
+    """Resources `<host>-driver`, where the driver is ours, and `<host>-rootless`."""
+
     connection: HostConnection
     account: str
     """Whom the daemon and all containers belong to."""
@@ -49,37 +49,31 @@ class RootlessHostArgs:
     remove_data: bool = False
     """Whether a removal deletes the account's images and volumes too."""
 
-
-class RootlessHost(pulumi.ComponentResource):
-    """Resources `<host>-driver`, where the driver is ours, and `<host>-rootless`."""
-
-    facts: pulumi.Output[Mapping[str, Any]]
+    facts: pulumi.Output[Mapping[str, Any]] = field(init=False)
     """`uid`, `home`, `runtime_directory`, `docker_host`, and the versions that run."""
 
-    def __init__(
-        self, name: str, args: RootlessHostArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:usernetes:RootlessHost", name, None, opts)
-        host, child = args.connection.host, pulumi.ResourceOptions(parent=self)
-        common: dict[str, Any] = {"connection": args.connection.as_input(), "gpus": args.gpus}
+    def declare(self) -> Told:
+        child = self.child
+        host = self.connection.host
+        common: dict[str, Any] = {"connection": self.connection.as_input(), "gpus": self.gpus}
         driver = None
-        if args.driver is not None:
-            driver = GpuDriver(f"{host}-driver", opts=child, **common, **args.driver.inputs())
+        if self.driver is not None:
+            driver = GpuDriver(f"{host}-driver", opts=child, **common, **self.driver.inputs())
         prepared = PreparedHost(
             f"{host}-rootless",
-            account=args.account,
-            docker=args.versions.docker,
-            container_toolkit=args.versions.container_toolkit,
-            sudo=args.sudo,
-            ports=sorted(args.ports),
+            account=self.account,
+            docker=self.versions.docker,
+            container_toolkit=self.versions.container_toolkit,
+            sudo=self.sudo,
+            ports=sorted(self.ports),
             # The node is built from it, so that it is pulled anyway, and it is pinned.
-            probe_image=args.versions.node_image,
-            remove_data=args.remove_data,
+            probe_image=self.versions.node_image,
+            remove_data=self.remove_data,
             opts=after(driver, opts=child),
             **common,
         )
         self.facts = prepared.facts
-        self.register_outputs({"facts": self.facts, "gpu_uuids": prepared.gpu_uuids})
+        return {"facts": self.facts, "gpu_uuids": prepared.gpu_uuids}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +91,9 @@ class UsernetesHost:
     after: pulumi.Resource | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class UsernetesClusterArgs:
+class UsernetesCluster(Component, module="usernetes"):
+    """All hosts of one cluster, each one resource named `<host>-node`."""
+
     versions: VersionSet
     """Another tag or other ranges or ports make another cluster: change the name with them."""
     control_plane: UsernetesHost
@@ -117,19 +112,13 @@ class UsernetesClusterArgs:
     protect: bool = False
     """Whether Pulumi refuses to delete the control plane, whose volumes are the cluster."""
 
-
-class UsernetesCluster(pulumi.ComponentResource):
-    """All hosts of one cluster, each one resource named `<host>-node`."""
-
-    kubeconfig: pulumi.Output[str]
+    kubeconfig: pulumi.Output[str] = field(init=False)
     """Admin kubeconfig, known when the control plane is there. Secret."""
-    nodes: Mapping[str, UsernetesNode]
+    nodes: Mapping[str, UsernetesNode] = field(init=False)
 
-    def __init__(
-        self, name: str, args: UsernetesClusterArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:usernetes:UsernetesCluster", name, None, opts)
-        first, versions = args.control_plane, args.versions
+    def declare(self) -> Told:
+        name = self._name
+        first, versions = self.control_plane, self.versions
         self._common: dict[str, Any] = {
             "cluster": name,
             "source": {
@@ -139,17 +128,18 @@ class UsernetesCluster(pulumi.ComponentResource):
                 "kubernetes": versions.kubernetes,
             },
             "container_toolkit": versions.container_toolkit,
+            "preflight_image": versions.preflight_image,
             "overlay": {file: scripts.read(f"usernetes/overlay/{file}") for file in OVERLAY},
-            "network": args.network.model_dump(mode="json"),
+            "network": self.network.model_dump(mode="json"),
             "slirp4netns": versions.slirp4netns,
-            "schedule_on_control_plane": args.schedule_on_control_plane,
-            "api": args.api.model_dump(mode="json", exclude_none=True),
-            "join_token_hours": args.join_token_hours,
-            "join_timeout_seconds": args.join_timeout_seconds,
-            "build_timeout_seconds": args.build_timeout_seconds,
-            "drain_timeout_seconds": args.drain_timeout_seconds,
+            "schedule_on_control_plane": self.schedule_on_control_plane,
+            "api": self.api.model_dump(mode="json", exclude_none=True),
+            "join_token_hours": self.join_token_hours,
+            "join_timeout_seconds": self.join_timeout_seconds,
+            "build_timeout_seconds": self.build_timeout_seconds,
+            "drain_timeout_seconds": self.drain_timeout_seconds,
         }
-        control = self._node(first, "control-plane", protect=args.protect)
+        control = self._node(first, "control-plane", protect=self.protect)
         joins: dict[str, Any] = {
             "control": {
                 "connection": first.connection.as_input(),
@@ -161,12 +151,12 @@ class UsernetesCluster(pulumi.ComponentResource):
         }
         self.nodes = {first.connection.host: control} | {
             worker.connection.host: self._node(worker, "worker", control, **joins)
-            for worker in args.workers
+            for worker in self.workers
         }
         # The control plane's alone: were it that of all nodes, whatever is in the cluster would seem to
         # change with every worker. Who needs them all depends on `nodes`.
         self.kubeconfig = pulumi.Output.secret(control.kubeconfig)
-        self.register_outputs({"kubeconfig": self.kubeconfig})
+        return {"kubeconfig": self.kubeconfig}
 
     def _node(
         self,
@@ -177,7 +167,7 @@ class UsernetesCluster(pulumi.ComponentResource):
         protect: bool = False,
         **joins: Any,
     ) -> UsernetesNode:
-        child = after(host.after, earlier, opts=pulumi.ResourceOptions(parent=self))
+        child = after(host.after, earlier, opts=self.child)
         return UsernetesNode(
             f"{host.connection.host}-node",
             connection=host.connection.as_input(),
@@ -193,8 +183,9 @@ class UsernetesCluster(pulumi.ComponentResource):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuPluginArgs:
+class GpuPlugin(Component, module="usernetes"):
+    """There when every node offers its GPUs. The provider for the cluster comes with the options."""
+
     cluster: str
     kubeconfig: pulumi.Input[str]
     versions: VersionSet
@@ -206,29 +197,17 @@ class GpuPluginArgs:
     timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
     """For the GPUs of all nodes together."""
 
+    allocatable: pulumi.Output[Mapping[str, int]] = field(init=False)
 
-class GpuPlugin(pulumi.ComponentResource):
-    """There when every node offers its GPUs. The provider for the cluster comes with the options."""
-
-    allocatable: pulumi.Output[Mapping[str, int]]
-
-    def __init__(
-        self, name: str, args: GpuPluginArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:usernetes:GpuPlugin", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        image = args.versions.device_plugin_image
+    def declare(self) -> Told:
+        name, child = self._name, self.child
+        image = self.versions.device_plugin_image
         made: list[pulumi.Resource] = [
-            RuntimeClass(
-                f"{name}-runtime-class",
-                metadata=manifest.runtime_class()["metadata"],
-                handler=manifest.RUNTIME_CLASS,
-                opts=child,
-            ),
+            RuntimeClass(f"{name}-runtime-class", **_parts(manifest.runtime_class()), opts=child),
             DaemonSet(f"{name}-device-plugin", **_parts(manifest.device_plugin(image)), opts=child),
         ]
-        if args.metrics:
-            exporter = _parts(manifest.dcgm_exporter(args.versions.dcgm_exporter_image))
+        if self.metrics:
+            exporter = _parts(manifest.dcgm_exporter(self.versions.dcgm_exporter_image))
             service = _parts(manifest.exporter_service())
             made += [
                 DaemonSet(f"{name}-exporter", **exporter, opts=child),
@@ -236,16 +215,16 @@ class GpuPlugin(pulumi.ComponentResource):
             ]
         gate = PluginGate(
             f"{name}-gate",
-            cluster=args.cluster,
-            kubeconfig=args.kubeconfig,
-            expected=dict(args.nodes),
-            timeout_seconds=args.timeout_seconds,
-            triggers=[image, args.versions.container_toolkit, *args.triggers],
+            cluster=self.cluster,
+            kubeconfig=self.kubeconfig,
+            expected=dict(self.nodes),
+            timeout_seconds=self.timeout_seconds,
+            triggers=[image, self.versions.container_toolkit, *self.triggers],
             opts=after(*made, opts=child),
         )
         self.allocatable = gate.allocatable
-        self.register_outputs({"allocatable": gate.allocatable})
+        return {"allocatable": gate.allocatable}
 
 
 def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {part: document[part] for part in ("metadata", "spec")}
+    return {part: said for part, said in document.items() if part not in ("apiVersion", "kind")}

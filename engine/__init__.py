@@ -7,11 +7,11 @@ From the outside in, one module per noun:
 - `program` (and `program_runner` inside the program's process), `monitor`, `engine_service`: the
   program and the gRPC services that it talks to.
 - `registrar` carries out a registration: `drafts` finds its old state, `planner` decides,
-  `replacement` orders replacements, `untargeted` keeps what no target asks for, `executor` takes
+  `replacement` orders replacements, `targets` keeps what no target asks for, `executor` takes
   the steps.
 - `step`, `changes`, `deletes`, `refresh`: what a step does.
 - `plugins`, `provider`, `providers`: processes that serve resources, and which of them serves what.
 - `keeper`: the stored state, around every step. `reporter`: events and counts.
-- Values: `values`, `wire`, `state`, `goal`, `urn`, `aliases`, `paths`, `diff`, `graph`,
-  `targets`, `answers` (of providers), `messages` (Pulumi's wording).
+- Values: `values`, `wire`, `state`, `goal`, `urn`, `paths`, `diff`, `graph`, `answers` (of providers).
+- `stand_ins`: providers of its own, each a process, where the real plugins are not installed.
 """

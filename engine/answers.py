@@ -1,9 +1,7 @@
 """What providers answer, as values of the engine."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -11,6 +9,7 @@ from google.protobuf.message import DecodeError
 from engine.diff import Changes, Diff
 from engine.events import DiffKind, PropertyDiff
 from engine.protocol import provider_pb2, status_pb2
+from engine.state import ResourceState
 from engine.values import Secret, Value, Values, contains_secret, reveal
 from engine.wire import unmarshal
 
@@ -62,14 +61,7 @@ class Checked:
     """The inputs with defaults, or why they will not do."""
 
     inputs: Values
-    failures: tuple[Failure, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Subject:
-    urn: str
-    name: str
-    type: str
+    failures: Sequence[Failure] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +71,7 @@ class Comparison:
     Changes of the properties in `ignored` do not count.
     """
 
-    subject: Subject
+    subject: ResourceState
     id: str
     old_inputs: Values
     old_outputs: Values

@@ -1,7 +1,5 @@
 """Steps that make and change resources."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from engine.answers import Comparison, InitFailedError
@@ -10,7 +8,7 @@ from engine.keeper import Keeper
 from engine.providers import own_outputs
 from engine.session import Session
 from engine.state import ResourceState
-from engine.step import Step, both, replaced, subject
+from engine.step import Step, both, replaced
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -96,7 +94,7 @@ class CreateStep(Step):
         timeout = new.custom_timeouts.get("create", 0)
         try:
             id_, new.outputs = provider.create(
-                subject(new), new.inputs, timeout=timeout, preview=session.preview
+                new, new.inputs, timeout=timeout, preview=session.preview
             )
         except InitFailedError as error:
             new.id, new.outputs, new.init_errors = error.id, error.outputs, error.reasons
@@ -144,7 +142,7 @@ class UpdateStep(Step):
             return
         try:
             known = (old.id, old.inputs, old.outputs)
-            wanted = Comparison(subject(new), *known, new.inputs, self.ignored)
+            wanted = Comparison(new, *known, new.inputs, self.ignored)
             timeout = new.custom_timeouts.get("update", 0)
             new.outputs = provider.update(wanted, timeout=timeout, preview=session.preview)
         except InitFailedError as error:

@@ -1,7 +1,5 @@
 """Deletes what the program no longer has, in layers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 
@@ -11,7 +9,7 @@ from engine.graph import layers, needs
 from engine.keeper import Keeper
 from engine.session import Session
 from engine.state import ResourceState
-from engine.step import ProtectedError, Step, subject
+from engine.step import ProtectedError, Step
 from engine.targets import Targets
 
 
@@ -27,8 +25,6 @@ class DeleteStep(Step):
 
     @property
     def op(self) -> StepOp:
-        if self.state.external:
-            return "discard-replaced" if self.replacing else "discard"
         return "delete-replaced" if self.replacing else "delete"
 
     @property
@@ -53,7 +49,7 @@ class DeleteStep(Step):
             provider = session.provider_for(old)
             if not session.preview:
                 provider.delete(
-                    subject(old),
+                    old,
                     old.id,
                     inputs=old.inputs,
                     outputs=old.outputs,
@@ -64,11 +60,7 @@ class DeleteStep(Step):
 
     def _is_ours(self, session: Session, old: ResourceState) -> bool:
         with_another = bool(old.deleted_with) and old.deleted_with in session.progress.deleted
-        return (
-            old.custom
-            and not old.is_provider
-            and not (old.external or old.retain_on_delete or with_another)
-        )
+        return old.custom and not old.is_provider and not (old.retain_on_delete or with_another)
 
     def commit(self, keeper: Keeper, *, ok: bool) -> None:
         old = self.state

@@ -1,7 +1,5 @@
 """Runs one preview, up, refresh or destroy."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import threading
 import time

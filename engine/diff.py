@@ -1,7 +1,5 @@
 """What differs between two sets of inputs, and what that means."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,17 +1,21 @@
 """Registrations on their way to a plan: which URN, which old state, which new one."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from engine import urn as urns
 from engine.diff import ignore_changes
-from engine.goal import Alias, Goal
+from engine.goal import Goal
+from engine.protocol import alias_pb2
 from engine.request import Request
 from engine.session import Session
 from engine.state import STACK_TYPE, ResourceState
 from engine.values import Values
+
+_WRITTEN_DOWN = {field.name for field in dataclasses.fields(Goal)}.intersection(
+    field.name for field in dataclasses.fields(ResourceState) if field.name != "aliases"
+)
+"""What the state says as the program does."""
 
 
 def resolve(goal: Goal, request: Request, alias_of: Mapping[str, str]) -> tuple[str, ...]:
@@ -25,18 +29,21 @@ def resolve(goal: Goal, request: Request, alias_of: Mapping[str, str]) -> tuple[
     return tuple(found)
 
 
-def _resolve_one(alias: Alias, goal: Goal, request: Request, alias_of: Mapping[str, str]) -> str:
+def _resolve_one(
+    alias: alias_pb2.Alias, goal: Goal, request: Request, alias_of: Mapping[str, str]
+) -> str:
     if alias.urn:
         return alias.urn
+    spec = alias.spec
     # A parent that was found under an old URN had that one when this resource was below it.
-    old_parent = alias_of.get(alias.parent, alias.parent)
-    parent = "" if alias.no_parent else old_parent or goal.parent
+    old_parent = alias_of.get(spec.parentUrn, spec.parentUrn)
+    parent = "" if spec.noParent else old_parent or goal.parent
     return urns.make(
-        alias.stack or request.stack,
-        alias.project or request.project.name,
+        spec.stack or request.stack,
+        spec.project or request.project.name,
         parent,
-        alias.type or goal.type,
-        alias.name or goal.name,
+        spec.type or goal.type,
+        spec.name or goal.name,
     )
 
 
@@ -167,24 +174,9 @@ class Drafts:
             protect = parent.protect if protect is None else protect
             retain = parent.retain_on_delete if retain is None else retain
             deleted_with = deleted_with or parent.deleted_with
-        return ResourceState(
-            urn=urn,
-            type=goal.type,
-            custom=goal.custom,
-            inputs=goal.inputs,
-            parent=goal.parent,
-            protect=bool(protect),
-            dependencies=goal.dependencies,
-            provider=goal.provider,
-            property_dependencies=dict(goal.property_dependencies),
-            additional_secret_outputs=goal.additional_secret_outputs,
-            aliases=(alias,) if alias else (),
-            custom_timeouts=dict(goal.custom_timeouts),
-            retain_on_delete=bool(retain),
-            deleted_with=deleted_with,
-            source_position=goal.source_position,
-            ignore_changes=goal.ignore_changes,
-            hide_diff=goal.hide_diffs,
-            replace_on_changes=goal.replace_on_changes,
-            replacement_trigger=goal.replacement_trigger,
-        )
+        new = ResourceState(urn, goal.type, goal.custom, aliases=(alias,) if alias else ())
+        for name in _WRITTEN_DOWN:
+            setattr(new, name, getattr(goal, name))
+        new.protect, new.retain_on_delete = bool(protect), bool(retain)
+        new.deleted_with = deleted_with
+        return new

@@ -1,7 +1,5 @@
 """The gRPC service by which the program and providers send messages: `Engine`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import grpc
@@ -32,15 +30,11 @@ class Engine(engine_pb2_grpc.EngineServicer):
     def Log(self, request: engine_pb2.LogRequest, context: object) -> empty_pb2.Empty:  # noqa: ARG002, N802
         severity = _SEVERITIES[request.severity]
         # After a failure the program hears that the monitor is gone; that is no news to the user.
-        wanted = severity != "debug" or self._session.request.debug
+        # What is ephemeral is for a live view, which there is none of.
+        shown = severity != "debug" or self._session.request.debug
+        wanted = shown and not request.ephemeral
         if wanted and not self._is_over():
-            self._session.reporter.say(
-                severity,
-                request.message,
-                request.urn,
-                ephemeral=request.ephemeral,
-                stream_id=request.streamId,
-            )
+            self._session.reporter.say(severity, request.message, request.urn)
         return empty_pb2.Empty()
 
     def GetRootResource(  # noqa: N802

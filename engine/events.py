@@ -1,7 +1,5 @@
 """What a deployment tells while it runs; the shell turns it into a tree, lines or JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -19,8 +17,6 @@ StepOp: TypeAlias = Literal[
     "create-replacement",
     "delete-replaced",
     "refresh",
-    "discard",
-    "discard-replaced",
     "remove-pending-replace",
 ]
 
@@ -49,15 +45,13 @@ class Diagnostic:
     """A message for the user, about a resource if it has a URN.
 
     `prefix` stands before the message where there is no other sign of its severity
-    (`error: `). `ephemeral` ones are progress: shown in a live view only.
+    (`error: `).
     """
 
     severity: Severity
     message: str
     urn: str = ""
     prefix: str = ""
-    ephemeral: bool = False
-    stream_id: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """Runs steps: a bounded number at a time, written down before and after."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence

@@ -1,11 +1,8 @@
 """What the program asks for: one registration, taken out of its gRPC message."""
 
-from __future__ import annotations
-
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
 
 from google.protobuf import struct_pb2
 from google.protobuf.message import Message
@@ -25,19 +22,6 @@ class GoalError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Alias:
-    """A URN that the resource may have had before: whole, or by the parts that were different."""
-
-    urn: str = ""
-    name: str = ""
-    type: str = ""
-    stack: str = ""
-    project: str = ""
-    parent: str = ""
-    no_parent: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Goal:
     """A resource as the program wants it. None stands for what was not said."""
 
@@ -48,7 +32,7 @@ class Goal:
     inputs: Values = dataclasses.field(default_factory=dict)
     protect: bool | None = None
     dependencies: tuple[str, ...] = ()
-    property_dependencies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    property_dependencies: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     provider: str = ""
     version: str = ""
     plugin_download_url: str = ""
@@ -57,11 +41,12 @@ class Goal:
     replace_on_changes: tuple[str, ...] = ()
     replacement_trigger: Value = None
     additional_secret_outputs: tuple[str, ...] = ()
-    aliases: tuple[Alias, ...] = ()
-    custom_timeouts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    aliases: tuple[alias_pb2.Alias, ...] = ()
+    """What it was called before: whole URNs, or the parts that were different."""
+    custom_timeouts: dict[str, float] = dataclasses.field(default_factory=dict)
     retain_on_delete: bool | None = None
     deleted_with: str = ""
-    hide_diffs: tuple[str, ...] = ()
+    hide_diff: tuple[str, ...] = ()
     source_position: str = ""
 
     @property
@@ -83,7 +68,7 @@ def from_request(request: resource_pb2.RegisterResourceRequest, root: pathlib.Pa
         GoalError: the request asks for something that this engine refuses, named in the message.
     """
     _refuse(request)
-    aliases = [*map(_alias, request.aliases), *(Alias(urn=u) for u in request.aliasURNs)]
+    whole = (alias_pb2.Alias(urn=urn) for urn in request.aliasURNs)
     dependencies = {key: tuple(entry.urns) for key, entry in request.propertyDependencies.items()}
     trigger = request.HasField("replacement_trigger")
     return Goal(
@@ -105,11 +90,11 @@ def from_request(request: resource_pb2.RegisterResourceRequest, root: pathlib.Pa
         replace_on_changes=tuple(request.replaceOnChanges),
         replacement_trigger=unmarshal_value(request.replacement_trigger) if trigger else None,
         additional_secret_outputs=tuple(request.additionalSecretOutputs),
-        aliases=tuple(aliases),
+        aliases=(*request.aliases, *whole),
         custom_timeouts=_timeouts(request.customTimeouts),
         retain_on_delete=request.retainOnDelete if request.HasField("retainOnDelete") else None,
         deleted_with=request.deletedWith,
-        hide_diffs=tuple(request.hideDiffs),
+        hide_diff=tuple(request.hideDiffs),
         source_position=_position(request, root),
     )
 
@@ -175,20 +160,6 @@ def _unsupported(who: str, what: str) -> GoalError:
     return GoalError(
         f"{who} uses {what}, which the embedded engine does not support;"
         " run this stack with the Pulumi CLI"
-    )
-
-
-def _alias(alias: alias_pb2.Alias) -> Alias:
-    if alias.WhichOneof("alias") == "urn":
-        return Alias(urn=alias.urn)
-    spec = alias.spec
-    return Alias(
-        name=spec.name,
-        type=spec.type,
-        stack=spec.stack,
-        project=spec.project,
-        parent=spec.parentUrn,
-        no_parent=spec.noParent,
     )
 
 

@@ -1,7 +1,5 @@
 """Who depends on whom in a state."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Sequence
 
 from engine import urn as urns

@@ -3,8 +3,6 @@
 The state is written whole around each step, as Pulumi does on a file backend.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The gRPC service by which the program registers resources: `ResourceMonitor`."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -145,41 +143,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         self._on_finish()
         return empty_pb2.Empty()
 
-    def Call(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
-        """Refused: methods of remote components."""
-        _refuse(context, f"the method call {request.tok}")
-
-    def RegisterPackage(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
-        """Refused: parameterized packages."""
-        _refuse(context, f"the parameterized package {request.name}")
-
-    def RegisterResourceHook(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
-        """Refused: hooks."""
-        _refuse(context, f"the resource hook {request.name}")
-
-    def RegisterErrorHook(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
-        """Refused: hooks."""
-        _refuse(context, f"the error hook {request.name}")
-
-    def RegisterStackTransform(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: ARG002, N802
-        """Refused: transforms of all resources."""
-        _refuse(context, "transforms")
-
-    def RegisterStackInvokeTransform(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: ARG002, N802
-        """Refused: transforms of function calls."""
-        _refuse(context, "invoke transforms")
-
-    def ReadResource(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
-        """Refused: looking up what somebody else manages, other stacks included."""
-        what = (
-            "StackReference" if request.type == STACK_REFERENCE else "resources that are only read"
-        )
-        _refuse(context, f"{what}: '{request.name}' of type {request.type}")
-
-    def ExistsResource(self, request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
-        """Refused: asking whether something exists."""
-        _refuse(context, f"asking whether {request.type} '{request.id}' exists")
-
     def _break_off(self, context: grpc.ServicerContext, error: Exception) -> NoReturn:
         self._executor.break_off(error)
         _abort(context)
@@ -202,3 +165,31 @@ def _refuse(context: grpc.ServicerContext, what: str) -> NoReturn:
         f"the embedded engine does not support {what}; run this stack with the Pulumi CLI",
     )
     raise AssertionError("abort always raises")
+
+
+def _refused(what: str) -> Callable[[Monitor, Any, grpc.ServicerContext], NoReturn]:
+    """A call that is refused; `what` may name fields of its request."""
+
+    def refuse(_: Monitor, request: Any, context: grpc.ServicerContext) -> NoReturn:
+        _refuse(context, what.format(request))
+
+    return refuse
+
+
+def _read_only(_: Monitor, request: Any, context: grpc.ServicerContext) -> NoReturn:
+    of = "StackReference" if request.type == STACK_REFERENCE else "resources that are only read"
+    _refuse(context, f"{of}: '{request.name}' of type {request.type}")
+
+
+_REFUSED = {
+    "Call": _refused("the method call {0.tok}"),
+    "RegisterPackage": _refused("the parameterized package {0.name}"),
+    "RegisterResourceHook": _refused("the resource hook {0.name}"),
+    "RegisterErrorHook": _refused("the error hook {0.name}"),
+    "RegisterStackTransform": _refused("transforms"),
+    "RegisterStackInvokeTransform": _refused("invoke transforms"),
+    "ExistsResource": _refused("asking whether {0.type} '{0.id}' exists"),
+    "ReadResource": _read_only,
+}
+for _name, _answer in _REFUSED.items():
+    setattr(Monitor, _name, _answer)

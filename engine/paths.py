@@ -1,7 +1,5 @@
 """Property paths: `root.array[0]["a key"].*`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Decides what to do with a resource that the program registers."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +18,7 @@ from engine.provider import compare
 from engine.replacement import Replacements
 from engine.session import Session
 from engine.state import ResourceState
-from engine.step import Step, subject
+from engine.step import Step
 from engine.targets import Targets, Untargeted
 from engine.values import Reference, Secret, Unknown, Value, without_unknowns
 
@@ -106,7 +104,7 @@ class Planner:
         ):
             return steps
         if goal.custom and targeted:
-            fresh = recreating or old is None or old.external or self._is_forced(new.urn, old)
+            fresh = recreating or old is None or self._targets.is_to_be_replaced(new.urn)
             self._check(draft, fresh=fresh)
         if old is None:
             return [CreateStep(None, new)] if targeted else self._untargeted.skip(new)
@@ -116,20 +114,9 @@ class Planner:
             return self._recreate(old, new)
         if not targeted:
             return self._untargeted.keep(old, new.urn)
-        if old.external:
-            return [
-                CreateStep(old, new, replacing=True, pend_delete=True),
-                ReplaceStep(old, new),
-            ]
         return self._plan_change(draft, old)
 
     # -- below ---------------------------------------------------------------------------
-
-    def _is_forced(self, urn: str, old: ResourceState | None) -> bool:
-        """Whether somebody wants a new object: with `--replace`, or with `state taint`."""
-        return self._targets.is_to_be_replaced(urn) or (
-            old is not None and old.taint and old.custom
-        )
 
     def _check(self, draft: Draft, *, fresh: bool) -> None:
         """Have the provider check the inputs; without the old ones where they no longer count."""
@@ -140,11 +127,11 @@ class Planner:
             # Only what depends on something that failed has unknowns now; it will not be made.
             news = without_unknowns(news)
         if goal.is_provider:
-            checked = self._session.registry.check(subject(new), olds, news)
+            checked = self._session.registry.check(new, olds, news)
         else:
             provider = self._session.registry.get(new.provider)
             seed = os.urandom(SEED_BYTES)
-            checked = provider.check(subject(new), olds, news, seed=seed)
+            checked = provider.check(new, olds, news, seed=seed)
         new.inputs = checked.inputs
         if checked.failures:
             self._refuse(new, checked.failures)
@@ -177,7 +164,7 @@ class Planner:
             self._replacements.refuse_protected(new.urn)
             if not self._session.preview:
                 raise RefusedError
-        if goal.custom and not self._is_forced(new.urn, old):
+        if goal.custom and not self._targets.is_to_be_replaced(new.urn):
             # Defaults were carried over from the old inputs; a new object gets its own.
             self._check(draft, fresh=True)
         first = diff.delete_before_replace
@@ -187,10 +174,10 @@ class Planner:
 
     def _diff(self, draft: Draft, old: ResourceState) -> Diff:
         new, goal = draft.new, draft.goal
-        if self._is_forced(new.urn, old):
+        if self._targets.is_to_be_replaced(new.urn):
             return Diff(Changes.SOME, replace_keys=("id",))
         if goal.is_provider:
-            return self._session.registry.diff(subject(new), old, new.inputs)
+            return self._session.registry.diff(new, old, new.inputs)
         if self._replacements.provider_is_replaced(old, new):
             return Diff(Changes.SOME, replace_keys=("provider",))
         if not goal.custom:
@@ -199,7 +186,7 @@ class Planner:
         if self._replacements.is_triggered(old, new):
             return Diff(Changes.SOME, forced=True)
         known = (old.id, old.inputs, old.outputs)
-        wanted = Comparison(subject(new), *known, new.inputs, goal.ignore_changes)
+        wanted = Comparison(new, *known, new.inputs, goal.ignore_changes)
         return compare(self._session.registry.get(new.provider), wanted)
 
 

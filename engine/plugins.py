@@ -1,7 +1,5 @@
 """Provider processes: which program serves a package, how it is started and ended."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import json
@@ -13,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from engine.leash import Leash
 from engine.request import Request
@@ -226,7 +224,7 @@ class Plugins:
         options = self._request.project.runtime_options
         plain = {k: v.value for k, v in self._request.config.items() if not v.secret}
         return {
-            **program_environment(self._request),
+            **os.environ,
             "PULUMI_PROJECT": self._request.project.name,
             # Pulumi puts secrets in here too. Providers get those over gRPC, where no other
             # process can read them.
@@ -242,19 +240,13 @@ def program_folder(request: Request) -> pathlib.Path:
     return main.parent if main.is_file() else main
 
 
-def program_environment(request: Request) -> dict[str, str]:
-    """The environment of the program; providers have some more."""
-    return {**os.environ, **request.run_environment}
-
-
 def python_command(request: Request) -> list[str]:
     """The Python that runs the program and its dynamic providers.
 
     Raises:
         PluginError: Pulumi.yaml names a virtual environment that does not exist.
     """
-    environment: Mapping[str, str] = program_environment(request)
-    if command := environment.get("PULUMI_PYTHON_CMD"):
+    if command := os.environ.get("PULUMI_PYTHON_CMD"):
         return [command]
     options = request.project.runtime_options
     toolchain = options.get("toolchain", "pip")

@@ -1,7 +1,5 @@
 """The user's program as a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -11,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from engine.leash import Leash
-from engine.plugins import PluginError, program_environment, program_folder, python_command
+from engine.plugins import PluginError, program_folder, python_command
 from engine.request import Request
 
 MESSAGE_SHOWN = 32
@@ -42,7 +40,6 @@ class Program:
             self._process = subprocess.Popen(
                 self._leash.command(self._python(), str(_RUNNER), str(read)),
                 cwd=self._folder,
-                env=program_environment(request),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

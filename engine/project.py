@@ -1,7 +1,5 @@
 """Pulumi.yaml: where a project is and what it says about itself."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -62,7 +60,7 @@ def _numbers(parts: list[str]) -> Version:
 
 FILE_NAMES = ("Pulumi.yaml", "Pulumi.yml")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_TYPES = ("string", "integer", "boolean", "array", "object")
+_TYPES = ("string", "integer", "boolean", "object")
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,6 @@ class ConfigDeclaration:
 
     key: str
     type: str | None = None
-    items: Mapping[str, Any] | None = None
     default: Any = None
     has_default: bool = False
     secret: bool = False
@@ -220,14 +217,13 @@ def _declaration(key: str, value: Any, project: str, file: Path) -> ConfigDeclar
             " it can have a 'value', but no 'type' and no 'default'"
         )
     if kind is not None and kind not in _TYPES:
-        raise UserError(f"{file}: config.{key}.type is {kind!r}; it is one of {', '.join(_TYPES)}")
-    if kind == "array" and not isinstance(value.get("items"), dict):
-        raise UserError(f"{file}: config.{key} is an array and needs 'items'")
+        raise UserError(
+            f"{file}: config.{key}.type is {kind!r}; the embedded engine checks {', '.join(_TYPES)}"
+        )
     default = value.get("default", value.get("value"))
     return ConfigDeclaration(
         key=key,
         type=kind,
-        items=value.get("items"),
         default=default,
         has_default=default is not None,
         secret=bool(value.get("secret")),

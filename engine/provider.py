@@ -1,10 +1,8 @@
 """Providers as steps and plans see them, and the one that is a process over gRPC."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 import grpc
 from google.protobuf import empty_pb2
@@ -17,7 +15,6 @@ from engine.answers import (
     Live,
     NotImplementedByProviderError,
     ProviderError,
-    Subject,
     diff_of,
     error_of,
     failures_of,
@@ -26,6 +23,7 @@ from engine.answers import (
 from engine.diff import Changes, Diff, resolve_unknown
 from engine.plugins import PluginError, PluginProcess
 from engine.protocol import CHANNEL_OPTIONS, provider_pb2, provider_pb2_grpc
+from engine.state import ResourceState
 from engine.values import Values, contains_unknown
 from engine.wire import marshal, unmarshal
 
@@ -35,56 +33,12 @@ _SILENT = (*_GONE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _ANSWER_SECONDS = 5
 
 
-class ResourceProvider(Protocol):
-    """What steps and plans need of a provider."""
-
-    supports_preview: bool
-
-    def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:
-        """See `Provider.check`."""
-
-    def diff(self, wanted: Comparison) -> Diff:
-        """See `Provider.diff`."""
-
-    def create(
-        self, subject: Subject, inputs: Values, *, timeout: float, preview: bool
-    ) -> tuple[str, Values]:
-        """See `Provider.create`."""
-
-    def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
-        """See `Provider.read`."""
-
-    def update(self, wanted: Comparison, *, timeout: float, preview: bool) -> Values:
-        """See `Provider.update`."""
-
-    def delete(
-        self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
-    ) -> None:
-        """See `Provider.delete`."""
-
-    def invoke(
-        self, token: str, args: Values, *, preview: bool
-    ) -> tuple[Values, tuple[Failure, ...]]:
-        """See `Provider.invoke`."""
-
-
-def compare(provider: ResourceProvider, wanted: Comparison) -> Diff:
-    """The difference as the provider sees it; where it leaves that to the engine, of the inputs.
-
-    Raises:
-        ProviderError: the provider does not answer.
-        IgnoreChangesError: an ignored property cannot be put back.
-    """
-    diff = provider.diff(wanted)
-    return resolve_unknown(diff, wanted.old_inputs, wanted.news, wanted.ignored)
-
-
 class Unconfigured:
     """Stands for a provider whose configuration a preview cannot know: everything is unknown."""
 
     supports_preview = True
 
-    def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:  # noqa: ARG002
+    def check(self, subject: ResourceState, olds: Values, news: Values, *, seed: bytes) -> Checked:  # noqa: ARG002
         return Checked(news)
 
     def diff(self, *_: object, **__: object) -> Diff:
@@ -98,7 +52,7 @@ class Unconfigured:
         """Nothing is known of what will be there."""
         return {}
 
-    def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:  # noqa: ARG002
+    def read(self, subject: ResourceState, id_: str, inputs: Values, outputs: Values) -> Live:  # noqa: ARG002
         return Live(id_, {}, None)
 
     def delete(self, *_: object, **__: object) -> None:
@@ -143,7 +97,7 @@ class Provider:
             pass
         self._call("GetPluginInfo", empty_pb2.Empty())
 
-    def check_config(self, subject: Subject, olds: Values, news: Values) -> Checked:
+    def check_config(self, subject: ResourceState, olds: Values, news: Values) -> Checked:
         """Check the provider's own configuration. Secrets are sent in the clear."""
         request = provider_pb2.CheckRequest(
             **_about(subject),
@@ -158,7 +112,12 @@ class Provider:
         return Checked(inputs, failures_of(answer))
 
     def diff_config(
-        self, subject: Subject, id_: str, old_inputs: Values, old_outputs: Values, news: Values
+        self,
+        subject: ResourceState,
+        id_: str,
+        old_inputs: Values,
+        old_outputs: Values,
+        news: Values,
     ) -> Diff:
         """Compare two configurations of the provider. Secrets are sent in the clear."""
         request = provider_pb2.DiffRequest(
@@ -173,7 +132,7 @@ class Provider:
             return Diff(Changes.NONE)
 
     def configure(
-        self, subject: Subject, id_: str, inputs: Values, variables: Mapping[str, str]
+        self, subject: ResourceState, id_: str, inputs: Values, variables: Mapping[str, str]
     ) -> None:
         """Hand the provider its configuration.
 
@@ -196,7 +155,7 @@ class Provider:
 
     # -- resources -----------------------------------------------------------------------
 
-    def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:
+    def check(self, subject: ResourceState, olds: Values, news: Values, *, seed: bytes) -> Checked:
         """Fill in defaults and refuse what cannot be."""
         request = provider_pb2.CheckRequest(
             **_about(subject),
@@ -212,7 +171,7 @@ class Provider:
         return diff_of(self._call("Diff", request))
 
     def create(
-        self, subject: Subject, inputs: Values, *, timeout: float, preview: bool
+        self, subject: ResourceState, inputs: Values, *, timeout: float, preview: bool
     ) -> tuple[str, Values]:
         """Make the object; in a preview, say what it would look like.
 
@@ -236,7 +195,7 @@ class Provider:
         made = self._known(answer.properties, preview=preview)
         return answer.id, self._marked(made, inputs)
 
-    def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
+    def read(self, subject: ResourceState, id_: str, inputs: Values, outputs: Values) -> Live:
         """What the object looks like now.
 
         Raises:
@@ -282,7 +241,7 @@ class Provider:
         return self._marked(self._known(answer.properties, preview=preview), wanted.news)
 
     def delete(
-        self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
+        self, subject: ResourceState, id_: str, *, inputs: Values, outputs: Values, timeout: float
     ) -> None:
         """Remove the object.
 
@@ -408,7 +367,22 @@ class Provider:
         return values if self.accept_secrets else mark_secrets(values, sent)
 
 
-def _about(subject: Subject, id_: str | None = None) -> dict[str, Any]:
+def _about(subject: ResourceState, id_: str | None = None) -> dict[str, Any]:
     """The fields by which a request says which resource it is about."""
     fields = {"urn": subject.urn, "name": subject.name, "type": subject.type}
     return fields if id_ is None else {**fields, "id": id_}
+
+
+ResourceProvider: TypeAlias = Provider | Unconfigured
+"""What steps and plans need."""
+
+
+def compare(provider: ResourceProvider, wanted: Comparison) -> Diff:
+    """The difference as the provider sees it; where it leaves that to the engine, of the inputs.
+
+    Raises:
+        ProviderError: the provider does not answer.
+        IgnoreChangesError: an ignored property cannot be put back.
+    """
+    diff = provider.diff(wanted)
+    return resolve_unknown(diff, wanted.old_inputs, wanted.news, wanted.ignored)

@@ -1,7 +1,5 @@
 """Provider resources: from their state to a process that is configured and serves."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import json
@@ -11,7 +9,7 @@ import uuid
 from collections.abc import Iterable
 
 from engine import urn as urns
-from engine.answers import Checked, ProviderError, Subject
+from engine.answers import Checked, ProviderError
 from engine.diff import Changes, Diff
 from engine.plugins import PluginError, PluginProcess, Plugins, end_all, program_folder
 from engine.provider import Provider, ResourceProvider, Unconfigured
@@ -58,7 +56,7 @@ class Registry:
 
     # -- the provider resource's own check, diff and steps -------------------------------
 
-    def check(self, subject: Subject, olds: Values, news: Values) -> Checked:
+    def check(self, subject: ResourceState, olds: Values, news: Values) -> Checked:
         """Start a process for the provider resource and let it check its configuration.
 
         Raises:
@@ -76,7 +74,7 @@ class Registry:
         kept = {k: v for k, v in news.items() if k in (INTERNAL, "version")}
         return Checked({**kept, **checked.inputs}, checked.failures)
 
-    def diff(self, subject: Subject, old: ResourceState, news: Values) -> Diff:
+    def diff(self, subject: ResourceState, old: ResourceState, news: Values) -> Diff:
         """Compare the configuration of a provider resource that was just checked."""
         with self._lock:
             candidate = self._candidates.get(subject.urn)
@@ -101,7 +99,7 @@ class Registry:
         if not isinstance(serving, Provider):
             return True
         return serving.diff_config(
-            _subject(new),
+            new,
             "",
             _configuration(old.inputs),
             _configuration(old.outputs),
@@ -196,7 +194,7 @@ class Registry:
             provider = candidate or self._start(state.type, state.inputs)
             package = state.type.removeprefix(PROVIDER_TYPE_PREFIX)
             id_ = "" if state.id == UNKNOWN_STRING else state.id
-            provider.configure(_subject(state), id_, inputs, _variables(package, inputs))
+            provider.configure(state, id_, inputs, _variables(package, inputs))
             handle.ready.set_result(provider)
         except (ProviderError, PluginError) as error:
             handle.ready.set_exception(error)
@@ -251,10 +249,6 @@ def _variables(package: str, inputs: Values) -> dict[str, str]:
         f"{package}:config:{key}": value if isinstance(value, str) else json.dumps(value)
         for key, value in plain.items()
     }
-
-
-def _subject(state: ResourceState) -> Subject:
-    return Subject(state.urn, state.name, state.type)
 
 
 def _plugin_of(state: ResourceState) -> tuple[str, str]:

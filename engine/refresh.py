@@ -1,7 +1,5 @@
 """Brings the state in line with what is really there."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -12,7 +10,7 @@ from engine.executor import Executor
 from engine.provider import compare
 from engine.session import Session
 from engine.state import PendingOperation, ResourceState
-from engine.step import Step, subject
+from engine.step import Step
 from engine.targets import Targets
 
 
@@ -45,7 +43,7 @@ class RefreshStep(Step):
         provider = session.provider_for(old)
         reasons: tuple[str, ...] = ()
         try:
-            live = provider.read(subject(old), old.id, old.inputs, old.outputs)
+            live = provider.read(old, old.id, old.inputs, old.outputs)
             id_, outputs, inputs = live.id, live.outputs, live.inputs
         except InitFailedError as error:
             id_, outputs, inputs, reasons = error.id, error.outputs, error.inputs, error.reasons
@@ -65,9 +63,7 @@ class RefreshStep(Step):
         if (new.inputs, new.outputs) != (old.inputs, old.outputs) and not session.preview:
             new.modified = session.now()
         self.new = new
-        if old.external:
-            return
-        told, found = subject(new), (new.inputs, new.outputs)
+        told, found = new, (new.inputs, new.outputs)
         wanted = Comparison(told, new.id, *found, old.inputs, old.ignore_changes)
         self.diff = diff = compare(provider, wanted)
         self.diffs, self.detailed = diff.changed_keys, diff.detailed

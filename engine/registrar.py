@@ -1,7 +1,5 @@
 """Carries out what the program registers: plans it, runs it, says what came of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import threading
@@ -228,7 +226,9 @@ class Registrar:
         step = self._steps.get(urn)
         if state is None or step is None:
             raise GoalError(f"outputs for '{urn}' were registered before the resource itself")
-        changed, state.outputs = state.outputs != outputs, outputs
+        changed = state.outputs != outputs
+        if changed:
+            state.outputs = outputs  # equal ones stay, and their secrets keep their ciphertext
         self._session.reporter.outputs(step.metadata())
         if changed and not self._session.preview:
             self._session.keeper.change(state)

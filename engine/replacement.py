@@ -1,7 +1,5 @@
 """Replacing a resource: in which order, and what has to be replaced with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from engine import urn as urns
@@ -13,7 +11,7 @@ from engine.drafts import PlanError
 from engine.provider import compare
 from engine.session import Session
 from engine.state import ResourceState
-from engine.step import Step, subject
+from engine.step import Step
 from engine.values import UNKNOWN, Values
 
 
@@ -122,7 +120,7 @@ class Replacements:
         # What is registered already cannot depend on what is being registered now.
         ignored = self._session.progress.registered
         for state in self._session.graph.dependents(root, ignored=ignored):
-            if not state.custom or state.external:
+            if not state.custom:
                 continue
             keys = self._reasons(state, replaced)
             if keys is not None:
@@ -140,10 +138,10 @@ class Replacements:
         if inputs is None:
             return None
         if state.is_provider:
-            diff = self._session.registry.diff(subject(state), state, inputs)
+            diff = self._session.registry.diff(state, state, inputs)
         else:
             known = (state.id, state.inputs, state.outputs)
-            wanted = Comparison(subject(state), *known, inputs, state.ignore_changes)
+            wanted = Comparison(state, *known, inputs, state.ignore_changes)
             diff = compare(self._session.provider_for(state), wanted)
         diff = apply_replace_on_changes(diff, state.replace_on_changes, init_errors=False)
         return diff.replace_keys if diff.replace else None

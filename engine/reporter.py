@@ -1,7 +1,5 @@
 """Turns what happens into events, and counts it."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import threading
@@ -36,18 +34,10 @@ class Reporter:
         with self._lock:
             self._emit(event)
 
-    def say(
-        self,
-        severity: Severity,
-        message: str,
-        urn: str = "",
-        *,
-        ephemeral: bool = False,
-        stream_id: int = 0,
-    ) -> None:
+    def say(self, severity: Severity, message: str, urn: str = "") -> None:
         """Send a message to the user; it gets a newline."""
         prefix = _PREFIXES.get(severity, "")
-        self.emit(Diagnostic(severity, message + "\n", urn, prefix, ephemeral, stream_id))
+        self.emit(Diagnostic(severity, message + "\n", urn, prefix))
 
     def started(self, step: StepMetadata) -> None:
         if _reported(step):

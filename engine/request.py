@@ -1,38 +1,12 @@
 """What is asked of a deployment, what it needs around it, and how it ended."""
 
-from __future__ import annotations
-
 import dataclasses
-import pathlib
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
+from engine.project import Project
 from engine.state import Snapshot
-
-
-class Project(Protocol):
-    """What of Pulumi.yaml the engine has to know."""
-
-    @property
-    def name(self) -> str:
-        """The project's name."""
-
-    @property
-    def folder(self) -> pathlib.Path:
-        """Where Pulumi.yaml stands."""
-
-    @property
-    def main(self) -> str:
-        """The program's folder (or file) relative to `folder`; empty for `folder` itself."""
-
-    @property
-    def runtime_options(self) -> Mapping[str, Any]:
-        """`runtime.options`, e.g. `virtualenv`."""
-
-    @property
-    def plugins(self) -> Mapping[str, Any]:
-        """`plugins`: where providers are that are neither on PATH nor installed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,7 +15,6 @@ class ConfigValue:
 
     value: str
     secret: bool = False
-    object: bool = False
 
     def __repr__(self) -> str:
         return "ConfigValue('[secret]')" if self.secret else f"ConfigValue({self.value!r})"
@@ -52,8 +25,7 @@ class Request:
     """One `preview`, `up`, `refresh` or `destroy`.
 
     `config` has full keys (`project:key`), defaults of Pulumi.yaml included. `refresh` is
-    `--refresh` of up and preview. `run_environment` is added to the environment of the program
-    and the providers. `parallel` is the number of steps that may run at a time.
+    `--refresh` of up and preview. `parallel` is the number of steps that may run at a time.
     `debug`: what the program logs for its developers is wanted too.
     """
 
@@ -70,10 +42,8 @@ class Request:
     excludes: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
     continue_on_error: bool = False
-    message: str = ""
     debug: bool = False
     clear_pending_creates: bool = False
-    run_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class SnapshotStore(Protocol):

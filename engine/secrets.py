@@ -6,19 +6,15 @@ A ciphertext is ``v1:<nonce>:<ciphertext and tag>``, the state of a stack is
 (Pulumi ``sdk/go/common/resource/config/crypt.go`` and ``pkg/secrets/passphrase``).
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import getpass
 import hashlib
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from engine.usererror import UserError
 
@@ -39,43 +35,64 @@ NOT_GIVEN = (
 )
 
 
-class Crypter(Protocol):
-    """Turns secrets into text that may lie in a file, and back."""
+class SecretsManager:
+    """Turns secrets into text that may lie in a file, and back, under a passphrase.
+
+    `salt` is what has to be stored so that it can be had again (``encryptionsalt`` of a stack file).
+    The passphrase is asked for, and made sure of, when the first secret is met: a stack without
+    secrets needs none.
+    """
+
+    def __init__(self, salt: str, passphrase: Callable[[], str]) -> None:
+        version, _, rest = salt.partition(":")
+        raw, _, check = rest.partition(":")
+        if version != VERSION or not raw or not check:
+            raise UserError(
+                "the encryption salt of the stack is malformed: it has to look like"
+                " v1:<salt>:v1:<nonce>:<ciphertext>"
+            )
+        self.salt = salt
+        self._raw, self._check = _decode(raw), check
+        self._passphrase = passphrase
+        self._key: bytes | None = None
+        self._mutex = threading.Lock()
 
     def encrypt(self, plaintext: str) -> str:
         """A ciphertext; two calls with the same text give different ones."""
-        ...
-
-    def decrypt(self, ciphertext: str) -> str: ...
-
-
-class PassphraseCrypter:
-    """Encrypts with the key that a passphrase and a salt give; the key is derived on first use."""
-
-    def __init__(self, passphrase: str, salt: bytes) -> None:
-        self._passphrase = passphrase
-        self._salt = salt
-
-    def encrypt(self, plaintext: str) -> str:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        nonce = os.urandom(NONCE_BYTES)
-        sealed = AESGCM(self._key).encrypt(nonce, plaintext.encode(), None)
-        return ":".join((VERSION, _encode(nonce), _encode(sealed)))
+        return _seal(self._opened(), plaintext)
 
     def decrypt(self, ciphertext: str) -> str:
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        return _unseal(self._opened(), ciphertext)
 
-        nonce, sealed = _split_ciphertext(ciphertext)
-        try:
-            return AESGCM(self._key).decrypt(nonce, sealed, None).decode()
-        except (InvalidTag, UnicodeDecodeError) as error:
-            raise UserError(f"a secret could not be decrypted: {INCORRECT}") from error
+    def verify(self) -> None:
+        """Make sure of the passphrase now, not when the first secret is met."""
+        self._opened()
 
-    @property
-    def _key(self) -> bytes:
-        return _derive(self._passphrase, self._salt)
+    def state(self) -> dict[str, object]:
+        """The value of ``secrets_providers`` in a deployment."""
+        return {"type": "passphrase", "state": {"salt": self.salt}}
+
+    def _opened(self) -> bytes:
+        with self._mutex:
+            if self._key is None:
+                key = _derive(self._passphrase(), self._raw)
+                try:
+                    word = _unseal(key, self._check)
+                except UserError as error:
+                    raise UserError(INCORRECT + _origin()) from error
+                if word != CHECK_WORD:
+                    raise UserError(INCORRECT + _origin())
+                self._key = key
+            return self._key
+
+
+def new_manager(passphrase: str) -> SecretsManager:
+    raw = os.urandom(SALT_BYTES)
+    key = _derive(passphrase, raw)
+    salt = ":".join((VERSION, _encode(raw), _seal(key, CHECK_WORD)))
+    manager = SecretsManager(salt, lambda: passphrase)
+    manager._key = key
+    return manager
 
 
 @lru_cache(maxsize=8)
@@ -84,8 +101,19 @@ def _derive(passphrase: str, salt: bytes) -> bytes:
     return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, ITERATIONS, KEY_BYTES)
 
 
-def _split_ciphertext(text: str) -> tuple[bytes, bytes]:
-    parts = text.split(":")
+def _seal(key: bytes, plaintext: str) -> str:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = os.urandom(NONCE_BYTES)
+    sealed = AESGCM(key).encrypt(nonce, plaintext.encode(), None)
+    return ":".join((VERSION, _encode(nonce), _encode(sealed)))
+
+
+def _unseal(key: bytes, ciphertext: str) -> str:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    parts = ciphertext.split(":")
     if len(parts) != 3 or parts[0] != VERSION:
         raise UserError(
             "a secret is not in the passphrase format (v1:<nonce>:<ciphertext>):"
@@ -94,7 +122,10 @@ def _split_ciphertext(text: str) -> tuple[bytes, bytes]:
     nonce, sealed = _decode(parts[1]), _decode(parts[2])
     if len(nonce) != NONCE_BYTES:
         raise UserError(f"a secret has a nonce of {len(nonce)} bytes in place of {NONCE_BYTES}")
-    return nonce, sealed
+    try:
+        return AESGCM(key).decrypt(nonce, sealed, None).decode()
+    except (InvalidTag, UnicodeDecodeError) as error:
+        raise UserError(f"a secret could not be decrypted: {INCORRECT}") from error
 
 
 def _encode(raw: bytes) -> str:
@@ -108,81 +139,6 @@ def _decode(text: str) -> bytes:
         raise UserError("a secret is not valid base64: the file was edited or cut off") from error
 
 
-class SecretsManager:
-    """A crypter together with what has to be stored so that it can be had again."""
-
-    type = "passphrase"
-
-    def __init__(self, salt: str, crypter: Crypter) -> None:
-        self.salt = salt
-        self.crypter = crypter
-
-    def verify(self) -> None:
-        """Make sure of the passphrase now, not when the first secret is met."""
-        if isinstance(self.crypter, _CheckedCrypter):
-            self.crypter.verify()
-
-    def state(self) -> dict[str, object]:
-        """The value of ``secrets_providers`` in a deployment."""
-        return {"type": self.type, "state": {"salt": self.salt}}
-
-
-def new_manager(passphrase: str) -> SecretsManager:
-    salt = os.urandom(SALT_BYTES)
-    crypter = PassphraseCrypter(passphrase, salt)
-    state = ":".join((VERSION, _encode(salt), crypter.encrypt(CHECK_WORD)))
-    return SecretsManager(state, crypter)
-
-
-def open_manager(state: str, passphrase: Callable[[], str]) -> SecretsManager:
-    """The manager that wrote `state` (``encryptionsalt`` in a stack file).
-
-    The passphrase is asked for when the first secret is met, so a stack without secrets needs
-    none. If it is another one than that of the stack, the first secret raises `UserError`.
-    """
-    version, _, rest = state.partition(":")
-    salt, _, check = rest.partition(":")
-    if version != VERSION or not salt or not check:
-        raise UserError(
-            "the encryption salt of the stack is malformed: it has to look like"
-            " v1:<salt>:v1:<nonce>:<ciphertext>"
-        )
-    return SecretsManager(state, _CheckedCrypter(_decode(salt), check, passphrase))
-
-
-class _CheckedCrypter:
-    """A crypter that makes sure of the passphrase before it does anything."""
-
-    def __init__(self, salt: bytes, check: str, passphrase: Callable[[], str]) -> None:
-        self._salt = salt
-        self._check = check
-        self._passphrase = passphrase
-        self._crypter: PassphraseCrypter | None = None
-        self._mutex = threading.Lock()
-
-    def encrypt(self, plaintext: str) -> str:
-        return self._open().encrypt(plaintext)
-
-    def decrypt(self, ciphertext: str) -> str:
-        return self._open().decrypt(ciphertext)
-
-    def verify(self) -> None:
-        self._open()
-
-    def _open(self) -> PassphraseCrypter:
-        with self._mutex:
-            if self._crypter is None:
-                crypter = PassphraseCrypter(self._passphrase(), self._salt)
-                try:
-                    word = crypter.decrypt(self._check)
-                except UserError as error:
-                    raise UserError(INCORRECT + _origin()) from error
-                if word != CHECK_WORD:
-                    raise UserError(INCORRECT + _origin())
-                self._crypter = crypter
-            return self._crypter
-
-
 def _origin() -> str:
     """Where a passphrase that does not fit has come from."""
     if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
@@ -192,17 +148,11 @@ def _origin() -> str:
     return ""
 
 
-def read_passphrase(
-    prompt: str,
-    *,
-    environ: Mapping[str, str] | None = None,
-    interactive: bool | None = None,
-) -> str:
+def read_passphrase(prompt: str, *, interactive: bool) -> str:
     """The passphrase from the environment, from a file named there, or from the terminal."""
-    env = os.environ if environ is None else environ
-    if "PULUMI_CONFIG_PASSPHRASE" in env:
-        return env["PULUMI_CONFIG_PASSPHRASE"]
-    if file := env.get("PULUMI_CONFIG_PASSPHRASE_FILE"):
+    if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
+        return os.environ["PULUMI_CONFIG_PASSPHRASE"]
+    if file := os.environ.get("PULUMI_CONFIG_PASSPHRASE_FILE"):
         try:
             return Path(file).read_text(encoding="utf-8").strip()
         except OSError as error:
@@ -213,51 +163,9 @@ def read_passphrase(
             raise UserError(
                 f"unable to read PULUMI_CONFIG_PASSPHRASE_FILE {file}: it is not text in UTF-8"
             ) from error
-    asking = sys.stdin.isatty() if interactive is None else interactive
-    if not asking:
+    if not interactive:
         raise UserError(NOT_GIVEN)
     try:
         return getpass.getpass(f"{prompt}\n    (set PULUMI_CONFIG_PASSPHRASE to remember): ")
     except EOFError as error:
         raise UserError(NOT_GIVEN) from error
-
-
-class StableEncrypter:
-    """Gives a secret that did not change the ciphertext it had before.
-
-    Encryption is randomised, so a state would change with every save. This remembers what was
-    decrypted and encrypted so far. The first time that a text occurs within one scope (one
-    resource of one save) it gets the first ciphertext known for it there, the second time the
-    second: equal secrets keep different ciphertexts, so that a state does not tell which are equal.
-    """
-
-    def __init__(self, crypter: Crypter) -> None:
-        self._crypter = crypter
-        self._known: dict[tuple[str, str], list[str]] = {}
-
-    def reader(self, scope: str) -> Callable[[str], str]:
-        """Decrypts the ciphertexts of one scope in their order, and remembers them."""
-
-        def decrypt(ciphertext: str) -> str:
-            plaintext = self._crypter.decrypt(ciphertext)
-            known = self._known.setdefault((scope, plaintext), [])
-            if ciphertext not in known:
-                known.append(ciphertext)
-            return plaintext
-
-        return decrypt
-
-    def writer(self, scope: str) -> Callable[[str], str]:
-        """Encrypts the secrets of one scope in their order, reusing what is remembered."""
-        used: dict[str, Iterator[str]] = {}
-
-        def encrypt(plaintext: str) -> str:
-            known = self._known.setdefault((scope, plaintext), [])
-            unused = used.setdefault(plaintext, iter(known.copy()))
-            ciphertext = next(unused, None)
-            if ciphertext is None:
-                ciphertext = self._crypter.encrypt(plaintext)
-                known.append(ciphertext)
-            return ciphertext
-
-        return encrypt

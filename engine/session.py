@@ -1,7 +1,5 @@
 """What all parts of one deployment share."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import threading

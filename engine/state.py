@@ -6,16 +6,17 @@ import dataclasses
 import datetime
 import hashlib
 import operator
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from engine.values import (
     Decrypt,
     Encrypt,
-    Encrypted,
     SecretForm,
     Value,
     Values,
+    encrypted,
     from_state,
     to_state,
     values_from_state,
@@ -53,8 +54,6 @@ class ResourceState:
     outputs: Values = dataclasses.field(default_factory=dict)
     parent: str = ""
     protect: bool = False
-    taint: bool = False
-    external: bool = False
     dependencies: tuple[str, ...] = ()
     init_errors: tuple[str, ...] = ()
     provider: str = ""
@@ -151,33 +150,14 @@ _everything = operator.attrgetter(*(field.name for field in dataclasses.fields(R
 
 # Keys of a checkpoint and the attributes that hold them, in the order in which Pulumi writes them.
 _FIELDS = {
-    "delete": "delete",
-    "id": "id",
-    "type": "type",
-    "inputs": "inputs",
-    "outputs": "outputs",
-    "parent": "parent",
-    "protect": "protect",
-    "taint": "taint",
-    "external": "external",
-    "dependencies": "dependencies",
-    "initErrors": "init_errors",
-    "provider": "provider",
-    "propertyDependencies": "property_dependencies",
-    "pendingReplacement": "pending_replacement",
-    "additionalSecretOutputs": "additional_secret_outputs",
-    "aliases": "aliases",
-    "customTimeouts": "custom_timeouts",
-    "importID": "import_id",
-    "retainOnDelete": "retain_on_delete",
-    "deletedWith": "deleted_with",
-    "replaceWith": "replace_with",
-    "created": "created",
-    "modified": "modified",
-    "sourcePosition": "source_position",
-    "ignoreChanges": "ignore_changes",
-    "hideDiff": "hide_diff",
-    "replaceOnChanges": "replace_on_changes",
+    key: re.sub("(?<=[a-z])([A-Z]+)", lambda capitals: f"_{capitals[0].lower()}", key)
+    for key in (
+        *("delete", "id", "type", "inputs", "outputs", "parent", "protect", "dependencies"),
+        *("initErrors", "provider", "propertyDependencies", "pendingReplacement"),
+        *("additionalSecretOutputs", "aliases", "customTimeouts", "importID", "retainOnDelete"),
+        *("deletedWith", "replaceWith", "created", "modified", "sourcePosition"),
+        *("ignoreChanges", "hideDiff", "replaceOnChanges"),
+    )
 }
 
 
@@ -229,7 +209,7 @@ class Snapshot:
     def to_checkpoint(self, encrypt: Encrypt) -> dict[str, Any]:
         """The `latest` of a checkpoint file, secrets encrypted, manifest renewed."""
         manifest = new_manifest(self.manifest)
-        return dataclasses.replace(self, manifest=manifest).to_json(Encrypted(encrypt))
+        return dataclasses.replace(self, manifest=manifest).to_json(encrypted(encrypt))
 
     def to_json(self, form: SecretForm) -> dict[str, Any]:
         """The deployment with its manifest as it was, secrets written in the given form."""

@@ -1,11 +1,8 @@
 """What a step is: something that is done to one resource."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 
-from engine.answers import Subject
 from engine.events import PropertyDiff, StepMetadata, StepOp
 from engine.keeper import Keeper
 from engine.session import Session
@@ -83,11 +80,6 @@ class Step:
 
     def commit(self, keeper: Keeper, *, ok: bool) -> None:
         """Record the end of the step."""
-
-
-def subject(state: ResourceState) -> Subject:
-    """How a provider is told which resource is meant."""
-    return Subject(state.urn, state.name, state.type)
 
 
 def both(step: Step) -> tuple[ResourceState, ResourceState]:

@@ -1,7 +1,5 @@
 """Which resources a run is limited to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Sequence
 

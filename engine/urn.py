@@ -1,7 +1,5 @@
 """URNs: `urn:pulumi:STACK::PROJECT::PARENT_TYPE$TYPE::NAME`."""
 
-from __future__ import annotations
-
 from engine.state import PROVIDER_TYPE_PREFIX, STACK_TYPE
 
 _PREFIX = "urn:pulumi:"

@@ -1,7 +1,5 @@
 """The one exception whose text is written for the person at the terminal."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

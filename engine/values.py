@@ -221,47 +221,38 @@ def _reference_as_text(reference: Reference) -> str:
 # -- the form in the state ---------------------------------------------------------------
 
 
-class SecretForm:
-    def write(self, secret: Secret, inner: Any) -> Any:
-        """The JSON of a secret; `inner` is the JSON of its value."""
-        raise NotImplementedError
+SecretForm: TypeAlias = "Callable[[Secret, Any], Any]"
+"""The JSON of a secret, from the secret and the JSON of its value."""
 
 
-class Encrypted(SecretForm):
-    """As in a checkpoint: `{signature, ciphertext}`."""
+def encrypted(encrypt: Encrypt) -> SecretForm:
+    """As in a checkpoint; a ciphertext that the value has already is written again."""
 
-    def __init__(self, encrypt: Encrypt) -> None:
-        self._encrypt = encrypt
+    def write(secret: Secret, inner: Any) -> Any:
+        if secret.ciphertext is None:
+            secret.remember(encrypt(_compact(inner)))
+        return {SIGNATURE: SECRET, "ciphertext": secret.ciphertext}
 
-    def write(self, secret: Secret, inner: Any) -> Any:
-        """The ciphertext that the value was read from, or a new one."""
-        ciphertext = secret.ciphertext
-        if ciphertext is None:
-            ciphertext = self._encrypt(json.dumps(inner, ensure_ascii=False, separators=(",", ":")))
-            secret.remember(ciphertext)
-        return {SIGNATURE: SECRET, "ciphertext": ciphertext}
+    return write
 
 
-class Plaintext(SecretForm):
-    """As in `stack export --show-secrets`: `{signature, plaintext}`."""
-
-    def write(self, secret: Secret, inner: Any) -> Any:  # noqa: ARG002
-        text = json.dumps(inner, ensure_ascii=False, separators=(",", ":"))
-        return {SIGNATURE: SECRET, "plaintext": text}
+def plaintext(_: Secret, inner: Any) -> Any:
+    """As in `stack export --show-secrets`."""
+    return {SIGNATURE: SECRET, "plaintext": _compact(inner)}
 
 
-class Blinded(SecretForm):
-    """As in `preview --json`: the text `[secret]`."""
-
-    def write(self, secret: Secret, inner: Any) -> Any:  # noqa: ARG002
-        return "[secret]"
+def blinded(_secret: Secret, _inner: Any) -> Any:
+    """As in `preview --json`."""
+    return "[secret]"
 
 
-class BlindedCiphertext(SecretForm):
-    """As in the events of `up --json`: an object whose ciphertext is `[secret]`."""
+def blinded_ciphertext(_secret: Secret, _inner: Any) -> Any:
+    """As in the events of `up --json`."""
+    return {SIGNATURE: SECRET, "ciphertext": "[secret]"}
 
-    def write(self, secret: Secret, inner: Any) -> Any:  # noqa: ARG002
-        return {SIGNATURE: SECRET, "ciphertext": "[secret]"}
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def to_state(value: Value, form: SecretForm) -> Any:
@@ -273,8 +264,7 @@ def to_state(value: Value, form: SecretForm) -> Any:
     if isinstance(value, dict):
         return {k: to_state(value[k], form) for k in sorted(value)}
     if isinstance(value, Secret):
-        cached = isinstance(form, Encrypted) and value.ciphertext is not None
-        return form.write(value, None if cached else to_state(value.value, Plaintext()))
+        return form(value, to_state(value.value, plaintext))
     if isinstance(value, Reference):
         # The state names the version even where it is empty, the wire does not.
         wire = _reference_to_wire(value)

@@ -1,7 +1,5 @@
 """Property values to and from the protobuf structs in which they travel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from google.protobuf import struct_pb2
@@ -32,16 +30,18 @@ def marshal(
 ) -> struct_pb2.Struct:
     """A struct of a property map; what the receiver does not accept is left out of the values."""
     struct = struct_pb2.Struct()
-    for key in sorted(values):
-        _fill(struct.fields[key], to_wire(values[key], secrets=secrets, references=references))
+    struct.update(
+        {
+            key: to_wire(values[key], secrets=secrets, references=references)
+            for key in sorted(values)
+        }
+    )
     return struct
 
 
 def marshal_value(value: Value) -> struct_pb2.Value:
     """One property value as a protobuf value, with its marks."""
-    message = struct_pb2.Value()
-    _fill(message, to_wire(value))
-    return message
+    return marshal({"": value}).fields[""]
 
 
 def _plain(value: struct_pb2.Value) -> object:
@@ -57,26 +57,3 @@ def _plain(value: struct_pb2.Value) -> object:
     if kind == "list_value":
         return [_plain(v) for v in value.list_value.values]
     return None
-
-
-def _fill(message: struct_pb2.Value, value: object) -> None:
-    if isinstance(value, str):
-        message.string_value = value
-    elif isinstance(value, bool):
-        message.bool_value = value
-    elif isinstance(value, int | float):
-        message.number_value = value
-    elif isinstance(value, Mapping):
-        fields = message.struct_value.fields
-        message.struct_value.SetInParent()
-        for key, item in value.items():
-            _fill(fields[key], item)
-    elif isinstance(value, list | tuple):
-        items = message.list_value.values
-        message.list_value.SetInParent()
-        for item in value:
-            _fill(items.add(), item)
-    elif value is None:
-        message.null_value = struct_pb2.NULL_VALUE
-    else:
-        raise TypeError(f"a value of type {type(value).__name__} cannot be sent to a provider")

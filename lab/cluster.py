@@ -4,8 +4,6 @@ Not the client that the product's programs use: what plays the outside world mus
 them. Sources: Kubernetes' "API Concepts" (paging, watches, bookmarks, 410) and "Server-Side Apply".
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping

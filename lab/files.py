@@ -1,13 +1,23 @@
 """Files that are there whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import secrets
 from pathlib import Path
 from typing import Any
+
+
+class At:
+    """An attribute of a class of folders: what lies there, below the folder's own `path`, or another one."""
+
+    def __init__(self, name: str, below: str = "path") -> None:
+        self._name = name
+        self._below = below
+
+    def __get__(self, folder: Any, owner: type) -> Path:
+        below: Path = getattr(folder, self._below)
+        return below / self._name
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:

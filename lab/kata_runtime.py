@@ -1,7 +1,5 @@
 """What stands for Kata's virtual machines on nodes of the lab, in the words of all outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from lab.nodes.choice import Kind

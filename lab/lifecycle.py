@@ -4,8 +4,6 @@
 first, so whoever finds it may rely on it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shutil
@@ -33,6 +31,7 @@ from lab.files import write_atomic
 from lab.hosts.firmware import GOLDEN
 from lab.hosts.folder import HostsFolder
 from lab.issuer import IssuerStatus
+from lab.nodes.objects import delete_pods
 from lab.spec import LabSpec, remember, with_known
 
 Report = Callable[[str], None]
@@ -67,8 +66,7 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
         spec = with_known(folder, spec)
         remember(folder, spec)
         with ThreadPoolExecutor(3) as pool:
-            # The kubelets play all nodes that are not real; those that KWOK would simulate are none.
-            cluster = pool.submit(control_plane.start, folder, (), report)
+            cluster = pool.submit(control_plane.start, folder, report)
             machines = pool.submit(hosts.start, folder / "hosts", spec.hosts, report)
             images = pool.submit(real_nodes.archives, spec, report)
             control, known = cluster.result(), images.result()
@@ -78,23 +76,26 @@ def start(folder: Path, spec: LabSpec, report: Report) -> None:
         real_nodes.start(folder, spec, known, issued, report)
         kubelet.start(
             folder / "kubelet",
-            control_plane=folder,
-            nodes=spec.played,
-            image=spec.image,
-            report=report,
-            hosts=folder / "hosts",
-            joins=spec.joins - spec.real,
-            beside=spec.real,
-            real=folder / real_nodes.FOLDER if spec.real else None,
+            kubelet.KubeletSpec(
+                control_plane=folder,
+                nodes=spec.played,
+                image=spec.image,
+                hosts=folder / "hosts",
+                joins=tuple(sorted(spec.joins - spec.real)),
+                beside=tuple(sorted(spec.real)),
+                real=folder / real_nodes.FOLDER if spec.real else None,
+            ),
+            report,
         )
         if spec.gpu_operator:
             gpu_operator.start(
                 folder / "gpu_operator",
-                control_plane=folder,
-                hosts=folder / "hosts",
-                kubelets=folder / "kubelet",
-                nodes=spec.gpu_operator,
-                report=report,
+                gpu_operator.OperatorSpec(
+                    control_plane=folder,
+                    hosts=folder / "hosts",
+                    nodes=tuple(sorted(spec.gpu_operator)),
+                ),
+                report,
             )
         else:
             gpu_operator.stop(folder / "gpu_operator")
@@ -140,10 +141,7 @@ def _forget_pods(folder: Path, node: str) -> None:
     """A kubelet that starts on an empty disk has no containers: what ran on its node is made again."""
     layout = Layout.of(folder)
     with KubeApi(layout, kept(layout.ports)["kube-apiserver"]) as api:
-        for pod in api.get(f"/api/v1/pods?fieldSelector=spec.nodeName={node}")["items"]:
-            metadata = pod["metadata"]
-            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-            api.delete(f"{path}?gracePeriodSeconds=0")
+        delete_pods(api, node)
 
 
 def _inventory(

@@ -1,7 +1,5 @@
 """How much memory processes of the lab take, alone or with all that they have started."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Whether the nodes of a lab are real: decided when it is made, and kept until it is removed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose, obstacles, shortages

@@ -4,8 +4,6 @@ Each server of the lab is a process that needs some modules of a package, and ea
 its own: with all that the names of a package need, it would take longer to import than the node to start.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module

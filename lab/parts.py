@@ -1,10 +1,8 @@
 """What a lab consists of, process by process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from lab import (
     control_plane,
@@ -33,9 +31,9 @@ class Part:
     name: str
     running: bool
     where: str
-    pid: int
-    rss_bytes: int
-    log: Path | None
+    pid: int = 0
+    rss_bytes: int = 0
+    log: Path | None = None
     stand_in: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -54,80 +52,42 @@ def status(folder: Path) -> list[Part]:
     """What runs, process by process; empty if there is no lab."""
     if not (folder / MARK).exists():
         return []
-    parts = [
-        Part(
-            process.name,
-            process.running,
-            f"127.0.0.1:{process.port}" if process.port else "",
-            process.pid,
-            process.rss_bytes,
-            process.log,
-        )
-        for process in control_plane.status(folder)
-    ]
+    parts = []
+    for one in control_plane.status(folder):
+        where = f"127.0.0.1:{one.port}" if one.port else ""
+        parts.append(Part(one.name, one.running, where, one.pid, one.rss_bytes, one.log))
     server = hosts.status(folder / "hosts")
-    parts.append(
-        Part(
-            "hosts",
-            server.running,
-            server.detail,
-            server.pid or 0,
-            memory.of_process(server.pid),
-            None,
-        )
-    )
-    parts += [
-        Part(
-            f"host {name}",
-            server.running,
-            f"{endpoint.user}@{endpoint.address}:{endpoint.port}",
-            0,
-            0,
-            None,
-        )
-        for name, endpoint in sorted(server.hosts.items())
-    ]
+    parts.append(_part("hosts", server, server.detail))
+    for name, endpoint in sorted(server.hosts.items()):
+        where = f"{endpoint.user}@{endpoint.address}:{endpoint.port}"
+        parts.append(Part(f"host {name}", server.running, where))
     parts += _real_nodes(folder)
     kubelets = kubelet.status(folder / "kubelet")
     names = ", ".join(kubelets.nodes) or kubelets.detail
-    parts.append(
-        Part(
-            "kubelets",
-            kubelets.running,
-            names,
-            kubelets.pid or 0,
-            kubelets.rss_bytes,
-            kubelets.log,
-            _played(folder),
-        )
-    )
+    parts.append(_part("kubelets", kubelets, names, kubelets.log, _played(folder)))
     for name, played in (
         ("gpu operator", gpu_operator.status(folder / "gpu_operator")),
         ("rootless nodes", usernetes.status(folder / "usernetes")),
     ):
         if played.log.exists():
-            parts.append(
-                Part(
-                    name,
-                    played.running,
-                    played.detail,
-                    played.pid or 0,
-                    played.rss_bytes,
-                    played.log,
-                )
-            )
+            parts.append(_part(name, played, played.detail, played.log))
     issued = issuer.status(folder / "issuer")
-    parts.append(
-        Part(
-            "issuer",
-            issued.running,
-            issued.url or "",
-            issued.pid or 0,
-            memory.of_process(issued.pid),
-            issued.log,
-        )
-    )
+    parts.append(_part("issuer", issued, issued.url or "", issued.log))
     return parts
+
+
+class _Server(Protocol):
+    @property
+    def running(self) -> bool: ...
+    @property
+    def pid(self) -> int | None: ...
+
+
+def _part(
+    name: str, server: _Server, where: str, log: Path | None = None, stand_in: str = ""
+) -> Part:
+    memory_of = memory.of_process(server.pid)
+    return Part(name, server.running, where, server.pid or 0, memory_of, log, stand_in)
 
 
 def _real_nodes(folder: Path) -> list[Part]:
@@ -135,15 +95,8 @@ def _real_nodes(folder: Path) -> list[Part]:
     found = nodes.status(folder / real_nodes.FOLDER)
     if not found.log.exists():
         return []
-    held = Part(
-        "real nodes",
-        found.running,
-        found.subnet,
-        found.pid or 0,
-        memory.of_process(found.pid),
-        found.log,
-        kata_runtime.sentence(Kind.REAL),
-    )
+    said = kata_runtime.sentence(Kind.REAL)
+    held = _part("real nodes", found, found.subnet, found.log, said)
     # Of a node everything that runs on it counts.
     trees = memory.of_trees(node.pid for node in found.nodes.values())
     return [held] + [

@@ -1,7 +1,5 @@
 """The real nodes of a lab: what images they have, and how they are started beside the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,12 +47,14 @@ def start(
         return
     nodes.start(
         folder / FOLDER,
-        control_plane=folder,
-        nodes=spec.machines,
-        images=known,
-        hosts=folder / "hosts",
-        joins=spec.joins & spec.real,
-        ports=(issued.port,) if issued.port else (),
-        aliases=dict.fromkeys(sorted(spec.proofs), images.PYTHON),
-        report=report,
+        nodes.NodesSpec(
+            control_plane=folder,
+            nodes=spec.machines,
+            images=known,
+            hosts=folder / "hosts",
+            joins=tuple(sorted(spec.joins & spec.real)),
+            ports=(issued.port,) if issued.port else (),
+            aliases=dict.fromkeys(sorted(spec.proofs - {images.PYTHON}), images.PYTHON),
+        ),
+        report,
     )

@@ -1,7 +1,5 @@
 """Servers of the lab: processes with a folder that outlive the command which starts them."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import logging
@@ -18,7 +16,7 @@ from typing import IO, Any
 
 import psutil
 
-from lab.files import read_json, write_json
+from lab.files import At, read_json, write_json
 
 _SAME_TIME_SECONDS = 10.0
 """By how much one process's start may seem to move: it is told by the machine's clock, which is set now and
@@ -38,47 +36,26 @@ class ServerFolder:
 
     path: Path
 
-    @property
-    def specs(self) -> Path:
-        """What it is to serve, written by whoever starts it."""
-        return self.path / "specs.json"
-
-    @property
-    def ready(self) -> Path:
-        """What it serves, written by itself when it does."""
-        return self.path / "ready.json"
-
-    @property
-    def process(self) -> Path:
-        """Which process serves: pid and start time."""
-        return self.path / "process.json"
-
-    @property
-    def faults(self) -> Path:
-        """Injected faults."""
-        return self.path / "faults.json"
-
-    @property
-    def log(self) -> Path:
-        """Its standard error."""
-        return self.path / "server.log"
-
-    @property
-    def start_lock(self) -> Path:
-        """Held by whoever starts or stops it."""
-        return self.path / "start.lock"
-
-    @property
-    def serve_lock(self) -> Path:
-        """Held by it as long as it lives."""
-        return self.path / "serve.lock"
+    specs = At("specs.json")
+    """What it is to serve, written by whoever starts it."""
+    ready = At("ready.json")
+    """What it serves, written by itself when it does."""
+    process = At("process.json")
+    """Which process serves: pid and start time."""
+    faults = At("faults.json")
+    """Injected faults."""
+    log = At("server.log")
+    """Its standard error."""
+    start_lock = At("start.lock")
+    """Held by whoever starts or stops it."""
+    serve_lock = At("serve.lock")
+    """Held by it as long as it lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
     running: bool
     pid: int | None
-    rss_bytes: int
     log: Path
     detail: str
 
@@ -174,12 +151,9 @@ class Server:
     def status(self, paths: ServerFolder) -> ServerStatus:
         server, ready = self.find(paths), paths.ready.exists()
         if server is not None and ready:
-            memory = server.memory_info().rss
-            return ServerStatus(
-                running=True, pid=server.pid, rss_bytes=memory, log=paths.log, detail="running"
-            )
+            return ServerStatus(running=True, pid=server.pid, log=paths.log, detail="running")
         gone = "it is gone without having been stopped" if ready else "not started"
-        return ServerStatus(running=False, pid=None, rss_bytes=0, log=paths.log, detail=gone)
+        return ServerStatus(running=False, pid=None, log=paths.log, detail=gone)
 
     @contextmanager
     def serving(self, paths: ServerFolder) -> Iterator[None]:

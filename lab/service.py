@@ -1,7 +1,5 @@
 """The lab as `gpu-clusters` finds it, by the entry point `lab` of the group `gpu_clusters`."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

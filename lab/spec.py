@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
+from lab import written
 from lab.control_plane import NodeSpec
-from lab.files import write_atomic
+from lab.files import read_json, write_json
 from lab.hosts import HostSpec
 from lab.nodes.choice import Kind
 
@@ -62,14 +61,12 @@ class LabSpec:
         return tuple(node for node in self.nodes if node.name in self.real)
 
 
-_ADAPTER = TypeAdapter(LabSpec)
-
-
 def known(folder: Path) -> LabSpec | None:
     """What the lab in a folder has; None if there is none, or one of another version."""
     try:
-        return _ADAPTER.validate_json((folder / FILE).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        found = read_json(folder / FILE)
+        return None if found is None else written.read(LabSpec, found)
+    except ValueError:
         return None
 
 
@@ -85,5 +82,4 @@ def with_known(folder: Path, spec: LabSpec) -> LabSpec:
 
 def remember(folder: Path, spec: LabSpec) -> None:
     """Write it down, whole or not at all."""
-    # Quantities come as a view of a mapping that nobody can change.
-    write_atomic(folder / FILE, _ADAPTER.dump_json(spec, fallback=dict, warnings=False))
+    write_json(folder / FILE, written.document(spec))

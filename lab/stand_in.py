@@ -1,7 +1,5 @@
 """A stand-in that is one server with a folder: its faults, which it reads at every look, and its command."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

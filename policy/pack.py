@@ -19,12 +19,11 @@ from pulumi_policy import (
     StackValidationArgs,
     StackValidationPolicy,
 )
-from seen import spending, subject_of
+from seen import resource_of, spending
 
-from gpuclusters.policy.rule import Rule, Scope
+from gpuclusters.policy.rule import Rule, Scope, Stack
 from gpuclusters.policy.rules import RULES
 from gpuclusters.policy.settings import ALL, LEVEL, SettingsError, configured
-from gpuclusters.policy.stack import Stack
 
 NAME = "gpu-clusters"
 _OURS = [rule for rule in RULES if rule.scope is not Scope.CHANGE]
@@ -56,8 +55,8 @@ def _policy(rule: Rule) -> Policy:
 
 def _one(rule: Rule) -> Callable[[ResourceValidationArgs, ReportViolation], None]:
     def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
-        subject = subject_of(args)
-        for violation in _as_set(rule, args.get_config()).look(Stack([subject])):
+        stack = Stack([resource_of(args)])
+        for violation in _as_set(rule, args.get_config()).look(stack):
             report(violation.says, args.urn)
 
     return validate
@@ -66,12 +65,9 @@ def _one(rule: Rule) -> Callable[[ResourceValidationArgs, ReportViolation], None
 def _all(rule: Rule) -> Callable[[StackValidationArgs, ReportViolation], None]:
     def validate(args: StackValidationArgs, report: ReportViolation) -> None:
         set_ = _as_set(rule, args.get_config())
-        stack = Stack(
-            [subject_of(resource) for resource in args.resources],
-            spending(args.resources, set_),
-        )
-        for violation in set_.look(stack):
-            report(violation.says, violation.subject.urn)
+        resources = [resource_of(resource) for resource in args.resources]
+        for violation in set_.look(Stack(resources, spending(resources, set_))):
+            report(violation.says, violation.resource.urn)
 
     return validate
 

@@ -8,41 +8,40 @@ from typing import Any
 from pulumi_policy import PolicyResource, ResourceValidationArgs
 from pulumi_policy.proxy import UnknownValueError
 
-from gpuclusters.policy.rule import Rule
+from gpuclusters.policy.rule import Rule, Spending
 from gpuclusters.policy.rules import BudgetParameters
-from gpuclusters.policy.stack import Spending, Subject
 from gpuclusters.review.cost import cost, price_table
 from gpuclusters.review.plan import Action, Plan, Resource, Step
 from gpuclusters.review.text import UNKNOWN, masked
 
 
-def subject_of(seen: ResourceValidationArgs | PolicyResource) -> Subject:
+def resource_of(seen: ResourceValidationArgs | PolicyResource) -> Resource:
     """A resource. Secrets are masked as in a review, so that no message can hold one."""
     props = masked(_plain(seen.props), seen.resource_type)
-    return Subject(
-        seen.resource_type, seen.name, props, bool(seen.opts.protect), seen.urn, outputs=props
+    return Resource(
+        seen.resource_type,
+        seen.name,
+        props,
+        props,
+        bool(seen.opts.protect),
+        seen.urn,
+        _parent(seen),
     )
 
 
-def spending(resources: Sequence[PolicyResource], rule: Rule) -> Spending | None:
+def _parent(seen: ResourceValidationArgs | PolicyResource) -> str:
+    above = seen.parent.urn if isinstance(seen, PolicyResource) and seen.parent else ""
+    return seen.opts.parent or above
+
+
+def spending(resources: Sequence[Resource], rule: Rule) -> Spending | None:
     """What they cost, for the rule that asks; None for every other."""
     parameters = rule.parameters
     if not isinstance(parameters, BudgetParameters):
         return None
+    steps = tuple(Step(Action.CREATE, one.urn, None, one) for one in resources)
     table = price_table(parameters.prices or None)
-    made = [_resource(resource) for resource in resources]
-    steps = tuple(Step(Action.CREATE, one.urn, None, one) for one in made)
-    side = cost(Plan("", "", {}, steps, {}), table).after
-    unknown = tuple(item.what for item in side.unknown)
-    return Spending(side.known * table.hours_per_month, table.currency, unknown)
-
-
-def _resource(seen: PolicyResource) -> Resource:
-    props = masked(_plain(seen.props), seen.resource_type)
-    parent = seen.opts.parent or (seen.parent.urn if seen.parent else "")
-    return Resource(
-        seen.resource_type, seen.name, props, props, bool(seen.opts.protect), seen.urn, parent
-    )
+    return Spending.of(cost(Plan("", "", {}, steps, {}), table), after=True)
 
 
 def _plain(value: Any) -> Any:

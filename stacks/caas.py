@@ -1,7 +1,5 @@
 """Containers as a service on HGX machines: hosts, the runtime, the Tenancy API, tenants."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,9 +11,7 @@ import yaml
 from components import kubernetes_objects
 from components.caas.api import (
     ApiCertificate,
-    ApiCertificateArgs,
     ApiExposure,
-    ApiExposureArgs,
     Issuer,
     Pair,
 )
@@ -23,12 +19,10 @@ from components.caas.gpu_host import GpuHost
 from components.caas.programs import (
     Monitoring,
     ProgramNetwork,
-    ProgramNetworkArgs,
     Programs,
-    ProgramsArgs,
 )
-from components.caas.system import System, SystemArgs
-from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
+from components.caas.system import System, TenanciesOnDemand
+from components.caas.tenancy import TenancyApi, Tenant
 from components.kubernetes_objects import after
 from gpuclusters.config.caas import (
     CaasConfig,
@@ -83,71 +77,64 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
     )
     api = TenancyApi(
         "tenancy",
-        TenancyApiArgs(
-            custom_resource_definitions=[tenancy_resource.crd(), lease_resource.crd()],
-            runtime_classes=[config.kata.runtime_class],
-            runtime_selector=sorted(config.kata.node_selector),
-            gpu_resource=config.device_access.resource_name,
-            huge_pages=config.kata.huge_pages,
-            network=cluster.network,
-            controllers=config.programs.accounts.user(Program.CONTROLLERS),
-        ),
         in_cluster,
+        custom_resource_definitions=[tenancy_resource.crd(), lease_resource.crd()],
+        runtime_classes=[config.kata.runtime_class],
+        runtime_selector=sorted(config.kata.node_selector),
+        gpu_resource=config.device_access.resource_name,
+        huge_pages=config.kata.huge_pages,
+        network=cluster.network,
+        controllers=config.programs.accounts.user(Program.CONTROLLERS),
     )
-    system = System("system", _system(config, cluster, secrets, hosts), in_cluster)
+    system = _system(config, cluster, secrets, hosts, in_cluster)
     closed = ProgramNetwork(
         "program-network",
-        ProgramNetworkArgs(
-            system=system,
-            reach=_reach(config, secrets),
-            monitored=config.programs.monitoring,
-            callers=_callers(config),
-        ),
         in_cluster,
+        system=system,
+        reach=_reach(config, secrets),
+        monitored=config.programs.monitoring,
+        callers=_callers(config),
     )
     home = system.homes[Program.API].namespace
     exposure = config.api.exposure
     certificate = _certificate(exposure, secrets, home, in_cluster)
     balanced = exposure if isinstance(exposure, LoadBalancerExposure) else None
     programs = Programs(
-        "programs",
-        ProgramsArgs(
-            image=image(config),
-            replicas=config.programs.replicas,
-            nodes=[node.name for node in cluster.nodes],
-            system=system,
-            # Where nothing before it ends TLS, the API does.
-            certificate=(
-                certificate.secret if certificate and (balanced or exposure is None) else None
-            ),
-            balanced=dict(balanced.annotations) if balanced else None,
-            image_pull_secret=config.programs.image_pull_secret,
-        ),
-        # Programs go before Kata: its VMs hold what they lease.
+        "programs",  # Programs go before Kata: its VMs hold what they lease.
         after(
             *(api, closed, certificate, runtime, installed),
             *chain.from_iterable(nodes.values()),
+            # A program starts after it may do what it has to.
+            system,
             opts=in_cluster,
         ),
+        image=image(config),
+        replicas=config.programs.replicas,
+        nodes=[node.name for node in cluster.nodes],
+        system=system,
+        # Where nothing before it ends TLS, the API does.
+        certificate=(
+            certificate.secret if certificate and (balanced or exposure is None) else None
+        ),
+        balanced=dict(balanced.annotations) if balanced else None,
+        image_pull_secret=config.programs.image_pull_secret,
     )
     if certificate is not None and isinstance(exposure, IngressExposure | GatewayExposure):
         of_ingress = isinstance(exposure, IngressExposure)
         ApiExposure(
             "api",
-            ApiExposureArgs(
-                kind=exposure.kind,
-                class_name=exposure.ingress_class if of_ingress else exposure.gateway_class,
-                host=exposure.host,
-                namespace=home,
-                service=programs.api_service,
-                service_port=programs.api_port,
-                certificate=certificate.secret,
-                annotations=exposure.annotations,
-            ),
             after(certificate, opts=in_cluster),
+            kind=exposure.kind,
+            class_name=exposure.ingress_class if of_ingress else exposure.gateway_class,
+            host=exposure.host,
+            namespace=home,
+            service=programs.api_service,
+            service_port=programs.api_port,
+            certificate=certificate.secret,
+            annotations=exposure.annotations,
         )
     if config.programs.monitoring:
-        Monitoring("monitoring", system, in_cluster)
+        Monitoring("monitoring", in_cluster, system=system)
     for node in cluster.nodes:
         if node.maintenance is not None:
             NodeMaintenance(
@@ -160,17 +147,24 @@ def build(config: CaasConfig, secrets: CaasSecrets) -> Outputs:
                 opts=after(programs),
             )
     ready = after(api, programs, opts=in_cluster)
+    if cluster.on_demand is not None:
+        TenanciesOnDemand(
+            "on-demand",
+            ready,
+            cluster=config.name,
+            kubeconfig=kubeconfig,
+            accounts=config.programs.accounts,
+            declared=[tenant.name for tenant in cluster.tenants],
+        )
     tenants = {
         tenant.name: Tenant(
             tenant.name,
-            TenantArgs(
-                cluster=config.name,
-                kubeconfig=kubeconfig,
-                tenancy=tenant.tenancy,
-                registry_credentials=_registry_credentials(secrets, tenant),
-                adopt=tenant.name in config.adopt.tenants,
-            ),
             ready,
+            cluster=config.name,
+            kubeconfig=kubeconfig,
+            tenancy=tenant.tenancy,
+            registry_credentials=_registry_credentials(secrets, tenant),
+            adopt=tenant.name in config.adopt.tenants,
         )
         for tenant in cluster.tenants
     }
@@ -214,8 +208,7 @@ def _certificate(
         source = Pair(chain=secrets.api_certificate, private_key=secrets.api_private_key)
     else:
         return None
-    args = ApiCertificateArgs(namespace=namespace, source=source)
-    return ApiCertificate("api-certificate", args, opts)
+    return ApiCertificate("api-certificate", opts, namespace=namespace, source=source)
 
 
 def _callers(config: CaasConfig) -> Sequence[str]:
@@ -229,8 +222,12 @@ def _callers(config: CaasConfig) -> Sequence[str]:
 
 
 def _system(
-    config: CaasConfig, cluster: CaasPlan, secrets: CaasSecrets, hosts: Mapping[str, GpuHost]
-) -> SystemArgs:
+    config: CaasConfig,
+    cluster: CaasPlan,
+    secrets: CaasSecrets,
+    hosts: Mapping[str, GpuHost],
+    opts: pulumi.ResourceOptions,
+) -> System:
     known = pulumi.Output.all(
         hosts={
             name: {
@@ -251,10 +248,13 @@ def _system(
     files: dict[str, pulumi.Input[str]] = {"ssh-private-key": secrets.controller_ssh_private_key}
     if secrets.bmc_password is not None:
         files["bmc-password"] = secrets.bmc_password
-    return SystemArgs(
+    return System(
+        "system",
+        opts,
         accounts=config.programs.accounts,
         settings=known.apply(lambda values: settings_file(config, cluster, **values)),
         secrets=files,
+        on_demand=cluster.on_demand,
     )
 
 

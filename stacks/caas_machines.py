@@ -1,16 +1,14 @@
 """The HGX machines of a `caas` cluster, all looked at before one is prepared, and RKE2 where it is made."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 
-from components.caas.gpu_host import GpuHost, GpuHostArgs, HostPreparationArgs, RuntimeDropIns
+from components.caas.gpu_host import GpuHost, RuntimeDropIns
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after
-from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
+from components.rke2.cluster import Rke2Cluster, Rke2Host
 from gpuclusters.config import rke2_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
@@ -46,9 +44,7 @@ def declare(config: CaasConfig, cluster: CaasPlan, secrets: CaasSecrets) -> Mach
         ],
     )
     made = {
-        node.name: GpuHost(
-            node.name, _host(config, cluster, node, connections[node.name], secrets), after(fit)
-        )
+        node.name: _host(config, cluster, node, connections[node.name], secrets, after(fit))
         for node in cluster.nodes
     }
     return Machines(fit=fit, hosts=made)
@@ -60,7 +56,8 @@ def _host(
     node: NodePlan,
     reached: HostConnection,
     secrets: CaasSecrets,
-) -> GpuHostArgs:
+    opts: pulumi.ResourceOptions,
+) -> GpuHost:
     own, drop_ins = config.own_table, None
     if not isinstance(
         config.kubernetes, Rke2Kubernetes
@@ -68,13 +65,13 @@ def _host(
         drop_ins = RuntimeDropIns(
             kubelet=cluster.kubelet_drop_in, containerd=config.kubernetes.containerd.drop_in
         )
-    return GpuHostArgs(
-        preparation=HostPreparationArgs(
-            connection=reached,
-            private_key=secrets.ssh_private_key,
-            wanted=node.preparation,
-            adopt=node.adopt,
-        ),
+    return GpuHost(
+        node.name,
+        opts,
+        connection=reached,
+        private_key=secrets.ssh_private_key,
+        wanted=node.preparation,
+        adopt=node.adopt,
         expects=node.expects,
         board=node.board,
         service_vm=node.service_vm,
@@ -132,30 +129,28 @@ def _rke2(
 
     return Rke2Cluster(
         config.name,
-        Rke2ClusterArgs(
-            version=cluster.version,
-            artifacts=rke2_plan.artifacts(cluster),
-            settings=rke2_plan.shared_settings(
-                cluster,
-                registration_address=address,
-                pod_cidr=cluster.pod_cidr,
-                service_cidr=cluster.service_cidr,
-                cilium=Cilium(
-                    **cluster.cilium.model_dump(),
-                    kube_proxy_replacement=config.network.kube_proxy_replacement,
-                    ingress_controller=ingress == "cilium",
-                ),
-                kubelet_drop_in=plan.kubelet_drop_in,
-                containerd_drop_in=cluster.containerd.drop_in,
+        version=cluster.version,
+        artifacts=rke2_plan.artifacts(cluster),
+        settings=rke2_plan.shared_settings(
+            cluster,
+            registration_address=address,
+            pod_cidr=cluster.pod_cidr,
+            service_cidr=cluster.service_cidr,
+            cilium=Cilium(
+                **cluster.cilium.model_dump(),
+                kube_proxy_replacement=config.network.kube_proxy_replacement,
+                ingress_controller=ingress == "cilium",
             ),
-            servers=[host(name) for name in servers],
-            agents=[host(node.name) for node in config.nodes if node.name not in servers],
-            agents_at_once=cluster.agents_at_once,
-            server_token=secrets.server_token,
-            agent_token=secrets.agent_token,
-            join_timeout_seconds=cluster.join_timeout_seconds,
-            drain_timeout_seconds=cluster.drain_timeout_seconds,
-            adopt=config.adopt.machines,
-            protect=config.protect,
+            kubelet_drop_in=plan.kubelet_drop_in,
+            containerd_drop_in=cluster.containerd.drop_in,
         ),
+        servers=[host(name) for name in servers],
+        agents=[host(node.name) for node in config.nodes if node.name not in servers],
+        agents_at_once=cluster.agents_at_once,
+        server_token=secrets.server_token,
+        agent_token=secrets.agent_token,
+        join_timeout_seconds=cluster.join_timeout_seconds,
+        drain_timeout_seconds=cluster.drain_timeout_seconds,
+        adopt=config.adopt.machines,
+        protect=config.protect,
     )

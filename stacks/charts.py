@@ -1,7 +1,5 @@
 """Which chart a component installs: stated, the lab's for the lab, else the project's own repository."""
 
-from __future__ import annotations
-
 from components.helm import Chart
 from gpuclusters.config.kubernetes import FileChart, LabChart, RegistryChart
 

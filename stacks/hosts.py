@@ -23,7 +23,7 @@ class Outputs:
 
     kubeconfig: pulumi.Output[str]
     """Secret. With `api.through: tunnel` it holds while `gpu-clusters tunnel` runs."""
-    nodes: Mapping[str, Mapping[str, Any]]
+    nodes: pulumi.Input[Mapping[str, Mapping[str, Any]]]
     """By node: `role`, `pool` or `number`, `driver`, `allocatable`, `certificate_expires`."""
     proof: Mapping[str, Any]
     """`level` or `rung`, `verdict`, `at`, and the digest of the evidence."""
@@ -60,7 +60,8 @@ def declare(
         between_nodes=between_nodes,
         protect=protect,
     )
-    made = GcpPool(cluster, plan, pulumi.ResourceOptions(providers=[provider])).machines
+    opts = pulumi.ResourceOptions(providers=[provider])
+    made = GcpPool(cluster, opts, plan=plan).machines
     return Hosts(connections={name: one.connection for name, one in made.items()}, made=made)
 
 

@@ -1,16 +1,14 @@
 """From the configuration to the components of Kata and of tenants' storage; wiring only."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 
 import pulumi
-from pulumi_kubernetes.node.v1 import RuntimeClass
+from pulumi_kubernetes.node.v1 import OverheadArgs, RuntimeClass, SchedulingArgs
 
 from components.caas import storage
-from components.caas.kata import KataDeploy, KataDeployArgs, runtime_class
-from components.caas.storage import TenantStorage, TenantStorageArgs
+from components.caas.kata import KataDeploy
+from components.caas.storage import TenantStorage
 from components.host_connection import HostConnection
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, install_at_once, install_timeout_seconds
 from gpuclusters.compat.versions import KATA_GUEST_DRIVERS
@@ -20,6 +18,7 @@ from gpuclusters.config.kubernetes import NoChart
 from gpuclusters.config.nodes import GuestImage
 from gpuclusters.config.plan import CaasPlan, TenantPlan, guest_driver
 from gpuclusters.core import quantity
+from gpuclusters.core.model import merged
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import (
     KUBELET_ROOT,
@@ -36,6 +35,10 @@ _CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")
 
 
 def runtime(config: CaasConfig, opts: pulumi.ResourceOptions | None = None) -> RuntimeClass:
+    """The class of containerd's handler: known at preview, and there for longer than the chart.
+
+    Its overhead is what a VM has beside its containers: counted for every pod by the scheduler and by quotas.
+    """
     kata, overhead = config.kata, config.kata.overhead
     fixed = {
         "cpu": quantity.cpu(overhead.cpu_millicores),
@@ -43,8 +46,15 @@ def runtime(config: CaasConfig, opts: pulumi.ResourceOptions | None = None) -> R
     }
     if kata.huge_pages:
         fixed[HUGE_PAGES] = quantity.memory(GUEST_BASE_MIB)
-    selector = kata.node_selector
-    return runtime_class("kata", kata.runtime_class, opts, overhead=fixed, node_selector=selector)
+    selector = dict(kata.node_selector)
+    return RuntimeClass(
+        "kata-runtime-class",
+        metadata={"name": kata.runtime_class},
+        handler=kata.runtime_class,
+        overhead=OverheadArgs(pod_fixed=fixed),
+        scheduling=SchedulingArgs(node_selector=selector) if selector else None,
+        opts=opts,
+    )
 
 
 def node_labels(config: CaasConfig) -> Mapping[str, str]:
@@ -88,31 +98,29 @@ def deploy(
     )
     return KataDeploy(
         "kata-deploy",
-        KataDeployArgs(
-            chart=charts.chart(
-                kata.chart,
-                lab=isinstance(config.hosts, LabHosts),
-                repository=kata_model.REPOSITORY,
-                name=kata_model.RELEASE,
-                version=config.versions.kata,
-            ),
-            values=kata_model.merged(values, kata.values),
-            hosts=hosts,
-            private_key=private_key,
-            node_labels=node_labels(config),
-            verification=[
-                kata.runtime_class,
-                kata.installation.prefix,
-                f"{shim.folder}/configuration-{kata.shim.value}.toml",
-                hashlib.sha256(drop_in.encode()).hexdigest(),
-                (guest_driver(config) if own_image else None) or "-",
-                kata.guest_image_sha256 or "-",
-                *_CONTAINERD,
-            ],
-            timeout_seconds=install_timeout_seconds(len(hosts)),
-            requires=requires,
-        ),
         opts,
+        chart=charts.chart(
+            kata.chart,
+            lab=isinstance(config.hosts, LabHosts),
+            repository=kata_model.REPOSITORY,
+            name=kata_model.RELEASE,
+            version=config.versions.kata,
+        ),
+        values=merged(values, kata.values),
+        hosts=hosts,
+        private_key=private_key,
+        node_labels=node_labels(config),
+        verification=[
+            kata.runtime_class,
+            kata.installation.prefix,
+            f"{shim.folder}/configuration-{kata.shim.value}.toml",
+            hashlib.sha256(drop_in.encode()).hexdigest(),
+            (guest_driver(config) if own_image else None) or "-",
+            kata.guest_image_sha256 or "-",
+            *_CONTAINERD,
+        ],
+        timeout_seconds=install_timeout_seconds(len(hosts)),
+        requires=requires,
     )
 
 
@@ -155,8 +163,8 @@ def tenant_storage(
     ]
     if not volumes:
         return None
-    args = TenantStorageArgs(volumes=volumes, mounter=config.storage.mounter)
-    return TenantStorage(f"{tenant.name}-storage", args, opts)
+    name = f"{tenant.name}-storage"
+    return TenantStorage(name, opts, volumes=volumes, mounter=config.storage.mounter)
 
 
 def _kubelet_root(config: CaasConfig) -> str:

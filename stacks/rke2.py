@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pulumi
 import yaml
 
 from components import kubernetes_objects
 from components.kubernetes_objects import after
-from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
-from components.rke2.gpu_operator import GpuOperator, GpuOperatorArgs, GpuSharing, GpuSharingArgs
-from components.rke2.metrics import Metrics, MetricsArgs
+from components.rke2.cluster import Rke2Cluster, Rke2Host
+from components.rke2.gpu_operator import GpuOperator, GpuSharing
+from components.rke2.metrics import Metrics
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.config import rke2_machines, rke2_plan
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.kubernetes import FileChart
 from gpuclusters.config.rke2_cluster import (
+    FoundCluster,
     KubePrometheusStack,
+    MadeCluster,
     Mig,
     NoMetrics,
     RancherMonitoring,
     Rke2Config,
 )
-from gpuclusters.config.rke2_machines import machines
+from gpuclusters.config.rke2_machines import MachinePlan, machines
 from gpuclusters.config.secrets import Secrets
 from gpuclusters.core import scripts
 from gpuclusters.driver.model import DriverSource
@@ -34,25 +38,17 @@ from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.resource import GpuReadiness
 from gpuclusters.metrics.monitoring_stack import NAMES
 from gpuclusters.proof.checks import Level
-from gpuclusters.proof.manifests import PROGRAMS
+from gpuclusters.proof.model import PROGRAMS
 from gpuclusters.proof.resource import ProofRun
 from gpuclusters.rke2 import host_config, releases
 from gpuclusters.rke2.releases import Role
+from gpuclusters.rke2.resource import Rke2Node
 from stacks import charts, hosts
 from stacks.hosts import Hosts, Outputs
 
 
 def build(config: Rke2Config, secrets: Secrets) -> Outputs:
-    metrics = None if isinstance(config.metrics, NoMetrics) else config.metrics
-    there = hosts.declare(
-        config.hosts,
-        secrets.hosts,
-        cluster=config.name,
-        between_nodes=firewall_rules.rke2(config.cni.kind, metrics=metrics is not None),
-        protect=config.servers if config.protect else (),
-    )
-    drivers = _drivers(config, there)
-    made = _cluster(config, secrets, there, drivers)
+    made = _made(config, secrets) if isinstance(config, MadeCluster) else _found(secrets)
     in_cluster = kubernetes_objects.inside(
         made.kubeconfig,
         # Its certificates are renewed now and then, and it stays the same cluster.
@@ -61,21 +57,21 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
     )
     joined = after(*made.nodes.values(), opts=in_cluster)
     # Before the operator, which leaves its ServiceMonitor out while the kind is unknown.
-    monitoring = Metrics("metrics", _metrics(config, metrics), joined) if metrics else None
-    operator = GpuOperator("gpu-operator", _operator(config, made), after(monitoring, opts=joined))
+    monitoring = None
+    if not isinstance(config.metrics, NoMetrics):
+        monitoring = _metrics(config, config.metrics, joined)
+    operator = _operator(config, made, after(monitoring, opts=joined))
     sharing = GpuSharing(
         "gpu-sharing",
-        GpuSharingArgs(
-            cluster=config.name,
-            kubeconfig=made.kubeconfig,
-            mig=rke2_machines.mig_nodes(config),
-            plugin_configs=rke2_machines.plugin_keys(config),
-            evict=isinstance(config.sharing, Mig) and config.sharing.evict,
-            mig_timeout_seconds=config.timeouts.mig_seconds,
-            adopt=config.adopt.machines,
-            namespace=config.operator.namespace,
-        ),
         after(operator, opts=in_cluster),
+        cluster=config.name,
+        kubeconfig=made.kubeconfig,
+        mig=rke2_machines.mig_nodes(config),
+        plugin_configs=rke2_machines.plugin_keys(config),
+        evict=isinstance(config.sharing, Mig) and config.sharing.evict,
+        mig_timeout_seconds=config.timeouts.mig_seconds,
+        adopt=config.adopt.machines,
+        namespace=config.operator.namespace,
     )
     gpus = GpuReadiness(
         "gpus-gate",
@@ -90,7 +86,7 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
     proof = ProofRun(
         "proof",
         kubeconfig=made.kubeconfig,
-        programs=scripts.digest(*(f"proof/{name}" for name in PROGRAMS.values())),
+        programs=scripts.digest(*(f"proof/{name}" for name in PROGRAMS)),
         opts=after(gpus),
         **rke2_plan.proof_arguments(config, Level(config.proof.level)),
     )
@@ -98,11 +94,9 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
         kubeconfig=made.kubeconfig,
         nodes={
             plan.name: {
-                "role": plan.role.value,
                 "pool": plan.pool,
-                "driver": drivers[plan.name].driver_version if plan.name in drivers else "",
                 "allocatable": gpus.allocatable.apply(partial(_of_node, plan.name)),
-                "certificate_expires": made.nodes[plan.name].certificate_expires,
+                **made.known(plan),
             }
             for plan in machines(config)
         },
@@ -110,7 +104,47 @@ def build(config: Rke2Config, secrets: Secrets) -> Outputs:
     )
 
 
-def _drivers(config: Rke2Config, there: Hosts) -> Mapping[str, GpuDriver]:
+@dataclass(frozen=True, kw_only=True)
+class _Cluster:
+    """A cluster that the operator comes into. `known` is what is told of a node beside its GPUs."""
+
+    kubeconfig: pulumi.Output[str]
+    nodes: Mapping[str, Rke2Node]
+    known: Callable[[MachinePlan], Mapping[str, Any]]
+
+
+def _found(secrets: Secrets) -> _Cluster:
+    """One that was there."""
+    if secrets.kubeconfig is None:
+        raise ValueError("a cluster that is there is reached with the secret kubeconfig")
+    return _Cluster(kubeconfig=secrets.kubeconfig, nodes={}, known=lambda _: {"role": "node"})
+
+
+def _made(config: MadeCluster, secrets: Secrets) -> _Cluster:
+    """Machines, their drivers, RKE2."""
+    there = hosts.declare(
+        config.hosts,
+        secrets.hosts,
+        cluster=config.name,
+        between_nodes=firewall_rules.rke2(
+            config.cni.kind, metrics=not isinstance(config.metrics, NoMetrics)
+        ),
+        protect=config.servers if config.protect else (),
+    )
+    drivers = _drivers(config, there)
+    made = _cluster(config, secrets, there, drivers)
+    return _Cluster(
+        kubeconfig=made.kubeconfig,
+        nodes=made.nodes,
+        known=lambda plan: {
+            "role": plan.role.value,
+            "driver": drivers[plan.name].driver_version if plan.name in drivers else "",
+            "certificate_expires": made.nodes[plan.name].certificate_expires,
+        },
+    )
+
+
+def _drivers(config: MadeCluster, there: Hosts) -> Mapping[str, GpuDriver]:
     """The driver of every machine with GPUs."""
     by_operator = {
         "source": DriverSource.OPERATOR.value,
@@ -138,7 +172,7 @@ def _drivers(config: Rke2Config, there: Hosts) -> Mapping[str, GpuDriver]:
 
 
 def _cluster(
-    config: Rke2Config, secrets: Secrets, there: Hosts, drivers: Mapping[str, GpuDriver]
+    config: MadeCluster, secrets: Secrets, there: Hosts, drivers: Mapping[str, GpuDriver]
 ) -> Rke2Cluster:
     registries = _registries(config, secrets)
     nodes: dict[Role, list[Rke2Host]] = {Role.SERVER: [], Role.AGENT: []}
@@ -154,24 +188,22 @@ def _cluster(
     address = config.registration_address or hosts.own_address(config.hosts, *config.servers)
     return Rke2Cluster(
         config.name,
-        Rke2ClusterArgs(
-            version=config.version,
-            artifacts=rke2_plan.artifacts(config),
-            settings=rke2_plan.settings(config, registration_address=address),
-            servers=nodes[Role.SERVER],
-            agents=nodes[Role.AGENT],
-            agents_at_once=config.agents_at_once,
-            server_token=secrets.server_token,
-            agent_token=secrets.agent_token,
-            join_timeout_seconds=config.join_timeout_seconds,
-            drain_timeout_seconds=config.drain_timeout_seconds,
-            adopt=config.adopt.machines,
-            protect=config.protect,
-        ),
+        version=config.version,
+        artifacts=rke2_plan.artifacts(config),
+        settings=rke2_plan.settings(config, registration_address=address),
+        servers=nodes[Role.SERVER],
+        agents=nodes[Role.AGENT],
+        agents_at_once=config.agents_at_once,
+        server_token=secrets.server_token,
+        agent_token=secrets.agent_token,
+        join_timeout_seconds=config.join_timeout_seconds,
+        drain_timeout_seconds=config.drain_timeout_seconds,
+        adopt=config.adopt.machines,
+        protect=config.protect,
     )
 
 
-def _registries(config: Rke2Config, secrets: Secrets) -> Mapping[str, pulumi.Input[str]]:
+def _registries(config: MadeCluster, secrets: Secrets) -> Mapping[str, pulumi.Input[str]]:
     """`registries.yaml` with passwords, where registries want them."""
     if secrets.registry_credentials is None:
         return {}
@@ -189,7 +221,11 @@ def _registries(config: Rke2Config, secrets: Secrets) -> Mapping[str, pulumi.Inp
     }
 
 
-def _metrics(config: Rke2Config, metrics: KubePrometheusStack | RancherMonitoring) -> MetricsArgs:
+def _metrics(
+    config: Rke2Config,
+    metrics: KubePrometheusStack | RancherMonitoring,
+    opts: pulumi.ResourceOptions,
+) -> Metrics:
     kind = rke2_plan.monitoring(config)
     names = NAMES[kind]
     chart = partial(
@@ -198,7 +234,9 @@ def _metrics(config: Rke2Config, metrics: KubePrometheusStack | RancherMonitorin
     crds = None
     if isinstance(metrics, RancherMonitoring):
         crds = chart(metrics.crd_chart or metrics.chart, name=names.crd_release)
-    return MetricsArgs(
+    return Metrics(
+        "metrics",
+        opts,
         kind=kind,
         chart=chart(metrics.chart, name=names.release),
         crd_chart=crds,
@@ -207,9 +245,11 @@ def _metrics(config: Rke2Config, metrics: KubePrometheusStack | RancherMonitorin
     )
 
 
-def _operator(config: Rke2Config, made: Rke2Cluster) -> GpuOperatorArgs:
+def _operator(config: Rke2Config, made: _Cluster, opts: pulumi.ResourceOptions) -> GpuOperator:
     stated = config.operator
-    return GpuOperatorArgs(
+    return GpuOperator(
+        "gpu-operator",
+        opts,
         cluster=config.name,
         kubeconfig=made.kubeconfig,
         chart=charts.chart(
@@ -223,6 +263,7 @@ def _operator(config: Rke2Config, made: Rke2Cluster) -> GpuOperatorArgs:
         values=rke2_plan.operator_values(config),
         configs=rke2_plan.operator_configs(config),
         nodes=sorted(rke2_machines.expected(config)),
+        distribution=config.kubernetes.distribution if isinstance(config, FoundCluster) else None,
         namespace=stated.namespace,
         timeout_seconds=config.timeouts.operator_seconds,
     )

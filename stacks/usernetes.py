@@ -1,7 +1,5 @@
 """Rootless Kubernetes: hosts with drivers, a node container on each, its GPUs, the proof that they work."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,11 +10,8 @@ from components import kubernetes_objects
 from components.kubernetes_objects import after
 from components.usernetes import (
     GpuPlugin,
-    GpuPluginArgs,
     RootlessHost,
-    RootlessHostArgs,
     UsernetesCluster,
-    UsernetesClusterArgs,
     UsernetesHost,
 )
 from gpuclusters.config import usernetes_plan
@@ -44,17 +39,15 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
     prepared = {
         name: RootlessHost(
             name,
-            RootlessHostArgs(
-                connection=connection,
-                account=config.account,
-                gpus=config.gpus.count,
-                driver=usernetes_plan.driver(config),
-                versions=versions,
-                sudo=usernetes_plan.uses_sudo(config),
-                ports=usernetes_plan.tcp_ports(config),
-                remove_data=config.preparation.remove_data,
-            ),
             after(there.made.get(name)),
+            connection=connection,
+            account=config.account,
+            gpus=config.gpus.count,
+            driver=usernetes_plan.driver(config),
+            versions=versions,
+            sudo=usernetes_plan.uses_sudo(config),
+            ports=usernetes_plan.tcp_ports(config),
+            remove_data=config.preparation.remove_data,
         )
         for name, connection in there.connections.items()
     }
@@ -71,19 +64,17 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
     )
     made = UsernetesCluster(
         config.name,
-        UsernetesClusterArgs(
-            versions=versions,
-            control_plane=first,
-            workers=others,
-            network=usernetes_plan.network(config),
-            api=api,
-            join_token_hours=config.join_token_hours,
-            schedule_on_control_plane=config.schedule_on_control_plane,
-            join_timeout_seconds=config.timeouts.join_seconds,
-            build_timeout_seconds=config.timeouts.build_seconds,
-            drain_timeout_seconds=config.timeouts.drain_seconds,
-            protect=config.protect,
-        ),
+        versions=versions,
+        control_plane=first,
+        workers=others,
+        network=usernetes_plan.network(config),
+        api=api,
+        join_token_hours=config.join_token_hours,
+        schedule_on_control_plane=config.schedule_on_control_plane,
+        join_timeout_seconds=config.timeouts.join_seconds,
+        build_timeout_seconds=config.timeouts.build_seconds,
+        drain_timeout_seconds=config.timeouts.drain_seconds,
+        protect=config.protect,
     )
     kubeconfig = api_tunnel.open_first(
         made.kubeconfig,
@@ -103,16 +94,14 @@ def build(config: UsernetesConfig, secrets: Secrets) -> Outputs:
     gpus = {f"gpus of {name}": node.gpu_uuids.apply(_listed) for name, node in made.nodes.items()}
     plugin = GpuPlugin(
         "gpus",
-        GpuPluginArgs(
-            cluster=config.name,
-            kubeconfig=kubeconfig,
-            versions=versions,
-            nodes=dict.fromkeys(made.nodes, config.gpus.count),
-            triggers=list(gpus.values()),
-            metrics=not isinstance(config.metrics, NoExporter),
-            timeout_seconds=config.timeouts.gpus_seconds,
-        ),
         after(*made.nodes.values(), opts=in_cluster),
+        cluster=config.name,
+        kubeconfig=kubeconfig,
+        versions=versions,
+        nodes=dict.fromkeys(made.nodes, config.gpus.count),
+        triggers=list(gpus.values()),
+        metrics=not isinstance(config.metrics, NoExporter),
+        timeout_seconds=config.timeouts.gpus_seconds,
     )
     return Outputs(
         kubeconfig=made.kubeconfig,

@@ -7,8 +7,6 @@ GPU_CLUSTERS_API_LISTEN         address:port; by default $POD_IP:8080; port 0: a
 GPU_CLUSTERS_API_HEALTH_LISTEN  the same for /healthz, /readyz and /metrics; by default $POD_IP:8083
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -16,10 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from caas.api.containers import Containers, LogQuery, LogResponse
 from caas.api.docs import DESCRIPTION, describe, problems
 from caas.api.gate import BODY_SECONDS, Gate, RateLimit, StrangerLimit
+from caas.api.overview import ClusterAnswer, overview
+from caas.api.pages import add_pages
 from caas.api.problems import (
     CapacityAnswer,
     ContainersAnswer,
     EventsAnswer,
+    Problem,
+    ProblemError,
     ShareAnswer,
     TenancyAnswer,
     answer_all,
@@ -36,7 +40,8 @@ from gpuclusters.tenancy.objects import NAMESPACE
 _BEARER = HTTPBearer(
     auto_error=False,
     bearerFormat="JWT",
-    description="A token of the cluster's OpenID issuer; its claim names the tenant.",
+    description="A token of the cluster's OpenID issuer; its claim names the tenant, or its claim "
+    "`groups` the group of operators.",
 )
 
 
@@ -45,13 +50,29 @@ async def _containers(request: Request) -> Containers:
     return containers
 
 
-async def _caller(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> Caller:
+async def _known(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> Caller:
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
 
+async def _tenant(
+    caller: Annotated[Caller, Depends(_known)], using: Annotated[Containers, Depends(_containers)]
+) -> Caller:
+    if not caller.tenant:
+        none = "the token is an operator's and names no tenant"
+        raise ProblemError(Problem.NO_TENANCY, none)
+    await using.store.welcome(caller.tenant)
+    return caller
+
+
+async def _operator(caller: Annotated[Caller, Depends(_known)]) -> None:
+    if not caller.operator:
+        none = "the token's claim `groups` does not name the operators' group of this cluster"
+        raise ProblemError(Problem.OPERATORS_ONLY, none)
+
+
 Using = Annotated[Containers, Depends(_containers)]
-By = Annotated[Caller, Depends(_caller)]
+By = Annotated[Caller, Depends(_tenant)]
 Id = Annotated[str, Path(description="The container's id.", max_length=253)]
 
 
@@ -218,6 +239,20 @@ async def tenancy_now(caller: By, using: Using) -> TenancyAnswer:
     )
 
 
+@router.get(
+    "/cluster",
+    tags=["operators"],
+    summary="The whole cluster",
+    dependencies=[Depends(_operator)],
+)
+async def cluster_now(using: Using) -> ClusterAnswer:
+    """Machines, their boards as they are cut, leases, tenants, and what differs from the settings.
+
+    Only for operators.
+    """
+    return overview(using)
+
+
 def _place(container: ContainerAnswer) -> tuple[str, str]:
     return container.created_at, container.id
 
@@ -227,6 +262,7 @@ _READY_SECONDS = 2.0
 _TAGS = {
     "containers": "Containers with GPUs.",
     "tenancy": "What the tenant may have and the cluster can give.",
+    "operators": "What operators see.",
 }
 
 
@@ -275,6 +311,7 @@ def create_app(
     app.include_router(router)
     answer_all(app)
     describe(app)
+    add_pages(app)
     gate = Gate(
         app,
         Callers(settings.api, keys, clock),

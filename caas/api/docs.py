@@ -1,17 +1,17 @@
 """The API's description of itself: OpenAPI for programs, `/docs` for people, which loads nothing."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
+from jinja2 import Environment
+from markupsafe import Markup, escape
 
 from caas.api.problems import CONTENT_TYPE, Problem, ProblemAnswer
 
@@ -33,14 +33,7 @@ td, th { border: 1px solid #8884; padding: .25rem .5rem; text-align: left; verti
 td code { overflow-wrap: anywhere }
 @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } a { color: #8bf } }
 """
-_LONGEST_PATTERN = 60
-_BOUNDS = {
-    "minimum": "from",
-    "maximum": "to",
-    "minLength": "at least",
-    "maxLength": "at most",
-    "maxItems": "at most",
-}
+_TEMPLATE = Path(__file__).with_name("page") / "docs.html"
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -103,102 +96,12 @@ def content_security_policy() -> str:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    info, title = document["info"], escape(document["info"]["title"])
-    operations = [
-        (method.upper(), path, operation)
-        for path, by_method in document["paths"].items()
-        for method, operation in by_method.items()
-    ]
-    links = "".join(
-        f'<li><a href="#{escape(one["operationId"])}">{escape(one["summary"])}</a></li>'
-        for _, _, one in operations
-    )
-    schemas = document["components"]["schemas"].items()
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{title} {escape(info['version'])}</h1><p>{_prose(info['description'])}</p>"
-        f'<p>For programs: <a href="/openapi.json">/openapi.json</a></p><ul>{links}</ul>'
-        + "".join(_operation(*one) for one in operations)
-        + "<h2>Schemas</h2>"
-        + "".join(_schema(name, one) for name, one in schemas)
-        + "</body></html>"
-    )
+    room = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    room.filters["prose"] = _prose
+    template = room.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(document=document, style=Markup(_STYLE))  # noqa: S704 - ours
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    parameters = [
-        (
-            _field(one["name"], one.get("required")),
-            escape(one["in"]),
-            _kind(one["schema"]),
-            _said(one),
-        )
-        for one in operation.get("parameters") or ()
-    ]
-    bodies = "".join(
-        f"<p>Body: {_kind(body['schema'])} (<code>{escape(kind)}</code>)</p>"
-        for kind, body in operation.get("requestBody", {}).get("content", {}).items()
-    )
-    responses = [
-        (f"<code>{escape(status)}</code>", _said(answer), ", ".join(map(_kind, schemas)))
-        for status, answer in operation["responses"].items()
-        for schemas in [[one["schema"] for one in answer.get("content", {}).values()]]
-    ]
-    return (
-        f'<h2 id="{escape(operation["operationId"])}">{escape(operation["summary"])}</h2>'
-        f'<p><span class="method">{method}</span><code>{escape(path)}</code></p>'
-        f"<p>{_said(operation)}</p>"
-        + _table(("Parameter", "In", "Type", ""), parameters)
-        + bodies
-        + _table(("Answer", "", "Body"), responses)
-    )
-
-
-def _schema(name: str, schema: Mapping[str, Any]) -> str:
-    required = schema.get("required", ())
-    fields = [
-        (_field(field, field in required), _kind(one), _said(one))
-        for field, one in schema.get("properties", {}).items()
-    ]
-    values = f"<p>{_kind(schema)}</p>" if "enum" in schema else ""
-    head = f'<h3 id="schema-{escape(name)}">{escape(name)}</h3><p>{_said(schema)}</p>'
-    return head + values + _table(("Field", "Type", ""), fields)
-
-
-def _field(name: str, required: object) -> str:
-    return f"<code>{escape(name)}</code>" + (" *" if required else "")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
-    return f"<table><tr><th>{'</th><th>'.join(head)}</th></tr>{cells}</table>" if rows else ""
-
-
-def _kind(schema: Mapping[str, Any]) -> str:
-    """A type in a few words: its name or a link to it, and its bounds."""
-    if "$ref" in schema:
-        name = escape(schema["$ref"].rsplit("/", 1)[-1])
-        return f'<a href="#schema-{name}">{name}</a>'
-    if "anyOf" in schema:
-        return " or ".join(_kind(one) for one in schema["anyOf"])
-    if "enum" in schema:
-        return " | ".join(f"<code>{escape(str(value))}</code>" for value in schema["enum"])
-    kind = escape(str(schema.get("type", "any")))
-    if kind == "array":
-        kind = f"list of {_kind(schema['items'])}"
-    bounds = [f"{word} {schema[key]:g}" for key, word in _BOUNDS.items() if key in schema]
-    pattern = schema.get("pattern", "")
-    if pattern and len(pattern) <= _LONGEST_PATTERN:
-        bounds.append(f"<code>{escape(pattern)}</code>")
-    return f"{kind} ({', '.join(bounds)})" if bounds else kind
-
-
-def _said(described: Mapping[str, Any]) -> str:
-    return _prose(described.get("description", ""))
-
-
-def _prose(text: str) -> str:
+def _prose(text: str) -> Markup:
     """Text whose parts between backquotes are code."""
-    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped

@@ -1,7 +1,5 @@
 """What the API answers beside containers: every refusal as a problem of RFC 9457, whose type is stable."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -37,6 +35,7 @@ class Problem(Enum):
     MALFORMED = ("malformed-request", 400, "The request is not what HTTP or JSON allow")
     UNAUTHENTICATED = ("unauthenticated", 401, "A valid bearer token is needed")
     NO_TENANCY = ("no-tenancy", 403, "The token's tenant has no tenancy here")
+    OPERATORS_ONLY = ("operators-only", 403, "Only operators may read this")
     REFUSED = ("refused-by-policy", 403, "The cluster's policies refuse this container")
     NOT_FOUND = ("not-found", 404, "There is nothing here")
     METHOD = ("method-not-allowed", 405, "This cannot be done here")

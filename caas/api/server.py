@@ -1,7 +1,5 @@
 """Connections, counted before a byte is read or a TLS handshake begins: how many, how long, TLS, the end."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import resource

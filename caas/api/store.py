@@ -1,7 +1,5 @@
 """The cluster as the API uses it: watches, bounded calls, a caller's tenancy, and what there is to give."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter
@@ -10,15 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from caas.api.problems import (
-    GpuCapacityAnswer,
-    Problem,
-    ProblemError,
-    SizeCapacityAnswer,
-    VolumeAnswer,
-    invalid,
-    just_started,
-)
+from caas.api import problems
 from caas.cluster import Cluster, ClusterError, Object
 from caas.mirror import Mirror
 from caas.settings import Gpu, Host, Settings
@@ -30,6 +20,7 @@ from gpuclusters.lease.placement import BoardView, Outage, outages
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import CLAIM, TENANCY, AccessMode
 from gpuclusters.tenancy.objects import NODE, POD, RESOURCE_QUOTA
+from gpuclusters.tenancy.on_demand import on_demand
 from gpuclusters.tenancy.proof import unready
 
 AT_ONCE = 64
@@ -79,6 +70,7 @@ class Store:
             Mirror(NODE),
         )
         self.pods, self.tenancies, self.quotas, self.leases, self.claims, self.nodes = self._mirrors
+        self._one_at_a_time = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
@@ -105,7 +97,7 @@ class Store:
         """Those of these machines on which nothing new is placed, and why."""
         return outages(machines, self.nodes.within())
 
-    def capacity(self) -> tuple[GpuCapacityAnswer, list[SizeCapacityAnswer]]:
+    def capacity(self) -> tuple[problems.GpuCapacityAnswer, list[problems.SizeCapacityAnswer]]:
         """All GPUs, and the partitions of each size on offer, smallest first.
 
         On machines that are away nothing new is placed.
@@ -126,7 +118,7 @@ class Store:
                 count["quarantined"] += not view.lost.isdisjoint(partition.modules)
         free = [outage for outage, phase in gpus if phase == Phase.FREE]
         why = Counter(outage.why.value for outage in free if outage is not None)
-        of_gpus = GpuCapacityAnswer(
+        of_gpus = problems.GpuCapacityAnswer(
             total=len(gpus),
             free=free.count(None),
             unschedulable=why.total(),
@@ -134,7 +126,7 @@ class Store:
             recycling=sum(phase in _RECYCLING for _, phase in gpus),
             quarantined=sum(phase == Phase.QUARANTINED for _, phase in gpus),
         )
-        return of_gpus, [SizeCapacityAnswer(gpus=n, **sizes[n]) for n in sorted(sizes)]
+        return of_gpus, [problems.SizeCapacityAnswer(gpus=n, **sizes[n]) for n in sorted(sizes)]
 
     def _phase(self, host: Host, gpu: Gpu) -> str | None:
         lease = self.leases.get(lease_name(host.name, gpu.module)) or {}
@@ -155,14 +147,49 @@ class Store:
             if asyncio.iscoroutine(call):
                 call.close()
 
+    async def welcome(self, tenant: str) -> None:
+        """Make the tenancy of a tenant who has none, where that is wanted and there is room for it."""
+        template = self._settings.on_demand
+        if template is None or not self.tenancies.synced.is_set():
+            return
+        async with self._one_at_a_time:
+            there = [*self.tenancies.all()]
+            if any(one["metadata"]["name"] == tenant for one in there):
+                return
+            made = template.tenancy(tenant)
+            taken = {one["spec"]["namespace"] for one in there}
+            if made is None or made["spec"]["namespace"] in taken:
+                unfit = f"the name {tenant} cannot be that of a tenancy on demand; ask the operator for one"
+                raise problems.ProblemError(problems.Problem.NO_TENANCY, unfit)
+            if len(on_demand(there)) >= template.most:
+                full = f"the tenant {tenant} has no tenancy, and all {template.most} on demand are taken"
+                raise problems.ProblemError(
+                    problems.Problem.NO_TENANCY, f"{full}; ask the operator for one"
+                )
+            await self._make(tenant, made)
+
+    async def _make(self, tenant: str, made: dict[str, Any]) -> None:
+        try:
+            self.tenancies.wrote(await self.bounded(self._cluster.create(TENANCY, made)))
+        except ClusterError as error:
+            _log.warning("the tenancy of %s was not made: %s", tenant, error)
+            if error.reason == "AlreadyExists":  # through another copy of this program
+                again = "the tenancy is being set up; try again"
+                raise problems.ProblemError(problems.Problem.TENANCY_NOT_READY, again) from error
+            if problems.is_away(error):
+                raise problems.cluster_away() from error
+            refused = f"the cluster refuses a tenancy for {tenant}; its operator sees why"
+            raise problems.ProblemError(problems.Problem.NO_TENANCY, refused) from error
+        _log.info("the tenancy of %s was made on demand", tenant)
+
     def tenancy(self, tenant: str) -> Tenancy:
         """The tenancy of a tenant; `ProblemError` if it has none here, or nothing is known yet."""
         if not self.tenancies.synced.is_set():
-            raise just_started()
+            raise problems.just_started()
         found = self.tenancies.get(tenant)
         if found is None:
             none = f"the tenant {tenant} has no tenancy in this cluster; ask its operator for one"
-            raise ProblemError(Problem.NO_TENANCY, none)
+            raise problems.ProblemError(problems.Problem.NO_TENANCY, none)
         spec = found["spec"]
         resource = str(spec.get("gpuResource") or self._settings.gpu_resource)
         quota = self.quotas.get(spec["quota"].get("name") or "tenant", spec["namespace"])
@@ -192,16 +219,16 @@ class Store:
         tenancy = self.tenancy(tenant)
         if tenancy.ending:
             ending = "the tenancy is being removed; nothing new starts in it"
-            raise ProblemError(Problem.TENANCY_ENDING, ending)
+            raise problems.ProblemError(problems.Problem.TENANCY_ENDING, ending)
         if not tenancy.ready:
-            raise ProblemError(
-                Problem.TENANCY_NOT_READY,
+            raise problems.ProblemError(
+                problems.Problem.TENANCY_NOT_READY,
                 f"not every part of the tenancy's isolation is enforced ({tenancy.reason}); "
                 "nothing starts before; try again",
             )
         return tenancy
 
-    def volumes(self, tenancy: Tenancy) -> list[VolumeAnswer]:
+    def volumes(self, tenancy: Tenancy) -> list[problems.VolumeAnswer]:
         """Its volumes by name. A claim without the tenant's label is not declared for it."""
         claims = self.claims.within(tenancy.namespace)
         return [
@@ -216,9 +243,9 @@ class Store:
             return ()
         wrong = [(f"body.volumes.{place}.{field}", said) for place, field, said in faults(asked)]
         if wrong:
-            raise invalid(wrong)
+            raise problems.invalid(wrong)
         if not self.claims.synced.is_set():
-            raise just_started()
+            raise problems.just_started()
         mine = {volume.name: volume for volume in self.volumes(tenancy)}
         for place, mount in enumerate(asked):
             volume = mine.get(mount.name)
@@ -230,10 +257,10 @@ class Store:
                 said = f"the volume {mount.name} can only be read; leave readOnly out"
                 wrong.append((f"body.volumes.{place}.readOnly", said))
         if wrong:
-            raise invalid(wrong, Problem.VOLUME)
+            raise problems.invalid(wrong, problems.Problem.VOLUME)
         if waiting := [mount.name for mount in asked if not mine[mount.name].ready]:
-            raise ProblemError(
-                Problem.VOLUME_NOT_READY,
+            raise problems.ProblemError(
+                problems.Problem.VOLUME_NOT_READY,
                 f"volumes that are not bound yet: {', '.join(waiting)}; the container would wait with "
                 "its GPUs, so try again",
             )
@@ -260,9 +287,9 @@ def _holding_pod(lease: dict[str, Any]) -> str | None:
     return str(holder["podUid"]) if holder else None
 
 
-def _volume(claim: Mapping[str, Any]) -> VolumeAnswer:
+def _volume(claim: Mapping[str, Any]) -> problems.VolumeAnswer:
     metadata, spec, status = claim["metadata"], claim["spec"], claim.get("status") or {}
-    return VolumeAnswer(
+    return problems.VolumeAnswer(
         name=metadata["name"],
         size_gib=amount((spec.get("resources") or {}).get("requests", {}).get("storage")),
         read_only=spec.get("accessModes") == [AccessMode.READ_ONLY_MANY.kubernetes],

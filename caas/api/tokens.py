@@ -1,7 +1,5 @@
 """Who calls: the tenant that a bearer token speaks for, by the issuer's keys, fetched, kept and renewed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl
@@ -154,7 +152,9 @@ class Caller:
     """An authenticated caller. `expires` is when its token ends, in seconds since 1970."""
 
     tenant: str
+    """Empty for an operator whose token names no tenant."""
     expires: float
+    operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +173,17 @@ class Callers:
             raise unauthenticated("the header must be `Authorization: Bearer <token>`")
         claims = await self._claims(token)
         claim = self.api.tenant_claim
-        tenant = claims.get(claim)
-        if not isinstance(tenant, str) or not is_dns_label(tenant):
+        tenant, operator = claims.get(claim), self._is_operator(claims)
+        if tenant is None and operator:
+            tenant = ""
+        elif not isinstance(tenant, str) or not is_dns_label(tenant):
             raise ProblemError(Problem.NO_TENANCY, f"the token's claim `{claim}` names no tenant")
-        return Caller(tenant, float(claims["exp"]))
+        return Caller(tenant, float(claims["exp"]), operator)
+
+    def _is_operator(self, claims: Mapping[str, Any]) -> bool:
+        wanted, groups = self.api.operator_group, claims.get("groups")
+        # A list and nothing else: of a text, `in` would find every part.
+        return wanted is not None and isinstance(groups, list) and wanted in groups
 
     async def _claims(self, token: str) -> dict[str, Any]:
         try:

@@ -3,8 +3,6 @@
 One that has led and does not any more ends at once: what it began is safe to begin again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -56,7 +54,8 @@ async def _lead(
     leader: Leader,
     stopping: asyncio.Task[bool],
 ) -> int:
-    of_tenancies = TenancyController(cluster, settings.network, settings.accounts, leader.identity)
+    told = (settings.network, settings.accounts, leader.identity, settings.on_demand)
+    of_tenancies = TenancyController(cluster, *told)
     effects = leases.effects_over_ssh(private_key, lambda: secret("bmc-password"))
     of_leases = leases.LeaseController(
         cluster, settings, effects, identity=leader.identity, fence=leader.check

@@ -1,7 +1,5 @@
 """What controllers have in common: a queue of names to work on, and events that tell of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -16,8 +16,6 @@ ends with its holder. Beside it lie two marks for each GPU, empty folders:
   that nobody takes away is a partition that stays down: wrong in the safe direction.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -31,25 +29,7 @@ import asyncssh
 from caas.controllers.redfish import Redfish, RedfishError
 from caas.settings import Host
 from gpuclusters.fabric.answers import ALREADY_ACTIVE, ALREADY_INACTIVE, FabricError, code_of_exit
-from gpuclusters.lease.board import (
-    ActivatePartition,
-    BoardSeen,
-    ClearMemory,
-    DeactivatePartition,
-    Effect,
-    Failed,
-    Orders,
-    Outcome,
-    ReadBoard,
-    ReadFirmware,
-    ReadKnobs,
-    Refused,
-    Reset,
-    Result,
-    Succeeded,
-    Unfence,
-    Withhold,
-)
+from gpuclusters.lease import board
 from gpuclusters.lease.firmware import ASKED_AGAIN
 from gpuclusters.lease.model import Phase, Reason
 
@@ -180,65 +160,67 @@ def _why(error: BaseException) -> str:
 class HostEffects:
     """Does what the machine of the leases wants of one host. Every failure is an outcome."""
 
-    def __init__(self, host: Host, orders: Orders, ssh: SshHost, redfish: Redfish | None) -> None:
+    def __init__(
+        self, host: Host, orders: board.Orders, ssh: SshHost, redfish: Redfish | None
+    ) -> None:
         self._orders, self._ssh, self._redfish = orders, ssh, redfish
         self._host, self._fabric_manager = host.name, host.fabric_manager
         self._pci = {gpu.module: gpu.pci for gpu in host.gpus}
         self._locked = f"{host.name}: the layout is just being changed"
 
-    async def do(self, effect: Effect) -> Outcome:
+    async def do(self, effect: board.Effect) -> board.Outcome:
         try:
-            return Succeeded(effect, await self._do(effect))
+            return board.Succeeded(effect, await self._do(effect))
         except RedfishError as error:
             said, reason = f"{self._host}: {error}", error.reason
             verdict = reason is not None and reason not in ASKED_AGAIN
         except HostError as error:
             said, reason, verdict = str(error), error.reason, error.verdict
-        return (Refused if verdict else Failed)(effect, said, reason)
+        return (board.Refused if verdict else board.Failed)(effect, said, reason)
 
     async def close(self) -> None:
         await self._ssh.close()
         if self._redfish is not None:
             await self._redfish.close()
 
-    async def _do(self, effect: Effect) -> Result:
+    async def _do(self, effect: board.Effect) -> board.Result:
         limits, tables = self._orders.limits, self._orders.partitions
         match effect:
-            case ReadBoard():
+            case board.ReadBoard():
                 (supported, active), users, marked = await asyncio.gather(
                     self._partitions(), self._users(), self._withheld()
                 )
-                return BoardSeen(supported, active, users, marked)
-            case Withhold((module, _, phase)):
+                return board.BoardSeen(supported, active, users, marked)
+            case board.Withhold((module, _, phase)):
                 # With the lock: who activates at this moment has ended, and who comes later sees the mark.
                 marked_as = quarantined if phase is Phase.QUARANTINED else withheld
                 marking = [*_WITH_LOCK, "mkdir", "-p", marked_as(self._pci[module])]
                 done = await self._ssh.run(marking, seconds=READ_SECONDS + LOCK_SECONDS)
                 self._check("mkdir", done)
-            case Unfence(modules):
+            case board.Unfence(modules):
                 await self._give_back(modules)
-            case DeactivatePartition(partition):
+            case board.DeactivatePartition(partition):
                 # Marks are set before the lock is waited for.
                 await self._mark(withheld, tables[partition])
                 await self._fabric("deactivate", partition, ALREADY_INACTIVE)
-            case ActivatePartition(partition, entries):
+            case board.ActivatePartition(partition, entries):
                 if entries:
                     await self._mark(mark, tables[partition])
                 await self._fabric("activate", partition, ALREADY_ACTIVE)
                 await self._give_back(tables[partition])
-            case Reset(module):
+            case board.Reset(module):
                 # The lease that had it has ended: nothing uses the GPU any more. Nor is it in quarantine.
                 pci = self._pci[module]
                 await self._must("rm", "-rf", mark(pci), quarantined(pci))
                 await self._tool(module, limits.resetting, "--reset-with-sbr")
-            case ClearMemory(module):
+            case board.ClearMemory(module):
                 # Without a reset it clears nothing.
                 await self._tool(module, limits.scrubbing, "--clear-memory", "--reset-with-sbr")
-            case ReadKnobs(module):
+            case board.ReadKnobs(module):
                 known = [name for name in sorted(self._orders.golden.knobs) if name in _KNOBS]
                 queries = (_KNOBS[name][0] for name in known)
                 return knobs_in(await self._tool(module, limits.verifying, *queries))
-            case ReadFirmware(module):
+            case board.ReadFirmware(module):
                 if self._redfish is None:
                     raise HostError(f"{self._host} has no BMC in the settings")
                 prefixes = sorted(self._orders.golden.versions)

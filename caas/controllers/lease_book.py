@@ -4,8 +4,6 @@ Deadlines are stored by the wall clock and obeyed by one that never jumps. A pha
 gets what is left of its time, but at least a quarter: no absence or set clock may by itself close every GPU.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """One host's leases, driven: what is decided is stored and done; killed at any moment only memory is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

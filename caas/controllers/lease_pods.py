@@ -1,7 +1,5 @@
 """Pods that ask for GPUs: what leases know of them and do to them, and how long they take to start."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -14,17 +12,7 @@ from caas.cluster import Cluster, ClusterError, ConflictError, seconds_of
 from caas.controllers.controller import Recorder, heard
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
 from gpuclusters.core.quantity import parse_quantity
-from gpuclusters.lease.board import (
-    AdmitPod,
-    DeletePod,
-    Failed,
-    FindPod,
-    Outcome,
-    Pod,
-    PodState,
-    Refused,
-    Succeeded,
-)
+from gpuclusters.lease import board
 from gpuclusters.tenancy.objects import POD
 
 LEAST_SHARE = 0.25
@@ -37,16 +25,16 @@ _LOG = logging.getLogger(__name__)
 Body = Mapping[str, Any]
 
 
-def pod_of(body: Body) -> Pod:
-    state = PodState.GOING
+def pod_of(body: Body) -> board.Pod:
+    state = board.PodState.GOING
     if _has_ended(body):
-        state = PodState.ENDED
+        state = board.PodState.ENDED
     elif body["metadata"].get("deletionTimestamp"):
-        state = PodState.ENDING
+        state = board.PodState.ENDING
     elif is_gated(body):
-        state = PodState.WAITING
-    lease = "" if state is PodState.WAITING else _lease_of(body)
-    return Pod(body["metadata"]["uid"], state, lease)
+        state = board.PodState.WAITING
+    lease = "" if state is board.PodState.WAITING else _lease_of(body)
+    return board.Pod(body["metadata"]["uid"], state, lease)
 
 
 def is_gated(body: Body) -> bool:
@@ -99,26 +87,28 @@ def reached(body: Body) -> Iterator[str]:
         yield STARTED
 
 
-async def do_to_pod(cluster: Cluster, effect: FindPod | AdmitPod | DeletePod) -> Outcome:
+async def do_to_pod(
+    cluster: Cluster, effect: board.FindPod | board.AdmitPod | board.DeletePod
+) -> board.Outcome:
     name, namespace = effect.name, effect.namespace
     try:
-        if isinstance(effect, DeletePod):
+        if isinstance(effect, board.DeletePod):
             with suppress(ConflictError):  # another of its name is there: that very pod is gone
                 await cluster.delete(POD, name, namespace, uid=effect.uid)
         body = await cluster.get(POD, name, namespace)
         if body is None or body["metadata"]["uid"] != effect.uid:
-            return Succeeded(effect, Pod(effect.uid, PodState.GONE))
-        if isinstance(effect, AdmitPod) and pod_of(body).state is PodState.WAITING:
+            return board.Succeeded(effect, board.Pod(effect.uid, board.PodState.GONE))
+        if isinstance(effect, board.AdmitPod) and pod_of(body).state is board.PodState.WAITING:
             try:
                 body = await cluster.patch(POD, name, namespace, _admission(effect, body))
             except ConflictError as error:
-                return Refused(effect, str(error))
-        return Succeeded(effect, pod_of(body))
+                return board.Refused(effect, str(error))
+        return board.Succeeded(effect, pod_of(body))
     except ClusterError as error:
-        return Failed(effect, str(error))
+        return board.Failed(effect, str(error))
 
 
-def _admission(effect: AdmitPod, body: Body) -> Body:
+def _admission(effect: board.AdmitPod, body: Body) -> Body:
     """Opens the gate, if the pod is still the one that was looked at: any change in between refuses."""
     gates = [g for g in body["spec"]["schedulingGates"] if g.get("name") != LEASE_GATE]
     host = effect.lease.rpartition("/")[0]

@@ -1,7 +1,5 @@
 """The GPULease controller: one task per host, a queue over all of them, and their place in the operator."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -20,17 +18,9 @@ from caas.controllers.redfish import Redfish
 from caas.mirror import Mirror
 from caas.settings import Host, Settings
 from gpuclusters.container_api.container import CONTAINER_LABEL
+from gpuclusters.lease import placement
 from gpuclusters.lease.board import Orders
 from gpuclusters.lease.model import GPU_LEASE, HELD, GPULeaseSpec, Holder
-from gpuclusters.lease.placement import (
-    BoardView,
-    Grant,
-    Outage,
-    Waiting,
-    outages,
-    partition_states,
-    schedule,
-)
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NODE, POD
@@ -61,7 +51,7 @@ class LeaseQueue:
         self._recorder, self._resource = recorder, gpu_resource
         self._pods: dict[str, Object] = {}
         self._refused: dict[str, str] = {}
-        self._granting: dict[str, Grant] = {}
+        self._granting: dict[str, placement.Grant] = {}
         """By pod: what is not stored yet, and is nobody else's any more."""
         self._tenants: set[str] = set()
         self._news = asyncio.Event()
@@ -96,7 +86,7 @@ class LeaseQueue:
                 await asyncio.sleep(min(rest, LONGEST_REST_SECONDS))
                 await heard(self._news, LOOK_AGAIN_SECONDS if self._pods else None)
 
-    def turns(self) -> tuple[Grant, ...]:
+    def turns(self) -> tuple[placement.Grant, ...]:
         leases = [lease for host in self._hosts.values() for lease in host.leases.values()]
         having = {lease.holder.pod_uid for lease in leases if lease.holder}
         holding = Counter(
@@ -117,9 +107,9 @@ class LeaseQueue:
             return ()
         # On a node that is out of service a pod would get its GPUs and then never be placed.
         serving = [board for board in boards if self._serves(board.host)]
-        return schedule(waiting, holding, serving, now=time.time()).grants
+        return placement.schedule(waiting, holding, serving, now=time.time()).grants
 
-    def _boards(self) -> list[BoardView]:
+    def _boards(self) -> list[placement.BoardView]:
         """The boards as they will be once what is being granted is stored."""
         # Until then those GPUs look free, and who places by that cuts a board in pieces.
         given: dict[str, set[int]] = {}
@@ -131,7 +121,7 @@ class LeaseQueue:
             for name, host in self._hosts.items()
         ]
 
-    def _request(self, uid: str, body: Object) -> Waiting | None:
+    def _request(self, uid: str, body: Object) -> placement.Waiting | None:
         metadata = body["metadata"]
         tenant = (metadata.get("labels") or {}).get(TENANT_LABEL, "")
         size = gpus_of(body, self._resource)
@@ -141,7 +131,7 @@ class LeaseQueue:
                 self._recorder.note(body, "NotQueued", "Queue", why, "Warning")
             return None
         self._refused.pop(uid, None)
-        return Waiting(uid, tenant, size, seconds_of(metadata["creationTimestamp"]))
+        return placement.Waiting(uid, tenant, size, seconds_of(metadata["creationTimestamp"]))
 
     def _why_not(self, namespace: str, tenant: str, size: int) -> str:
         tenancy = self._tenancy(tenant) if tenant else None
@@ -153,7 +143,7 @@ class LeaseQueue:
             return f"the pod does not ask for a whole number of {self._resource}"
         return ""
 
-    async def _grant(self, grant: Grant, body: Object) -> None:
+    async def _grant(self, grant: placement.Grant, body: Object) -> None:
         partition = grant.placement.partition
         metadata = body["metadata"]
         holder = Holder(
@@ -178,8 +168,8 @@ class LeaseQueue:
             self._granting.pop(grant.request.uid, None)
             self._news.set()
 
-    def _count(self, waiting: list[Waiting], boards: list[BoardView]) -> None:
-        for (size, state), count in partition_states(boards, self._serves).items():
+    def _count(self, waiting: list[placement.Waiting], boards: list[placement.BoardView]) -> None:
+        for (size, state), count in placement.partition_states(boards, self._serves).items():
             metrics.CAPACITY_PARTITIONS.labels(str(size), state).set(count)
         counts = Counter(request.tenant for request in waiting)
         self._tenants |= set(counts)
@@ -213,7 +203,7 @@ class LeaseController:
         self._leases = Mirror(GPU_LEASE, changed=self._lease_changed)
         self._tenancies = Mirror(TENANCY, changed=lambda _body: self._queue.look())
         self._nodes = Mirror(NODE, changed=self._node_changed)
-        self._outages: dict[str, Outage] = {}
+        self._outages: dict[str, placement.Outage] = {}
         self._queue = LeaseQueue(
             self._hosts, self._tenancies.get, self._recorder, settings.gpu_resource, self.serves
         )
@@ -301,7 +291,7 @@ class LeaseController:
             self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:
-        now = outages(self._hosts, self._nodes.within())
+        now = placement.outages(self._hosts, self._nodes.within())
         if now == self._outages:
             return
         before, self._outages = self._outages, now

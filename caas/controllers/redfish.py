@@ -1,7 +1,5 @@
 """A machine's firmware inventory, read from its management controller: out of band, past any tenant."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

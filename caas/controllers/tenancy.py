@@ -1,7 +1,5 @@
 """Brings the objects that isolate each tenant to what its Tenancy says, and says what is enforced."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
@@ -21,6 +19,7 @@ from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.isolation import Network
 from gpuclusters.tenancy.model import FINALIZER, TENANCY, TenancySpec
 from gpuclusters.tenancy.objects import NAMESPACE
+from gpuclusters.tenancy.on_demand import OnDemand, on_demand
 from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import NOT_TRIED, Condition, Proof, prove
 
@@ -90,10 +89,11 @@ class TenancyController:
         network: Network,
         accounts: Accounts,
         identity: str = "",
+        on_demand: OnDemand | None = None,
         mine: Callable[[str], bool] = lambda _name: True,
     ) -> None:
         """`mine` says whether it works on a tenancy."""
-        self._cluster, self._mine = cluster, mine
+        self._cluster, self._mine, self._on_demand = cluster, mine, on_demand
         self._tenancies = Mirror(TENANCY, changed=self._tenancy_changed)
         self._known: dict[str, Progress] = {}
         self._recorder = Recorder(cluster, identity or "controllers", REPORTER)
@@ -197,6 +197,10 @@ class TenancyController:
             said = _not_ready(tenancy, waiting.reason, waiting.message)
             await self._say(tenancy, [said], awaitedLeases=list(waiting.leases))
             return waiting.again
+        if self._is_one_too_many(name):
+            full = "there are as many tenancies on demand as tenants-on-demand.most allows"
+            await self._say(tenancy, [_not_ready(tenancy, "TooMany", full)])
+            return FOREIGN_SECONDS
         if FINALIZER not in (tenancy["metadata"].get("finalizers") or ()):
             # Before there is anything to clear up.
             finalizers = [*(tenancy["metadata"].get("finalizers") or ()), FINALIZER]
@@ -218,6 +222,12 @@ class TenancyController:
         if all(proof.holds for proof in proofs):
             return RESYNC_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
         return RETRIAL_SECONDS if _only_trials(proofs) else None
+
+    def _is_one_too_many(self, name: str) -> bool:
+        """Whether it was made on demand when there was no room any more, by copies of the API at once."""
+        most = self._on_demand.most if self._on_demand else None
+        names = [one["metadata"]["name"] for one in on_demand(self._tenancies.all())]
+        return most is not None and name in names[most:]
 
     async def _proofs(self, spec: TenancySpec, known: Progress, tenancy: Object) -> Sequence[Proof]:
         home = self._view.get(NAMESPACE, spec.namespace)

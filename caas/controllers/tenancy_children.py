@@ -1,7 +1,5 @@
 """Makes a tenant's objects, puts back what was changed or deleted, and in the end clears them up."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence

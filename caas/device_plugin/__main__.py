@@ -1,7 +1,5 @@
 """`python -m caas.device_plugin`: the plugin of the host that NODE_NAME names."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

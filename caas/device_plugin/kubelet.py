@@ -3,8 +3,6 @@
 A kubelet that restarts removes all sockets and knows no plugin: nothing tells the plugin but the files.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

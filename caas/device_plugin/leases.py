@@ -1,7 +1,5 @@
 """The leases of one host's GPUs: followed, confirmed, read afresh, and marked by compare-and-swap."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import logging

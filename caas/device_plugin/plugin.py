@@ -1,7 +1,5 @@
 """The whole plugin of one host: leases, answers, registration and reconciliation as one thing."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """The kubelet's gRPC services, called and served as the descriptors of its `.proto` files say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

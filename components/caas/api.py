@@ -1,7 +1,5 @@
 """The public API as tenants reach it: its certificate, and the Ingress or Gateway that ends TLS."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +9,7 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.core.v1 import Secret
 from pulumi_kubernetes.networking.v1 import Ingress
 
+from components.component import Component, Told
 from components.kubernetes_objects import PART_OF, after
 
 NAME, CERTIFICATE = "api", "api-tls"
@@ -50,38 +49,32 @@ class Pair:
     private_key: pulumi.Input[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApiCertificateArgs:
+class ApiCertificate(Component, module="caas"):
+    """Owns the Secret, or the Certificate from which cert-manager makes it."""
+
     namespace: pulumi.Input[str]
     source: Issuer | Pair
 
-
-class ApiCertificate(pulumi.ComponentResource):
-    """Owns the Secret, or the Certificate from which cert-manager makes it."""
-
-    secret: pulumi.Output[str]
+    secret: pulumi.Output[str] = field(init=False)
     """Name of the Secret, of type kubernetes.io/tls."""
 
-    def __init__(
-        self, name: str, args: ApiCertificateArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:caas:ApiCertificate", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        metadata: Any = {"name": CERTIFICATE, "namespace": args.namespace, "labels": PART_OF}
-        if isinstance(args.source, Pair):
+    def declare(self) -> Told:
+        name, child = self._name, self.child
+        metadata: Any = {"name": CERTIFICATE, "namespace": self.namespace, "labels": PART_OF}
+        if isinstance(self.source, Pair):
             made = Secret(
                 f"{name}-secret",
                 metadata=metadata,
                 type="kubernetes.io/tls",
                 string_data={
-                    "tls.crt": args.source.chain,
-                    "tls.key": pulumi.Output.secret(args.source.private_key),
+                    "tls.crt": self.source.chain,
+                    "tls.key": pulumi.Output.secret(self.source.private_key),
                 },
                 opts=child,
             )
             self.secret = made.metadata.name
         else:
-            kind, issuer = args.source.kind, args.source.name
+            kind, issuer = self.source.kind, self.source.name
             asked = CustomResource(
                 f"{name}-certificate",
                 api_version="cert-manager.io/v1",
@@ -89,7 +82,7 @@ class ApiCertificate(pulumi.ComponentResource):
                 metadata=metadata,
                 spec={
                     "secretName": CERTIFICATE,
-                    "dnsNames": [args.source.host],
+                    "dnsNames": [self.source.host],
                     "issuerRef": {"group": "cert-manager.io", "kind": kind, "name": issuer},
                     "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
                     "usages": ["digital signature", "server auth"],
@@ -97,11 +90,12 @@ class ApiCertificate(pulumi.ComponentResource):
                 opts=child,
             )
             self.secret = asked.id.apply(lambda _: CERTIFICATE)
-        self.register_outputs({"secret": self.secret})
+        return {"secret": self.secret}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApiExposureArgs:
+class ApiExposure(Component, module="caas"):
+    """Owns the Ingress, or a Gateway with one route for tenants and one that leads from HTTP to HTTPS."""
+
     kind: Literal["ingress", "gateway"]
     class_name: str
     host: str
@@ -112,55 +106,43 @@ class ApiExposureArgs:
     """Name of the Secret."""
     annotations: Mapping[str, str] = field(default_factory=dict)
 
-
-class ApiExposure(pulumi.ComponentResource):
-    """Owns the Ingress, or a Gateway with one route for tenants and one that leads from HTTP to HTTPS."""
-
-    def __init__(
-        self, name: str, args: ApiExposureArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:caas:ApiExposure", name, None, opts)
-        self._name, self._args = name, args
-        self._child = pulumi.ResourceOptions(parent=self)
-        if args.kind == "ingress":
+    def declare(self) -> None:
+        if self.kind == "ingress":
             self._ingress()
         else:
             self._gateway()
-        self.register_outputs({})
 
     def _ingress(self) -> None:
-        args = self._args
-        backend = {"service": {"name": args.service, "port": {"number": args.service_port}}}
+        backend = {"service": {"name": self.service, "port": {"number": self.service_port}}}
         everything = {"path": "/", "path_type": "Prefix", "backend": backend}
         spec: Any = {
-            "ingress_class_name": args.class_name,
-            "tls": [{"hosts": [args.host], "secret_name": args.certificate}],
-            "rules": [{"host": args.host, "http": {"paths": [everything]}}],
+            "ingress_class_name": self.class_name,
+            "tls": [{"hosts": [self.host], "secret_name": self.certificate}],
+            "rules": [{"host": self.host, "http": {"paths": [everything]}}],
         }
-        annotations = {**CLASS_ANNOTATIONS.get(args.class_name, {}), **args.annotations}
+        annotations = {**CLASS_ANNOTATIONS.get(self.class_name, {}), **self.annotations}
         metadata: Any = {**self._metadata(NAME), "annotations": annotations}
-        Ingress(f"{self._name}-ingress", metadata=metadata, spec=spec, opts=self._child)
+        Ingress(f"{self._name}-ingress", metadata=metadata, spec=spec, opts=self.child)
 
     def _gateway(self) -> None:
-        args = self._args
-        common = {"hostname": args.host, "allowedRoutes": {"namespaces": {"from": "Same"}}}
-        certificates = [{"kind": "Secret", "name": args.certificate}]
+        common = {"hostname": self.host, "allowedRoutes": {"namespaces": {"from": "Same"}}}
+        certificates = [{"kind": "Secret", "name": self.certificate}]
         tls = {"mode": "Terminate", "certificateRefs": certificates}
         gateway_spec: dict[str, Any] = {
-            "gatewayClassName": args.class_name,
+            "gatewayClassName": self.class_name,
             "listeners": [
                 {"name": "http", "protocol": "HTTP", "port": 80, **common},
                 {"name": "https", "protocol": "HTTPS", "port": 443, "tls": tls, **common},
             ],
         }
-        if args.annotations:
+        if self.annotations:
             # Of the Service and its pods, which the gateway's controller makes.
-            gateway_spec["infrastructure"] = {"annotations": dict(args.annotations)}
+            gateway_spec["infrastructure"] = {"annotations": dict(self.annotations)}
         gateway = self._object("gateway", "Gateway", NAME, gateway_spec)
         redirect = {"scheme": "https", "statusCode": 301}
         to_https = {"filters": [{"type": "RequestRedirect", "requestRedirect": redirect}]}
         to_service = {
-            "backendRefs": [{"name": args.service, "port": args.service_port}],
+            "backendRefs": [{"name": self.service, "port": self.service_port}],
             # Log streams go on for longer than any default; 0 is without end (GEP-1742).
             "timeouts": {"request": "0s"},
         }
@@ -170,7 +152,7 @@ class ApiExposure(pulumi.ComponentResource):
         ):
             spec = {
                 "parentRefs": [{"name": NAME, "sectionName": listener}],
-                "hostnames": [args.host],
+                "hostnames": [self.host],
                 "rules": [rule],
             }
             self._object(f"{listener}-route", "HTTPRoute", route, spec, gateway)
@@ -178,15 +160,15 @@ class ApiExposure(pulumi.ComponentResource):
     def _object(
         self, suffix: str, kind: str, name: str, spec: Mapping[str, Any], *earlier: pulumi.Resource
     ) -> CustomResource:
-        annotations = {"annotations": dict(self._args.annotations)} if kind == "Gateway" else {}
+        annotations = {"annotations": dict(self.annotations)} if kind == "Gateway" else {}
         return CustomResource(
             f"{self._name}-{suffix}",
             api_version="gateway.networking.k8s.io/v1",
             kind=kind,
             metadata={**self._metadata(name), **annotations},
             spec=spec,
-            opts=after(*earlier, opts=self._child),
+            opts=after(*earlier, opts=self.child),
         )
 
     def _metadata(self, name: str) -> dict[str, Any]:
-        return {"name": name, "namespace": self._args.namespace, "labels": PART_OF}
+        return {"name": name, "namespace": self.namespace, "labels": PART_OF}

@@ -3,23 +3,19 @@
 Deliberately does not own: the operating system, Kubernetes itself.
 """
 
-from __future__ import annotations
-
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-from pulumi_command import remote
 
+from components.component import Component, Told
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
 from gpuclusters.boot.model import MachinePreparation
 from gpuclusters.boot.resource import HostBoot
 from gpuclusters.cdi.model import VfioBackend, spec_path
 from gpuclusters.cdi.resource import CdiSpec
-from gpuclusters.core import scripts
 from gpuclusters.fabric.resource import FabricPartitions
 from gpuclusters.fabric.table import BOARDS, Baseboard, Board
 from gpuclusters.host import drop_ins
@@ -33,33 +29,21 @@ _UNITS = ("containerd.service", "kubelet.service")
 """Units that read the drop-ins, in the order of their restart."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostPreparationArgs:
+class HostPreparation(Component, module="caas"):
+    """Three resources for each machine, however many GPUs it has."""
+
     connection: HostConnection
     private_key: pulumi.Input[str] | None
     wanted: MachinePreparation
     adopt: bool = False
     """Whether what is on the machine already is taken over, if it is as declared."""
 
-
-class HostPreparation(pulumi.ComponentResource):
-    """Three resources for each machine, however many GPUs it has."""
-
-    def __init__(
-        self, name: str, args: HostPreparationArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:caas:HostPreparation", name, None, opts)
-        child, connection = pulumi.ResourceOptions(parent=self), args.connection.as_input()
-        told = args.wanted
-        wanted = shlex.join(f"{p}={v}" if v else p for p, v in sorted(told.packages.items()))
-        packages = remote.Command(
-            f"{name}-packages",
-            connection=args.connection.command_connection(args.private_key),
-            create=f"sudo -n sh -s -- {wanted}",
-            update=f"sudo -n sh -s -- {wanted}",
-            stdin=scripts.read("host/install_packages.sh"),
-            add_previous_output_in_env=False,
-            opts=child,
+    def declare(self) -> Told:
+        name, child = self._name, self.child
+        connection, told = self.connection.as_input(), self.wanted
+        wanted = [f"{p}={v}" if v else p for p, v in sorted(told.packages.items())]
+        packages = self.connection.root_script(
+            f"{name}-packages", self.private_key, "host/install_packages.sh", wanted, child
         )
         boot = HostBoot(
             f"{name}-boot",
@@ -69,17 +53,17 @@ class HostPreparation(pulumi.ComponentResource):
             huge_pages_1g={str(n): c for n, c in sorted(told.huge_pages_1g.items())},
             reboot="allow" if told.may_reboot else "refuse",
             reboot_timeout_seconds=told.reboot_timeout_seconds,
-            adopt=args.adopt,
+            adopt=self.adopt,
             opts=after(packages, opts=child),
         )
         VfioBinding(
             f"{name}-vfio",
             connection=connection,
             functions=[function.model_dump(mode="json") for function in told.functions],
-            adopt=args.adopt,
+            adopt=self.adopt,
             opts=after(boot, opts=child),
         )
-        self.register_outputs({"boot_id": boot.boot_id})
+        return {"boot_id": boot.boot_id}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +74,15 @@ class RuntimeDropIns:
     containerd: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuHostArgs:
-    preparation: HostPreparationArgs
-    """How it is reached, and what it must boot with."""
+class GpuHost(Component, module="caas"):
+    """A machine whose eight GPUs are described by CDI and cut into NVSwitch partitions."""
+
+    connection: HostConnection
+    private_key: pulumi.Input[str] | None
+    wanted: MachinePreparation
+    """What it must boot with."""
+    adopt: bool
+    """Whether what is on the machine already is taken over, if it is as declared."""
     expects: Expects
     """What it must be once prepared."""
     board: Board
@@ -120,42 +109,43 @@ class GpuHostArgs:
     drop_ins: RuntimeDropIns | None
     """None where somebody else configures kubelet and containerd, as RKE2 does."""
 
-
-class GpuHost(pulumi.ComponentResource):
-    """A machine whose eight GPUs are described by CDI and cut into NVSwitch partitions."""
-
-    active_partitions: pulumi.Output[Sequence[int]]
+    active_partitions: pulumi.Output[Sequence[int]] = field(init=False)
     """Numbers of the declared partitions that the fabric manager says are active."""
 
-    cut: pulumi.Output[Sequence[int]]
+    cut: pulumi.Output[Sequence[int]] = field(init=False)
     """Partitions into which the board was cut, whoever has them now; empty if leases alone decide."""
 
-    cdi_devices: pulumi.Output[Sequence[str]]
+    cdi_devices: pulumi.Output[Sequence[str]] = field(init=False)
     """Qualified CDI names, for example `nvidia.com/pgpu=1`."""
 
-    def __init__(
-        self, name: str, args: GpuHostArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:caas:GpuHost", name, None, opts)
-        child, adopt = pulumi.ResourceOptions(parent=self), args.preparation.adopt
-        connection = args.preparation.connection.as_input()
-        gpus = {str(module): address for module, address in sorted(args.board.gpus.items())}
-        module_map = BOARDS[Baseboard(args.baseboard)].module_map.value
+    def declare(self) -> Told:
+        name, child = self._name, self.child
+        adopt, connection = self.adopt, self.connection.as_input()
+        gpus = {str(module): address for module, address in sorted(self.board.gpus.items())}
+        module_map = BOARDS[Baseboard(self.baseboard)].module_map.value
 
+        first = HostPreparation(
+            name,
+            child,
+            connection=self.connection,
+            private_key=self.private_key,
+            wanted=self.wanted,
+            adopt=adopt,
+        )
         prepared = Preflight(
             f"{name}-ready",
             connection=connection,
             stage="prepared",
-            expects=args.expects.model_dump(mode="json"),
-            opts=after(HostPreparation(name, args.preparation, child), opts=child),
+            expects=self.expects.model_dump(mode="json"),
+            opts=after(first, opts=child),
         )
         cdi_spec = CdiSpec(
             f"{name}-cdi",
             connection=connection,
-            path=spec_path(args.cdi_kind, VfioBackend(args.vfio)),
-            kind=args.cdi_kind,
+            path=spec_path(self.cdi_kind, VfioBackend(self.vfio)),
+            kind=self.cdi_kind,
             devices=[{"name": module, "pci_address": pci} for module, pci in gpus.items()],
-            vfio=args.vfio,
+            vfio=self.vfio,
             module_map=module_map,
             adopt=adopt,
             opts=after(prepared, opts=child),
@@ -163,56 +153,49 @@ class GpuHost(pulumi.ComponentResource):
         vm = ServiceVm(
             f"{name}-service-vm",
             connection=connection,
-            switches=args.board.switches,
-            extra_functions=args.board.extra_functions,
+            switches=self.board.switches,
+            extra_functions=self.board.extra_functions,
             gpus=gpus,
             opts=after(prepared, opts=child),
-            **args.service_vm,
+            **self.service_vm,
         )
         ready: pulumi.Resource = vm
         self.active_partitions = self.cut = pulumi.Output.from_input([])
-        if args.partitions is not None or args.layout is not None:
+        if self.partitions is not None or self.layout is not None:
             ready = fabric = FabricPartitions(
                 f"{name}-fabric",
                 connection=connection,
                 board="board-0",
-                baseboard=args.baseboard,
-                partitions=None if args.partitions is None else list(args.partitions),
-                layout=None if args.layout is None else list(args.layout),
-                table=args.table,
+                baseboard=self.baseboard,
+                partitions=None if self.partitions is None else list(self.partitions),
+                layout=None if self.layout is None else list(self.layout),
+                table=self.table,
                 gpus=gpus,
-                fabric_manager_host=args.fabric_manager_host,
+                fabric_manager_host=self.fabric_manager_host,
                 fabric_manager_version=vm.fabric_manager_version,
                 fabric_manager_run=vm.run,
-                guest_driver=args.guest_driver,
+                guest_driver=self.guest_driver,
                 module_map=module_map,
                 adopt=adopt,
-                opts=kept(after(vm, opts=child), protect=args.protect),
+                opts=kept(after(vm, opts=child), protect=self.protect),
             )
             self.active_partitions, self.cut = fabric.active, fabric.applied
-        if args.drop_ins is not None:
-            self._reload(name, args.preparation, args.drop_ins, prepared, [cdi_spec, ready])
+        if self.drop_ins is not None:
+            self._reload(self.drop_ins, prepared, [cdi_spec, ready])
         self.cdi_devices = cdi_spec.qualified_names
-        self.register_outputs(
-            {"active_partitions": self.active_partitions, "cdi_devices": self.cdi_devices}
-        )
+        return {"active_partitions": self.active_partitions, "cdi_devices": self.cdi_devices}
 
     def _reload(
-        self,
-        name: str,
-        args: HostPreparationArgs,
-        texts: RuntimeDropIns,
-        prepared: pulumi.Resource,
-        ready: Sequence[pulumi.Resource],
+        self, texts: RuntimeDropIns, prepared: pulumi.Resource, ready: Sequence[pulumi.Resource]
     ) -> None:
-        child = pulumi.ResourceOptions(parent=self)
+        name, child = self._name, self.child
         written = [
             HostFile(
                 f"{name}-{role}",
-                connection=args.connection.as_input(),
+                connection=self.connection.as_input(),
                 path=path,
                 content=text,
-                adopt=args.adopt or None,
+                adopt=self.adopt or None,
                 opts=after(prepared, opts=child),
             )
             for role, path, text in (
@@ -220,18 +203,14 @@ class GpuHost(pulumi.ComponentResource):
                 ("containerd", drop_ins.CONTAINERD_DROP_IN, texts.containerd),
             )
         ]
-        remote.Command(
+        again = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
+        self.connection.root_script(
             f"{name}-reload-runtime",
-            connection=args.connection.command_connection(args.private_key),
-            create=f"sudo -n sh -s -- {shlex.join(_UNITS)}",
-            stdin=scripts.read("cdi/reload-runtime.sh"),
+            self.private_key,
+            "cdi/reload-runtime.sh",
+            _UNITS,
+            after(*written, *ready, opts=again),
             # What the files should hold, which a preview knows, not what was found: a file that is put
             # back is again what the units have read.
             triggers=[texts.containerd, texts.kubelet],
-            add_previous_output_in_env=False,
-            opts=after(
-                *written,
-                *ready,
-                opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
-            ),
         )

@@ -4,10 +4,8 @@ Owns no files, which stay when the volume goes, and no storage class: a tenant g
 Source: kubernetes-csi/csi-driver-nfs, `charts/v4.13.5/csi-driver-nfs/values.yaml`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from typing import Any, Final
 
 import pulumi
@@ -16,6 +14,7 @@ from pulumi_kubernetes.helm.v3 import Release
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from components import helm
+from components.component import Component, Told
 from components.helm import Chart
 from components.kubernetes_objects import after
 from gpuclusters.tenancy.isolation import TENANT_LABEL
@@ -56,27 +55,22 @@ def csi_nfs(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TenantStorageArgs:
+class TenantStorage(Component, module="caas"):
     volumes: Sequence[TenantVolume]
     mounter: Mounter
 
-
-class TenantStorage(pulumi.ComponentResource):
-    claims: pulumi.Output[Mapping[str, str]]
+    claims: pulumi.Output[Mapping[str, str]] = field(init=False)
     """Name of the volume by name of the claim."""
 
-    def __init__(
-        self, name: str, args: TenantStorageArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:caas:TenantStorage", name, None, opts)
+    def declare(self) -> Told:
+        name = self._name
         named = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         again = pulumi.ResourceOptions(replace_on_changes=["spec"])
         claimed = pulumi.ResourceOptions.merge(named, again)
         bound: dict[str, pulumi.Input[str]] = {}
-        for volume in args.volumes:
+        for volume in self.volumes:
             labels = {TENANT_LABEL: volume.tenant}
-            spec: Any = volume.persistent_volume_spec(args.mounter)
+            spec: Any = volume.persistent_volume_spec(self.mounter)
             asked: Any = volume.claim_spec()
             made = PersistentVolume(
                 f"{name}-{volume.name}-volume",
@@ -94,4 +88,4 @@ class TenantStorage(pulumi.ComponentResource):
             )
             bound[volume.name] = claim.spec.volume_name
         self.claims = pulumi.Output.all(**bound)
-        self.register_outputs({"claims": self.claims})
+        return {"claims": self.claims}

@@ -1,113 +1,29 @@
 """Where the cluster's own programs live: for each its namespace, settings, account, and what it may do."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pulumi
+import yaml
 from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, Secret, ServiceAccount
 from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
 from components.caas.tenancy import bound
+from components.component import Component, Told
 from components.kubernetes_objects import PART_OF, after, pod_security
-from gpuclusters.tenancy import program_admission
+from gpuclusters.tenancy import admission as admission_policy
+from gpuclusters.tenancy.on_demand import OnDemand
 from gpuclusters.tenancy.programs import TENANTS_PROGRAMS, Accounts, Program, tenant_role
+from gpuclusters.tenancy.resource import OnDemandTenancies
 
-_GET = ("get",)
-_FOLLOW = ("list", "watch")
-_READ = (*_GET, *_FOLLOW)
-_OURS = "gpu-clusters.dev"
-_CILIUM = "cilium.io"
-_RBAC = "rbac.authorization.k8s.io"
-
-
-def _rule(
-    group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()
-) -> Mapping[str, Sequence[str]]:
-    rule = {"api_groups": [group], "resources": list(resources), "verbs": list(verbs)}
-    return {**rule, "resource_names": list(names)} if names else rule
-
-
-_EVENTS = _rule("events.k8s.io", ["events"], ["create"])
-
-CLUSTER: Mapping[Program, Any] = {
-    Program.CONTROLLERS: [
-        # `patch` is for the finalizer; what a Tenancy says is not the controllers' to change.
-        _rule(_OURS, ["tenancies"], [*_READ, "patch"]),
-        _rule(_OURS, ["tenancies/status"], ["patch"]),
-        _rule(_OURS, ["gpuleases"], [*_READ, "create"]),
-        _rule(_OURS, ["gpuleases/status"], ["update"]),
-        # A tenant's namespace has to be made before anything can be bound in it.
-        _rule("", ["namespaces"], [*_READ, "create", "patch", "delete"]),
-        _rule(_RBAC, ["rolebindings"], [*_READ, "create", "patch", "delete"]),
-        _rule(_RBAC, ["clusterroles"], ["bind"], [tenant_role(one) for one in TENANTS_PROGRAMS]),
-        # All tenants' objects in one watch for each kind.
-        _rule("", ["resourcequotas", "limitranges", "serviceaccounts", "pods"], _READ),
-        _rule(_CILIUM, ["ciliumnetworkpolicies", "ciliumclusterwidenetworkpolicies"], _READ),
-        _rule(
-            "admissionregistration.k8s.io",
-            ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
-            _READ,
-        ),
-        _rule("", ["nodes"], _READ),
-        _rule("node.k8s.io", ["runtimeclasses"], _READ),
-        _EVENTS,
-    ],
-    Program.API: [
-        _rule(_OURS, ["tenancies", "gpuleases"], _FOLLOW),
-        # All tenants' objects in one watch for each kind.
-        _rule("", ["pods", "resourcequotas", "persistentvolumeclaims"], _FOLLOW),
-        # Which machines are out of service; the API tells their number, not their names.
-        _rule("", ["nodes"], _FOLLOW),
-    ],
-    Program.DEVICE_PLUGIN: [
-        _rule(_OURS, ["gpuleases"], _FOLLOW),
-        _rule(_OURS, ["gpuleases/status"], ["update"]),
-        _EVENTS,
-    ],
-}
-"""Rules of each program's ClusterRole, bound in the whole cluster."""
-
-TENANT: Mapping[Program, Any] = {
-    Program.CONTROLLERS: [
-        _rule("", ["resourcequotas", "limitranges"], ["create", "patch", "delete"]),
-        # `create`: the namespace may be quicker than the account that Kubernetes makes in it.
-        _rule("", ["serviceaccounts"], ["create", "patch"]),
-        _rule(_CILIUM, ["ciliumnetworkpolicies"], ["create", "patch", "delete"]),
-        # Pods wait for their lease; `create` is for dry runs that prove what is refused.
-        _rule("", ["pods"], ["create", "patch", "delete"]),
-    ],
-    Program.API: [
-        _rule("", ["pods"], ["get", "create", "delete"]),
-        _rule("", ["pods/log"], _GET),
-        _rule("", ["events"], ["list"]),
-    ],
-}
-"""Rules of the ClusterRoles that the Tenancy controller binds in each tenant's namespace."""
-
-OWN_NAMESPACE: Mapping[Program, Any] = {
-    Program.CONTROLLERS: [
-        _rule("coordination.k8s.io", ["leases"], ["get", "create", "update", "patch"])
-    ],
-    # Its own namespace is what it asks for to see whether the cluster answers.
-    Program.API: [_rule("", ["namespaces"], _GET)],
-}
-"""Rules of each program's Role in its own namespace."""
-
-
+RULES: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("rbac.yaml").read_text(encoding="utf-8")
+)
+"""By where they are bound (`cluster`, `tenant`, `own-namespace`) and program."""
 SETTINGS_KEY = "settings.yaml"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SystemArgs:
-    accounts: Accounts
-    settings: pulumi.Input[str]
-    """The file that `caas.settings` reads."""
-    secrets: Mapping[str, pulumi.Input[str]]
-    """Files that only the controllers see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,59 +35,65 @@ class Home:
     """Name of the service account."""
 
 
-class System(pulumi.ComponentResource):
+class System(Component, module="caas"):
     """Owns namespaces, settings, secrets, service accounts, and what each account may do and may not."""
 
-    homes: Mapping[Program, Home]
-    settings_digest: pulumi.Output[str]
+    accounts: Accounts
+    settings: pulumi.Input[str]
+    """The file that `caas.settings` reads."""
+    secrets: Mapping[str, pulumi.Input[str]]
+    """Files that only the controllers see."""
+    on_demand: OnDemand | None = None
+    """Which tenancies the API may make."""
+
+    homes: Mapping[Program, Home] = field(init=False)
+    settings_digest: pulumi.Output[str] = field(init=False)
     """Changes with the settings and the secrets; pods carry it, so that they are replaced when it does."""
-    secrets: pulumi.Output[str]
+    secret: pulumi.Output[str] = field(init=False)
     """Name of the Secret, in the controllers' namespace."""
 
-    def __init__(
-        self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:caas:System", name, None, opts)
-        self._name, self._args = name, args
-        child = self._child = pulumi.ResourceOptions(parent=self)
+    def declare(self) -> Told:
+        name, child = self._name, self.child
         self.homes = {program: self._home(program) for program in Program}
         home = self.homes[Program.CONTROLLERS].namespace
-        self.secrets = Secret(
+        self.secret = Secret(
             f"{name}-secrets",
             metadata={"name": "controllers", "namespace": home},
-            string_data=dict(args.secrets),
+            string_data=dict(self.secrets),
             opts=child,
         ).metadata.name
         # A digest of a secret is no secret: it only says that the secret is another one.
         self.settings_digest = pulumi.Output.unsecret(
-            pulumi.Output.all(settings=args.settings, secrets=dict(args.secrets)).apply(_digest)
+            pulumi.Output.all(settings=self.settings, secrets=dict(self.secrets)).apply(_digest)
         )
         bounds = [
-            bound(f"{name}-{policy}", policy, spec, program_admission.binding(policy), self)
-            for policy, spec in program_admission.policies(args.accounts).items()
+            bound(f"{name}-{policy}", policy, spec, admission_policy.program_binding(policy), self)
+            for policy, spec in admission_policy.program_policies(
+                self.accounts, self.on_demand
+            ).items()
         ]
         for program in TENANTS_PROGRAMS:
             ClusterRole(
                 f"{name}-{program}-tenant-role",
                 metadata={"name": tenant_role(program)},
-                rules=TENANT[program],
+                rules=RULES["tenant"][program],
                 opts=child,
             )
         # No account may do anything before it is bounded.
         for program in Program:
             self._grant(program, bounds)
-        self.register_outputs({"namespace": self.homes[Program.API].namespace})
+        return {"namespace": self.homes[Program.API].namespace}
 
     def _home(self, program: Program) -> Home:
-        name, child = f"{self._name}-{program}", self._child
+        name, child = f"{self._name}-{program}", self.child
         # The device plugin alone has to reach the host: the kubelet's sockets.
         level = "privileged" if program is Program.DEVICE_PLUGIN else "restricted"
-        own: Any = {"name": self._args.accounts.namespace(program), "labels": pod_security(level)}
+        own: Any = {"name": self.accounts.namespace(program), "labels": pod_security(level)}
         namespace = Namespace(f"{name}-namespace", metadata=own, opts=child).metadata.name
         settings = ConfigMap(
             f"{name}-settings",
             metadata={"name": "settings", "namespace": namespace},
-            data={SETTINGS_KEY: self._args.settings},
+            data={SETTINGS_KEY: self.settings},
             opts=child,
         )
         account = ServiceAccount(
@@ -183,34 +105,66 @@ class System(pulumi.ComponentResource):
         return Home(namespace, settings.metadata.name, account.metadata.name)
 
     def _grant(self, program: Program, bounds: Sequence[pulumi.Resource]) -> None:
-        namespace = self._args.accounts.namespace(program)
-        account = {"kind": "ServiceAccount", "name": program.value, "namespace": namespace}
+        account = account_of(self.accounts, program)
         local = {"name": program.value, "namespace": self.homes[program].namespace}
+        whole = {"name": f"gpu-clusters-{program}"}
         kinds: Any = (
-            (
-                "",
-                ClusterRole,
-                ClusterRoleBinding,
-                {"name": f"gpu-clusters-{program}"},
-                CLUSTER,
-                bounds,
-            ),
-            ("local-", Role, RoleBinding, local, OWN_NAMESPACE, ()),
+            ("", ClusterRole, ClusterRoleBinding, whole, RULES["cluster"], bounds),
+            ("local-", Role, RoleBinding, local, RULES["own-namespace"], ()),
         )
         for part, role, binding, metadata, rules, before in kinds:
             name = f"{self._name}-{program}-{part}"
             if program in rules:
-                made = role(
-                    f"{name}role", metadata=metadata, rules=rules[program], opts=self._child
-                )
-                group, kind = "rbac.authorization.k8s.io", role.__name__
+                made = role(f"{name}role", metadata=metadata, rules=rules[program], opts=self.child)
                 binding(
                     f"{name}binding",
                     metadata=metadata,
-                    role_ref={"api_group": group, "kind": kind, "name": made.metadata.name},
+                    role_ref=reference(made),
                     subjects=[account],
-                    opts=after(*before, opts=self._child),
+                    opts=after(*before, opts=self.child),
                 )
+
+
+class TenanciesOnDemand(Component, module="caas"):
+    """Lets the API make tenancies, and owns those that it made: they go before what isolates tenants does."""
+
+    cluster: str
+    kubeconfig: pulumi.Input[str]
+    accounts: Accounts
+    declared: Sequence[str]
+    """Tenants of the stack, whose tenancies are not touched."""
+
+    def declare(self) -> None:
+        made = OnDemandTenancies(
+            self._name,
+            cluster=self.cluster,
+            kubeconfig=self.kubeconfig,
+            declared=list(self.declared),
+            opts=self.child,
+        )
+        metadata: Any = {"name": f"gpu-clusters-{Program.API}-on-demand"}
+        rules = RULES["on-demand"][Program.API]
+        role = ClusterRole(f"{self._name}-role", metadata=metadata, rules=rules, opts=self.child)
+        ClusterRoleBinding(
+            f"{self._name}-binding",
+            metadata=metadata,
+            role_ref=reference(role),
+            subjects=[account_of(self.accounts, Program.API)],
+            # Before they are removed nobody may make more.
+            opts=after(made, opts=self.child),
+        )
+
+
+def account_of(accounts: Accounts, program: Program) -> Any:
+    """A program as the subject of a binding."""
+    namespace = accounts.namespace(program)
+    return {"kind": "ServiceAccount", "name": program.value, "namespace": namespace}
+
+
+def reference(role: ClusterRole | Role) -> Any:
+    """A role as a binding names it."""
+    group, kind = "rbac.authorization.k8s.io", type(role).__name__
+    return {"api_group": group, "kind": kind, "name": role.metadata.name}
 
 
 def _digest(known: Any) -> str:

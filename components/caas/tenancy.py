@@ -1,9 +1,7 @@
 """The Tenancy API with the rules for every tenant, which outlive them, and each tenant."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from typing import Any
 
 import pulumi
@@ -15,6 +13,7 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.apiextensions.v1 import CustomResourceDefinition
 from pulumi_kubernetes.core.v1 import Secret
 
+from components.component import Component, Told
 from components.kubernetes_objects import after
 from gpuclusters.tenancy import admission as admission_policy
 from gpuclusters.tenancy import isolation
@@ -39,8 +38,9 @@ def bound(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TenancyApiArgs:
+class TenancyApi(Component, module="caas"):
+    """Owns the definitions, the rules for pods and services, and the closed network of all tenants."""
+
     custom_resource_definitions: Sequence[Mapping[str, Any]]
     runtime_classes: Sequence[str]
     runtime_selector: Sequence[str]
@@ -51,16 +51,9 @@ class TenancyApiArgs:
     controllers: str
     """User name of the account that grants leases: it alone lets pods go that ask for GPUs."""
 
-
-class TenancyApi(pulumi.ComponentResource):
-    """Owns the definitions, the rules for pods and services, and the closed network of all tenants."""
-
-    def __init__(
-        self, name: str, args: TenancyApiArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:caas:TenancyApi", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        for definition in args.custom_resource_definitions:
+    def declare(self) -> None:
+        name, child = self._name, self.child
+        for definition in self.custom_resource_definitions:
             CustomResourceDefinition(
                 f"{name}-{definition['metadata']['name']}",
                 metadata=definition["metadata"],
@@ -68,11 +61,11 @@ class TenancyApi(pulumi.ComponentResource):
                 opts=child,
             )
         pods = admission_policy.pod_policy(
-            runtime_classes=args.runtime_classes,
-            runtime_selector=args.runtime_selector,
-            gpu_resource=args.gpu_resource,
-            huge_pages=args.huge_pages,
-            controllers=args.controllers,
+            runtime_classes=self.runtime_classes,
+            runtime_selector=self.runtime_selector,
+            gpu_resource=self.gpu_resource,
+            huge_pages=self.huge_pages,
+            controllers=self.controllers,
         )
         services = admission_policy.service_policy()
         for rule, policy, spec in (
@@ -85,14 +78,14 @@ class TenancyApi(pulumi.ComponentResource):
             api_version="cilium.io/v2",
             kind="CiliumClusterwideNetworkPolicy",
             metadata={"name": isolation.BASELINE},
-            spec=isolation.baseline(args.network),
+            spec=isolation.baseline(self.network),
             opts=child,
         )
-        self.register_outputs({})
 
 
-@dataclass(frozen=True, kw_only=True)
-class TenantArgs:
+class Tenant(Component, module="caas"):
+    """A Tenancy; ready when every part of the tenant's isolation is enforced, not merely created."""
+
     cluster: str
     kubeconfig: pulumi.Input[str]
     tenancy: TenancySpec
@@ -101,29 +94,23 @@ class TenantArgs:
     adopt: bool = False
     """Whether a Tenancy that is there already is taken over, if it says this."""
 
+    ready: pulumi.Output[bool] = field(init=False)
 
-class Tenant(pulumi.ComponentResource):
-    """A Tenancy; ready when every part of the tenant's isolation is enforced, not merely created."""
-
-    ready: pulumi.Output[bool]
-
-    def __init__(
-        self, name: str, args: TenantArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:caas:Tenant", name, None, opts)
-        child, spec = pulumi.ResourceOptions(parent=self), args.tenancy.document()
+    def declare(self) -> Told:
+        name, child = self._name, self.child
+        spec = self.tenancy.document()
         tenant, namespace = spec.pop("tenant"), spec.pop("namespace")
         proof = TenancyPolicy(
             f"{name}-policy",
-            cluster=args.cluster,
-            kubeconfig=args.kubeconfig,
+            cluster=self.cluster,
+            kubeconfig=self.kubeconfig,
             tenant=tenant,
             namespace=namespace,
             spec=spec,
-            adopt=args.adopt or None,
+            adopt=self.adopt or None,
             opts=child,
         )
-        if args.registry_credentials is not None:
+        if self.registry_credentials is not None:
             Secret(
                 f"{name}-registry-credentials",
                 metadata={
@@ -132,9 +119,9 @@ class Tenant(pulumi.ComponentResource):
                     "labels": {TENANT_LABEL: tenant},
                 },
                 type="kubernetes.io/dockerconfigjson",
-                string_data={".dockerconfigjson": args.registry_credentials},
+                string_data={".dockerconfigjson": self.registry_credentials},
                 # The controller makes the namespace.
                 opts=after(proof, opts=child),
             )
         self.ready = proof.ready
-        self.register_outputs({"ready": self.ready, "namespace": namespace})
+        return {"ready": self.ready, "namespace": namespace}

@@ -4,14 +4,13 @@ Owns: RKE2 on every host, the tokens, the kubeconfig. Does not own: the hosts, t
 registration address (a virtual IP, a load balancer or DNS), anything inside the cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 
+from components.component import Component, Told
 from components.host_connection import HostConnection
 from components.kubernetes_objects import after, kept
 from gpuclusters.rke2 import host_config
@@ -35,8 +34,9 @@ class Rke2Host:
     """What must be done on the host before RKE2 starts on it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rke2ClusterArgs:
+class Rke2Cluster(Component, module="rke2"):
+    """All hosts of one cluster, each one resource named `<host>-rke2`."""
+
     version: str
     """Release, like `v1.35.7+rke2r1`. Another one updates every host in place, servers first."""
     artifacts: Mapping[str, Any]
@@ -57,71 +57,61 @@ class Rke2ClusterArgs:
     protect: bool = False
     """Whether Pulumi refuses to delete the servers, which have the etcd, and the tokens, which open it."""
 
-
-class Rke2Cluster(pulumi.ComponentResource):
-    """All hosts of one cluster, each one resource named `<host>-rke2`."""
-
-    kubeconfig: pulumi.Output[str]
+    kubeconfig: pulumi.Output[str] = field(init=False)
     """Admin kubeconfig with the registration address; known when all servers have joined. Secret."""
-    nodes: Mapping[str, Rke2Node]
+    nodes: Mapping[str, Rke2Node] = field(init=False)
 
-    def __init__(
-        self, name: str, args: Rke2ClusterArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:rke2:Rke2Cluster", name, None, opts)
-        tokens = self._tokens(name, args)
-        servers = {host.connection.host: host for host in args.servers}
-        agents = {host.connection.host: host for host in args.agents}
+    def declare(self) -> Told:
+        tokens = self._tokens()
+        servers = {host.connection.host: host for host in self.servers}
+        agents = {host.connection.host: host for host in self.agents}
         hosts, made = servers | agents, dict[str, Rke2Node]()
-        for join in join_order([*servers], [*agents], args.agents_at_once):
-            made[join.host] = self._node(name, args, join, hosts[join.host], made, tokens)
+        for join in join_order([*servers], [*agents], self.agents_at_once):
+            made[join.host] = self._node(join, hosts[join.host], made, tokens)
         self.nodes = made
         joined = [made[host].joined for host in servers]
         # Known when the last server is there, so that nobody builds on a cluster that still changes shape.
         self.kubeconfig = pulumi.Output.secret(
             pulumi.Output.all(made[next(iter(servers))].kubeconfig, *joined).apply(_first)
         )
-        self.register_outputs({"kubeconfig": self.kubeconfig})
+        return {"kubeconfig": self.kubeconfig}
 
-    def _tokens(
-        self, name: str, args: Rke2ClusterArgs
-    ) -> tuple[pulumi.Input[str], pulumi.Input[str]]:
-        if args.server_token is not None and args.agent_token is not None:
-            return args.server_token, args.agent_token
+    def _tokens(self) -> tuple[pulumi.Input[str], pulumi.Input[str]]:
+        name = self._name
+        if self.server_token is not None and self.agent_token is not None:
+            return self.server_token, self.agent_token
         made = Rke2Tokens(
             f"{name}-tokens",
             cluster=name,
             # A token that is lost cannot be made again, and every snapshot is sealed with it.
-            opts=kept(pulumi.ResourceOptions(parent=self), protect=args.protect),
+            opts=kept(self.child, protect=self.protect),
         )
-        return args.server_token or made.server, args.agent_token or made.agent
+        return self.server_token or made.server, self.agent_token or made.agent
 
     def _node(
         self,
-        name: str,
-        args: Rke2ClusterArgs,
         join: Join,
         host: Rke2Host,
         made: Mapping[str, Rke2Node],
         tokens: tuple[pulumi.Input[str], pulumi.Input[str]],
     ) -> Rke2Node:
-        settings, is_server = args.settings, join.role is Role.SERVER
+        settings, is_server = self.settings, join.role is Role.SERVER
         earlier = made[join.after] if join.after is not None else None
         return Rke2Node(
             f"{join.host}-rke2",
             connection=host.connection.as_input(),
-            cluster=name,
+            cluster=self._name,
             node_name=join.host,
             role=join.role.value,
             first=join.first,
             control=[
                 server.connection.as_input()
-                for server in args.servers
+                for server in self.servers
                 if server.connection.host != join.host
             ],
             registration_address=settings.registration_address,
-            version=args.version,
-            artifacts=args.artifacts,
+            version=self.version,
+            artifacts=self.artifacts,
             config=host_config.config(
                 settings,
                 join.role,
@@ -136,12 +126,12 @@ class Rke2Cluster(pulumi.ComponentResource):
             selinux=settings.selinux,
             token=tokens[0] if is_server else tokens[1],
             agent_token=tokens[1] if is_server else None,
-            join_timeout_seconds=args.join_timeout_seconds,
-            drain_timeout_seconds=args.drain_timeout_seconds,
-            adopt=join.host in args.adopt,
+            join_timeout_seconds=self.join_timeout_seconds,
+            drain_timeout_seconds=self.drain_timeout_seconds,
+            adopt=join.host in self.adopt,
             opts=kept(
-                after(host.after, earlier, opts=pulumi.ResourceOptions(parent=self)),
-                protect=args.protect and is_server,
+                after(host.after, earlier, opts=self.child),
+                protect=self.protect and is_server,
             ),
         )
 

@@ -5,12 +5,10 @@ and the plugin's label of each node. Does not own: the RuntimeClass `nvidia`, wh
 operator both write (a third would be refused as existing); what makes GPUs ready (`GpuReadiness`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pulumi
@@ -18,8 +16,10 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Namespace, NodePatch
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs, ObjectMetaPatchArgs
 
 from components import helm
+from components.component import Component
 from components.helm import Chart
 from components.kubernetes_objects import after, pod_security
+from gpuclusters.compat.containerd_places import ContainerdDistribution
 from gpuclusters.gpu_operator import mig_node, objects
 from gpuclusters.gpu_operator import preflight as gpu_operator_preflight
 from gpuclusters.gpu_operator.mig_layout import MigNode
@@ -29,8 +29,9 @@ TIMEOUT_SECONDS = 900
 """Helm waits for the operator and for node feature discovery; not for operands, whose driver takes longer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuOperatorArgs:
+class GpuOperator(Component, module="rke2"):
+    """Owns the release. That GPUs work is another resource's word."""
+
     cluster: str
     kubeconfig: pulumi.Input[str]
     chart: Chart
@@ -38,6 +39,8 @@ class GpuOperatorArgs:
     """The chart's values as they are; nothing is taken out. The names of `configs` are added."""
     nodes: Sequence[str]
     """Names of the nodes that must get GPUs; looked at before anything is installed."""
+    distribution: ContainerdDistribution | None = None
+    """Of a cluster that was there; None of one that this program made."""
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """ConfigMaps by operand: `device-plugin`, `dcgm-metrics` (key `dcgm-metrics.csv`), `mig-parted` (key
     `config.yaml`)."""
@@ -45,57 +48,46 @@ class GpuOperatorArgs:
     namespace: str = objects.NAMESPACE
     timeout_seconds: int = TIMEOUT_SECONDS
 
-
-class GpuOperator(pulumi.ComponentResource):
-    """Owns the release. That GPUs work is another resource's word."""
-
-    triggers: Sequence[str]
+    triggers: Sequence[str] = field(init=False)
     """Changes whenever something else is installed: for what has to look again then."""
 
-    def __init__(
-        self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:rke2:GpuOperator", name, None, opts)
-        if empty := objects.nulls(args.values):
+    def declare(self) -> None:
+        name, child = self._name, self.child
+        if empty := objects.nulls(self.values):
             raise ValueError(
                 f"{', '.join(empty)}: null is no value here; leave the key out to have the default"
             )
-        child = pulumi.ResourceOptions(parent=self)
-        values = objects.with_configs(args.values, args.configs)
+        values = objects.with_configs(self.values, self.configs)
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-        content = args.chart.content
-        with_nfd = bool((values.get("nfd") or {}).get("enabled", True))
-        operands, workers = gpu_operator_preflight.tolerations(values)
-        self.triggers = [args.chart.version or content, digest]
+        content = self.chart.content
+        asked = gpu_operator_preflight.asked(values, distribution=self.distribution)
+        self.triggers = [self.chart.version or content, digest]
         preflight = GpuOperatorPreflight(
             f"{name}-preflight",
-            cluster=args.cluster,
-            kubeconfig=args.kubeconfig,
-            version=args.chart.release,
-            nodes=sorted(args.nodes),
-            namespace=args.namespace,
-            with_nfd=with_nfd,
-            cdi=bool((values.get("cdi") or {}).get("enabled", True)),
-            tolerations=operands,
-            nfd_tolerations=workers,
+            cluster=self.cluster,
+            kubeconfig=self.kubeconfig,
+            version=self.chart.release,
+            nodes=sorted(self.nodes),
+            namespace=self.namespace,
             values_digest=digest,
+            **asked,
             opts=child,
         )
         namespace = Namespace(
             f"{name}-namespace",
-            metadata=ObjectMetaArgs(name=args.namespace, labels=pod_security("privileged")),
+            metadata=ObjectMetaArgs(name=self.namespace, labels=pod_security("privileged")),
             opts=after(preflight, opts=child),
         ).metadata.name
         definitions = GpuOperatorCrds(
             f"{name}-crds",
-            cluster=args.cluster,
-            kubeconfig=args.kubeconfig,
-            reference=args.chart.reference,
-            version=args.chart.version or "",
-            repository=args.chart.repository or "",
+            cluster=self.cluster,
+            kubeconfig=self.kubeconfig,
+            reference=self.chart.reference,
+            version=self.chart.version or "",
+            repository=self.chart.repository or "",
             content=content,
-            sha256=args.chart_sha256,
-            with_nfd=with_nfd,
+            sha256=self.chart_sha256,
+            with_nfd=asked["with_nfd"],
             opts=after(preflight, opts=child),
         )
         configs = [
@@ -106,24 +98,22 @@ class GpuOperator(pulumi.ComponentResource):
                 # Pods that still mount the old one go on; it goes when the release names the new one.
                 opts=child,
             )
-            for config, data in args.configs.items()
+            for config, data in self.configs.items()
         ]
         helm.install(
             f"{name}-release",
-            args.chart,
+            self.chart,
             after(definitions, *configs, opts=child),
             release=objects.RELEASE,
             namespace=namespace,
             values=values,
-            timeout_seconds=args.timeout_seconds,
+            timeout_seconds=self.timeout_seconds,
             skip_crds=True,
         )
-        self.register_outputs({})
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuSharingArgs:
-    """What is done to which node; a node that is in neither map is left alone."""
+class GpuSharing(Component, module="rke2"):
+    """Each node by itself: another layout of one touches no other, and one without a word is left alone."""
 
     cluster: str
     kubeconfig: pulumi.Input[str]
@@ -137,15 +127,8 @@ class GpuSharingArgs:
     mig_timeout_seconds: float = mig_node.DEFAULT_TIMEOUT_SECONDS
     namespace: str = objects.NAMESPACE
 
-
-class GpuSharing(pulumi.ComponentResource):
-    """Each node by itself: another layout of one pool touches no other node."""
-
-    def __init__(
-        self, name: str, args: GpuSharingArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:rke2:GpuSharing", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
+    def declare(self) -> None:
+        child = self.child
         labels = {
             node: NodePatch(
                 f"{node}-device-plugin",
@@ -157,21 +140,20 @@ class GpuSharing(pulumi.ComponentResource):
                 ),
                 opts=child,
             )
-            for node, config in args.plugin_configs.items()
+            for node, config in self.plugin_configs.items()
         }
-        for node, one in args.mig.items():
+        for node, one in self.mig.items():
             MigLayout(
                 f"{node}-mig",
-                cluster=args.cluster,
-                kubeconfig=args.kubeconfig,
+                cluster=self.cluster,
+                kubeconfig=self.kubeconfig,
                 node=node,
                 layout=one.layout,
                 expected=dict(one.expected),
-                evict=args.evict,
-                adopt=node in args.adopt or None,
-                namespace=args.namespace,
-                timeout_seconds=args.mig_timeout_seconds,
+                evict=self.evict,
+                adopt=node in self.adopt or None,
+                namespace=self.namespace,
+                timeout_seconds=self.mig_timeout_seconds,
                 # The plugin's configuration decides what the slices are called.
                 opts=after(*([labels[node]] if node in labels else []), opts=child),
             )
-        self.register_outputs({})

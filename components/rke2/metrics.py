@@ -4,26 +4,25 @@ Does not own the ServiceMonitor of the GPU exporter: the operator makes it, and 
 is unknown, which is why this comes first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
-import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.core.v1 import ConfigMap, Namespace
 
 from components import helm
+from components.component import Component, Told
 from components.helm import Chart
 from components.kubernetes_objects import DASHBOARDS, PART_OF, after, dashboard, pod_security
 from gpuclusters.metrics import alerts, monitoring_stack
 from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricsArgs:
+class Metrics(Component, module="rke2"):
+    """Ready when the chart is, so that the GPU operator finds the kinds of the Prometheus operator."""
+
     kind: Monitoring
     chart: Chart
     crd_chart: Chart | None = None
@@ -34,16 +33,9 @@ class MetricsArgs:
     """How many of each resource each node offers when all is well, by node and resource."""
     timeout_seconds: int = 900
 
-
-class Metrics(pulumi.ComponentResource):
-    """Ready when the chart is, so that the GPU operator finds the kinds of the Prometheus operator."""
-
-    def __init__(
-        self, name: str, args: MetricsArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("gpu-clusters:rke2:Metrics", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        names = NAMES[args.kind]
+    def declare(self) -> Told:
+        name, child = self._name, self.child
+        names = NAMES[self.kind]
         spaces = [
             Namespace(
                 f"{name}-{space}",
@@ -53,19 +45,19 @@ class Metrics(pulumi.ComponentResource):
             for space in dict.fromkeys((names.namespace, names.dashboards))
         ]
         install = partial(
-            helm.install, namespace=names.namespace, timeout_seconds=args.timeout_seconds
+            helm.install, namespace=names.namespace, timeout_seconds=self.timeout_seconds
         )
         inside = after(*spaces, opts=child)
         before = inside
-        if args.crd_chart is not None:
+        if self.crd_chart is not None:
             full = f"{name}-{names.crd_release}"
-            crds = install(full, args.crd_chart, inside, release=names.crd_release, values={})
+            crds = install(full, self.crd_chart, inside, release=names.crd_release, values={})
             before = after(crds, opts=child)
         values = monitoring_stack.chart_values(
-            args.kind, crds_apart=args.crd_chart is not None, given=args.values
+            self.kind, crds_apart=self.crd_chart is not None, given=self.values
         )
         full = f"{name}-{names.release}"
-        release = install(full, args.chart, before, release=names.release, values=values)
+        release = install(full, self.chart, before, release=names.release, values=values)
         CustomResource(
             f"{name}-alerts",
             api_version="monitoring.coreos.com/v1",
@@ -73,9 +65,9 @@ class Metrics(pulumi.ComponentResource):
             metadata={
                 "name": alerts.RULES_NAME,
                 "namespace": names.namespace,
-                "labels": {**PART_OF, **monitoring_stack.monitor_labels(args.kind)},
+                "labels": {**PART_OF, **monitoring_stack.monitor_labels(self.kind)},
             },
-            spec={"groups": list(alerts.groups(args.expected))},
+            spec={"groups": list(alerts.groups(self.expected))},
             opts=after(release, opts=child),
         )
         for file in sorted(DASHBOARDS.glob("rke2-*.json")):
@@ -89,4 +81,4 @@ class Metrics(pulumi.ComponentResource):
                 data={file.name: dashboard(file.name)},
                 opts=inside,
             )
-        self.register_outputs({"namespace": names.namespace})
+        return {"namespace": names.namespace}

@@ -1,7 +1,5 @@
 """Where the state is kept: a ``file://`` address, from the environment, the project or a login."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A folder of files, each with the sibling ``NAME.attrs`` that Pulumi's file backend writes."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

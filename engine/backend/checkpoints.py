@@ -1,8 +1,5 @@
 """States of stacks: reading, opening, and replacing them."""
 
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +12,10 @@ from engine.backend.envelope import (
     to_text,
 )
 from engine.backend.layout import StackReference
-from engine.secrets import SecretsManager, StableEncrypter
-from engine.state import (
-    PendingOperation,
-    ResourceState,
-    Snapshot,
-    StateError,
-)
+from engine.secrets import SecretsManager
+from engine.state import Snapshot, StateError
 from engine.usererror import UserError
-from engine.values import Plaintext
+from engine.values import plaintext
 
 
 def read(bucket: Bucket, stack: StackReference) -> Checkpoint:
@@ -52,7 +44,7 @@ def keep_previous(bucket: Bucket, stack: StackReference) -> None:
 
 
 def empty_deployment(manager: SecretsManager) -> dict[str, Any]:
-    return Snapshot(secrets_providers=manager.state()).to_checkpoint(manager.crypter.encrypt)
+    return Snapshot(secrets_providers=manager.state()).to_checkpoint(manager.encrypt)
 
 
 def open_snapshot(
@@ -60,18 +52,15 @@ def open_snapshot(
     stack: StackReference,
     checkpoint: Checkpoint,
     manager: SecretsManager,
-    encrypter: StableEncrypter | None = None,
 ) -> Snapshot:
     """The snapshot of a state file, its secrets opened."""
     try:
-        return opened(checkpoint, manager, encrypter)
+        return opened(checkpoint, manager)
     except StateError as error:
         raise corrupt(bucket, stack, f"cannot be understood ({error})") from error
 
 
-def opened(
-    checkpoint: Checkpoint, manager: SecretsManager, encrypter: StableEncrypter | None = None
-) -> Snapshot:
+def opened(checkpoint: Checkpoint, manager: SecretsManager) -> Snapshot:
     """The snapshot of a state, its secrets opened.
 
     Raises:
@@ -81,21 +70,10 @@ def opened(
     deployment = checkpoint.deployment
     if deployment is None:
         return Snapshot(secrets_providers=manager.state())
-    keep = encrypter or StableEncrypter(manager.crypter)
     try:
-        # One by one, so that each secret is remembered for the resource it belongs to.
-        resources = [
-            ResourceState.from_json(r, keep.reader(str(r.get("urn")))) for r in checkpoint.resources
-        ]
-        pending = [
-            PendingOperation.from_json(p, keep.reader(str(p["resource"].get("urn"))))
-            for p in checkpoint.pending_operations
-        ]
-        rest = {k: v for k, v in deployment.items() if k not in ("resources", "pending_operations")}
-        shell = Snapshot.from_checkpoint(rest, manager.crypter.decrypt)
+        return Snapshot.from_checkpoint(deployment, manager.decrypt)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(str(error)) from error
-    return dataclasses.replace(shell, resources=tuple(resources), pending_operations=tuple(pending))
 
 
 def detached(snapshot: Snapshot) -> Snapshot:
@@ -104,7 +82,7 @@ def detached(snapshot: Snapshot) -> Snapshot:
     def unexpected(_: str) -> str:
         raise StateError("a secret is encrypted that was just written in plain text")
 
-    return Snapshot.from_checkpoint(snapshot.to_json(Plaintext()), unexpected)
+    return Snapshot.from_checkpoint(snapshot.to_json(plaintext), unexpected)
 
 
 def stored_manager(

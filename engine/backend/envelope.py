@@ -1,7 +1,5 @@
 """States as documents: the file of a stack, and what `stack export` and `stack import` carry."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Stacks in a folder, in the layout of Pulumi's file backend (version 1: stacks by project)."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

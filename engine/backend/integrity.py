@@ -3,8 +3,6 @@
 The rules are those of Pulumi's `Snapshot.VerifyIntegrity`: it refuses such states too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of stacks and where their files lie below ``.pulumi``."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One run at a time: a lock file per process, in the format of Pulumi's file backend."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import getpass

@@ -1,7 +1,5 @@
 """Where a run loads and writes down the state of its stack."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping
@@ -11,10 +9,13 @@ from engine.backend import checkpoints, integrity
 from engine.backend.bucket import Bucket
 from engine.backend.envelope import CURRENT_VERSION, Checkpoint, to_text
 from engine.backend.layout import StackReference
-from engine.secrets import SecretsManager, StableEncrypter
+from engine.secrets import SecretsManager
 from engine.state import PendingOperation, ResourceState, Snapshot, new_manifest
 from engine.usererror import UserError
-from engine.values import Encrypted
+from engine.values import encrypted
+
+_REFUSED = ("external", "refreshBeforeUpdate", "resourceHooks", "taint", "viewOf")
+"""What a resource may say that would ask for something else than this engine does."""
 
 
 class CheckpointStore:
@@ -31,7 +32,6 @@ class CheckpointStore:
         self._stack = stack
         self._manager = manager
         self._open_with = open_with
-        self._encrypter = StableEncrypter(manager.crypter)
         self._mutex = threading.Lock()
         self._start(Checkpoint(CURRENT_VERSION, None))
 
@@ -53,6 +53,14 @@ class CheckpointStore:
                 f" {', '.join(checkpoint.features)}, which the embedded engine does not understand;"
                 " use the Pulumi CLI for this stack"
             )
+        for resource in checkpoint.resources:
+            for field in _REFUSED:
+                if resource.get(field):
+                    raise UserError(
+                        f"{self._bucket.path(self._stack.checkpoint)}: resource {resource.get('urn')} has"
+                        f" {field!r}, which the embedded engine does not follow; use the Pulumi CLI for"
+                        " this stack"
+                    )
         if fault := integrity.fault(checkpoint.deployment or {}):
             raise checkpoints.corrupt(self._bucket, self._stack, f"cannot be worked with: {fault}")
         # A wrong passphrase is better found now than by the first secret of a running program.
@@ -60,7 +68,7 @@ class CheckpointStore:
         stored = checkpoints.stored_manager(checkpoint, self._open_with)
         if stored is None or stored.salt == self._manager.salt:
             snapshot = checkpoints.open_snapshot(
-                self._bucket, self._stack, checkpoint, self._manager, self._encrypter
+                self._bucket, self._stack, checkpoint, self._manager
             )
             self._start(checkpoint)
             operations = (op.resource for op in snapshot.pending_operations)
@@ -110,7 +118,7 @@ class CheckpointStore:
         return self._text(state) if known is None or known[0] is not state else known[1]
 
     def _text(self, state: ResourceState) -> str:
-        text = to_text(state.to_json(Encrypted(self._encrypter.writer(state.urn))))
+        text = to_text(state.to_json(encrypted(self._manager.encrypt)))
         return self._as_read.get(text, text)
 
     def _operation(self, operation: PendingOperation) -> str:

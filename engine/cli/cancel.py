@@ -1,11 +1,9 @@
 """`cancel`, which releases the lock of a run that ended without doing so, and `version`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 
-from engine.cli.parser import Parser, Verbs
+from engine.cli.parser import Commands, command
 from engine.cli.terminal import agreed, confirm, interactive
 from engine.cli.workspace import Workspace
 from engine.state import VERSION
@@ -13,21 +11,12 @@ from engine.state import VERSION
 _NOTE = "embedded engine; its state and its command line are those of this version of Pulumi"
 
 
-def add_verbs(verbs: Verbs, shared: Parser) -> None:
-    version = verbs.add_parser(
-        "version",
-        parents=[shared],
-        allow_abbrev=False,
-        help="print the version of Pulumi that this engine follows",
-    )
-    version.set_defaults(run=_version)
-    parser = verbs.add_parser(
-        "cancel", parents=[shared], allow_abbrev=False, help="release the lock of a stack"
-    )
+def add_verbs(verbs: Commands) -> None:
+    command(verbs, "version", _version, "print the version of Pulumi that this engine follows")
+    parser = command(verbs, "cancel", run, "release the lock of a stack")
     parser.add_argument("stack", nargs="?", metavar="STACK")
     parser.add_argument("--stack", "-s", dest="named", metavar="NAME")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    parser.set_defaults(run=run)
 
 
 def _version(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,5 @@
 """`config`: reading and changing the configuration of a stack."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -10,7 +8,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from engine.cli.parser import Parser, Verbs, config_file_flag, stack_flags
+from engine.cli.parser import Commands, actions, command, stack_flags
 from engine.cli.terminal import interactive, print_json, print_table
 from engine.cli.workspace import Workspace
 from engine.stackconfig import values
@@ -22,32 +20,16 @@ _TYPES = {"string": str, "int": int, "float": float}
 _SECRET_NAME = re.compile(r"passwd|pass|pwd|secret|token", re.IGNORECASE)
 
 
-def add_verbs(verbs: Verbs, shared: Parser) -> None:
+def add_verbs(verbs: Commands) -> None:
     """Register `config` and what is below it."""
-    config = verbs.add_parser(
-        "config", parents=[shared], allow_abbrev=False, help="manage configuration"
-    )
+    config = command(verbs, "config", _list, "manage configuration")
     config.add_argument("--show-secrets", action="store_true", help="show secrets in plain text")
     config.add_argument("--json", "-j", action="store_true")
-    stack_flags(config)
-    config_file_flag(config)
-    config.set_defaults(run=_list)
-    below = config.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
-
-    def action(name: str, run: object, text: str, *aliases: str) -> Parser:
-        parser = below.add_parser(
-            name, parents=[shared], allow_abbrev=False, aliases=aliases, help=text
-        )
-        # `config --stack dev get key` works as well as `config get --stack dev key`.
-        parser.add_argument("--stack", "-s", default=argparse.SUPPRESS, metavar="NAME")
-        parser.add_argument("--config-file", default=argparse.SUPPRESS, metavar="FILE")
-        parser.set_defaults(run=run, optional=("value",) if name == "set" else ())
-        return parser
-
-    get = action("get", _get, "print a value")
+    below = actions(config)
+    get = command(below, "get", _get, "print a value")
     get.add_argument("key", metavar="KEY")
     get.add_argument("--json", "-j", action="store_true", default=argparse.SUPPRESS)
-    put = action("set", _set, "set a value")
+    put = command(below, "set", _set, "set a value", optional=("value",))
     put.add_argument("key", metavar="KEY")
     put.add_argument("value", nargs="?", metavar="VALUE")
     kind = put.add_mutually_exclusive_group()
@@ -55,8 +37,10 @@ def add_verbs(verbs: Verbs, shared: Parser) -> None:
     kind.add_argument("--plaintext", action="store_true", help="do not encrypt it")
     kind.add_argument("--type", choices=(*_TYPES, "bool"), help="keep it as this type")
     put.add_argument("--raw", action="store_true", help="keep the last line break of stdin")
-    remove = action("rm", _remove, "remove a value", "remove", "delete")
+    remove = command(below, "rm", _remove, "remove a value", "remove", "delete")
     remove.add_argument("key", metavar="KEY")
+    for parser in (config, get, put, remove):
+        stack_flags(parser, file=True)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -103,7 +87,7 @@ def _set(arguments: argparse.Namespace) -> int:
     key = _key(arguments, workspace)
     value = arguments.value if arguments.value is not None else _read_value(arguments)
     if arguments.secret:
-        tree: Tree = Secure(workspace.manager.crypter.encrypt(value))
+        tree: Tree = Secure(workspace.manager.encrypt(value))
     elif arguments.type:
         tree = _typed(value, arguments.type)
     else:
@@ -177,7 +161,7 @@ def looks_like_secret(key: ConfigKey, value: str) -> bool:
 def _text(workspace: Workspace, tree: Tree, *, show: bool) -> str:
     if not show:
         return values.text(tree, lambda _: "[secret]")
-    return values.text(tree, lambda text: workspace.manager.crypter.decrypt(text))
+    return values.text(tree, lambda text: workspace.manager.decrypt(text))
 
 
 def value_json(workspace: Workspace, tree: Tree, *, show: bool) -> dict[str, Any]:

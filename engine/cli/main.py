@@ -1,8 +1,5 @@
 """The entry point: parse, carry out, and turn whatever goes wrong into one sentence."""
 
-from __future__ import annotations
-
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -41,7 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build() -> Parser:
-    shared = global_flags(argparse.SUPPRESS)
     parser = Parser(
         prog=PROGRAM,
         description="The embedded engine: a subset of the Pulumi CLI on a file backend.",
@@ -51,7 +47,7 @@ def build() -> Parser:
     parser.help_alone()
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
     for module in (operations, stacks, configuration, states, cancel):
-        module.add_verbs(verbs, shared)
+        module.add_verbs(verbs)
     return parser
 
 

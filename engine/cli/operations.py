@@ -1,20 +1,11 @@
 """`preview`, `up`, `refresh` and `destroy`: their flags, and what happens around a run."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from typing import Any
 
 from engine.backend.locks import locked
-from engine.cli.parser import (
-    PROGRAM,
-    Parser,
-    Verbs,
-    config_file_flag,
-    stack_flags,
-    truth,
-)
+from engine.cli.parser import PROGRAM, Commands, command, stack_flags, truth
 from engine.cli.runs import NEEDS_YES, NEEDS_YES_OR_LOOK, Session
 from engine.cli.terminal import agreed, interactive
 from engine.cli.workspace import Workspace, check_provider
@@ -63,18 +54,14 @@ KEPT = (
 )
 
 
-def add_verbs(verbs: Verbs, shared: Parser) -> None:
+def add_verbs(verbs: Commands) -> None:
     for name, (text, aliases) in _VERBS.items():
-        parser = verbs.add_parser(
-            name, parents=[shared], allow_abbrev=False, help=text, aliases=aliases
-        )
-        stack_flags(parser)
-        config_file_flag(parser)
+        parser = command(verbs, name, run, text, *aliases)
+        stack_flags(parser, file=True)
         for of, names, settings, what in _FLAGS:
             if name in of:
                 parser.add_argument(*names, **settings, help=what)
-        operation = "up" if name == "preview" else name
-        parser.set_defaults(run=run, operation=operation, verb=name)
+        parser.set_defaults(operation="up" if name == "preview" else name, verb=name)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,19 +3,17 @@
 argparse and not typer: the import costs a tenth, and every command pays it.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, TypeAlias
 
-from engine.cli.refusals import refuse_flag, refuse_verb
+from engine.cli.refusals import refusal
 from engine.usererror import ExitCode, UserError
 
-Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 _NO_SUCH = re.compile(r"argument (?:VERB|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)")
 # Flags that Pulumi lets stand alone, with the value that they then have.
@@ -49,17 +47,47 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(run=run)
 
     def _no_such_command(self, name: str) -> UserError:
-        above = self.prog.removeprefix(PROGRAM).split()
-        refusal = refuse_verb(above[0], name) if above else refuse_verb(name)
-        if refusal is not None:
-            return refusal
-        return UserError(
+        return refusal(name, self.prog.removeprefix(PROGRAM).strip()) or UserError(
             f'unknown command "{name}" for "{self.prog}"{nearest(name, _names(self))}',
             ExitCode.CONFIGURATION,
         )
 
 
 PROGRAM = "python -m engine"
+_VERB_WORDS = 3
+"""Blanks in the name of a command that is no action below another one."""
+
+
+def command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int] | None,
+    text: str,
+    *aliases: str,
+    optional: tuple[str, ...] = (),
+) -> Parser:
+    """A new verb or action; without `run` it prints what is below it.
+
+    `optional` are arguments that may be left out and may stand behind flags.
+    """
+    parser = commands.add_parser(
+        name,
+        parents=[global_flags(argparse.SUPPRESS)],
+        allow_abbrev=False,
+        aliases=aliases,
+        help=text,
+    )
+    parser.set_defaults(optional=optional)
+    if run is None:
+        parser.help_alone()
+    else:
+        parser.set_defaults(run=run)
+    return parser
+
+
+def actions(parser: Parser) -> Commands:
+    """Where the actions below a verb are registered."""
+    return parser.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -91,21 +119,17 @@ def nearest(name: str, names: Sequence[str]) -> str:
 def _unknown(parser: Parser, argument: str) -> UserError:
     flag = argument.partition("=")[0]
     if not flag.startswith("-"):
+        instead = f"; see `{parser.prog} --help`"
         if parser.prog.split()[-1] in ("up", "update"):
-            return UserError(
-                f"unknown argument {argument!r} of `{parser.prog}`: templates and addresses are not"
-                " part of the embedded engine; run it in the folder of a project",
-                ExitCode.CONFIGURATION,
+            instead = (
+                ": templates and addresses are not part of the embedded engine; run it in the folder"
+                " of a project"
             )
         return UserError(
-            f"unknown argument {argument!r} of `{parser.prog}`; see `{parser.prog} --help`",
-            ExitCode.CONFIGURATION,
+            f"unknown argument {argument!r} of `{parser.prog}`{instead}", ExitCode.CONFIGURATION
         )
-    refusal = refuse_flag(flag, parser.prog.removeprefix(f"{PROGRAM} "))
-    if refusal is not None:
-        return refusal
     flags = [name for action in parser._actions for name in action.option_strings]
-    return UserError(
+    return refusal(flag, parser.prog.removeprefix(PROGRAM).strip()) or UserError(
         f"unknown flag: {flag} of `{parser.prog}`"
         f"{nearest(flag, flags) or f'; see `{parser.prog} --help`'}",
         ExitCode.CONFIGURATION,
@@ -212,23 +236,24 @@ def global_flags(default: object) -> Parser:
     return flags
 
 
-def stack_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags with which a command says which stack it is about."""
+def stack_flags(parser: argparse.ArgumentParser, *, file: bool = False) -> None:
+    """The flags with which a command says which stack it is about, and in which file it is."""
+    # `config --stack dev get key` works as well as `config get --stack dev key`.
+    default = None if parser.prog.count(" ") == _VERB_WORDS else argparse.SUPPRESS
     parser.add_argument(
-        "--stack", "-s", metavar="NAME", help="the stack; default: the selected one"
+        "--stack",
+        "-s",
+        default=default,
+        metavar="NAME",
+        help="the stack; default: the selected one",
     )
-
-
-def nested_stack_flag(parser: argparse.ArgumentParser) -> None:
-    """`--stack` of a command below one that has it too: either place will do."""
-    parser.add_argument("--stack", "-s", default=argparse.SUPPRESS, metavar="NAME")
-
-
-def config_file_flag(parser: argparse.ArgumentParser) -> None:
-    """The flag that names another stack file."""
-    parser.add_argument(
-        "--config-file", metavar="FILE", help="in place of Pulumi.<stack>.yaml in the project"
-    )
+    if file:
+        parser.add_argument(
+            "--config-file",
+            default=default,
+            metavar="FILE",
+            help="in place of Pulumi.<stack>.yaml in the project",
+        )
 
 
 def switched(flag: str, value: str) -> bool:

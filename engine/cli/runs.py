@@ -108,7 +108,6 @@ class Session:
         self._operation: Operation = arguments.operation
         self._texts = self._configuration()
         self._store = workspace.store()
-        self._announced = False
         self._planned: list[Event] = []
 
     @property
@@ -175,10 +174,7 @@ class Session:
         # Importing the engine means importing gRPC, which is not needed to find a wrong flag.
         from engine import deployment
 
-        pass
-
         options = self._options(preview=preview)
-        self._announce()
         with self._display(options) as display:
             screen = Screen(display.show)
 
@@ -207,13 +203,6 @@ class Session:
         from engine.display.lines import Lines
 
         return Lines(options)
-
-    def _announce(self) -> None:
-        from engine.display.base import ANNOUNCEMENT
-
-        if not self._announced:
-            print(ANNOUNCEMENT, file=sys.stderr if self._arguments.json else sys.stdout, flush=True)
-        self._announced = True
 
     def _options(self, *, preview: bool) -> Options:
         from engine.display.base import Masker, Options
@@ -247,7 +236,6 @@ class Session:
                 str(key): ConfigValue(
                     value=values.text(tree, self._decrypt),
                     secret=values.is_secret(tree),
-                    object=values.is_object(tree),
                 )
                 for key, tree in workspace.config.items()
             },
@@ -259,7 +247,6 @@ class Session:
             replace=tuple(replace),
             continue_on_error=getattr(arguments, "continue_on_error", False)
             or truthy("PULUMI_CONTINUE_ON_ERROR"),
-            message=arguments.message,
             debug=arguments.debug,
             clear_pending_creates=getattr(arguments, "clear_pending_creates", False),
         )
@@ -290,7 +277,7 @@ class Session:
         ]
 
     def _decrypt(self, ciphertext: str) -> str:
-        return self._workspace.manager.crypter.decrypt(ciphertext)
+        return self._workspace.manager.decrypt(ciphertext)
 
 
 def _changes(changes: Mapping[str, int]) -> bool:

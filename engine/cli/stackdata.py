@@ -1,13 +1,11 @@
 """`stack output|export|import|history`: looking at the state and carrying it around."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import datetime
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +14,34 @@ from engine.backend.checkpoints import open_snapshot, opened, stored_manager
 from engine.backend.envelope import Checkpoint, exported
 from engine.backend.envelope import imported as taken_in
 from engine.cli.configuration import value_json
-from engine.cli.parser import Parser, nested_stack_flag
+from engine.cli.parser import Commands, command, stack_flags
 from engine.cli.terminal import print_json, print_table, write_result
 from engine.cli.workspace import Workspace
 from engine.stackconfig import values
 from engine.state import STACK_TYPE, ResourceState, Snapshot, StateError
 from engine.usererror import UserError
-from engine.values import Blinded, Encrypted, Plaintext, reveal_all, values_to_state
+from engine.values import blinded, encrypted, plaintext, reveal_all, values_to_state
 
 _HIDDEN = "[secret]"
 
 
-def add_actions(action: Callable[..., Parser]) -> None:
+def add_actions(below: Commands) -> None:
     """Register the actions below `stack`."""
-    output = action("output", _output, "print outputs")
+    output = command(below, "output", _output, "print outputs", optional=("name",))
     output.add_argument("name", nargs="?", metavar="NAME")
     output.add_argument("--json", "-j", action="store_true")
-    output.add_argument("--show-secrets", action="store_true")
-    export = action("export", _export, "print the state")
+    export = command(below, "export", _export, "print the state")
     export.add_argument("--file", metavar="FILE")
-    export.add_argument("--show-secrets", action="store_true")
-    load = action("import", _import, "replace the state")
+    load = command(below, "import", _import, "replace the state")
     load.add_argument("--file", metavar="FILE")
     load.add_argument("--force", "-f", action="store_true")
-    past = action("history", _history, "list past runs", "hist")
+    past = command(below, "history", _history, "list past runs", "hist")
     past.add_argument("--json", "-j", action="store_true")
-    past.add_argument("--show-secrets", action="store_true")
     past.add_argument("--page-size", type=int, default=0, metavar="N", help="the newest N; 0: all")
+    for parser in (output, export, past):
+        parser.add_argument("--show-secrets", action="store_true")
     for parser in (output, export, load, past):
-        nested_stack_flag(parser)
+        stack_flags(parser)
 
 
 def _output(arguments: argparse.Namespace) -> int:
@@ -78,11 +75,11 @@ def _outputs(workspace: Workspace, *, show_secrets: bool) -> dict[str, Any]:
     for resource in checkpoint.resources:
         if resource.get("type") == STACK_TYPE and not resource.get("parent"):
             if show_secrets:
-                opener = _manager(workspace, checkpoint).crypter.decrypt
+                opener = _manager(workspace, checkpoint).decrypt
                 outputs = ResourceState.from_json(resource, opener).outputs
-                return values_to_state(reveal_all(outputs), Plaintext())
+                return values_to_state(reveal_all(outputs), plaintext)
             outputs = ResourceState.from_json(resource, lambda _: json.dumps(_HIDDEN)).outputs
-            return values_to_state(outputs, Blinded())
+            return values_to_state(outputs, blinded)
     return {}
 
 
@@ -95,7 +92,7 @@ def _export(arguments: argparse.Namespace) -> int:
     checkpoint = workspace.backend.checkpoint(workspace.stack)
     deployment: Mapping[str, Any] | None = checkpoint.deployment
     if arguments.show_secrets and deployment is not None:
-        deployment = _opened(workspace, checkpoint).to_json(Plaintext())
+        deployment = _opened(workspace, checkpoint).to_json(plaintext)
     document = exported(checkpoint, deployment)
     text = json.dumps(document, indent=4, ensure_ascii=False) + "\n"
     if arguments.file:
@@ -125,7 +122,7 @@ def _import(arguments: argparse.Namespace) -> int:
     except StateError as error:
         raise UserError(f"the deployment to import cannot be understood: {error}") from error
     # Plain secrets of an export with --show-secrets are encrypted on the way in.
-    written = snapshot.to_json(Encrypted(manager.crypter.encrypt))
+    written = snapshot.to_json(encrypted(manager.encrypt))
     written.setdefault("secrets_providers", manager.state())
     workspace.backend.take_in(stack, dataclasses.replace(imported, deployment=written))
     print("Import complete.")

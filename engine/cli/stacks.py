@@ -1,65 +1,43 @@
 """`stack …`: make, select, list and remove stacks."""
 
-from __future__ import annotations
-
 import argparse
 
 from engine.backend import address
 from engine.backend.checkpoints import empty_deployment
 from engine.backend.locks import held
 from engine.cli import stackdata
-from engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
+from engine.cli.parser import Commands, actions, command, stack_flags
 from engine.cli.terminal import agreed, confirm, interactive, print_json, print_table
 from engine.cli.workspace import Workspace, check_provider
 from engine.usererror import ExitCode, UserError
 
 
-def _secrets_provider_flag(parser: Parser) -> None:
-    parser.add_argument(
-        "--secrets-provider", default="default", metavar="passphrase", help="of a new stack"
-    )
-
-
-_NAMED = ("init", "select", "rm", "output")
-
-
-def add_verbs(verbs: Verbs, shared: Parser) -> None:
+def add_verbs(verbs: Commands) -> None:
     """Register `stack` and what is below it."""
-    stack = verbs.add_parser(
-        "stack", parents=[shared], allow_abbrev=False, help="manage stacks and their state"
-    )
+    stack = command(verbs, "stack", None, "manage stacks and their state")
     stack_flags(stack)
-    stack.help_alone()
-    below = stack.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
-
-    def action(name: str, run: object, text: str, *aliases: str) -> Parser:
-        parser = below.add_parser(
-            name, parents=[shared], allow_abbrev=False, aliases=aliases, help=text
-        )
-        parser.set_defaults(run=run, optional=("name",) if name in _NAMED else ())
-        return parser
-
-    init = action("init", _init, "make a stack", "new")
-    init.add_argument("name", nargs="?", metavar="NAME")
+    below = actions(stack)
+    init = command(below, "init", _init, "make a stack", "new", optional=("name",))
     init.add_argument("--no-select", action="store_true")
-    _secrets_provider_flag(init)
-    listing = action("ls", _list, "list stacks", "list")
+    listing = command(below, "ls", _list, "list stacks", "list")
     listing.add_argument("--json", "-j", action="store_true")
     listing.add_argument("--all", "-a", action="store_true")
     listing.add_argument("--project", "-p", metavar="NAME")
-    select = action("select", _select, "choose a stack")
-    select.add_argument("name", nargs="?", metavar="NAME")
+    select = command(below, "select", _select, "choose a stack", optional=("name",))
     select.add_argument("--create", "-c", action="store_true")
-    _secrets_provider_flag(select)
-    remove = action("rm", _remove, "remove a stack", "remove", "delete")
-    remove.add_argument("name", nargs="?", metavar="NAME")
+    remove = command(below, "rm", _remove, "remove a stack", "remove", "delete", optional=("name",))
     remove.add_argument("--force", "-f", action="store_true")
     remove.add_argument("--yes", "-y", action="store_true")
     remove.add_argument("--preserve-config", action="store_true")
     remove.add_argument("--remove-backups", action="store_true")
+    for parser in (init, select):
+        parser.add_argument(
+            "--secrets-provider", default="default", metavar="passphrase", help="of a new stack"
+        )
     for parser in (init, select, remove):
-        nested_stack_flag(parser)
-    stackdata.add_actions(action)
+        parser.add_argument("name", nargs="?", metavar="NAME")
+        stack_flags(parser)
+    stackdata.add_actions(below)
 
 
 def _init(arguments: argparse.Namespace) -> int:

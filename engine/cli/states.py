@@ -1,12 +1,10 @@
 """`state …`: changing the state of a stack by hand, without touching what it describes."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engine.cli.parser import Parser, Verbs, nested_stack_flag, stack_flags
+from engine.cli.parser import Commands, actions, command, stack_flags
 from engine.cli.terminal import agreed, confirm, interactive
 from engine.cli.workspace import Workspace
 from engine.usererror import ExitCode, UserError
@@ -15,32 +13,22 @@ Resource = Mapping[str, Any]
 Resources = list[dict[str, Any]]
 
 
-def add_verbs(verbs: Verbs, shared: Parser) -> None:
+def add_verbs(verbs: Commands) -> None:
     """Register `state` and what is below it."""
-    state = verbs.add_parser(
-        "state", parents=[shared], allow_abbrev=False, help="edit the state of a stack"
-    )
-    stack_flags(state)
-    state.help_alone()
-    below = state.add_subparsers(dest="action", metavar="ACTION", parser_class=Parser)
-
-    def action(name: str, run: object, text: str) -> Parser:
-        parser = below.add_parser(name, parents=[shared], allow_abbrev=False, help=text)
-        parser.set_defaults(run=run)
-        nested_stack_flag(parser)
-        parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-        return parser
-
-    delete = action("delete", _delete, "forget resources")
+    state = command(verbs, "state", None, "edit the state of a stack")
+    below = actions(state)
+    delete = command(below, "delete", _delete, "forget resources", optional=("urn",))
     delete.add_argument("urn", nargs="?", metavar="URN")
-    delete.add_argument("--all", action="store_true", help="all resources of the stack")
     delete.add_argument("--force", action="store_true", help="protected ones as well")
     delete.add_argument("--target-dependents", action="store_true", help="and what needs it")
-    delete.set_defaults(optional=("urn",))
-    unprotect = action("unprotect", _unprotect, "allow resources to be deleted")
+    text = "allow resources to be deleted"
+    unprotect = command(below, "unprotect", _unprotect, text, optional=("urn",))
     unprotect.add_argument("urn", nargs="*", metavar="URN")
-    unprotect.add_argument("--all", action="store_true", help="all resources of the stack")
-    unprotect.set_defaults(optional=("urn",))
+    for parser in (delete, unprotect):
+        parser.add_argument("--all", action="store_true", help="all resources of the stack")
+        parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    for parser in (state, delete, unprotect):
+        stack_flags(parser)
 
 
 def _delete(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,5 @@
 """The terminal: of what kind it is, asking the person there, tables and JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,9 +1,9 @@
 """What a command works on: the project, the backend, the stack, its file and its secrets."""
 
-from __future__ import annotations
-
 import argparse
 import os
+import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from engine.backend.filebackend import FileBackend
 from engine.backend.layout import StackReference, parse_reference
 from engine.backend.store import CheckpointStore
 from engine.project import Project
-from engine.secrets import SecretsManager, new_manager, open_manager, read_passphrase
+from engine.secrets import SecretsManager, new_manager, read_passphrase
 from engine.stackconfig.effective import effective
 from engine.stackconfig.keys import ConfigKey
 from engine.stackconfig.stackfile import StackFile
@@ -78,14 +78,21 @@ class Workspace:
 
         The salt is that of the stack file, else the one in the state.
         """
-        file = self.stack_file
-        if file.salt:
-            return open_manager(file.salt, self._passphrase)
-        manager = stored_manager(
-            self.backend.checkpoint(self.stack), lambda salt: open_manager(salt, self._passphrase)
+        return self._manager(
+            self.stack_file, lambda: stored_manager(self.backend.checkpoint(self.stack), self.open)
         )
-        if manager is None:
-            manager = new_manager(self._passphrase())
+
+    def new_manager(self, stack: StackReference) -> SecretsManager:
+        """The secrets manager for a stack that is about to be made."""
+        return self._manager(self.file_of(stack), lambda: None)
+
+    def _manager(
+        self, file: StackFile, stored: Callable[[], SecretsManager | None]
+    ) -> SecretsManager:
+        """The manager of a stack's file, which keeps its salt."""
+        if file.salt:
+            return self.open(file.salt)
+        manager = stored() or new_manager(self._passphrase())
         file.salt = manager.salt
         file.save()
         return manager
@@ -112,26 +119,16 @@ class Workspace:
             path = self.project.stack_file(stack.name)
         return StackFile.load(path, self.project.name)
 
-    def new_manager(self, stack: StackReference) -> SecretsManager:
-        """The secrets manager for a stack that is about to be made; its file keeps the salt."""
-        file = self.file_of(stack)
-        if file.salt:
-            return open_manager(file.salt, self._passphrase)
-        manager = new_manager(self._passphrase())
-        file.salt = manager.salt
-        file.save()
-        return manager
-
     def open(self, salt: str) -> SecretsManager:
         """The manager that wrote a state, by its salt."""
-        return open_manager(salt, self._passphrase)
+        return SecretsManager(salt, self._passphrase)
 
     def store(self) -> CheckpointStore:
         """Where the engine loads and saves the state of the stack."""
         return CheckpointStore(self.backend.bucket, self.stack, self.manager, self.open)
 
     def _passphrase(self) -> str:
-        asking = False if self._arguments.non_interactive else None
+        asking = not self._arguments.non_interactive and sys.stdin.isatty()
         return read_passphrase("Enter your passphrase to unlock config/secrets", interactive=asking)
 
     def _project_url(self) -> str | None:

@@ -1,7 +1,5 @@
 """What every display has: its options, no secrets in what it prints, colours where they are wanted."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -12,10 +10,6 @@ from typing import Any, Self
 
 from engine.events import Diagnostic, Event, Prelude
 from engine.state import STACK_TYPE
-
-ANNOUNCEMENT = (
-    "Embedded engine: a subset of the Pulumi engine; the state is Pulumi's, `pulumi` can take over."
-)
 
 MASK = "[secret]"
 # Shorter texts are left alone: masking every "on" would make the output unreadable.

@@ -1,40 +1,30 @@
 """`--diff`: each step with the properties that differ, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.display.base import Display, Options, Painter, is_root
-from engine.display.lines import closing, title
+from engine.display.base import Options, is_root
+from engine.display.lines import Text
 from engine.display.report import shown
-from engine.display.rows import Rows
+from engine.display.rows import Row
 from engine.display.steps import KINDS, is_replacement_part, protection_changes
-from engine.events import Event, ResourceOutputs, ResourcePre, StepMetadata, Summary
+from engine.events import Event, ResourceOutputs, ResourcePre, StepMetadata
 from engine.state import ResourceState
-from engine.values import Blinded, Value, contains_secret, reveal_all, values_to_state
+from engine.values import Value, blinded, contains_secret, reveal_all, values_to_state
 
 _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 _HIDDEN = "[secret]"
 
 
-class Differences(Display):
-    """Prints the difference of each step when it is known, and the report at the end."""
+class Differences(Text):
+    """Prints the difference of each step when it is known."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._rows = Rows(debug=options.debug)
-        self._paint = Painter(on=options.colour)
-        self._summary: Summary | None = None
         self._refreshing: set[str] = set()
-        print(self._paint(title(options), "bold"), flush=True)
 
-    def show(self, event: Event) -> None:
-        event = self.prepared(event)
-        if isinstance(event, Summary):
-            self._summary = event
-            return
-        self._rows.take(event)
+    def tell(self, event: Event, row: Row | None) -> None:
+        del row
         if isinstance(event, ResourcePre):
             if event.metadata.op == "refresh":
                 self._refreshing.add(event.metadata.urn)
@@ -46,11 +36,6 @@ class Differences(Display):
             if event.metadata.op in ("update", "delete"):
                 self._print(event.metadata, "outputs")
 
-    def close(self, *, failed: bool) -> None:
-        del failed
-        lines = closing(self._rows, self.options, self._paint, self._summary)
-        print("\n".join(["", *lines]).rstrip("\n"), flush=True)
-
     def _wanted(self, metadata: StepMetadata) -> bool:
         if metadata.op == "same":
             return self.options.show_same or protection_changes(metadata)
@@ -61,7 +46,7 @@ class Differences(Display):
         kind = KINDS[metadata.op]
         name = metadata.urn.split("::", 3)[-1]
         header = f"{kind.sign:<2} {metadata.type}: {name} ({kind.plan or 'same'})"
-        lines = [self._paint(header, kind.colour)]
+        lines = [self.paint(header, kind.colour)]
         state = metadata.old or metadata.new
         if state is not None and state.id:
             lines.append(f"    [id={self.options.mask.text(state.id)}]")
@@ -69,7 +54,7 @@ class Differences(Display):
         if metadata.keys:
             lines.append(f"    [replaced because of: {', '.join(metadata.keys)}]")
         lines += [
-            self._paint(f"    {'    ' * depth}{sign} {text}", _COLOURS.get(sign, ""))
+            self.paint(f"    {'    ' * depth}{sign} {text}", _COLOURS.get(sign, ""))
             for sign, depth, text in self._properties(metadata, field)
         ]
         print("\n".join(lines), flush=True)
@@ -93,7 +78,7 @@ class Differences(Display):
         values: dict[str, Value] = getattr(state, field)
         # The pickled provider is code, not configuration.
         kept = {key: value for key, value in values.items() if key != "__provider"}
-        document: dict[str, Any] = self.options.mask.value(values_to_state(kept, Blinded()))
+        document: dict[str, Any] = self.options.mask.value(values_to_state(kept, blinded))
         return document
 
 

@@ -1,7 +1,5 @@
 """`preview --json`: one document with all steps, in the shape of Pulumi's own."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -19,7 +17,7 @@ from engine.events import (
     Summary,
 )
 from engine.state import ResourceState
-from engine.values import Blinded
+from engine.values import blinded
 
 
 class Digest(Display):
@@ -64,7 +62,7 @@ class Digest(Display):
         print(flush=True)
 
     def _diagnose(self, event: Diagnostic) -> None:
-        if event.ephemeral or event.severity == "debug":
+        if event.severity == "debug":
             return
         diagnostic = {"urn": event.urn} if event.urn else {}
         diagnostic |= {"message": event.prefix + event.message, "severity": event.severity}
@@ -107,4 +105,4 @@ class Digest(Display):
         return step
 
     def _state(self, state: ResourceState) -> dict[str, Any]:
-        return state.to_json(Blinded())
+        return state.to_json(blinded)

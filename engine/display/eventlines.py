@@ -1,7 +1,5 @@
 """`up|refresh|destroy --json`: one engine event per line, in the shape of Pulumi's own."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -20,14 +18,12 @@ from engine.events import (
     Summary,
 )
 from engine.state import ResourceState
-from engine.values import BlindedCiphertext, values_to_state
+from engine.values import blinded_ciphertext, values_to_state
 
 _FLAGS = (
     ("custom", "custom"),
     ("delete", "delete"),
     ("protect", "protect"),
-    ("taint", "taint"),
-    ("external", "external"),
     ("retainOnDelete", "retain_on_delete"),
 )
 
@@ -103,7 +99,7 @@ class EventLines(Display):
             return None
         document: dict[str, Any] = {"type": state.type, "urn": state.urn}
         document |= {key: True for key, name in _FLAGS if getattr(state, name)}
-        form, mask = BlindedCiphertext(), self.options.mask.value
+        form, mask = blinded_ciphertext, self.options.mask.value
         document |= {
             "id": mask(state.id),
             "parent": state.parent,
@@ -123,10 +119,6 @@ def _diagnostic(event: Diagnostic) -> dict[str, Any]:
     if event.prefix:
         document["prefix"] = event.prefix
     document |= {"message": event.message, "color": "never", "severity": event.severity}
-    if event.stream_id:
-        document["streamID"] = event.stream_id
-    if event.ephemeral:
-        document["ephemeral"] = True
     return document
 
 

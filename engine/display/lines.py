@@ -1,7 +1,5 @@
 """Plain lines, for files and logs: one when a step begins and one when it has ended."""
 
-from __future__ import annotations
-
 from engine.display import report
 from engine.display.base import Display, Options, Painter
 from engine.display.rows import Row, Rows, short_type
@@ -17,23 +15,50 @@ def title(options: Options) -> str:
     return f"{TITLES[options.operation]} ({options.stack}):"
 
 
-class Lines(Display):
-    """Prints what happens as it happens, and a report at the end."""
+class Text(Display):
+    """For people: a title, what happens, and a report at the end."""
+
+    told = False
+    """Whether information is printed when it comes, and not again in the report."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self.rows = Rows(debug=options.debug)
         self.paint = Painter(on=options.colour)
         self._summary: Summary | None = None
-        self._said: dict[str, str] = {}
         print(self.paint(title(options), "bold"), flush=True)
 
     def show(self, event: Event) -> None:
         event = self.prepared(event)
         if isinstance(event, Summary):
             self._summary = event
-            return
-        row = self.rows.take(event)
+        else:
+            self.tell(event, self.rows.take(event))
+
+    def tell(self, event: Event, row: Row | None) -> None:
+        """Print what an event has told of a row."""
+        raise NotImplementedError
+
+    def close(self, *, failed: bool) -> None:
+        del failed
+        lines = report.diagnostics(self.rows, self.paint, told=self.told)
+        lines += report.outputs(self.rows, self.options, self.paint)
+        if self._summary is not None:
+            errored = sum(row.status == "failed" for row in self.rows)
+            lines += report.summary(self._summary, errored, self.paint)
+        print("\n".join(["", *lines]).rstrip("\n"), flush=True)
+
+
+class Lines(Text):
+    """Prints what happens as it happens."""
+
+    told = True
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._said: dict[str, str] = {}
+
+    def tell(self, event: Event, row: Row | None) -> None:
         if row is not None and not isinstance(event, Diagnostic):
             self.row_changed(row)
         elif isinstance(event, Diagnostic) and event.severity in report.PASSING:
@@ -64,25 +89,8 @@ class Lines(Display):
         return self.paint(text, colour) + (f"  {info}" if info else "")
 
     def _print_message(self, row: Row | None, event: Diagnostic) -> None:
-        if event.ephemeral or (event.severity == "debug" and not self.options.debug):
+        if event.severity == "debug" and not self.options.debug:
             return
         where = f"{row.name}: " if row else ""
         for line in event.message.rstrip().splitlines():
             print(f"    {where}{line}", flush=True)
-
-    def close(self, *, failed: bool) -> None:
-        del failed
-        lines = closing(self.rows, self.options, self.paint, self._summary, told=True)
-        print("\n".join(["", *lines]).rstrip("\n"), flush=True)
-
-
-def closing(
-    rows: Rows, options: Options, paint: Painter, summary: Summary | None, *, told: bool = False
-) -> list[str]:
-    """What stands at the end of a run; `told`: information was printed when it came."""
-    lines = report.diagnostics(rows, paint, told=told)
-    lines += report.outputs(rows, options, paint)
-    if summary is not None:
-        errored = sum(row.status == "failed" for row in rows)
-        lines += report.summary(summary, errored, paint)
-    return [*lines, ""]

@@ -1,21 +1,19 @@
 """What stands below a run for people: messages, outputs, the count of changes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from engine.display.base import Options, Painter
 from engine.display.rows import Rows, short_type
-from engine.display.steps import COUNTED, KINDS
+from engine.display.steps import KINDS
 from engine.events import Diagnostic, Summary
 from engine.values import (
     REFERENCE,
     SIGNATURE,
     UNKNOWN_SENTINELS,
-    Blinded,
     Value,
+    blinded,
     reveal,
     values_to_state,
 )
@@ -84,7 +82,7 @@ def _same(old: Value, new: Value) -> bool:
 
 
 def _plain(values: Mapping[str, Value], options: Options) -> dict[str, Any]:
-    document: dict[str, Any] = options.mask.value(values_to_state(values, Blinded()))
+    document: dict[str, Any] = options.mask.value(values_to_state(values, blinded))
     return document
 
 
@@ -106,11 +104,10 @@ def summary(event: Summary, errored: int, paint: Painter) -> list[str]:
     """How many resources took which kind of step, and how long it took."""
     lines = [paint("Resources:", "bold")]
     kinds, total = 0, 0
-    for op in COUNTED:
+    for op, kind in KINDS.items():
         count = event.changes.get(op, 0)
-        if not count:
+        if not count or not kind.plan:
             continue
-        kind = KINDS[op]
         words = f"to {kind.plan}" if event.is_preview else kind.done
         lines.append(f"    {paint(f'{kind.sign} {count} {words}', kind.colour)}")
         kinds, total = kinds + 1, total + count

@@ -1,7 +1,5 @@
 """What is known of each resource while a run goes on: the model behind the tree and the lines."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -142,12 +140,10 @@ class Rows:
         if (event.severity == "debug" and not self._debug) or not event.message.strip():
             return None
         if not event.urn or event.urn not in self._rows:
-            if not event.ephemeral:
-                self.general.append(event)
+            self.general.append(event)
             return None
         row = self._rows[event.urn]
-        if not event.ephemeral:
-            row.diagnostics.append(event)
+        row.diagnostics.append(event)
         return row
 
     def _row(self, urn: str, kind: str) -> Row:

@@ -1,7 +1,5 @@
 """Kinds of steps: which are shown, with which sign, in which words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from engine.events import StepMetadata
@@ -9,58 +7,39 @@ from engine.events import StepMetadata
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kind of step is shown: sign, colour, and the words for before, during and after."""
+    """How a kind of step is shown: its sign, its colour, and what it is going to do."""
 
     sign: str
     colour: str
     plan: str
-    doing: str
-    done: str
+
+    @property
+    def doing(self) -> str:
+        return self._ending("ing")
+
+    @property
+    def done(self) -> str:
+        return self._ending("ed")
+
+    def _ending(self, ending: str) -> str:
+        verb, blank, what = self.plan.partition(" ")
+        return f"{verb.removesuffix('e')}{ending}{blank}{what}" if verb else ""
 
 
 KINDS = {
-    "same": Kind(" ", "", "", "", ""),
-    "create": Kind("+", "green", "create", "creating", "created"),
-    "update": Kind("~", "yellow", "update", "updating", "updated"),
-    "delete": Kind("-", "red", "delete", "deleting", "deleted"),
-    "replace": Kind("+-", "magenta", "replace", "replacing", "replaced"),
-    "create-replacement": Kind(
-        "++", "bright_green", "create replacement", "creating replacement", "created replacement"
-    ),
-    "delete-replaced": Kind(
-        "--", "bright_red", "delete original", "deleting original", "deleted original"
-    ),
-    "refresh": Kind("~", "yellow", "refresh", "refreshing", "refreshed"),
-    "discard": Kind("<", "red", "discard", "discarding", "discarded"),
-    "discard-replaced": Kind(
-        "<<", "red", "discard original", "discarding original", "discarded original"
-    ),
-    "remove-pending-replace": Kind("~", "magenta", "complete replace", "completing", "completed"),
+    "same": Kind(" ", "", ""),
+    "create": Kind("+", "green", "create"),
+    "update": Kind("~", "yellow", "update"),
+    "delete": Kind("-", "red", "delete"),
+    "replace": Kind("+-", "magenta", "replace"),
+    "create-replacement": Kind("++", "bright_green", "create replacement"),
+    "delete-replaced": Kind("--", "bright_red", "delete original"),
+    "refresh": Kind("~", "yellow", "refresh"),
+    "remove-pending-replace": Kind("~", "magenta", "complete replace"),
 }
+"""In the order in which the summary counts them."""
 
-# In the order in which the summary lists them; those that change nothing are left out there.
-COUNTED = (
-    "create",
-    "update",
-    "delete",
-    "replace",
-    "create-replacement",
-    "delete-replaced",
-    "refresh",
-    "discard",
-    "discard-replaced",
-    "remove-pending-replace",
-)
-
-_PARTS = frozenset(
-    {
-        "replace",
-        "create-replacement",
-        "delete-replaced",
-        "discard-replaced",
-        "remove-pending-replace",
-    }
-)
+_PARTS = ("replace", "create-replacement", "delete-replaced", "remove-pending-replace")
 
 
 def is_replacement_part(metadata: StepMetadata) -> bool:

@@ -1,10 +1,7 @@
 """The configuration a program gets: the stack's values and, where it has none, the project's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from engine.project import ConfigDeclaration, Project
 from engine.stackconfig import values
@@ -75,38 +72,21 @@ def _check(declaration: ConfigDeclaration, stack: str, value: Tree) -> None:
     where = f"Stack '{stack}' with configuration key '{declaration.key}'"
     if declaration.secret and not values.is_secret(value):
         raise UserError(f"{where} must be encrypted as it's secret; run `config set --secret`")
-    # A scalar of any kind reaches the program as a text; inside lists the kind counts.
-    text = declaration.type == "string" and not isinstance(value, (list, dict))
-    if not text and not _fits(value, declaration.type, declaration.items):
-        name = _type_name(declaration.type, declaration.items)
-        raise UserError(f"{where} must be of type '{name}'")
+    if not _fits(value, declaration.type):
+        raise UserError(f"{where} must be of type '{declaration.type}'")
 
 
-def _fits(value: Any, kind: str, items: Mapping[str, Any] | None) -> bool:
-    if isinstance(value, Secure):
-        # A secret is a text; what it says is the program's business.
-        return kind in ("string", "integer", "boolean")
-    if kind == "string":
-        return isinstance(value, str)
-    if kind == "integer":
-        if isinstance(value, str):
-            return _INTEGER.fullmatch(value) is not None
-        return (
-            isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
-        )
-    if kind == "boolean":
-        return isinstance(value, bool) or value in ("true", "false")
+def _fits(value: Tree, kind: str) -> bool:
     if kind == "object":
         return isinstance(value, dict)
-    if not isinstance(value, list) or items is None:
-        return False
-    return all(_fits(item, str(items.get("type")), items.get("items")) for item in value)
-
-
-def _type_name(kind: str, items: Mapping[str, Any] | None) -> str:
-    if kind != "array" or items is None:
-        return kind
-    return f"array<{_type_name(str(items.get('type')), items.get('items'))}>"
+    if kind == "string" or isinstance(value, Secure):
+        # A scalar of any kind reaches the program as a text; what a secret says is its business.
+        return not isinstance(value, (list, dict))
+    if kind == "boolean":
+        return isinstance(value, bool) or value in ("true", "false")
+    if isinstance(value, str):
+        return _INTEGER.fullmatch(value) is not None
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
 
 
 def _listed(keys: list[str]) -> str:

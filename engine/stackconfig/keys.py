@@ -1,7 +1,5 @@
 """Configuration keys."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from engine.usererror import ExitCode, UserError

@@ -1,7 +1,5 @@
 """Configuration values: YAML data in which ``{secure: …}`` stands for an encrypted text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -2,14 +2,13 @@
 
 Stack files are written by people: a changed key must not cost the comments of the others. So a
 change replaces just the text between the marks of the node concerned. Whether the result says
-what it should is checked by parsing it again; where it does not, the whole document is rewritten.
+what it should is checked by parsing it again; where it does not, or where a mapping is written in
+braces, the whole document is rewritten.
 """
-
-from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -112,48 +111,35 @@ def _remove_data(data: Any, path: Path) -> Any:
 
 
 def _put_text(text: str, path: Path, value: Any) -> str | None:
-    parent = _root(text)
-    if parent is None:
-        return None
+    parent: yaml.Node | None = yaml.compose(text, Loader)
     for depth, key in enumerate(path):
-        found = _entries(parent).get(key)
-        if found is None:
+        if not _block_mapping(parent):
+            return None
+        entries = _entries(parent)
+        if key not in entries:
             for outer in reversed(path[depth + 1 :]):
                 value = {outer: value}
             return _insert(text, parent, key, value)
-        if depth < len(path) - 1:
-            parent = found[1]
-    key_node, node = _entries(parent)[path[-1]]
-    if _flow(parent):
-        return text[: node.start_mark.index] + _flow_text(value) + text[_end(node, text) :]
+        key_node, node = entries[key]
+        column, parent = parent.start_mark.column, node
     start = text.find(":", key_node.end_mark.index) + 1
     end = max(_end(node, text), start)
-    return text[:start] + _value_text(value, parent.start_mark.column) + text[end:]
+    return text[:start] + _value_text(value, column) + text[end:]
 
 
 def _remove_text(text: str, path: Path) -> str | None:
-    parent = _root(text)
+    parent: yaml.Node | None = yaml.compose(text, Loader)
     for key in path[:-1]:
         parent = parent and _entries(parent)[key][1]
-    if parent is None:
+    if not _block_mapping(parent) or len(parent.value) == 1:
         return None
-    if _flow(parent) or len(parent.value) == 1:
-        rest = _remove_data(_data(parent), path[-1:])
-        return text[: parent.start_mark.index] + _flow_text(rest) + text[_end(parent, text) :]
     key_node, node = _entries(parent)[path[-1]]
     start = text.rfind("\n", 0, key_node.start_mark.index) + 1
-    if text[start : key_node.start_mark.index].strip(" "):
-        return None  # the entry shares its line with its parent
     end = text.find("\n", _end(node, text))
     return text[:start] + (text[end + 1 :] if end >= 0 else "")
 
 
-def _insert(text: str, parent: yaml.Node, key: str, value: Any) -> str | None:
-    if not isinstance(parent, yaml.MappingNode):
-        return None
-    if _flow(parent) or not parent.value:
-        entry = {**_data(parent), key: value}
-        return text[: parent.start_mark.index] + _flow_text(entry) + text[_end(parent, text) :]
+def _insert(text: str, parent: yaml.Node, key: str, value: Any) -> str:
     end = text.find("\n", _end(parent, text))
     head, tail = (text, "") if end < 0 else (text[: end + 1], text[end + 1 :])
     if not head.endswith("\n"):
@@ -218,20 +204,11 @@ _Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign] 
 # -- nodes -----------------------------------------------------------------------
 
 
-def _root(text: str) -> yaml.Node | None:
-    """The outermost mapping; None if the text cannot be edited in places."""
-    # An alias is composed to the node of its anchor, whose marks are somewhere else.
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader)):
-        return None
-    root = yaml.compose(text, Loader)
-    return root if isinstance(root, yaml.MappingNode) else None
+def _block_mapping(node: yaml.Node | None) -> TypeGuard[yaml.MappingNode]:
+    return isinstance(node, yaml.MappingNode) and not node.flow_style and bool(node.value)
 
 
-def _flow(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.CollectionNode) and bool(node.flow_style)
-
-
-def _entries(mapping: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+def _entries(mapping: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
     pairs = mapping.value if isinstance(mapping, yaml.MappingNode) else ()
     return {key.value: (key, value) for key, value in pairs}
 
@@ -245,8 +222,3 @@ def _end(node: yaml.Node, text: str) -> int:
     while end > node.start_mark.index and text[end - 1].isspace():
         end -= 1
     return end
-
-
-def _data(node: yaml.Node) -> Any:
-    # A node has been parsed before: constructing it again cannot fail.
-    return Loader("").construct_document(node)

@@ -1,4 +1,4 @@
-"""What a provider is asked and what it answers, as Python values.
+"""What a provider is asked and what it answers.
 
 `server` turns these into the messages of Pulumi's `ResourceProvider` service and back, so that a
 provider knows neither gRPC nor protobuf.
@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from engine.answers import Checked, ProviderError
 from engine.stand_ins.values import Properties
 
 if TYPE_CHECKING:
     from engine.stand_ins.engine_log import EngineLog
-
-
-class ProviderError(Exception):
-    """A sentence for the user: what failed, where, with what, and what to do next."""
 
 
 class PartialError(ProviderError):
@@ -63,25 +60,10 @@ class Diff:
 
     changes: Mapping[str, Kind] = field(default_factory=dict)
     delete_before_replace: bool = False
-    input_diff: bool = False
 
     @property
     def replaces(self) -> list[str]:
         return [path for path, kind in self.changes.items() if kind.replaces]
-
-
-@dataclass(frozen=True)
-class Failure:
-    property: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Checked:
-    """Inputs with defaults filled in, or what is wrong with them."""
-
-    inputs: Properties
-    failures: Sequence[Failure] = ()
 
 
 @dataclass(frozen=True)
@@ -99,89 +81,33 @@ class Resource:
 
 
 @dataclass(frozen=True)
-class CheckCall:
-    """Validate and complete inputs; `olds` are the inputs in the state."""
+class Call:
+    """What is asked about a resource; what the question does not have is empty.
+
+    `news` are the inputs that it should have, `old_inputs` and `olds` the inputs and outputs in the
+    state. In a preview is to be said what would be; no timeout is 0.
+    """
 
     resource: Resource
-    olds: Properties
-    news: Properties
+    id: str = ""
+    news: Properties = field(default_factory=dict)
+    olds: Properties = field(default_factory=dict)
+    old_inputs: Properties = field(default_factory=dict)
+    ignore_changes: Sequence[str] = ()
+    timeout_seconds: float = 0.0
+    preview: bool = False
     seed: bytes = b""
     proposed_name: str = ""
     autonaming: bool = True
 
 
 @dataclass(frozen=True)
-class DiffCall:
-    """Compare the recorded outputs and inputs with new inputs."""
-
-    resource: Resource
-    id: str
-    olds: Properties
-    news: Properties
-    old_inputs: Properties = field(default_factory=dict)
-    ignore_changes: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class CreateCall:
-    """Make the resource, or say what would be made."""
-
-    resource: Resource
-    inputs: Properties
-    timeout_seconds: float = 0.0
-    preview: bool = False
-
-
-@dataclass(frozen=True)
-class UpdateCall:
-    """Change the resource, or say what it would be."""
-
-    resource: Resource
-    id: str
-    olds: Properties
-    news: Properties
-    old_inputs: Properties = field(default_factory=dict)
-    timeout_seconds: float = 0.0
-    ignore_changes: Sequence[str] = ()
-    preview: bool = False
-
-
-@dataclass(frozen=True)
-class DeleteCall:
-    """Remove the resource; what is gone already counts as removed."""
-
-    resource: Resource
-    id: str
-    outputs: Properties
-    old_inputs: Properties = field(default_factory=dict)
-    timeout_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class ReadCall:
-    """Look at the live resource; without `outputs` and `inputs` this is an import."""
-
-    resource: Resource
-    id: str
-    outputs: Properties
-    inputs: Properties
-
-
-@dataclass(frozen=True)
-class Created:
-    """A new resource; in a preview `id` is empty."""
-
-    id: str
-    outputs: Properties
-
-
-@dataclass(frozen=True)
 class Found:
-    """A live resource as `Read` sees it."""
+    """A resource as it was made or read; in a preview `id` is empty."""
 
     id: str
     outputs: Properties
-    inputs: Properties
+    inputs: Properties = field(default_factory=dict)
 
 
 class Provider(ABC):
@@ -216,35 +142,28 @@ class Provider(ABC):
         """Take the provider's options; called once, before any resource."""
 
     @abstractmethod
-    def check(self, call: CheckCall) -> Checked:
+    def check(self, call: Call) -> Checked:
         """Validate and complete inputs."""
 
     @abstractmethod
-    def diff(self, call: DiffCall) -> Diff:
+    def diff(self, call: Call) -> Diff:
         """Say what a new set of inputs changes."""
 
     @abstractmethod
-    def create(self, call: CreateCall) -> Created:
+    def create(self, call: Call) -> Found:
         """Make the resource."""
 
     @abstractmethod
-    def update(self, call: UpdateCall) -> Properties:
+    def update(self, call: Call) -> Properties:
         """Change the resource; the new outputs."""
 
     @abstractmethod
-    def delete(self, call: DeleteCall) -> None:
+    def delete(self, call: Call) -> None:
         """Remove the resource."""
 
     @abstractmethod
-    def read(self, call: ReadCall) -> Found | None:
+    def read(self, call: Call) -> Found | None:
         """The live resource; None if it is gone."""
-
-    def invoke(self, token: str, arguments: Properties) -> Properties:
-        del arguments
-        raise ProviderError(
-            f"function {token} is not part of the {self.name} stand-in; "
-            f"install the Pulumi CLI to run this program with {self.stands_in_for}"
-        )
 
     def secrets_of(self, properties: Properties) -> Properties:
         """Properties with those parts marked secret that no message may show; others it may name."""

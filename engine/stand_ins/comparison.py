@@ -1,13 +1,11 @@
 """What differs between two sets of plain properties, path by path."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from engine import paths
-from engine.stand_ins.calls import Kind
-from engine.stand_ins.values import Secret, contains_unknown
+from engine.stand_ins.calls import Diff, Kind
+from engine.values import Secret, contains_unknown
 
 Changes = dict[paths.Path, Kind]
 
@@ -64,6 +62,21 @@ def without_ignored(changes: Changes, ignored: Sequence[str]) -> Changes:
         for path, kind in changes.items()
         if not any(paths.contains(pattern, path) for pattern in patterns)
     }
+
+
+def diff_of(changes: Changes, replacing: Collection[paths.Key] = ()) -> Diff:
+    """The changes as an answer; those in `replacing`, `a.b` of one within another, need a new resource."""
+
+    def replaces(path: paths.Path) -> bool:
+        keys = [part for part in path if isinstance(part, str)]
+        return any(".".join(keys[:end]) in replacing for end in range(1, len(keys) + 1))
+
+    return Diff(
+        {
+            paths.render(path): kind.with_replace() if replaces(path) else kind
+            for path, kind in sorted(changes.items(), key=lambda change: str(change[0]))
+        }
+    )
 
 
 def _uncovered(value: Any) -> Any:

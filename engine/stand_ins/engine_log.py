@@ -1,7 +1,5 @@
 """Messages to the engine, which shows them beside the resource they are about."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Final
 
@@ -37,23 +35,10 @@ class EngineLog:
     def warning(self, message: str, urn: str = "") -> None:
         self._send(engine_pb2.WARNING, message, urn)
 
-    def status(self, message: str, urn: str) -> None:
-        """What is going on right now; the next message replaces it."""
-        self._send(engine_pb2.INFO, message, urn, ephemeral=True)
-
-    def _send(
-        self,
-        severity: engine_pb2.LogSeverity.ValueType,
-        message: str,
-        urn: str,
-        *,
-        ephemeral: bool = False,
-    ) -> None:
+    def _send(self, severity: engine_pb2.LogSeverity.ValueType, message: str, urn: str) -> None:
         if self._stub is None:
             return
-        request = engine_pb2.LogRequest(
-            severity=severity, message=message, urn=urn, ephemeral=ephemeral
-        )
+        request = engine_pb2.LogRequest(severity=severity, message=message, urn=urn)
         with contextlib.suppress(grpc.RpcError):
             answer: empty_pb2.Empty = self._stub.Log(request, timeout=_DEADLINE_SECONDS)
             del answer

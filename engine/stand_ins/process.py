@@ -1,7 +1,5 @@
 """A provider's process: its port, its signals, its end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -12,23 +10,18 @@ from typing import Final
 
 import grpc
 
-from engine.protocol import provider_pb2_grpc
+from engine.protocol import CHANNEL_OPTIONS, provider_pb2_grpc
 from engine.stand_ins import calls
 from engine.stand_ins.engine_log import EngineLog
 from engine.stand_ins.server import Servicer
 
 _THREADS: Final = 64
 _GRACE_SECONDS: Final = 3.0
-_MESSAGE_BYTES: Final = 400 * 1024 * 1024  # the engine's own limit
 
 
 def start(provider: calls.Provider) -> tuple[grpc.Server, int]:
     """Serve `provider` on a free loopback port; the server and its port."""
-    limits = [
-        ("grpc.max_receive_message_length", _MESSAGE_BYTES),
-        ("grpc.max_send_message_length", _MESSAGE_BYTES),
-    ]
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=_THREADS), options=limits)
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=_THREADS), options=CHANNEL_OPTIONS)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(Servicer(provider), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

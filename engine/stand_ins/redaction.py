@@ -4,13 +4,12 @@ API servers and remote commands quote what they were given. A message about a re
 through here with the resource's own properties, whose secret texts are blotted out.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from engine.stand_ins.values import Secret, Value
+from engine.stand_ins.values import Value
+from engine.values import Secret
 
 _MASK: Final = "[secret]"
 _SHORTEST: Final = 4  # blotting out every "1" or "no" would destroy the message and protect nothing

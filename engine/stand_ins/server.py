@@ -3,19 +3,20 @@
 # The service names its methods; what they do is said where their messages are declared.
 # ruff: noqa: N802
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf import empty_pb2
+from google.protobuf import any_pb2, empty_pb2, struct_pb2
 
-from engine.protocol import plugin_pb2, provider_pb2, provider_pb2_grpc
-from engine.stand_ins import calls, messages
+from engine.answers import Checked, ProviderError
+from engine.protocol import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+from engine.stand_ins import calls
 from engine.stand_ins.redaction import redact
-from engine.stand_ins.values import decode, encode
+from engine.stand_ins.values import Properties, decode, plain_properties
+from engine.values import contains_unknown
+from engine.wire import marshal
 
 _Answer = TypeVar("_Answer")
 
@@ -51,21 +52,15 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         self._provider.cancel()
         return empty_pb2.Empty()
 
-    def CheckConfig(
-        self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.CheckResponse:
+    def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         def answer() -> provider_pb2.CheckResponse:
-            checked = self._provider.check_config(decode(request.news))
-            return self._checked(checked)
+            return self._checked(self._provider.check_config(decode(request.news)))
 
         return self._guarded(context, answer)
 
-    def DiffConfig(
-        self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.DiffResponse:
+    def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         def answer() -> provider_pb2.DiffResponse:
-            olds, news = decode(request.olds), decode(request.news)
-            return messages.diffed(self._provider.diff_config(olds, news))
+            return _diffed(self._provider.diff_config(decode(request.olds), decode(request.news)))
 
         return self._guarded(context, answer)
 
@@ -76,102 +71,77 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             self._accept_secrets = request.acceptSecrets
             self._provider.engine.info(
                 f"this is the lab's stand-in for {self._provider.stands_in_for}, "
-                "not the plugin itself (docs/stand-ins.md says what differs)",
+                "not the plugin itself (docs/engine.md says what differs)",
                 request.urn,
             )
-            self._provider.configure(messages.options(self._provider.name, request))
+            self._provider.configure(_options(self._provider.name, request))
             return provider_pb2.ConfigureResponse(
                 acceptSecrets=True, acceptOutputs=True, supportsPreview=True
             )
 
         return self._guarded(context, answer)
 
-    def Check(
-        self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.CheckResponse:
-        call = messages.check_call(request)
-        return self._guarded(
-            context, lambda: self._checked(self._provider.check(call)), call.olds, call.news
+    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:
+        modes = provider_pb2.CheckRequest.AutonamingOptions
+        call = _call(
+            request,
+            news=request.news,
+            old_inputs=request.olds,
+            seed=request.randomSeed,
+            proposed_name=request.autonaming.proposed_name,
+            autonaming=not request.HasField("autonaming")
+            or request.autonaming.mode != modes.DISABLE,
         )
+        return self._guarded(context, lambda: self._checked(self._provider.check(call)), call)
 
-    def Diff(
-        self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.DiffResponse:
-        call = messages.diff_call(request)
-        return self._guarded(
-            context, lambda: messages.diffed(self._provider.diff(call)), call.olds, call.news
-        )
+    def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:
+        call = _call(request, news=request.news, olds=request.olds, old_inputs=request.old_inputs)
+        return self._guarded(context, lambda: _diffed(self._provider.diff(call)), call)
 
-    def Create(
-        self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.CreateResponse:
-        call = messages.create_call(request)
+    def Create(self, request: Any, context: grpc.ServicerContext) -> Any:
+        call = _call(request, news=request.properties)
 
         def answer() -> provider_pb2.CreateResponse:
-            created = self._provider.create(call)
-            return provider_pb2.CreateResponse(
-                id=created.id, properties=self._encoded(created.outputs)
-            )
+            made = self._provider.create(call)
+            return provider_pb2.CreateResponse(id=made.id, properties=self._sent(made.outputs))
 
-        return self._guarded(context, answer, call.inputs)
+        return self._guarded(context, answer, call)
 
-    def Update(
-        self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.UpdateResponse:
-        call = messages.update_call(request)
+    def Update(self, request: Any, context: grpc.ServicerContext) -> Any:
+        call = _call(request, news=request.news, olds=request.olds, old_inputs=request.old_inputs)
 
         def answer() -> provider_pb2.UpdateResponse:
-            return provider_pb2.UpdateResponse(
-                properties=self._encoded(self._provider.update(call))
-            )
+            outputs = self._sent(self._provider.update(call))
+            return provider_pb2.UpdateResponse(properties=outputs)
 
-        return self._guarded(context, answer, call.olds, call.news)
+        return self._guarded(context, answer, call)
 
-    def Delete(
-        self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext
-    ) -> empty_pb2.Empty:
-        call = messages.delete_call(request)
+    def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:
+        call = _call(request, olds=request.properties, old_inputs=request.old_inputs)
 
         def answer() -> empty_pb2.Empty:
             self._provider.delete(call)
             return empty_pb2.Empty()
 
-        return self._guarded(context, answer, call.outputs)
+        return self._guarded(context, answer, call)
 
-    def Read(
-        self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.ReadResponse:
-        call = messages.read_call(request)
+    def Read(self, request: Any, context: grpc.ServicerContext) -> Any:
+        call = _call(request, olds=request.properties, old_inputs=request.inputs)
 
         def answer() -> provider_pb2.ReadResponse:
-            found = self._provider.read(call)
-            if found is None:
-                return provider_pb2.ReadResponse(id="")
-            return provider_pb2.ReadResponse(
-                id=found.id,
-                properties=self._encoded(found.outputs),
-                inputs=self._encoded(found.inputs),
-            )
+            found = self._provider.read(call) or calls.Found("", {})
+            outputs, inputs = self._sent(found.outputs), self._sent(found.inputs)
+            return provider_pb2.ReadResponse(id=found.id, properties=outputs, inputs=inputs)
 
-        return self._guarded(context, answer, call.outputs, call.inputs)
+        return self._guarded(context, answer, call)
 
-    def Invoke(
-        self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.InvokeResponse:
-        def answer() -> provider_pb2.InvokeResponse:
-            result = self._provider.invoke(request.tok, decode(request.args))
-            return provider_pb2.InvokeResponse(**{"return": self._encoded(result)})
+    def Invoke(self, request: Any, context: grpc.ServicerContext) -> NoReturn:
+        self._refuse(context, f"function {request.tok}")
 
-        return self._guarded(context, answer)
-
-    def Construct(
-        self, request: provider_pb2.ConstructRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.ConstructResponse:
+    def Construct(self, request: Any, context: grpc.ServicerContext) -> NoReturn:
         self._refuse(context, f"component {request.type}")
 
-    def Call(
-        self, request: provider_pb2.CallRequest, context: grpc.ServicerContext
-    ) -> provider_pb2.CallResponse:
+    def Call(self, request: Any, context: grpc.ServicerContext) -> NoReturn:
         self._refuse(context, f"method {request.tok}")
 
     def _refuse(self, context: grpc.ServicerContext, what: str) -> NoReturn:
@@ -182,30 +152,43 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         )
         raise AssertionError("abort does not return")
 
-    def _encoded(self, properties: Mapping[str, Any]) -> Any:
-        return encode(properties, keep_secrets=self._accept_secrets)
+    def _sent(self, properties: Mapping[str, Any]) -> struct_pb2.Struct:
+        return marshal(properties, secrets=self._accept_secrets)
 
-    def _checked(self, checked: calls.Checked) -> provider_pb2.CheckResponse:
-        return messages.checked(self._encoded(checked.inputs), checked.failures)
+    def _checked(self, checked: Checked) -> provider_pb2.CheckResponse:
+        failures = [
+            provider_pb2.CheckFailure(property=one.property, reason=one.reason)
+            for one in checked.failures
+        ]
+        return provider_pb2.CheckResponse(inputs=self._sent(checked.inputs), failures=failures)
 
     def _guarded(
         self,
         context: grpc.ServicerContext,
         answer: Callable[[], _Answer],
-        *properties: Mapping[str, Any],
+        call: calls.Call | None = None,
     ) -> _Answer:
-        """The answer, or the error as gRPC has it; what is secret in `properties` is not in its text."""
-        hidden = [self._provider.secrets_of(dict(group)) for group in properties]
+        """The answer, or the error as gRPC has it; what is secret in `call` is not in its text."""
+        known = (call.news, call.olds, call.old_inputs) if call else ()
+        hidden = [self._provider.secrets_of(properties) for properties in known]
         try:
             return answer()
         except calls.PartialError as error:
             message = redact(str(error), *hidden)
-            reasons = [redact(reason, *hidden) for reason in error.reasons]
-            state = self._encoded(error.properties)
-            details = messages.partial_state(error, state, message, reasons)
-            context.set_trailing_metadata((("grpc-status-details-bin", details),))
+            detail = any_pb2.Any()
+            detail.Pack(
+                provider_pb2.ErrorResourceInitFailed(
+                    id=error.id,
+                    properties=self._sent(error.properties),
+                    reasons=[redact(reason, *hidden) for reason in error.reasons],
+                )
+            )
+            code = grpc.StatusCode.UNKNOWN.value[0]
+            status = status_pb2.Status(code=code, message=message, details=[detail])
+            trailer = ("grpc-status-details-bin", status.SerializeToString())
+            context.set_trailing_metadata((trailer,))
             context.abort(grpc.StatusCode.UNKNOWN, message)
-        except calls.ProviderError as error:
+        except ProviderError as error:
             context.abort(grpc.StatusCode.UNKNOWN, redact(str(error), *hidden))
         except Exception as error:  # noqa: BLE001 - the last boundary before the user's screen
             self._provider.engine.debug(redact(traceback.format_exc(), *hidden))
@@ -215,3 +198,55 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
                 f"defect in the {self._provider.name} stand-in: {what} (the debug log has the place)",
             )
         raise AssertionError("abort does not return")
+
+
+def _call(
+    request: Any,
+    *,
+    news: struct_pb2.Struct | None = None,
+    olds: struct_pb2.Struct | None = None,
+    old_inputs: struct_pb2.Struct | None = None,
+    **more: Any,
+) -> calls.Call:
+    """The question of a message; fields that it does not have are left as they are."""
+    return calls.Call(
+        calls.Resource(request.urn),
+        id=getattr(request, "id", ""),
+        news=decode(news),
+        olds=decode(olds),
+        old_inputs=decode(old_inputs),
+        ignore_changes=tuple(getattr(request, "ignoreChanges", ())),
+        timeout_seconds=getattr(request, "timeout", 0.0),
+        preview=getattr(request, "preview", False),
+        **more,
+    )
+
+
+def _options(package: str, request: provider_pb2.ConfigureRequest) -> Properties:
+    """Provider options: `args` where the engine sends them, else the older `PACKAGE:config:KEY` variables."""
+    options = plain_properties(decode(request.args))
+    if not options:
+        prefix = f"{package}:config:"
+        options = {key.removeprefix(prefix): value for key, value in request.variables.items()}
+    options.pop("version", None)
+    options.pop("pluginDownloadURL", None)
+    if contains_unknown(options):
+        names = ", ".join(key for key, value in options.items() if contains_unknown(value))
+        raise ProviderError(f"provider options are not known yet: {names}")
+    return options
+
+
+def _diffed(diff: calls.Diff) -> provider_pb2.DiffResponse:
+    changed = bool(diff.changes)
+    answer = provider_pb2.DiffResponse
+    return answer(
+        changes=answer.DIFF_SOME if changed else answer.DIFF_NONE,
+        replaces=diff.replaces,
+        diffs=sorted({path.split(".", 1)[0].split("[", 1)[0] for path in diff.changes}),
+        deleteBeforeReplace=diff.delete_before_replace,
+        detailedDiff={
+            path: provider_pb2.PropertyDiff(kind=provider_pb2.PropertyDiff.Kind.Value(kind.value))
+            for path, kind in diff.changes.items()
+        },
+        hasDetailedDiff=True,
+    )

@@ -1,7 +1,5 @@
 """Files without a name, for secrets that another program or library takes from files only."""
 
-from __future__ import annotations
-
 import tempfile
 from typing import IO
 

@@ -16,8 +16,6 @@ mapped into the IOMMU page by page; with such pages a machine with eight GPUs st
 kernel's `Documentation/admin-guide/kernel-parameters.txt`, `hugepages=` with `<node>:<count>,…` (since 5.16).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

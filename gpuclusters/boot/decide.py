@@ -1,7 +1,5 @@
 """How a host's boot differs from its inputs, and what forbids to change it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

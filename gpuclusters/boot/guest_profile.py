@@ -11,8 +11,6 @@ on the kernel maps a BAR of 32 GiB in less than a millisecond instead of a secon
 published for it. What is derived from estimates is therefore generous.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -40,7 +38,6 @@ _FABRIC_AND_CDI_SECONDS = 30.0
 
 _KUBELET_SLACK_SECONDS = 60
 _POD_SLACK_SECONDS = 120
-_PROBE_PERIOD_SECONDS = 10
 _NODE_INSTALL_SECONDS = 300
 _INSTALL_SECONDS = 1500
 _INSTALL_WAVES = 10
@@ -85,6 +82,12 @@ class Guest:
     """Whether GPUs are passed by iommufd; it does not map their memory into the IOMMU."""
     kernel: Release | None = None
     """Of the machine; None is taken for the kernel of the measurements."""
+
+    @property
+    def linux(self) -> str:
+        """Which kernel the estimate is for; boots differ more by it than by the number of GPUs."""
+        assumed = "" if self.kernel else ", as no kernel is stated"
+        return f"Linux {'.'.join(map(str, (self.kernel or KERNEL_MEASURED)[:2]))}{assumed}"
 
     def estimate(self) -> Estimate:
         page = _HUGE_PAGES_SECONDS_PER_GIB if self.huge_pages else _SMALL_PAGES_SECONDS_PER_GIB
@@ -173,14 +176,6 @@ class BootProfile:
         Longer than the kubelet tries once, so that the kubelet's own error is seen first.
         """
         return self.kubelet_request_timeout + _POD_SLACK_SECONDS
-
-    @property
-    def startup_probe(self) -> Mapping[str, int]:
-        """A startupProbe that waits as long as a pod may take to start."""
-        return {
-            "periodSeconds": _PROBE_PERIOD_SECONDS,
-            "failureThreshold": -(-self.pod_start_deadline // _PROBE_PERIOD_SECONDS),
-        }
 
 
 def install_at_once(machines: int) -> int:

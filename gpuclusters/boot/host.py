@@ -1,7 +1,5 @@
 """The boot of a host over SSH: its state, its boot loader, a reboot that is waited for."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 

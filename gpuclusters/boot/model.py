@@ -12,8 +12,6 @@ The sources of each setting:
 - `vfio_iommu_type1 dma_entry_limit`: the kernel's default of 65535 mappings for each VM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """`HostBoot`: kernel arguments and files of a host that are in effect; rebooted only if that is allowed."""
 
-from __future__ import annotations
-
 import pulumi
 
 from gpuclusters.boot.model import HostBootInputs

@@ -6,8 +6,6 @@ gets that GPU and no other.
 Source: Container Device Interface specification 1.1.0 and `pkg/parser`, `pkg/cdi/version.go`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The CDI file of one host over SSH."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

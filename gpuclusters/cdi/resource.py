@@ -1,7 +1,5 @@
 """`CdiSpec`: the CDI file of a host; devices are named by PCI address, their VFIO groups are read there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pulumi

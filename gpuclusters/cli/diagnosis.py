@@ -1,7 +1,5 @@
 """What `doctor` says: one line for each thing that it looked at, with the fix where one is needed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace

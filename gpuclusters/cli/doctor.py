@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gpuclusters.cli import diagnosis, doctor_stack
+from gpuclusters.cli import diagnosis, doctor_google, doctor_stack
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import (
     Diagnosis,
@@ -32,16 +32,17 @@ from gpuclusters.cli.reach import ask_all, connection
 from gpuclusters.cli.report import Say, nothing, steps
 from gpuclusters.compat import known_errors
 from gpuclusters.compat.known_errors import KnownError
-from gpuclusters.config import usernetes_plan
+from gpuclusters.config import rke2_plan, usernetes_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import ClusterConfig, uses_lab
 from gpuclusters.config.drift_expectations import expected
 from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import Inventory, InventoryError, read_inventory, resolve_machines
 from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.plan import expects, namespace
-from gpuclusters.config.rke2_cluster import HostDriver, Rke2Config, machine_names
+from gpuclusters.config.rke2_cluster import FoundCluster, HostDriver, MadeCluster, machine_names
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.container_api.container import EVENT
 from gpuclusters.core.errors import AdapterError
@@ -50,6 +51,8 @@ from gpuclusters.drift import nodes
 from gpuclusters.drift.report import Finding as Drifted
 from gpuclusters.driver import decide as driver
 from gpuclusters.driver.host import inspect
+from gpuclusters.gpu_operator import preflight
+from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs
 from gpuclusters.host.connect import find_credentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
@@ -87,14 +90,7 @@ def cluster(
     """Whether the API server answers, lets us do what `up` does, and has the nodes (but `others`)."""
     objects = KubernetesObjects(kubeconfig)
     try:
-        yield well(AREA, f"Kubernetes {objects.version()} at {objects.target}")
-        forbidden = [right for right in _RIGHTS if not objects.may_we(right)]
-        if forbidden:
-            shown = ", ".join(f"{right['verb']} {right['resource']}" for right in forbidden)
-            text = f"the kubeconfig's account may not {shown}"
-            yield failure(AREA, text, "doctor.kubeconfig-rights")
-        else:
-            yield well(AREA, "the account may do what `up` does")
+        yield from _account(objects)
         if objects.get(NAMESPACE, config.programs.namespace) is None:
             yield well(AREA, "nothing of this stack is in it yet; `up` brings it")
             return
@@ -108,6 +104,35 @@ def cluster(
         return
     yield from found
     yield from _containers(events, pods)
+
+
+def _account(objects: KubernetesObjects) -> Iterator[Diagnosis]:
+    yield well(AREA, f"Kubernetes {objects.version()} at {objects.target}")
+    forbidden = [right for right in _RIGHTS if not objects.may_we(right)]
+    if forbidden:
+        shown = ", ".join(f"{right['verb']} {right['resource']}" for right in forbidden)
+        yield failure(AREA, f"the kubeconfig's account may not {shown}", "doctor.kubeconfig-rights")
+    else:
+        yield well(AREA, "the account may do what `up` does")
+
+
+def found_cluster(config: FoundCluster, kubeconfig: str) -> Iterator[Diagnosis]:
+    """Whether the API server of a cluster that was there answers, and what is in the operator's way."""
+    objects = KubernetesObjects(kubeconfig)
+    inputs = OperatorPreflightInputs.model_validate(
+        {"cluster": config.name, "kubeconfig": kubeconfig, **rke2_plan.preflight(config)},
+        by_name=True,
+    )
+    try:
+        yield from _account(objects)
+        found = preflight.findings(preflight.read(inputs, objects), inputs)
+    except AdapterError as error:
+        yield unreachable(AREA, error)
+        return
+    yield from of_findings(AREA, found)
+    if not found:
+        fit = f"{len(inputs.nodes)} nodes with GPUs are fit for GPU Operator {inputs.version}"
+        yield well(AREA, fit)
 
 
 def _containers(events: Sequence[Object], pods: Sequence[Object]) -> Iterator[Diagnosis]:
@@ -175,7 +200,14 @@ def of_stack(
     section: ClusterConfig, inventory: Inventory | None, secrets: StackSecrets
 ) -> Iterator[Diagnosis]:
     """The machines that exist already, or are simulated; those on Google Cloud the state alone knows."""
+    if isinstance(section, FoundCluster):
+        yield well(
+            LAB, "no machine is logged in to: the cluster was there, and its API says what is known"
+        )
+        return
     hosts = section.hosts
+    if hosts is None:
+        return
     if isinstance(hosts, GcpHosts):
         yield well(LAB, "the machines are made by the stack; see its outputs")
         return
@@ -200,9 +232,11 @@ def _looks(section: ClusterConfig) -> Mapping[str, Look]:
     if isinstance(section, CaasConfig):
         manager = str(section.service_vm.bind_address)
         return {node.name: caas_host(expects(section, node), manager) for node in section.nodes}
-    if isinstance(section, Rke2Config):
+    if isinstance(section, UsernetesConfig):
+        return dict.fromkeys(usernetes_plan.machine_names(section), usernetes_host(section))
+    if isinstance(section, MadeCluster):
         return {name: rke2_host(section, name) for name in machine_names(section)}
-    return dict.fromkeys(usernetes_plan.machine_names(section), usernetes_host(section))
+    return {}
 
 
 def machines(
@@ -251,7 +285,7 @@ def caas_host(wanted: Expects, fabric_manager: str | None) -> Look:
     return look
 
 
-def rke2_host(config: Rke2Config, name: str) -> Look:
+def rke2_host(config: MadeCluster, name: str) -> Look:
     """A host of RKE2: its release, and the driver where its pool has GPUs."""
     counts = (pool.gpu.count for pool in config.pools if pool.gpu and name in pool.nodes)
     count = next(counts, 0)
@@ -270,7 +304,7 @@ def rke2_host(config: Rke2Config, name: str) -> Look:
     return look
 
 
-def _of_rke2(config: Rke2Config, name: str, live: LiveHost) -> Iterator[Finding]:
+def _of_rke2(config: MadeCluster, name: str, live: LiveHost) -> Iterator[Finding]:
     """What `up` would find on a machine, and what it would put right."""
     role = Role.SERVER if name in config.servers else Role.AGENT
     yield from rke2.machine(live, selinux=config.selinux)
@@ -363,6 +397,9 @@ def _outside(context: Stack, section: ClusterConfig) -> Iterator[Diagnosis]:
         yield failure(LAB, str(error), error.error_id, _START)
         return
     yield from doctor_stack.missing(context, section, secrets)
+    if isinstance(section, GkeConfig):
+        yield from doctor_google.look(context, section)
+        return
     yield from _both(
         partial(of_stack, section, inventory, secrets),
         partial(_cluster, section, inventory, secrets),
@@ -372,7 +409,9 @@ def _outside(context: Stack, section: ClusterConfig) -> Iterator[Diagnosis]:
 def _cluster(
     config: ClusterConfig, inventory: Inventory | None, secrets: StackSecrets
 ) -> Iterator[Diagnosis]:
-    """That of a `caas` cluster; the others are looked at by their machines."""
+    """That of a `caas` cluster, or one that was there; the others are looked at by their machines."""
+    if isinstance(config, FoundCluster) and (text := secrets.values.get("kubeconfig")):
+        yield from found_cluster(config, text)
     if not isinstance(config, CaasConfig):
         return
     if isinstance(config.kubernetes, LabKubernetes):

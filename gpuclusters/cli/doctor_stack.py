@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points, version
 
 import yaml
 
@@ -29,7 +29,6 @@ AREA, LAB = "workstation", "lab"
 GIB = 2**30
 NEEDED_BYTES = 2 * GIB
 """What a lab with its tools takes when the tools need not be built."""
-_OLDEST_PYTHON = (3, 11)
 _PACKAGES = ("pulumi", "pulumi-kubernetes", "pulumi-command")
 _PLUGINS = ("kubernetes", "command")
 _SECONDS = 60
@@ -39,10 +38,8 @@ def workstation(
     project: Project, engine: engines.Engine | UsageError, *, in_lab: bool | None
 ) -> Iterator[Diagnosis]:
     """Python, project, engine, Helm. `in_lab`: None if the configuration does not say."""
-    python = f"Python {sys.version.split()[0]}"
-    old = sys.version_info < _OLDEST_PYTHON
-    yield failure(AREA, python, "doctor.python-old") if old else well(AREA, python)
-    yield from _packages()
+    yield well(AREA, f"Python {platform.python_version()}")
+    yield well(AREA, ", ".join(f"{name} {version(name)}" for name in _PACKAGES))
     if isinstance(engine, UsageError):
         yield failure(AREA, "there is no engine", engine.error_id, str(engine))
     elif engine.kind is engines.Kind.PULUMI:
@@ -50,7 +47,7 @@ def workstation(
     else:
         yield well(AREA, "embedded engine, with stand-ins for provider plugins")
         if in_lab is False:
-            text = f"machines that matter, and no Pulumi ({engine.reason})"
+            text = f"real machines, and no Pulumi ({engine.reason}): install it before you run `up`"
             yield warning(AREA, text, "doctor.no-pulumi")
         if shutil.which("helm") or entry_points(group="gpu_clusters_engine.programs"):
             yield well(AREA, "helm")
@@ -58,19 +55,6 @@ def workstation(
             text = "no helm, which the embedded engine calls for charts"
             yield warning(AREA, text, "doctor.no-helm")
     yield well(AREA, f"project {project.folder}")
-
-
-def _packages() -> Iterator[Diagnosis]:
-    found, missing = [], []
-    for name in _PACKAGES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            missing.append(name)
-    if found:
-        yield well(AREA, ", ".join(found))
-    if missing:
-        yield failure(AREA, f"not installed: {', '.join(missing)}", "doctor.packages-missing")
 
 
 def _pulumi(stack: Stack) -> Iterator[Diagnosis]:

@@ -13,15 +13,13 @@ from gpuclusters.cli import files
 from gpuclusters.cli.errors import RunError, wrong_option
 from gpuclusters.cli.help import StackName
 from gpuclusters.cli.project import Project, open_session, read_valid
+from gpuclusters.config.gke import GkeConfig
 from gpuclusters.drawing.from_configuration import declared, with_state
 from gpuclusters.drawing.svg import svg
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command("draw")
 def command(
     stack: StackName = "dev",
     output: Annotated[
@@ -49,6 +47,8 @@ def run(
             "--kubeconfig is for --live: a configuration does not know who holds what"
         )
     config = read_valid(project, stack)
+    if live and isinstance(config.section, GkeConfig):
+        raise wrong_option("--live: Google names the nodes of a gke cluster; draw it without")
     picture = declared(config.section, "live" if live else "as configured")
     if live:
         picture = with_state(picture, _outputs(project, stack), _held(kubeconfig))

@@ -1,7 +1,5 @@
 """`gpu-clusters drift`: everything of a stack that is not as it was declared, in one report."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os
@@ -23,10 +21,7 @@ from gpuclusters.drift.rendering import markdown
 from gpuclusters.drift.report import CODES, DocumentError, Report, document, report_of
 from gpuclusters.review.text import GITHUB, GITLAB, UNLIMITED, marker
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command("drift")
 def command(
     stack: StackName = "dev",
     as_json: AsJson = False,

@@ -21,6 +21,7 @@ from gpuclusters.cli.project import Project, Session, open_session
 from gpuclusters.cli.reach import admin_kubeconfig, ask_all, lab_inventory
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.drift_expectations import expected
+from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.inventory import Inventory
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import board
@@ -69,6 +70,11 @@ def look(project: Project, stack: str, *, kubeconfig: Path | None, ignore: Seque
     inventory = lab_inventory(project) if session.in_lab else None
     secrets, _ = doctor_stack.secrets(session)
     golden = inventory.golden_firmware if inventory else {}
+    if isinstance(session.config.section, GkeConfig):
+        # Nodes come and go by Google's hand; the proof among the resources says which are others now.
+        view = view_of(session)
+        told = list(_of_engine(view))
+        return report(stack, told, ignore=ignore, plan=view.plan if view.planned else None)
     wanted = expected(session.config.section, golden)
     wanted = replace(wanted, others=wanted.others | frozenset(inventory.hosts if inventory else ()))
     sight = Sight(session, inventory, secrets, wanted)

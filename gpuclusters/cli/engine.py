@@ -107,7 +107,7 @@ class Engine:
             return f"engine: Pulumi ({self.reason})"
         return (
             f"engine: embedded, with stand-ins for provider plugins ({self.reason}). "
-            "For machines that matter install Pulumi: https://www.pulumi.com/docs/install"
+            "In production, install Pulumi: https://www.pulumi.com/docs/install"
         )
 
     def call(

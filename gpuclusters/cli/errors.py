@@ -3,8 +3,6 @@
 `gpu-clusters explain` says more about each by its code, which `core/codes` lists.
 """
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.text import Text
 

@@ -1,15 +1,12 @@
-"""`gpu-clusters explain`: what a code means and what to do; docs/errors.md is made of the same."""
+"""`gpu-clusters explain`: what a code means and what to do. `docs.reference` makes a page of it."""
 
 from __future__ import annotations
 
 import difflib
 import json
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from itertools import groupby
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,31 +22,7 @@ from gpuclusters.core.finding import Level
 from gpuclusters.fabric.answers import CODES, id_of
 from gpuclusters.policy.rules import RULES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
 POLICY = "policy"
-_INTRODUCTION = """---
-tocdepth: 2
----
-
-# Errors
-
-Every error and warning of this program carries its code at the end of its first line: `… [command.no-stack]`.
-`gpu-clusters explain CODE` prints what stands here. Search for codes and alert on them: messages get better,
-codes stay. Where nothing else stands here, do what the message says. The page is made from the code by
-`make schema`; `…` stands for names and values. Errors of Pulumi's own engine, of the embedded one, of Helm
-and of Kubernetes are passed on and have no code.
-
-<!-- run -->
-```console
-$ gpu-clusters explain remote.disk-full
-remote.disk-full
-  means:  No space, or no inode, left on the host.
-  do:     Make room on the machine; the old file is untouched.
-…
-```
-"""
-
-app = typer.Typer(add_completion=False)
 
 
 @cache
@@ -75,7 +48,7 @@ def catalogue() -> Mapping[str, Code]:
         for rule in RULES
     }
     found = {**codes.listed(), **answers, **rules}
-    return {code: found[code] for code in sorted(found, key=lambda code: (_area(code), code))}
+    return {code: found[code] for code in sorted(found, key=lambda code: (area(code), code))}
 
 
 @cache
@@ -89,17 +62,17 @@ def _where() -> Mapping[str, str]:
     }
 
 
-def _area(code: str) -> str:
+def area(code: str) -> str:
     area, dot, _ = code.partition(".")
     return area if dot else POLICY
 
 
-def _told(code: str) -> Mapping[str, str]:
+def told(code: str) -> Mapping[str, str]:
     """All that is known of a code, with a gap for each value that a message puts in."""
     known = catalogue()[code]
     told = {
         "means": known.means,
-        "do": re.sub(r"\{\w+\}", "…", known.do),
+        "do": codes.VALUE.sub("…", known.do),
         "drift": known.severity or "",
         "where": _where().get(code, ""),
         "source": known.source,
@@ -107,7 +80,6 @@ def _told(code: str) -> Mapping[str, str]:
     return {name: text for name, text in told.items() if text}
 
 
-@app.command("explain")
 def command(
     code: Annotated[
         str | None,
@@ -125,7 +97,7 @@ def command(
     """
     found = list(catalogue()) if code is None else [_known(code)]
     if as_json:
-        documents = [{"code": one, **_told(one)} for one in found]
+        documents = [{"code": one, **told(one)} for one in found]
         shown = documents if code is None else documents[0]
         sys.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
         return
@@ -137,7 +109,7 @@ def command(
         return
     console.print(f"[bold]{escape(found[0])}[/bold]")
     page = f"docs/errors.md#{found[0].replace('.', '')}"
-    for title, text in {**_told(found[0]), "more": page}.items():
+    for title, text in {**told(found[0]), "more": page}.items():
         console.print(f"  [dim]{title + ':':<8}[/dim]{escape(text)}", soft_wrap=True)
 
 
@@ -148,32 +120,3 @@ def _known(stated: str) -> str:
         instead = f"did you mean {near[0]}?" if near else "`gpu-clusters explain` lists all"
         raise UsageError(f"no error has the code {stated!r}; {instead}", "command.unknown-code")
     return code
-
-
-def render() -> str:
-    """docs/errors.md as it is committed."""
-    paragraphs = []
-    for area, found in groupby(catalogue(), _area):
-        paragraphs += [f"## {area}", *(part for code in found for part in _section(code))]
-    return f"{_INTRODUCTION}\n" + "\n\n".join(paragraphs) + "\n"
-
-
-def _section(code: str) -> Iterator[str]:
-    told = {title: _escaped(text) for title, text in _told(code).items()}
-    yield f"### {code}"
-    yield told.pop("means")
-    do = told.pop("do")
-    if catalogue()[code].do != Code.model_fields["do"].default:
-        yield f"**Do**: {do}"
-    yield from (f"{title.capitalize()}: {text}" for title, text in told.items())
-
-
-def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is; what stands between backticks is left alone."""
-    parts = text.split("`")
-    if len(parts) % 2 == 0:
-        parts = [text.replace("`", "'")]
-    return "`".join(
-        part if position % 2 else re.sub(r"([\\<*_\[\]|${])", r"\\\1", part)
-        for position, part in enumerate(parts)
-    )

@@ -1,10 +1,11 @@
 """Files that options name: what cannot be read or written is said in a sentence."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from gpuclusters.cli.errors import RunError, UsageError
 
@@ -21,10 +22,20 @@ def read(path: Path, what: str = "") -> str:
 
 
 def read_json(path: Path) -> Any:
+    return _parsed(path, "JSON", json.loads, ValueError)
+
+
+def read_yaml(path: Path) -> Any:
+    """What a file holds; nothing in it is an empty mapping."""
+    return _parsed(path, "YAML", yaml.safe_load, yaml.YAMLError) or {}
+
+
+def _parsed(path: Path, form: str, parse: Callable[[str], Any], fault: type[Exception]) -> Any:
+    text = read(path)
     try:
-        return json.loads(read(path))
-    except (ValueError, RecursionError) as error:
-        said = f"{path} cannot be read as JSON: {error}"
+        return parse(text)
+    except (fault, RecursionError) as error:
+        said = f"{path} cannot be read as {form}: {error}"
         raise UsageError(said, "command.unreadable-file") from error
 
 

@@ -35,9 +35,9 @@ StackName = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PANELS: Mapping[str, tuple[str, ...]] = {
     "A cluster": ("init", "preview", "up", "refresh", "destroy", "down"),
-    "Inspect": ("doctor", "verify", "drift", "training-times", "explain"),
+    "Inspect": ("doctor", "verify", "drift", "inject", "training-times", "compare", "explain"),
     "Before a change": ("review", "draw"),
-    "Connect": ("tunnel",),
+    "Connect": ("tunnel", "google-token"),
     "The lab": ("lab",),
 }
 MORE = "More"
@@ -84,6 +84,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
             "--token acme=acme.jwt",
             "a caas cluster, as its tenants",
         ),
+        ("gpu-clusters verify --level proof", "containers with GPUs alone, as a tenant runs them"),
         (
             "gpu-clusters verify --check evidence/isolation-prod-20261121T200000Z.json",
             "old evidence",
@@ -93,9 +94,21 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("gpu-clusters drift --stack prod", "every morning; exit code 1 if anything drifted"),
         ("gpu-clusters drift --json", "the same as JSON"),
     ),
+    "inject": (
+        ("gpu-clusters inject", "on this computer, all modes"),
+        ("gpu-clusters inject --stack prod --host gpu-1 --mode cdi", "on a machine of a stack"),
+    ),
     "training-times": (
         ("gpu-clusters training-times evidence/ --svg times.svg", "a table, and a picture of it"),
     ),
+    "compare": (
+        (
+            "gpu-clusters compare evidence/ladder-study-20261120T080000Z.json "
+            "evidence/ladder-gke-v100-20261121T080000Z.json",
+            "Usernetes and GKE with the same GPUs",
+        ),
+    ),
+    "google-token": (("gpu-clusters google-token | jq .status", "what kubectl is told"),),
     "explain": (
         ("gpu-clusters explain remote.host-key-mismatch", "the code that a message ended with"),
         ("gpu-clusters explain", "all of them"),

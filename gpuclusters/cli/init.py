@@ -19,8 +19,7 @@ import yaml
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import unfinished
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
-from gpuclusters.cli.files import read
-from gpuclusters.cli.help import Commands
+from gpuclusters.cli.files import read_yaml
 from gpuclusters.cli.project import Project, Stack, read_valid
 from gpuclusters.compat import rke2_matrix
 from gpuclusters.config.cluster import SECRET_KEYS
@@ -103,6 +102,15 @@ QUESTIONS: Mapping[ClusterType, tuple[Question, ...]] = {
         Question("count", "GPUs in each", "1"),
         Question("usernetes-sha256", "SHA-256 of the archive of Usernetes (docs/usernetes.md)"),
     ),
+    ClusterType.GKE: (
+        Question("project", "Project of Google Cloud: its id"),
+        Question("zone", "Zone of the nodes", "us-central1-a"),
+        Question("api-ranges", "Networks that you reach the API from, with spaces"),
+        Question("product", "GPU of every node", "v100-sxm2-16gb"),
+        Question("count", "GPUs in each", "1"),
+        Question("machine-type", "Machine type of these nodes", "n1-standard-8"),
+        Question("nodes", "How many of them", "2"),
+    ),
 }
 
 
@@ -184,17 +192,38 @@ def _usernetes(answers: Answers, machines: list[str]) -> dict[str, Any]:
     }
 
 
+def _gke(answers: Answers, _machines: list[str]) -> dict[str, Any]:
+    gpu = {"product": answers["product"], "count": int(answers["count"])}
+    nodes = {"machine-type": answers["machine-type"], "gpu": gpu, "nodes": int(answers["nodes"])}
+    return {
+        "project": answers["project"],
+        "zone": answers["zone"],
+        "network": {
+            "cidr": "10.20.0.0/20",
+            "pods": "10.24.0.0/16",
+            "services": "10.28.0.0/20",
+            "control-plane": "172.16.0.0/28",
+        },
+        "api-ranges": answers["api-ranges"].split(),
+        "pools": [
+            {"name": "system", "machine-type": "n1-standard-4", "nodes": 1},
+            {"name": "gpu", **nodes},
+        ],
+    }
+
+
 _SECTIONS = {
     ClusterType.CAAS: _caas,
     ClusterType.RKE2: _rke2,
     ClusterType.USERNETES: _usernetes,
+    ClusterType.GKE: _gke,
 }
 
 
 def document(kind: ClusterType, stack: str, answers: Answers, keys: Mapping[str, str]) -> str:
     """The stack file of a stack and cluster of this name; `keys` are host keys by machine."""
     machines: list[dict[str, Any]] = []
-    for name, place in pairs(answers["machines"], "machines").items():
+    for name, place in pairs(answers.get("machines", ""), "machines").items():
         address, _, port = place.partition(":")
         machines.append(
             {"name": name, "address": address}
@@ -205,10 +234,12 @@ def document(kind: ClusterType, stack: str, answers: Answers, keys: Mapping[str,
         section = _SECTIONS[kind](answers, [one["name"] for one in machines])
     except ValueError as error:
         raise wrong_option(f"an answer is not a number: {error}") from error
-    hosts = {"source": "existing", "user": answers["user"], "machines": machines}
+    if machines:
+        hosts = {"source": "existing", "user": answers["user"], "machines": machines}
+        section = {"hosts": hosts, **section}
     config = {
         f"{NAMESPACE}:cluster-type": kind.value,
-        f"{NAMESPACE}:{kind.value}": {"name": stack, "hosts": hosts, **section},
+        f"{NAMESPACE}:{kind.value}": {"name": stack, **section},
     }
     text = yaml.safe_dump({"config": config}, sort_keys=False, width=1000)
     return f"# yaml-language-server: $schema=gpuclusters/config/schema.json\n{text}"
@@ -216,8 +247,6 @@ def document(kind: ClusterType, stack: str, answers: Answers, keys: Mapping[str,
 
 if TYPE_CHECKING:
     import asyncssh
-
-app = typer.Typer(cls=Commands)
 
 
 async def scan(machines: Mapping[str, str]) -> dict[str, asyncssh.SSHKey]:
@@ -246,8 +275,7 @@ async def scan(machines: Mapping[str, str]) -> dict[str, asyncssh.SSHKey]:
     return keys
 
 
-@app.command()
-def init(
+def command(
     kind: Annotated[ClusterType, typer.Argument(help="Type of the cluster.")],
     stack: Annotated[str, typer.Option("--stack", "-s", help="Name of the stack.")] = "prod",
     answers: Annotated[
@@ -262,7 +290,7 @@ def init(
         typer.Option("--accept-host-keys", help="Take the host keys that are shown unasked."),
     ] = False,
 ) -> None:
-    """Write the smallest stack file for machines that you have; make its stack; set its secrets.
+    """Write the smallest stack file for machines that you have, or for GKE; make its stack; set its secrets.
 
     Asks what it cannot know, reads the machines' host keys and shows their fingerprints to compare. Writes
     nothing until the answers make a valid configuration.
@@ -277,14 +305,7 @@ def init(
     if absent := [str(path) for path in files.values() if not path.is_file()]:
         raise UsageError(f"--secret: {', '.join(absent)} cannot be read", "command.unreadable-file")
     given = ask(kind, _read(answers, kind))
-    machines = pairs(given["machines"], "machines")
-    keys = asyncio.run(scan(machines))
-    for name, key in keys.items():
-        typer.echo(f"{name}  {machines[name]}  {key.get_fingerprint()}")
-    typer.echo("on each machine: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
-    if not accept_host_keys:
-        typer.confirm("Are these the fingerprints on the machines' consoles?", abort=True)
-    lines = {name: key.export_public_key().decode().strip() for name, key in keys.items()}
+    lines = {} if kind is ClusterType.GKE else _host_keys(given, accepted=accept_host_keys)
     text = document(kind, stack, given, lines)
     _check(file.name, text)
     file.write_text(text, encoding="utf-8")
@@ -292,13 +313,22 @@ def init(
     _make_stack(project, stack, files)
 
 
+def _host_keys(given: Answers, *, accepted: bool) -> dict[str, str]:
+    """The host key of each machine, once its fingerprint was compared."""
+    machines = pairs(given["machines"], "machines")
+    keys = asyncio.run(scan(machines))
+    for name, key in keys.items():
+        typer.echo(f"{name}  {machines[name]}  {key.get_fingerprint()}")
+    typer.echo("on each machine: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+    if not accepted:
+        typer.confirm("Are these the fingerprints on the machines' consoles?", abort=True)
+    return {name: key.export_public_key().decode().strip() for name, key in keys.items()}
+
+
 def _read(file: Path | None, kind: ClusterType) -> Answers:
     if file is None:
         return {}
-    try:
-        document = yaml.safe_load(read(file)) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"{file} cannot be read: {error}", "command.unreadable-file") from error
+    document = read_yaml(file) or {}
     known = [question.key for question in QUESTIONS[kind]]
     if not isinstance(document, dict) or set(document) - set(known):
         raise wrong_option(f"{file}: write answers by key; known: {', '.join(known)}")

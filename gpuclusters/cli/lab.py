@@ -22,13 +22,14 @@ from gpuclusters.cli.report import steps
 from gpuclusters.config import programs, usernetes_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import KEY, ClusterConfig, uses_lab
+from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
 from gpuclusters.config.rke2_plan import proof_tests
 from gpuclusters.config.stack import SECTIONS, StackConfig, other_sections
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.errors import AdapterError
-from gpuclusters.proof.checks import ProofTest
+from gpuclusters.proof.model import Matmul
 
 Request = dict[str, Any]
 """What one cluster wants: `lab.service.Request` reads it."""
@@ -58,6 +59,8 @@ def machine_count(wanted: Sequence[Request]) -> int:
 
 
 def _of(config: ClusterConfig) -> Request:
+    if isinstance(config, GkeConfig):
+        raise UsageError("a gke cluster is Google's, and the lab has none", "command.not-in-lab")
     if isinstance(config, CaasConfig):
         return _caas(config)
     return _rke2(config) if isinstance(config, Rke2Config) else _usernetes(config)
@@ -72,7 +75,9 @@ def _caas(config: CaasConfig) -> Request:
     plain: dict[str, str | bool] = {"platform": "plain-server", "plain": True}
     machines: list[dict[str, str | bool]] = [{"name": node.name, **like} for node in config.nodes]
     machines += [{"name": one.name, **plain} for one in servers if one.name not in names]
-    return {"name": config.name, "machines": machines, "image": programs.image(config)}
+    proofs = [config.proof.image] if config.proof else []
+    made = {"name": config.name, "machines": machines, "proofs": proofs}
+    return {**made, "image": programs.image(config)}
 
 
 def _rke2(config: Rke2Config) -> Request:
@@ -87,7 +92,7 @@ def _rke2(config: Rke2Config) -> Request:
         {"name": name, "platform": platforms.get(name, "plain-server"), **like}
         for name in machine_names(config)
     ]
-    image = proof_tests(config).get(ProofTest.MATMUL, {}).get("image")
+    image = proof_tests(config).get(Matmul.name, {}).get("image")
     return {"name": config.name, "machines": machines, "proofs": [image] if image else []}
 
 
@@ -158,7 +163,7 @@ def start_for(project: Project, stack: str, config: StackConfig, console: Consol
             types = " and ".join(
                 kind.value
                 for kind, known in SECTIONS.items()
-                if any(isinstance(other, known.model) and uses_lab(other) for other in others)
+                if any(isinstance(other, known.models) and uses_lab(other) for other in others)
             )
             say(
                 f"{theirs} of {machine_count(wanted)} machines are of {types}, which {file.name} has too: "

@@ -1,7 +1,5 @@
 """The lab, found by its entry point: a distribution of its own, which real clusters do without."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path

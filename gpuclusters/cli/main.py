@@ -15,7 +15,20 @@ from typing import Annotated
 
 import typer
 
-from gpuclusters.cli import draw, drift, explain, init, lab, review, stack, training_times, tunnel
+from gpuclusters.cli import (
+    compare,
+    draw,
+    drift,
+    explain,
+    google_token,
+    init,
+    inject,
+    lab,
+    review,
+    stack,
+    training_times,
+    tunnel,
+)
 from gpuclusters.cli.errors import CommandError, RunError, tell
 from gpuclusters.cli.help import AsJson, Commands, StackName, epilog
 from gpuclusters.cli.project import Project
@@ -28,13 +41,16 @@ app = typer.Typer(
     epilog=epilog(""),
 )
 app.add_typer(lab.app, name="lab")
-app.add_typer(init.app)
-app.add_typer(review.app)
-app.add_typer(draw.app)
-app.add_typer(drift.app)
-app.add_typer(explain.app)
-app.add_typer(tunnel.app)
-app.add_typer(training_times.app)
+app.command("init")(init.command)
+app.command("review")(review.command)
+app.command("draw")(draw.command)
+app.command("drift")(drift.command)
+app.command("explain")(explain.command)
+app.command("inject")(inject.command)
+app.command("tunnel")(tunnel.command)
+app.command("training-times")(training_times.command)
+app.command("compare")(compare.command)
+app.command("google-token")(google_token.command)
 
 Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state first.")]
 Repair = Annotated[
@@ -191,7 +207,10 @@ def verify(
     ] = None,
     level: Annotated[
         str | None,
-        typer.Option(help="rke2: L0 to L4; usernetes: 1 to 9; default: the configuration's."),
+        typer.Option(
+            help="rke2: L0 to L4; usernetes: 1 to 9; gke: 5 to 9; caas: isolation or proof; default: the "
+            "configuration's."
+        ),
     ] = None,
     check: Annotated[
         Path | None, typer.Option(help="Only check an evidence file: unaltered, and it holds?")
@@ -200,8 +219,9 @@ def verify(
 ) -> None:
     """Test the guarantees of the cluster and write evidence; exit code 1 if one does not hold.
 
-    caas: what a hostile tenant would try. rke2: that every GPU works, up to a level, and is watched.
-    usernetes: every rung of the ladder, from the driver of a host to a training over all nodes.
+    caas: what a hostile tenant would try, and, with `proof`, that GPUs compute in a tenant's containers.
+    rke2: that every GPU works, up to a level, and is watched. usernetes: every rung of the ladder, from the
+    driver of a host to a training over all nodes. gke: those from the nodes on.
     """
     from gpuclusters.cli import verify as verification
 

@@ -21,13 +21,13 @@ from gpuclusters.config.stack import StackConfig, check_stack_file
 from gpuclusters.core.finding import Finding
 
 
-def read_valid(project: Project, stack: str) -> StackConfig:
-    """The stack's configuration; warnings go to stderr."""
+def read_valid(project: Project, stack: str, *, runs_program: bool = False) -> StackConfig:
+    """The stack's configuration. Warnings go to stderr, unless the program runs next and logs them itself."""
     file = project.stack_file(stack)
     checked = check_stack_file(file)
     if isinstance(checked, list):
         raise _refused(file, checked)
-    for warning in checked.warnings:
+    for warning in () if runs_program else checked.warnings:
         tell("warning", "yellow", told(file, warning))
     return checked
 
@@ -177,8 +177,8 @@ class Session(Stack):
         return uses_lab(self.config.section)
 
 
-def open_session(project: Project, stack: str) -> Session:
+def open_session(project: Project, stack: str, *, runs_program: bool = False) -> Session:
     """Validate the stack's configuration and choose the engine; starts nothing."""
-    config = read_valid(project, stack)
+    config = read_valid(project, stack, runs_program=runs_program)
     env = project.lab_environment() if uses_lab(config.section) else dict(os.environ)
     return Session(project, stack, engines.choose(), env, config)

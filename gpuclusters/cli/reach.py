@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from gpuclusters.cli import doctor_stack, files
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project, open_session
-from gpuclusters.config import usernetes_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import ClusterConfig, lab_ends_tls, uses_lab
 from gpuclusters.config.gcp import GcpHosts
@@ -24,7 +23,7 @@ from gpuclusters.config.inventory import (
     read_inventory,
     resolve_machines,
 )
-from gpuclusters.config.usernetes import UsernetesConfig
+from gpuclusters.config.rke2_cluster import FoundCluster
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.drift.hosts import connections
@@ -61,6 +60,18 @@ def kubeconfig(project: Project, config: ClusterConfig, stated: Path | None) -> 
     return admin_kubeconfig(stated)
 
 
+def made_kubeconfig(project: Project, stack: str, stated: Path | None) -> str:
+    """The one that is named, else that of the cluster that the stack made, which holds no secret."""
+    if stated is not None:
+        return admin_kubeconfig(stated)
+    outputs = open_session(project, stack).read("stack", "output") or {}
+    if not outputs.get("kubeconfig"):
+        raise RunError(
+            f"the stack {stack} has no cluster yet; run `gpu-clusters up --stack {stack}`"
+        )
+    return str(outputs["kubeconfig"])
+
+
 def connection(machine: ResolvedHost) -> HostConnection:
     return HostConnection(
         host=machine.name,
@@ -89,10 +100,12 @@ def ask_all(
 
 
 def reach(
-    project: Project, stack: str, config: UsernetesConfig
+    project: Project, stack: str, config: ClusterConfig, names: Sequence[str]
 ) -> tuple[Mapping[str, HostConnection], SshCredentials]:
-    """A connection for each machine by name, and the key for them."""
-    names = usernetes_plan.machine_names(config)
+    """A connection for each of these machines that the cluster has, by name, and the key for them."""
+    if isinstance(config, FoundCluster):
+        why = "its cluster was there, and this program logs in to none of its machines"
+        raise UsageError(f"the stack {stack} has no machines: {why}", "command.no-machines")
     if uses_lab(config):
         inventory: Inventory | None = lab_inventory(project)
         credentials = find_credentials(lab_inventory(project).ssh_private_key.read_text("utf-8"))
@@ -112,6 +125,8 @@ def reach(
                 "`gpu-clusters up`"
             )
         return {name: of_state[name] for name in names}, credentials
+    if config.hosts is None:
+        raise UsageError("the machines of a gke cluster are Google's, and are not reached by SSH")
     try:
         found = resolve_machines(names, config.hosts, inventory)
     except InventoryError as error:

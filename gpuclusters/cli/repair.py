@@ -10,11 +10,9 @@ import contextlib
 import shlex
 import shutil
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -24,18 +22,7 @@ from rich.console import Console
 
 from gpuclusters.cli import unfinished
 from gpuclusters.cli.errors import RunError
-from gpuclusters.cli.unfinished import (
-    BACKEND_VARIABLE,
-    ClearCreates,
-    EndProvider,
-    Fate,
-    Fault,
-    ForgetRevisions,
-    Orphan,
-    Remove,
-    RemoveLock,
-    State,
-)
+from gpuclusters.cli.unfinished import BACKEND_VARIABLE, Fate, Fault, Orphan, State
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.gpu_operator.helm_records import HelmRecords
 
@@ -47,8 +34,6 @@ _MODULES = ("gpuclusters.providers.", "engine.stand_ins.")
 _PLUGIN = "pulumi-resource-"
 _LOOK_SECONDS = 0.5
 """Between two looks: an engine that ends in good order ends its providers within that."""
-_END_SECONDS = 180.0
-"""For what a provider does when it is told to end, like having Helm write down that its release failed."""
 
 
 def repair(session: Session, console: Console, *, asked_for: bool) -> None:
@@ -77,13 +62,15 @@ def _mend(
         return
     for fault in faults:
         _print(console, f"found: {fault.found}: {fault.remedy}")
-    if any(fault.repair is None for fault in faults):
+    if any(fault.act is None for fault in faults):
         raise _by_hand(session, faults, "somebody has to look first")
     if not (allowed or session.in_lab or _agreed()):
         raise _by_hand(session, faults, f"run `up` again with {OPTION} to have that done")
-    for act in _acts(session, faults, state):
+    # Records first, so that a run that is killed here finds the faults again.
+    acts = dict.fromkeys(fault.act for fault in faults if fault.act)
+    for act in sorted(acts, key=lambda act: act is unfinished.clear_creates):
         try:
-            act()
+            act(session, state)
         except (AdapterError, OSError) as error:
             why = f"the repair failed: {error}"
             raise _by_hand(session, faults, why, "command.not-repaired") from error
@@ -152,42 +139,6 @@ def _faults(state: State, console: Console) -> list[Fault]:
     return found
 
 
-def _acts(
-    session: Session, faults: Sequence[Fault], state: State | None
-) -> list[Callable[[], None]]:
-    """What is done, in order: records first, so that a run that is killed here finds the faults again."""
-    acts: list[Callable[[], None]] = []
-    clears = False
-    for fault in faults:
-        match fault.repair:
-            case EndProvider(orphan):
-                acts.append(partial(_end, orphan))
-            case RemoveLock(file):
-                acts.append(partial(unfinished.remove, file))
-            case ForgetRevisions(provider, namespace, secrets):
-                records = HelmRecords(state.kubeconfigs[provider] if state is not None else "")
-                acts.append(partial(records.forget, namespace, secrets))
-            case Remove(urn):
-                acts.append(partial(_run, session, "destroy", "--target", urn, "--skip-preview"))
-            case ClearCreates():
-                clears = True
-    if clears:
-        # Of the resources none is looked at: machines may be on their way up, and `up` looks anyway.
-        only = ["--target", state.root] if state is not None and state.root else []
-        clear = ("refresh", "--clear-pending-creates", "--skip-preview", *only)
-        acts.append(partial(_run, session, *clear))
-    return acts
-
-
-def _run(session: Session, verb: str, *flags: str) -> None:
-    """Run a verb of the engine without a word, unless it fails."""
-    words = (verb, "--stack", session.stack, "--yes", "--non-interactive", *flags)
-    done = session.run(*words, stderr=subprocess.STDOUT)
-    if done.returncode:
-        sys.stderr.write(done.stdout)
-        raise OSError(f"`{verb}` of the engine ended with exit code {done.returncode}; see above")
-
-
 def _by_hand(
     session: Session, faults: Sequence[Fault], why: str, code: str = "command.unfinished-run"
 ) -> RunError:
@@ -222,19 +173,6 @@ def orphans(project: Path, env: Mapping[str, str]) -> list[Orphan]:
     if found:
         time.sleep(_LOOK_SECONDS)
     return [one for one in _look(project, env) if found.get(one.pid) == one]
-
-
-def _end(orphan: Orphan) -> None:
-    """Tell it to end, and wait until it has; one that does not is killed."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(orphan.pid)
-        if process.create_time() != orphan.began:
-            return
-        process.terminate()
-        with contextlib.suppress(psutil.TimeoutExpired):
-            process.wait(_END_SECONDS)
-            return
-        process.kill()
 
 
 def _look(project: Path, env: Mapping[str, str]) -> Iterator[Orphan]:

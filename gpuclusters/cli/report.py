@@ -1,7 +1,5 @@
 """What exists after an `up` in the lab, and what to try next."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`gpu-clusters review`: what a preview means, as a comment for those who have to say yes or no."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -15,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
-from gpuclusters.cli.files import write
+from gpuclusters.cli.files import read_json, read_yaml, write
 from gpuclusters.cli.forge import Entries, Forge, TooLongError, comments_of
 from gpuclusters.cli.project import Project, open_session
 from gpuclusters.cli.stack import ensure_stack
@@ -27,7 +25,6 @@ from gpuclusters.policy.settings import (
     SettingsError,
     configured,
     nearest,
-    read_settings,
     severity_of,
 )
 from gpuclusters.review import gates
@@ -42,7 +39,6 @@ from gpuclusters.review.text import GITHUB, GITLAB, UNLIMITED, marker, masked_te
 _OFF = "off"
 
 
-app = typer.Typer(add_completion=False)
 _LARGEST_BYTES = 512 * 1024 * 1024
 _DEFAULT_STACK = "dev"
 
@@ -70,7 +66,6 @@ class Options:
     artifact: str | None = None
 
 
-@app.command("review")
 def command(
     files: Annotated[
         list[str] | None,
@@ -161,7 +156,8 @@ def command(
 
 def rules(options: Options) -> tuple[Rule, ...]:
     try:
-        made = RULES if options.policy is None else read_settings(options.policy, RULES)
+        stated_in = {} if options.policy is None else read_json(options.policy)
+        made = configured(RULES, stated_in, str(options.policy))
     except SettingsError as error:
         raise wrong_option(f"--policy: {error}") from error
     known = [rule.id for rule in RULES]
@@ -187,7 +183,9 @@ def prices(options: Options, rules: Sequence[Rule]) -> PriceTable:
     try:
         if options.prices is None and isinstance(own, BudgetParameters) and own.prices:
             return price_table(own.prices)
-        return price_table(options.prices)
+        if options.prices is None:
+            return price_table()
+        return price_table(read_yaml(options.prices), f"the price table {options.prices}")
     except PriceError as error:
         raise wrong_option(str(error)) from error
 
@@ -234,7 +232,7 @@ def run(
     return _code(outcomes, closing)
 
 
-def _code(outcomes: Sequence[Outcome], closing: Sequence[gates.Gate]) -> int:
+def _code(outcomes: Sequence[Outcome], closing: Sequence[str]) -> int:
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     for failure in failures:
         text = with_code(f"{failure.stack}: {failure.message}", PlanError.error_id)

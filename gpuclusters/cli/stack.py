@@ -27,6 +27,7 @@ from gpuclusters.cli.project import (
 )
 from gpuclusters.cli.reach import open_access
 from gpuclusters.cli.unfinished import BACKEND_VARIABLE, backend_url
+from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.stack import WITHOUT_SECRETS
@@ -46,13 +47,20 @@ IN_LAB = ("--yes", "--skip-preview")
 
 def up(project: Project, stack: str, flags: Sequence[str], *, repair: bool) -> int:
     """Make what the configuration says, after what a killed run left is repaired; gives the exit code."""
-    session = open_session(project, stack)
+    session = open_session(project, stack, runs_program=True)
     if not session.in_lab:
         refuse_placeholders(project, stack, session.config)
     with _ready(session, repair=repair) as console:
         code = session.call("up", *(IN_LAB if session.in_lab else ()), *flags)
         if code == 0 and session.in_lab:
             report.show(console, _summary(session), unchanged=_unchanged(session))
+    section = session.config.section
+    if code == 0 and isinstance(section, CaasConfig) and section.proof and section.proof.after_up:
+        # What proves things imports them; an `up` that proves nothing does not wait for that.
+        from gpuclusters.cli import verify
+
+        level = verify.CaasLevel.PROOF
+        code = verify.run(project, stack, folder=verify.FOLDER, level=level)
     return code
 
 
@@ -93,7 +101,7 @@ def _way_to_api(session: Session, console: Console) -> Iterator[None]:
 
 def preview(project: Project, stack: str, flags: Sequence[str]) -> int:
     """Show what `up` would change; gives the exit code."""
-    session = open_session(project, stack)
+    session = open_session(project, stack, runs_program=True)
     console = Console(highlight=False, quiet="--json" in flags)
     console.print(session.engine.line, soft_wrap=True)
     if session.in_lab:
@@ -153,7 +161,7 @@ def _summary(session: Session) -> report.Summary:
     outputs = session.read("stack", "output") or {}
     if isinstance(section, Rke2Config):
         return report.of_rke2(session.project, session.stack, outputs)
-    if isinstance(section, UsernetesConfig):
+    if not isinstance(section, CaasConfig):
         return report.of_usernetes(session.project, session.stack, outputs)
     with lab_command.opened(session.project):
         access = open_access(session.project, section)

@@ -1,7 +1,5 @@
 """`gpu-clusters training-times`: how long trainings took, by number of nodes, from their evidence."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,10 +18,7 @@ from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import evidence, training_times
 from gpuclusters.proof.training_times import Run, words
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command("training-times")
 def command(
     evidence: Annotated[
         list[Path] | None,

@@ -1,7 +1,5 @@
 """`gpu-clusters tunnel`: the API of a usernetes cluster on a port of this computer, through SSH."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess
@@ -21,12 +19,10 @@ from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import LOOPBACK, Forward, forward
 
-app = typer.Typer(add_completion=False)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _BY_SIGNAL = 128
 
 
-@app.command("tunnel")
 def command(
     command: Annotated[
         list[str] | None,
@@ -74,7 +70,7 @@ def way(
     project: Project, stack: str, config: UsernetesConfig
 ) -> tuple[HostConnection, SshCredentials, int, int]:
     """The machine of the API, the key for it, and the tunnel's port here and there."""
-    connections, credentials = reach(project, stack, config)
+    connections, credentials = reach(project, stack, config, [config.control_plane.host])
     local_port = usernetes_plan.api(config).local_port or 0
     remote_port = config.network.ports.kube_apiserver
     return connections[config.control_plane.host], credentials, local_port, remote_port

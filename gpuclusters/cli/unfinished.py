@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import psutil
 import yaml
 
+from gpuclusters.gpu_operator.helm_records import HelmRecords
 from gpuclusters.gpu_operator.helm_release import Revision
+
+if TYPE_CHECKING:
+    from gpuclusters.cli.project import Session
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 _FILES = "file://"
@@ -117,11 +124,6 @@ def locks(folder: Path, project: str, stack: str) -> Iterator[tuple[Lock, Fate]]
         yield lock, fate(lock, here, _process(lock.pid))
 
 
-def remove(file: str) -> None:
-    """Let go of one lock, and of no other: `pulumi cancel` would also take one that was taken meanwhile."""
-    Path(file).unlink(missing_ok=True)
-
-
 def _process(pid: int) -> Process | None:
     if pid <= 0:
         return None
@@ -145,6 +147,10 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 ROOT = "pulumi:pulumi:Stack"
 SECRET_MARK = "4dabf18193072939515e22adb298388d"  # noqa: S105  (of Pulumi: says that a value is secret)
 
+_CLEAR = ("pulumi", "refresh", "--yes", "--clear-pending-creates")
+"""There is a flag for all creates only: where one has to be looked at, all wait for it."""
+_END_SECONDS = 180.0
+"""For what a provider does when it is told to end, like having Helm write down that its release failed."""
 FOUND_AGAIN = ("gpu-clusters:gpu:", "kubernetes:", "command:")
 """Types whose create finds what an earlier one has made, or can be run again."""
 
@@ -230,42 +236,8 @@ def opened(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveLock:
-    """Let go of a lock whose run is dead."""
-
-    file: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndProvider:
-    """End a provider whose engine is gone, and wait until it has ended."""
-
-    orphan: Orphan
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetRevisions:
-    """Remove records of Helm, and nothing that the release made."""
-
-    provider: str
-    namespace: str
-    secrets: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Carry the removal of a resource to its end."""
-
-    urn: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClearCreates:
-    """Take the notes of all creates that were cut off out of the state."""
-
-
-Repair = RemoveLock | EndProvider | ForgetRevisions | Remove | ClearCreates
+Act = Callable[["Session", "State | None"], object]
+"""A repair. OSError or AdapterError says why it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,35 +247,57 @@ class Fault:
     found: str
     remedy: str
     """What is done about it, as in "…: its record is removed"."""
-    repair: Repair | None
+    by_hand: tuple[str, ...]
+    """The words of a command that does the same; Pulumi's lacks the stack."""
+    act: Act | None
     """None: nothing here can tell, somebody has to look."""
 
-    @property
-    def by_hand(self) -> tuple[str, ...]:
-        """The words of a command that does the same; Pulumi's lacks the stack."""
-        match self.repair:
-            case RemoveLock():
-                return ("pulumi", "cancel", "--yes")
-            case EndProvider(orphan):
-                return ("kill", str(orphan.pid))
-            case ForgetRevisions(_, namespace, secrets):
-                return ("kubectl", "--namespace", namespace, "delete", "secret", *secrets)
-            case Remove(urn):
-                return ("pulumi", "destroy", "--yes", "--target", urn)
-        # There is a flag for all creates only: where one has to be looked at, all wait for it.
-        return ("pulumi", "refresh", "--yes", "--clear-pending-creates")
+
+def _run(session: Session, verb: str, *flags: str) -> None:
+    """Run a verb of the engine without a word, unless it fails."""
+    words = (verb, "--stack", session.stack, "--yes", "--non-interactive", *flags)
+    done = session.run(*words, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.stderr.write(done.stdout)
+        raise OSError(f"`{verb}` of the engine ended with exit code {done.returncode}; see above")
+
+
+def clear_creates(session: Session, state: State | None) -> None:
+    """Take the notes of all creates that were cut off out of the state."""
+    # Of the resources none is looked at: machines may be on their way up, and `up` looks anyway.
+    only = ["--target", state.root] if state is not None and state.root else []
+    _run(session, "refresh", "--clear-pending-creates", "--skip-preview", *only)
+
+
+def _end(orphan: Orphan) -> None:
+    """Tell it to end, and wait until it has; one that does not is killed."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(orphan.pid)
+        if process.create_time() != orphan.began:
+            return
+        process.terminate()
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(_END_SECONDS)
+            return
+        process.kill()
 
 
 def lock_fault(lock: Lock) -> Fault:
     """A lock whose run is dead."""
     found = f"the stack is locked by {lock.holder}, which runs no more"
-    return Fault(found, "the lock is removed", RemoveLock(lock.file))
+
+    def unlock(*_: object) -> None:
+        # And no other: `pulumi cancel` would also take one that was taken meanwhile.
+        Path(lock.file).unlink(missing_ok=True)
+
+    return Fault(found, "the lock is removed", ("pulumi", "cancel", "--yes"), unlock)
 
 
 def provider_fault(orphan: Orphan) -> Fault:
     """A provider that goes on without its engine."""
     found = f"the provider {orphan.name} of the killed run is still at work (process {orphan.pid})"
-    return Fault(found, "it is told to end, and waited for", EndProvider(orphan))
+    by_hand = ("kill", str(orphan.pid))
+    return Fault(found, "it is told to end, and waited for", by_hand, lambda *_: _end(orphan))
 
 
 def create_faults(state: State) -> Iterator[Fault]:
@@ -313,9 +307,11 @@ def create_faults(state: State) -> Iterator[Fault]:
     twice = "was cut off, and another create would make a second one"
     for one in state.creating:
         if one.type.startswith(FOUND_AGAIN):
-            yield Fault(f"the create of {one.title} was cut off", clears, ClearCreates())
+            found = f"the create of {one.title} was cut off"
+            yield Fault(found, clears, _CLEAR, clear_creates)
         else:
-            yield Fault(f"the create of {one.title} ({one.type}) {twice}", look, None)
+            found = f"the create of {one.title} ({one.type}) {twice}"
+            yield Fault(found, look, _CLEAR, None)
 
 
 def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bool) -> Fault | None:
@@ -330,7 +326,13 @@ def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bo
     last = known[-1]
     if in_state and last.status == "uninstalling":
         then = "its removal is carried to its end; if the program wants it, it is installed anew"
-        return Fault(f"{called} was left {last.status}", then, Remove(resource.urn))
+        target = ("--target", resource.urn)
+        by_hand = ("pulumi", "destroy", "--yes", *target)
+
+        def remove(session: Session, _state: State | None) -> None:
+            _run(session, "destroy", *target, "--skip-preview")
+
+        return Fault(f"{called} was left {last.status}", then, by_hand, remove)
     if in_state and not last.is_pending:
         return None
     secrets: tuple[str, ...] = (last.secret,)
@@ -346,7 +348,13 @@ def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bo
         secrets = tuple(one.secret for one in known)
     record = "record is" if len(secrets) == 1 else "records are"
     remedy = f"Helm's {record} removed, nothing else; {then}"
-    return Fault(left, remedy, ForgetRevisions(resource.provider, namespace, secrets))
+    words = ("kubectl", "--namespace", namespace, "delete", "secret", *secrets)
+
+    def forget(_session: Session, state: State | None) -> None:
+        kubeconfig = state.kubeconfigs[resource.provider] if state is not None else ""
+        HelmRecords(kubeconfig).forget(namespace, secrets)
+
+    return Fault(left, remedy, words, forget)
 
 
 def _resource(document: Mapping[str, Any]) -> Resource:

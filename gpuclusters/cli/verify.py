@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -15,20 +17,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpuclusters.cli import files, reach
+from gpuclusters.cli import compare, files, reach
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.lab_entry import lab_of
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.reach import container_api
 from gpuclusters.cli.report import steps
-from gpuclusters.config import rke2_plan, usernetes_plan
-from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config import gke_plan, plan, rke2_plan, usernetes_plan
+from gpuclusters.config.caas import CaasConfig, TlsExposure
 from gpuclusters.config.cluster import uses_lab
+from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.container_api.client import ContainerApi
-from gpuclusters.core.converge import StderrReporter, SystemClock, time_of_day
+from gpuclusters.core.converge import Clock, Reporter, time_of_day
 from gpuclusters.core.errors import AdapterError
+from gpuclusters.core.finding import Refused
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
 from gpuclusters.kube.jobs import ClusterJobs
@@ -36,19 +40,13 @@ from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.metrics import selection
 from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 from gpuclusters.proof import checks as proof
-from gpuclusters.proof import evidence, hosts, ladder_run, manifests
+from gpuclusters.proof import containers, evidence, hosts, ladder_run, manifests
 from gpuclusters.proof import run as proof_run
-from gpuclusters.proof.checks import CLUSTER_RUNGS, HOST_RUNGS, Check, CheckLevel, Level
-from gpuclusters.proof.evidence import (
-    About,
-    Evidence,
-    IsolationEvidence,
-    LadderEvidence,
-    ProofEvidence,
-    counted,
-)
+from gpuclusters.proof.checks import CLUSTER_RUNGS, HOST_RUNGS, Check, CheckLevel, Level, Outcome
+from gpuclusters.proof.evidence import ISOLATION, LADDER, PROOF, About, Evidence
 from gpuclusters.proof.model import LadderInputs, ProofInputs
 from gpuclusters.tenancy.intrusion import Target, attack
+from gpuclusters.tenancy.model import TENANCY
 
 SETTLE_SECONDS = 60
 """A cluster that is verified should be settled: nodes are not waited for as long as by `up`."""
@@ -59,24 +57,24 @@ M = TypeVar("M", bound=BaseModel)
 
 def rke2(
     project: Project, config: Rke2Config, about: Head, *, kubeconfig: Path | None, level: str | None
-) -> ProofEvidence:
+) -> Evidence:
     """Climb, and look at the metrics where the stack has monitoring."""
     text = reach.kubeconfig(project, config, kubeconfig)
     wanted = rke2_inputs(config, text, rke2_level(config, level))
     cluster, texts = ClusterJobs(text), manifests.texts()
-    found = proof_run.run(wanted, cluster, SystemClock(), StderrReporter(), texts)
+    found = proof_run.run(wanted, cluster, Clock(), Reporter(), texts)
     checks = list(found.checks)
     kind = rke2_plan.monitoring(config)
     if kind is not Monitoring.NONE:
         operator, namespace = wanted.operator_namespace, NAMES[kind].namespace
         checks += selection.look(cluster, operator_namespace=operator, namespace=namespace)
-    images = {test.value: getattr(wanted.test(test), "image", None) for test in wanted.tests}
-    return ProofEvidence(
+    return Evidence(
+        kind=PROOF,
         about=about(cluster.version(), found.remarks),
         level=wanted.level.value,
         checks=checks,
         nodes=found.observed,
-        images={test: image for test, image in images.items() if image},
+        images={test.name: test.image for test in wanted.tests if test.image},
         programs=_digests(texts),
     )
 
@@ -89,11 +87,13 @@ def usernetes(
     *,
     kubeconfig: Path | None,
     level: str | None,
-) -> LadderEvidence:
+) -> Evidence:
     """Climb, 1 to 4 on the hosts and 5 to 9 in the cluster; a rung that does not hold ends the climb."""
     highest = rung(config, level)
     text = reach.kubeconfig(project, config, kubeconfig)
-    connections, credentials = reach.reach(project, stack, config)
+    connections, credentials = reach.reach(
+        project, stack, config, usernetes_plan.machine_names(config)
+    )
     checks = list(on_hosts(config, connections, credentials, highest))
     cluster = ClusterJobs(text)
     wanted = usernetes_inputs(config, text, max(highest, CLUSTER_RUNGS[0]))
@@ -103,17 +103,52 @@ def usernetes(
     if not proof.proven(checks):
         checks += proof.above(HOST_RUNGS[-1], highest, "the hosts' rungs do not hold")
     elif highest >= CLUSTER_RUNGS[0]:
-        found = ladder_run.run(wanted, cluster, SystemClock(), StderrReporter(), texts)
+        found = ladder_run.run(wanted, cluster, Clock(), Reporter(), texts)
         checks += found.checks
         remarks, observed = found.remarks, found.observed
-    return LadderEvidence(
+    return Evidence(
+        kind=LADDER,
         about=about(cluster.version(), remarks),
         level=highest.level,
         checks=checks,
         nodes=observed,
-        images={"training": wanted.training.image} if wanted.training else {},
+        images=_images(wanted),
         programs=_digests(texts),
     )
+
+
+def gke(
+    project: Project,
+    stack: str,
+    config: GkeConfig,
+    about: Head,
+    *,
+    kubeconfig: Path | None,
+    level: str | None,
+) -> Evidence:
+    """Climb the cluster's rungs, 5 to 9."""
+    highest = rung(config, level)
+    if highest < CLUSTER_RUNGS[0]:
+        raise wrong_option("--level of a gke cluster is 5 to 9: its hosts are Google's")
+    text = reach.made_kubeconfig(project, stack, kubeconfig)
+    own = {"kubeconfig": text, "settle_seconds": SETTLE_SECONDS}
+    wanted = _inputs(LadderInputs, config.name, {**gke_plan.arguments(config, highest), **own})
+    cluster, texts = ClusterJobs(text), manifests.texts(manifests.LADDER_PROGRAMS)
+    found = ladder_run.run(wanted, cluster, Clock(), Reporter(), texts)
+    return Evidence(
+        kind=LADDER,
+        about=about(cluster.version(), found.remarks),
+        level=highest.level,
+        first=CLUSTER_RUNGS[0],
+        checks=found.checks,
+        nodes=found.observed,
+        images=_images(wanted),
+        programs=_digests(texts),
+    )
+
+
+def _images(wanted: LadderInputs) -> dict[str, str]:
+    return {"training": wanted.training.image} if wanted.training else {}
 
 
 def _digests(texts: Mapping[str, str]) -> dict[str, str]:
@@ -175,7 +210,7 @@ def rke2_level(config: Rke2Config, stated: str | None) -> Level:
     return level
 
 
-def rung(config: UsernetesConfig, stated: str | None) -> CheckLevel:
+def rung(config: UsernetesConfig | GkeConfig, stated: str | None) -> CheckLevel:
     """The highest rung: as stated, `7` or `R7`, or the configuration's."""
     if stated is None:
         return CheckLevel(config.proof.rung)
@@ -192,7 +227,9 @@ def rung(config: UsernetesConfig, stated: str | None) -> CheckLevel:
     return wanted
 
 
-_TOKEN_SECONDS = 600
+FOLDER = Path("evidence")
+"""Where it is kept unless another folder is named."""
+_TOKEN_SECONDS = 3600
 _SIMULATED = (
     "The machines are simulated and no data plane runs: that packets are dropped was not tried, only that "
     "the policies are in force."
@@ -207,28 +244,92 @@ def attacked(
     kubeconfig: Path | None,
     api: str | None,
     tokens: Sequence[str],
-) -> IsolationEvidence:
-    stated = ContainerApi(api) if api else None
-    if uses_lab(config):
-        lab = lab_of(project)
-        known = {tenant.name: lab.token(tenant.name, _TOKEN_SECONDS) for tenant in config.tenants}
-        stated = stated or container_api(project, config)
-    else:
-        known = dict(map(_token, tokens))
+) -> Evidence:
     objects = KubernetesObjects(reach.kubeconfig(project, config, kubeconfig))
     target = Target(
         objects=objects,
         accounts=config.programs.accounts,
         node=config.nodes[0].name,
-        api=stated,
-        tokens=known,
+        api=_api(project, config, api),
+        tokens=_tokens(
+            project, config, tokens, [o["metadata"]["name"] for o in objects.list(TENANCY)]
+        ),
         tenant_claim=config.api.tenant_claim,
     )
     head = about(objects.version(), remarks(project, config))
-    found = IsolationEvidence(about=head, attempts=tuple(attack(target)))
-    if not found.attempts:
+    found = Evidence(kind=ISOLATION, about=head, checks=tuple(attack(target)))
+    if not found.checks:
         raise RunError(f"the cluster {config.name} has no tenants; there is nobody to try as")
     return found
+
+
+def computed(
+    project: Project,
+    config: CaasConfig,
+    about: Head,
+    *,
+    kubeconfig: Path | None,
+    api: str | None,
+    tokens: Sequence[str],
+) -> Evidence:
+    """The GPUs in containers, as a tenant gets them."""
+    wanted = config.proof
+    if wanted is None:
+        instead = "write proof: {tenant: …, image: …}"
+        raise UsageError(f"the configuration describes no proof of the GPUs; {instead}")
+    known = dict(_tokens(project, config, tokens, [wanted.tenant]))
+    if wanted.tenant not in known and wanted.token_file is not None:
+        known[wanted.tenant] = files.read(Path(wanted.token_file), "the token file ").strip()
+    served = _api(project, config, api)
+    if served is None:
+        raise RunError("no copy of the API is ready, or its address is not known; give it by --api")
+    if wanted.tenant not in known:
+        file = f"give it by --token {wanted.tenant}=FILE, or write proof.token-file"
+        raise RunError(f"no token of {wanted.tenant} is known; {file}")
+    texts = manifests.texts((containers.PROGRAM,))
+    run = containers.ContainerRun(
+        customer=containers.Customer(api=served, tenant=wanted.tenant, token=known[wanted.tenant]),
+        wanted=wanted,
+        program=texts[containers.PROGRAM],
+        product=plan.gpu_product(config),
+        simulated=uses_lab(config),
+        clock=Clock(),
+        reporter=Reporter(),
+    )
+    objects = KubernetesObjects(reach.kubeconfig(project, config, kubeconfig))
+    head = objects.version()
+    try:
+        found = run.run()
+    except Refused as error:
+        raise RunError(str(error)) from error
+    return Evidence(
+        kind=PROOF,
+        about=about(head, found.remarks),
+        level=Level.L1.value,
+        checks=found.checks,
+        images={"matmul": wanted.image},
+        programs=_digests(texts),
+    )
+
+
+def _api(project: Project, config: CaasConfig, stated: str | None) -> ContainerApi | None:
+    """The public API: where it is said to be, in the lab where it is, else where tenants reach it."""
+    if stated is not None:
+        return ContainerApi(stated)
+    if uses_lab(config):
+        return container_api(project, config)
+    exposure = config.api.exposure
+    return ContainerApi(f"https://{exposure.host}") if isinstance(exposure, TlsExposure) else None
+
+
+def _tokens(
+    project: Project, config: CaasConfig, stated: Sequence[str], tenants: Sequence[str]
+) -> Mapping[str, str]:
+    """By tenant; the lab makes one for each of these."""
+    if not uses_lab(config):
+        return dict(map(_token, stated))
+    lab = lab_of(project)
+    return {tenant: lab.token(tenant, _TOKEN_SECONDS) for tenant in tenants}
 
 
 def remarks(project: Project, config: CaasConfig) -> Sequence[str]:
@@ -253,7 +354,7 @@ _SUMS = ".sha256"
 def keep(found: Evidence, folder: Path) -> Path:
     """Write the bundle; answers the JSON file."""
     stamp = found.about.at.replace(":", "").replace("-", "")
-    path = folder / f"{found.kind}-{found.about.cluster}-{stamp}.json"
+    path = folder / f"{found.kind.name}-{found.about.cluster}-{stamp}.json"
     texts = {
         path: json.dumps(found.document(), indent=2, ensure_ascii=False) + "\n",
         path.with_suffix(".md"): found.markdown(),
@@ -269,17 +370,18 @@ def keep(found: Evidence, folder: Path) -> Path:
 
 
 def show(found: Evidence, console: Console) -> None:
-    """Entries by group and outcome, every one that did not come out as it must, all remarks."""
+    """Checks by level and outcome, every one that did not come out as it must, all remarks."""
     table = Table(title=found.title, title_justify="left")
-    for column in (found.keys[0], *(outcome.value for outcome in found.outcomes)):
+    outcomes = found.kind.outcomes
+    for column in (found.kind.keys[0], *outcomes.values()):
         table.add_column(column)
-    for group in dict.fromkeys(entry.group for entry in found.entries):
-        outcomes = [entry.outcome for entry in found.entries if entry.group == group]
-        table.add_row(group, *map(str, counted(outcomes, found.outcomes).values()))
+    for group in dict.fromkeys(check.level for check in found.checks):
+        table.add_row(group, *map(str, found.counts(group).values()))
     console.print(table)
-    for entry in found.entries:
-        if not found.is_good(entry):
-            console.print(f"[red]{entry.outcome}[/red] {escape(str(entry))}", soft_wrap=True)
+    for check in found.checks:
+        if check.outcome is not Outcome.PASSED:
+            text = escape(f"{check.level} {check.subject}: {check.what} ({check.said})")
+            console.print(f"[red]{outcomes[check.outcome]}[/red] {text}", soft_wrap=True)
     for remark in found.about.remarks:
         console.print(f"note: {remark}", soft_wrap=True)
 
@@ -320,15 +422,15 @@ def run(
     stack: str,
     *,
     folder: Path,
-    kubeconfig: Path | None,
-    api: str | None,
-    tokens: Sequence[str],
+    kubeconfig: Path | None = None,
+    api: str | None = None,
+    tokens: Sequence[str] = (),
     level: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Attack a caas cluster, or prove the GPUs of another type's; 0 if it holds, else 1."""
+    """Attack a caas cluster and prove its GPUs, or those of another type's; 0 if it holds, else 1."""
     section = read_valid(project, stack).section
-    _refuse_foreign(section, api=api, tokens=tokens, level=level)
+    _refuse_foreign(section, api=api, tokens=tokens)
 
     def about(api_server: str, remarks: Sequence[str]) -> About:
         return About(
@@ -338,17 +440,35 @@ def run(
             program=version("gpu-clusters"),
             api_server=api_server,
             remarks=tuple(remarks),
+            setting=compare.setting(section),
         )
 
-    found: Evidence
-    with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
-        say(f"running the checks of {section.name}")
+    def looks() -> Sequence[Callable[[], Evidence]]:
         if isinstance(section, Rke2Config):
-            found = rke2(project, section, about, kubeconfig=kubeconfig, level=level)
-        elif isinstance(section, UsernetesConfig):
-            found = usernetes(project, stack, section, about, kubeconfig=kubeconfig, level=level)
-        else:
-            found = attacked(project, section, about, kubeconfig=kubeconfig, api=api, tokens=tokens)
+            return [partial(rke2, project, section, about, kubeconfig=kubeconfig, level=level)]
+        if isinstance(section, UsernetesConfig):
+            ladder = partial(usernetes, project, stack, section, about)
+            return [partial(ladder, kubeconfig=kubeconfig, level=level)]
+        if isinstance(section, GkeConfig):
+            ladder = partial(gke, project, stack, section, about)
+            return [partial(ladder, kubeconfig=kubeconfig, level=level)]
+        ways = {CaasLevel.ISOLATION: attacked, CaasLevel.PROOF: computed}
+        chosen = [ways[one] for one in caas_levels(section, level)]
+        asked = (project, section, about)
+        return [partial(w, *asked, kubeconfig=kubeconfig, api=api, tokens=tokens) for w in chosen]
+
+    holds = []
+    for look in looks():
+        with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
+            say(f"running the checks of {section.name}")
+            found = look()
+        _conclude(found, folder, as_json=as_json)
+        holds.append(found.holds)
+    return 0 if all(holds) else 1
+
+
+def _conclude(found: Evidence, folder: Path, *, as_json: bool) -> None:
+    """Keep the evidence and show it."""
     console = Console(highlight=False)
     path = keep(found, folder)
     if as_json:
@@ -359,16 +479,30 @@ def run(
         console.print(f"evidence: {path}, {beside}", soft_wrap=True)
         colour = "green" if found.holds else "red"
         console.print(f"[bold {colour}]{found.verdict}[/]", soft_wrap=True)
-    return 0 if found.holds else 1
 
 
-def _refuse_foreign(
-    section: object, *, api: str | None, tokens: Sequence[str], level: str | None
-) -> None:
+class CaasLevel(StrEnum):
+    """What of a caas cluster is looked at."""
+
+    ISOLATION = "isolation"
+    PROOF = "proof"
+
+
+def caas_levels(config: CaasConfig, stated: str | None) -> Sequence[CaasLevel]:
+    """As stated, or all that the configuration describes."""
+    if stated is None:
+        return [level for level in CaasLevel if level is not CaasLevel.PROOF or config.proof]
+    if stated not in list(CaasLevel):
+        raise wrong_option(f"--level must be one of {', '.join(CaasLevel)} (got {stated!r})")
+    return [CaasLevel(stated)]
+
+
+def _refuse_foreign(section: object, *, api: str | None, tokens: Sequence[str]) -> None:
     """An option of another cluster type would be ignored; that is said instead."""
-    kinds = {"Rke2Config": "an rke2", "UsernetesConfig": "a usernetes"}
+    kinds = {
+        **dict.fromkeys(("MadeCluster", "FoundCluster"), "an rke2"),
+        **{"UsernetesConfig": "a usernetes", "GkeConfig": "a gke"},
+    }
     kind = kinds.get(type(section).__name__)
     if kind and (api is not None or tokens):
         raise wrong_option(f"--api and --token are of caas clusters; this stack is {kind} one")
-    if not kind and level is not None:
-        raise wrong_option("--level is of rke2 and usernetes clusters; this stack is a caas one")

@@ -4,8 +4,6 @@
 below it; the nearest one counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
@@ -14,20 +12,18 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuclusters.core.naming import kebab
+
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it was built: a tenth of the time, at the start of every program."""
 FOLDER = Path(__file__).with_name("data")
 SOURCE, SOURCES = "source", "sources"
 
 
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
-
-
 class Row(BaseModel):
     """A row of a table: unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_kebab)
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=kebab)
 
 
 class Source(Row):

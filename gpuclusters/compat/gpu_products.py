@@ -1,7 +1,12 @@
-"""GPUs as products (`data/gpu_products.yaml`); how one is cut is `mig_layout`."""
+"""GPUs as products (`data/gpu_products.yaml`); how one is cut is `mig_layout`.
+
+One that is not in the table is written by its PCI id and memory, `10de:2503-12gb`: its generation is read
+from the id, and what else depends on the table is asked for by the rules, or refused.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache, partial
@@ -10,6 +15,8 @@ from gpuclusters.compat.dated_table import Row, Table
 
 NVSWITCH_COUNTS = (8, 16)
 """GPUs of a machine whose SXM board has NVSwitches. HGX boards with 4 GPUs are wired without."""
+BY_PCI_ID = "10de:[0-9a-f]{4}-[1-9][0-9]{0,3}gb"
+"""How a product is written that is not in the table."""
 
 
 class Architecture(StrEnum):
@@ -37,13 +44,17 @@ class Form(StrEnum):
 
 
 class Product(Row):
-    name: str
-    """What `nvidia-smi` calls it."""
+    name: str | None = None
+    """What `nvidia-smi` calls it; None if it is not in the table."""
     architecture: Architecture
     memory_gib: int
-    form: Form
-    bf16_tflops: float
-    """Dense rate in TFLOPS; what a proof takes a share of as its floor."""
+    form: Form = Form.PCIE
+    bf16_tflops: float | None = None
+    """Dense rate in TFLOPS; what a proof takes a share of as its floor. None if it is not in the table."""
+    sms: int | None = None
+    """Streaming multiprocessors, as CUDA counts them; None if it is not in the table."""
+    nvlinks: int | None = None
+    """NVLinks of one GPU; None if it is not in the table."""
     mig: str | None = None
     """Its family in the table of MIG; None if it cannot be cut."""
     minimum_driver: str | None = None
@@ -74,6 +85,8 @@ class Products(Table):
     kinds: Mapping[str, Kind]
     families: Mapping[str, Family]
     products: Mapping[str, Product]
+    generations: Mapping[int, Architecture | None]
+    """By the first of a range of PCI ids; None for a range without GPUs that a driver here knows."""
 
 
 table = cache(partial(Products.packaged, "gpu_products"))
@@ -85,8 +98,22 @@ def names() -> tuple[str, ...]:
 
 
 def product(name: str) -> Product:
-    """One product; KeyError if nobody has read about it."""
-    return table().products[name]
+    """One product, of the table or written by PCI id; KeyError if it is neither."""
+    known = table().products.get(name)
+    if known is not None:
+        return known
+    pci_id, _, memory = name.partition("-")
+    found = generation(pci_id) if re.fullmatch(BY_PCI_ID, name) else None
+    if found is None:
+        raise KeyError(name)
+    memory_gib = int(memory.removesuffix("gb"))
+    return Product.model_validate({"architecture": found, "memory-gib": memory_gib})
+
+
+def generation(pci_id: str) -> Architecture | None:
+    """The generation of a GPU by its PCI id, `10de:1db1`; None if drivers here know no such GPU."""
+    number, ranges = int(pci_id.partition(":")[2] or "0", 16), table().generations
+    return ranges[max(first for first in ranges if first <= number)]
 
 
 def has_nvswitch(name: str, count: int) -> bool:

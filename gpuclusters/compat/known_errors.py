@@ -3,8 +3,6 @@
 The first row whose pattern is found counts, so that causes stand before what follows from them.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ A default, never a proof: which GPU sits in which module is read from the board 
 because a mistake here hands one tenant another tenant's GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 

@@ -3,8 +3,6 @@
 A release in none of the tables is not wrong: nobody has read about it, which is a warning and not a fault.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import date
 from enum import StrEnum
@@ -118,7 +116,6 @@ class Matrix(Table):
     rke2: _Rke2
     drivers: Mapping[int, Branch]
     kernel_modules: Modules
-    generations: Mapping[int, Architecture]
     cuda: Mapping[int, Cuda]
     known_faults: Mapping[str, Fault]
 
@@ -206,13 +203,6 @@ def newest_cuda(driver: int) -> int | None:
 def last_branch_for(one: Architecture) -> int:
     """The last branch that knows GPUs of this generation."""
     return max(n for n, found in matrix().drivers.items() if not one.is_before(found.oldest))
-
-
-def generation(pci_id: str) -> Architecture:
-    """The generation of a GPU by its PCI id, `10de:1db1`, as far as a driver asks for it."""
-    number = int(pci_id.partition(":")[2] or "0", 16)
-    table = matrix().generations
-    return table[max(first for first in table if first <= number)]
 
 
 def newest_branch_for(oldest: Architecture, least: int = 0) -> int:

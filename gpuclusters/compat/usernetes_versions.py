@@ -1,7 +1,5 @@
 """Versions of a Usernetes cluster that go together, from Usernetes itself to the driver."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Literal
@@ -12,6 +10,8 @@ from gpuclusters.compat.dated_table import Row, Table
 
 ARCHIVES = "https://github.com/rootless-containers/usernetes/archive/refs/tags"
 """Where the source archive of a tag is."""
+PREFLIGHT_IMAGE = "docker.io/library/busybox:1.37.0"
+"""In which upstream's Makefile asks for a sysctl; of its own accord it takes the one that is latest today."""
 DEVICE_PLUGIN_IMAGE = "nvcr.io/nvidia/k8s-device-plugin"
 DCGM_EXPORTER_IMAGE = "nvcr.io/nvidia/k8s/dcgm-exporter"
 
@@ -45,6 +45,7 @@ class VersionSet(Row):
     """Last CUDA whose images run on Volta, `12.9`."""
     slirp4netns: bool
     """Whether slirp4netns has to be installed beside Docker."""
+    preflight_image: str = PREFLIGHT_IMAGE
 
     @property
     def generation(self) -> Generation:

@@ -4,8 +4,6 @@ Sources: Kata Containers' `versions.yaml` of the release; NVIDIA's rule that fab
 driver are of exactly the same version; release notes of Kubernetes, containerd, Linux and QEMU.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import date

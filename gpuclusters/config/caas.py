@@ -22,7 +22,7 @@ from gpuclusters.config.nodes import (
     TablePartition,
     Versions,
 )
-from gpuclusters.config.tenants import Leases, Storage, Tenant
+from gpuclusters.config.tenants import Leases, Storage, Tenant, TenantsOnDemand
 from gpuclusters.core import naming
 from gpuclusters.core.section import (
     AnyNetwork,
@@ -42,6 +42,7 @@ from gpuclusters.core.section import (
     refusal,
 )
 from gpuclusters.fabric.table import LayoutError, table_for
+from gpuclusters.proof.model import ContainerProof
 from gpuclusters.tenancy import programs
 from gpuclusters.tenancy.programs import Accounts
 
@@ -161,6 +162,9 @@ class Api(Section):
     """Where the issuer's keys are; by default its OpenID configuration says so."""
     tenant_claim: Text = "tenant"
     """Claim that names the tenant."""
+    operator_group: Text | None = None
+    """Who has this value in the claim `groups` of the token reads the whole cluster over the API and on its
+    page for operators: every machine, lease and tenant. Without it nobody does."""
     requests_per_second: Count = 20
     """Rate limit of each tenant."""
     burst: Count = 40
@@ -236,6 +240,8 @@ class CaasConfig(Section):
     is declared and a lease may take any partition of the table whose GPUs are free."""
     tenants: tuple[Tenant, ...] = ()
     """Who shares the cluster."""
+    tenants_on_demand: TenantsOnDemand | None = None
+    """Who else gets a tenancy, by asking for it with a valid token; without it nobody does."""
     tenant_namespace_prefix: Annotated[str, Field(max_length=40)] = "tenant-"
     """What a tenant's namespace begins with, if the tenant names none."""
     versions: Versions = Field(default_factory=Versions)
@@ -261,12 +267,20 @@ class CaasConfig(Section):
     """The public API."""
     programs: Programs = Field(default_factory=Programs)
     """What runs inside the cluster."""
+    proof: ContainerProof | None = None
+    """What `gpu-clusters verify` runs beside its attacks, to show that the GPUs compute."""
     adopt: Adopted = Field(default_factory=Adopted)
     """What is there already and is taken over."""
     protect: Flag = False
     """Whether Pulumi refuses to delete what cannot be made again: active partitions, and with
     `kubernetes.source: rke2` the servers with their etcd and the tokens. Set it to false and run `up` before
     they are meant to go."""
+
+    @property
+    def shares(self) -> tuple[Tenant, ...]:
+        """Every tenant that is declared, and one of those on demand."""
+        also = self.tenants_on_demand
+        return (*self.tenants, *([also.as_tenant()] if also is not None else ()))
 
     @property
     def own_table(self) -> Mapping[int, tuple[int, ...]] | None:

@@ -1,7 +1,5 @@
 """A server's certificate: whether its chain is in order, it is for a host, a key is its own, and its time."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 from collections.abc import Sequence

@@ -10,15 +10,16 @@ from typing import Any
 
 from gpuclusters.config.caas import CaasConfig, GivenCertificate
 from gpuclusters.config.fault import finding, show
+from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster import MadeCluster, Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.core.section import Section
 from gpuclusters.lease.model import RecyclePolicy
 
-ClusterConfig = CaasConfig | Rke2Config | UsernetesConfig
+ClusterConfig = CaasConfig | Rke2Config | UsernetesConfig | GkeConfig
 
 SECRET_KEYS = (
     *("kubeconfig", "ssh-private-key", "controller-ssh-private-key", "bmc-password"),
@@ -78,7 +79,9 @@ def uses(config: ClusterConfig) -> Mapping[str, Use]:
     if isinstance(config, CaasConfig):
         section, known = "caas", _caas(config)
     elif isinstance(config, Rke2Config):
-        section, known = "rke2", {**_rke2(config), **_ssh("rke2", config.hosts)}
+        section, known = "rke2", _rke2(config)
+    elif isinstance(config, GkeConfig):
+        section, known = "gke", {}
     else:
         section, known = "usernetes", _ssh("usernetes", config.hosts)
     others = (key for key in SECRET_KEYS if key not in known)
@@ -111,6 +114,11 @@ def _if(when: object, why: str, otherwise: str) -> Use:
 
 
 def _rke2(config: Rke2Config) -> dict[str, Use]:
+    if not isinstance(config, MadeCluster):
+        source = "rke2.kubernetes.source is existing"
+        unused = ("ssh-private-key", "server-token", "agent-token", "registry-credentials")
+        kubeconfig = {"kubeconfig": Use(Need.MUST, f"while {source}")}
+        return {**kubeconfig, **dict.fromkeys(unused, Use(Need.NOT, source))}
     pulled = ", ".join(config.registry_auth)
     why, otherwise = (
         f"with which the nodes pull from {pulled}",
@@ -120,6 +128,7 @@ def _rke2(config: Rke2Config) -> dict[str, Use]:
         "server-token": _MAY,
         "agent-token": _MAY,
         "registry-credentials": _if(pulled, why, otherwise),
+        **_ssh("rke2", config.hosts),
     }
 
 
@@ -161,6 +170,7 @@ def _caas(config: CaasConfig) -> dict[str, Use]:
 _PLACEHOLDER = re.compile(
     r"(^|[./@-])example\.(com|net|org)\b"  # reserved for documents by RFC 2606
     r"|^my-project$"
+    r"|^203\.0\.113\.0/24$"  # for documents, by RFC 5737
     r"|^(ssh|ecdsa)-\S+ \S*EXAMPLE"
     r"|^(.*@sha256:)?0{48}[0-9a-f]{16}$",
 )

@@ -8,12 +8,13 @@ from gpuclusters.config import usernetes_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.kubernetes import LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.plan import table
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster import FoundCluster, MadeCluster, Rke2Config
 from gpuclusters.config.rke2_machines import expected as expected_gpus
 from gpuclusters.config.rke2_machines import machines
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.core.section import Section
 from gpuclusters.drift.nodes import Expected, ExpectedNode
+from gpuclusters.gpu_operator.objects import PRESENT_LABEL
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT
 from gpuclusters.rke2.releases import Role
@@ -53,13 +54,15 @@ def _caas(config: CaasConfig, golden: Mapping[str, Sequence[str]]) -> Expected:
         marks={} if own else config.kata.node_selector,
         leases={node.name: gpus for node in config.nodes},
         tenants=frozenset(tenant.name for tenant in config.tenants),
+        on_demand=config.tenants_on_demand is not None,
         firmware={item: tuple(versions) for item, versions in stated.items()} if full else {},
     )
 
 
 def _rke2(config: Rke2Config) -> Expected:
     offered = expected_gpus(config)
-    taints = {Role.SERVER: [CONTROL_PLANE_TAINT]} if config.dedicated_servers else {}
+    dedicated = isinstance(config, MadeCluster) and config.dedicated_servers
+    taints = {Role.SERVER: [CONTROL_PLANE_TAINT]} if dedicated else {}
     return Expected(
         nodes=tuple(
             ExpectedNode(
@@ -69,7 +72,9 @@ def _rke2(config: Rke2Config) -> Expected:
                 allocatable=offered.get(machine.name, {}),
             )
             for machine in machines(config)
-        )
+        ),
+        # Nodes without GPUs of a cluster that was there are somebody else's business.
+        marks={PRESENT_LABEL: "true"} if isinstance(config, FoundCluster) else {},
     )
 
 

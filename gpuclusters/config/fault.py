@@ -1,7 +1,5 @@
 """A fault in the configuration, and how a reader gets to see it."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -224,7 +224,20 @@ class GcpGpu(Section):
     """How many in each machine."""
 
 
-class GcpGroup(Section):
+class MachineKind(Section):
+    """Machines that are alike."""
+
+    machine_type: MachineType
+    """vCPUs and memory: n1-standard-8, custom-12-79872, a2-highgpu-8g."""
+    gpu: GcpGpu | None = None
+    """Their GPUs."""
+    provisioning: Provisioning = Provisioning.STANDARD
+    """`spot` costs less than half, and Google may take the machine back at any time."""
+    disk: Disk = Field(default_factory=lambda: Disk.model_validate({}))
+    """The boot disk of each machine."""
+
+
+class GcpGroup(MachineKind):
     """Machines that are alike."""
 
     name: DnsLabel
@@ -234,14 +247,6 @@ class GcpGroup(Section):
     machines: Annotated[tuple[DnsLabel, ...], Field(min_length=1)]
     """Names of the machines; the nodes of the same names run on them. On Google Cloud the name of the
     cluster and `-` come first."""
-    machine_type: MachineType
-    """vCPUs and memory: n1-standard-8, custom-12-79872, a2-highgpu-8g."""
-    gpu: GcpGpu | None = None
-    """Their GPUs."""
-    provisioning: Provisioning = Provisioning.STANDARD
-    """`spot` costs less than half, and Google may take the machine back at any time."""
-    disk: Disk = Field(default_factory=lambda: Disk.model_validate({}))
-    """The boot disk of each machine."""
 
 
 class ServiceAccount(Section):
@@ -381,7 +386,7 @@ def pool(
         roles=hosts.service_account.roles,
         machines=machines,
         needs={
-            instance_name(cluster, machine): _needs(group, public_address=public)
+            instance_name(cluster, machine): needs(group, public_address=public)
             for machine, group in groups.items()
         },
         user=hosts.user,
@@ -414,7 +419,7 @@ def _of_group(hosts: GcpHosts, group: GcpGroup, cluster: str) -> dict[str, Any]:
     }
 
 
-def _needs(group: GcpGroup, *, public_address: bool) -> dict[str, float]:
+def needs(group: MachineKind, *, public_address: bool) -> dict[str, float]:
     """What one machine of a group counts for in quotas, whose type the rules know."""
     size, gpu = machine_type(group.machine_type), group.gpu
     spot = SPOT_PREFIX if group.provisioning is Provisioning.SPOT else ""

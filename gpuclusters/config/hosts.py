@@ -1,12 +1,12 @@
 """`hosts`, `adopt`: the machines, how they are reached, and what of them is taken over."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from gpuclusters.core import naming
+from gpuclusters.core.finding import Path
 from gpuclusters.core.section import DnsLabel, Port, Section, Text, matches, refusal
 from gpuclusters.host.model import KEY_TYPES, parse_host_key
 
@@ -76,6 +76,17 @@ class ExistingHosts(Section):
     named by GPU_CLUSTERS_SSH_KEY_FILE, else what the SSH agent holds."""
     machines: tuple[Machine, ...]
     """The machines, one for each node."""
+
+
+def listed_machines(hosts: object) -> tuple[Machine, ...]:
+    """Machines whose addresses stand in the configuration; those of the lab and of Google Cloud do not."""
+    return hosts.machines if isinstance(hosts, ExistingHosts) else ()
+
+
+def listed_addresses(hosts: object) -> Iterator[tuple[Path, str]]:
+    """Their addresses, by key below the section."""
+    for number, machine in enumerate(listed_machines(hosts)):
+        yield ("hosts", "machines", number, "address"), machine.address
 
 
 class LabHosts(Section):

@@ -1,7 +1,5 @@
 """Where the machines are: from the configuration, or from the inventory of a running lab."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.hosts import ExistingHosts, LabHosts
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.nodes import Bmc
-from gpuclusters.core.section import kebab
+from gpuclusters.core.naming import kebab
 
 LAB_FOLDER_VARIABLE = "GPU_CLUSTERS_LAB"
 LAB_FOLDER = ".lab"

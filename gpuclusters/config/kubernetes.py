@@ -1,7 +1,5 @@
 """`kubernetes`: a cluster that you have, the lab's, or one that is made with RKE2; where charts come from."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Reads the configuration from Pulumi: the chosen section, and what its cluster type needs beside it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

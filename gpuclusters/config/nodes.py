@@ -1,7 +1,5 @@
 """`nodes`, `preparation`, `service-vm`, `versions`, `kata`, `device-access`: HGX machines and their VMs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from enum import StrEnum

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 from gpuclusters.boot.guest_profile import BootProfile, Guest
 from gpuclusters.boot.model import MachinePreparation, RebootPolicy, host_files, kernel_arguments
 from gpuclusters.cdi.model import VfioBackend
+from gpuclusters.compat import gpu_products
 from gpuclusters.compat.platforms import PRESETS, Preset
 from gpuclusters.compat.versions import KATA_GUEST_DRIVERS, POD_RESOURCES_GET, older, parse_release
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.hosts import ExistingHosts
+from gpuclusters.config.hosts import listed_addresses
 from gpuclusters.config.kubernetes import Rke2Kubernetes
 from gpuclusters.config.nodes import BY_LEASE, PACKAGES, Node
 from gpuclusters.config.tenants import ContainerSize, NfsMount, Tenant
@@ -44,6 +45,7 @@ from gpuclusters.tenancy.model import (
     Size,
     TenancySpec,
 )
+from gpuclusters.tenancy.on_demand import OnDemand
 from gpuclusters.vfio.model import NVSWITCH_PCI_ID, board_functions
 
 _MACHINE_MEMORY_GIB = 2048
@@ -95,6 +97,8 @@ class CaasPlan:
     """Text of the drop-in of its kubelets."""
     nodes: tuple[NodePlan, ...]
     tenants: tuple[TenantPlan, ...]
+    on_demand: OnDemand | None
+    """What tenants get who have no tenancy; None: nothing."""
     sizes: tuple[int, ...]
     """Partition sizes that the cluster offers."""
     fabric_manager_host: str
@@ -114,6 +118,12 @@ class CaasPlan:
 
 def preset(config: CaasConfig) -> Preset:
     return PRESETS[config.platform]
+
+
+def gpu_product(config: CaasConfig) -> str | None:
+    """The GPUs of the machines as the table of products names them."""
+    products = gpu_products.table().products.items()
+    return next((key for key, one in products if one.name == preset(config).gpu_model), None)
 
 
 def table(config: CaasConfig) -> PartitionTable:
@@ -242,7 +252,7 @@ def _largest_guest(config: CaasConfig) -> Guest:
     Not the most GPUs of the present cut: another cut would then restart every kubelet and install Kata anew.
     """
     gpus = max(table(config).sizes)
-    asked = [share(config, tenant).max_container.memory_gib for tenant in config.tenants]
+    asked = [share(config, tenant).max_container.memory_gib for tenant in config.shares]
     machines = [memory_gib(config, node) or _MACHINE_MEMORY_GIB for node in config.nodes]
     kernels = [parse_release(node.kernel) for node in config.nodes if node.kernel is not None]
     return Guest(
@@ -257,9 +267,7 @@ def _largest_guest(config: CaasConfig) -> Guest:
 
 def machine_addresses(config: CaasConfig) -> Iterator[tuple[Path, str]]:
     """By key: addresses and names of machines, servers, and of what leads to the API server."""
-    listed = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
-    for number, machine in enumerate(listed):
-        yield ("hosts", "machines", number, "address"), machine.address
+    yield from listed_addresses(config.hosts)
     cluster = config.kubernetes
     if not isinstance(cluster, Rke2Kubernetes):
         return
@@ -391,6 +399,14 @@ def _tenant(config: CaasConfig, tenant: Tenant, offered: tuple[int, ...]) -> Ten
     return TenantPlan(tenant, its, TenancySpec.model_validate(spec))
 
 
+def _on_demand(config: CaasConfig, offered: tuple[int, ...]) -> OnDemand | None:
+    stated = config.tenants_on_demand
+    if stated is None:
+        return None
+    template = _tenant(config, stated.as_tenant(), offered).tenancy
+    return OnDemand(most=stated.most, prefix=config.tenant_namespace_prefix, template=template)
+
+
 def plan(config: CaasConfig) -> CaasPlan:
     boot = boot_profile(config)
     offered = cut_sizes(config)
@@ -403,6 +419,7 @@ def plan(config: CaasConfig) -> CaasPlan:
         ),
         nodes=tuple(_node(config, node) for node in config.nodes),
         tenants=tuple(_tenant(config, tenant, offered) for tenant in config.tenants),
+        on_demand=_on_demand(config, offered),
         sizes=offered,
         fabric_manager_host=str(config.service_vm.bind_address),
         network=Network(

@@ -1,7 +1,5 @@
 """The settings of the programs in the cluster, as `caas.settings` reads them, from a configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
@@ -67,6 +65,7 @@ def settings_file(
             knobs={name: _KNOB_WORDS[name][wanted] for name, wanted in knobs.items()},
         ),
         network=plan.network,
+        on_demand=plan.on_demand,
         api=settings.Api(
             issuer=issuer,
             jwks_url=issuer_keys["url"] if issuer_keys else api.jwks_url,
@@ -100,6 +99,8 @@ def _host(
     bmc = machine["bmc"]
     planned = tuple(partition.id for partition in node.partitions)
     reached = {key: machine[key] for key in ("address", "port", "user", "host_key")}
+    if config.leases.user is not None:
+        reached["user"] = config.leases.user
     return settings.Host(
         name=node.name,
         **reached,

@@ -29,16 +29,14 @@ def known_branch(path: Path, branch: int, got: object) -> Wrongs:
     """The branch of a driver is one that was read about."""
     table = rke2_matrix.matrix()
     if rke2_matrix.branch(branch) is None:
-        wrong = f"is of a branch that was not read about here, as of {table.as_of}"
-        yield Wrong(path, wrong, f"write one of {', '.join(map(str, table.drivers))}", show(got))
+        yield Wrong(path, got=show(got), table=table)
 
 
 def known_version(path: Path, version: str) -> Wrongs:
     """The version of a driver is not newer than the newest of its branch that was read about."""
     branch = rke2_matrix.branch(branch_of(version))
     if branch is not None and older(branch.newest, parse_release(version) or ()):
-        wrong = f"is newer than any of its branch that was read about, as of {rke2_matrix.matrix().as_of}"
-        yield Wrong(path, wrong, f"see that it exists; {branch.newest} does", show(version))
+        yield Wrong(path, got=show(version), table=rke2_matrix.matrix(), branch=branch)
 
 
 def fixed_branch(path: Path, version: str) -> Wrongs:
@@ -46,10 +44,9 @@ def fixed_branch(path: Path, version: str) -> Wrongs:
     table, number = rke2_matrix.matrix(), branch_of(version)
     branch = rke2_matrix.branch(number)
     if branch is not None and branch.is_over(table.as_of):
-        end = "" if branch.end == rke2_matrix.ENDED else f" since {branch.end}"
-        good = ", ".join(str(n) for n, one in table.drivers.items() if not one.is_over(table.as_of))
-        wrong = f"is of branch {number}, which gets no fixes{end}"
-        yield Wrong(path, wrong, f"write a branch that does: {good}", show(version))
+        case = "over" if branch.end == rke2_matrix.ENDED else "over-since"
+        good = [n for n, one in table.drivers.items() if not one.is_over(table.as_of)]
+        yield Wrong(path, case, got=show(version), number=number, branch=branch, good=good)
 
 
 def new_enough(path: Path, version: str, product: str, *, by_branch: bool = False) -> Wrongs:
@@ -59,8 +56,7 @@ def new_enough(path: Path, version: str, product: str, *, by_branch: bool = Fals
         return
     branches = branch_of(version), branch_of(least)
     if branches[0] < branches[1] or (not by_branch and release(version) < release(least)):
-        wrong = f"is older than {least}, the first driver for {product}"
-        yield Wrong(path, wrong, f"write {least} or newer", show(version))
+        yield Wrong(path, got=show(version), least=least, product=product)
 
 
 def fitting_modules(
@@ -72,8 +68,7 @@ def fitting_modules(
     if problem is not None:
         open_ones = chosen is ModulesPolicy.OPEN
         other = ModulesPolicy.PROPRIETARY if open_ones else ModulesPolicy.OPEN
-        wrong = f"do not fit {product}{whose}: its GPUs {problem}"
-        yield Wrong(path, wrong, f"write auto, or {other}", show(chosen))
+        yield Wrong(path, got=show(chosen), product=product, whose=whose, why=problem, other=other)
 
 
 def known_machines(hosts: object) -> tuple[str, ...] | None:
@@ -92,8 +87,7 @@ def unknown_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Wrongs
     for path, name in () if known is None else named:
         if known is not None and name not in known:
             near = show_values(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
-            remedy = f"write one of {near}, or add it there"
-            yield Wrong(path, "is none of the machines under hosts", remedy)
+            yield Wrong(path, near=near)
 
 
 def unused_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterator[tuple[Path, str]]:
@@ -108,8 +102,7 @@ def unused_machines(named: Iterable[tuple[Path, str]], hosts: object) -> Iterato
 def servers_can_hold_a_majority(_config: Any, cluster: Any) -> Wrongs:
     """There are 1, 3 or 5 servers: an even number survives no more failures than one less."""
     if (count := len(cluster.servers)) not in SERVER_COUNTS:
-        wrong = f"has {count} machines, and etcd needs a majority of an odd number"
-        yield Wrong("servers", wrong, got=f"a list of {count}")
+        yield Wrong("servers", got=f"a list of {count}", count=count)
 
 
 def one_address(
@@ -122,17 +115,13 @@ def one_address(
     path = "registration-address"
     if stated is None:
         if len(servers) > 1:
-            remedy = "write a virtual IP, balancer or name that leads to all, ports 9345 and 6443"
-            yield Wrong(path, f"is missing for {len(servers)} servers", remedy)
+            yield Wrong(path, "missing", count=len(servers))
     elif not simulated:
         if is_own(stated):
-            remedy = "write an address of the servers that all machines reach"
-            yield Wrong(path, "is every machine's own", remedy)
+            yield Wrong(path, "own")
         own = [name for name, address in servers.items() if address == stated]
         if own and len(servers) > 1:
-            wrong = f"is the address of {own[0]} alone: while it is down nothing joins and nobody gets in"
-            remedy = "write an address that moves: a virtual IP (keepalived, kube-vip), a load balancer, DNS"
-            yield Wrong(path, wrong, remedy)
+            yield Wrong(path, "one-server", owner=own[0])
 
 
 def is_own(host: str) -> bool:
@@ -146,19 +135,17 @@ def is_own(host: str) -> bool:
 def one_server_is_no_spare(config: Any, cluster: Any) -> Wrongs:
     """With one server, its failure or upgrade is an outage of the API."""
     if len(cluster.servers) == 1 and not isinstance(config.hosts, LabHosts):
-        wrong = "has one machine: nobody reaches the API while it restarts, and its disk is the only copy"
-        yield Wrong("servers", wrong, got="a list of 1")
+        yield Wrong("servers", got="a list of 1")
 
 
 def room(ranges: Mapping[str, IPv4Network], nodes: int) -> Wrongs:
     """Pods, whose range is the first, have a /24 for every node, and services, the next, have one /24."""
     (pods, network), (services, other), *_ = ranges.items()
     most = 2 ** (NODE_PREFIX - network.prefixlen) if network.prefixlen <= NODE_PREFIX else 0
-    remedy = "write a wider range; it cannot be changed once the cluster is there"
     if nodes > most:
-        yield Wrong(pods, f"has room for {most} nodes, and there are {nodes}", remedy)
+        yield Wrong(pods, "pods", most=most, nodes=nodes)
     if other.prefixlen > NODE_PREFIX:
-        yield Wrong(services, f"is smaller than a /{NODE_PREFIX}", remedy)
+        yield Wrong(services, "services", prefix=NODE_PREFIX)
 
 
 def outside(stated: Iterable[tuple[Path, str | None]], ranges: Mapping[str, IPv4Network]) -> Wrongs:
@@ -168,14 +155,13 @@ def outside(stated: Iterable[tuple[Path, str | None]], ranges: Mapping[str, IPv4
         for key, network in ranges.items():
             if isinstance(address, IPv4Address) and address in network:
                 other = f"another {key}" if network != DOCKER_BRIDGE else "an address outside of it"
-                yield Wrong(path, f"lies within {key}, which is {network}", f"write {other}")
+                yield Wrong(path, "within", key=key, network=network, other=other)
 
 
 def no_default_runtime(_config: Any, cluster: Rke2Common) -> Wrongs:
     """`default-runtime` keeps RKE2 from starting before the runtime's program is there."""
     if cluster.default_runtime is not None:
-        wrong = 'keeps RKE2 from starting until that runtime is there: "default runtime ... was not found"'
-        yield Wrong("default-runtime", wrong)
+        yield Wrong("default-runtime")
 
 
 def variables_are_those_of_a_proxy(_config: Any, cluster: Rke2Common) -> Wrongs:
@@ -183,9 +169,6 @@ def variables_are_those_of_a_proxy(_config: Any, cluster: Rke2Common) -> Wrongs:
     for name in cluster.environment:
         path: Path = ("environment", name)
         if name in ("CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "RUNTIME_CONFIG_SOURCE"):
-            wrong = "is no setting of RKE2, and what it points to breaks it at its next restart"
-            yield Wrong(path, wrong, "remove it; containerd is set by drop-ins", show(name))
+            yield Wrong(path, "containerd", got=show(name))
         elif name.removeprefix("CONTAINERD_") not in PROXY_VARIABLES:
-            wrong = "is not a variable that RKE2's units are given for"
-            remedy = f"write {show_values(PROXY_VARIABLES)}, or the same with CONTAINERD_ before it"
-            yield Wrong(path, wrong, remedy, show(name))
+            yield Wrong(path, "unknown", got=show(name), known=show_values(PROXY_VARIABLES))

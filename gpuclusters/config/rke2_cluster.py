@@ -1,4 +1,4 @@
-"""The section of an `rke2` cluster: RKE2 on your machines, with the GPU Operator and proof that GPUs work."""
+"""The section of an `rke2` cluster: RKE2 on your machines, or one that you have, with the GPU Operator."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import difflib
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, Strict, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema
 
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.compat import gpu_products
+from gpuclusters.compat.containerd_places import ContainerdDistribution
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import AdoptedMachines, ExistingHosts, LabHosts
@@ -92,7 +93,21 @@ class PrecompiledDriver(Section):
     """Whether the modules in it are signed with a key that the hosts' firmware knows."""
 
 
+class PreinstalledDriver(Section):
+    """Is on the nodes already, by whoever made them; the operator leaves it alone."""
+
+    source: Literal["preinstalled"]
+    """Who installs the driver."""
+    version: DriverVersion
+    """Version that is there, for the support matrix and for the images of the proof."""
+
+
 Driver = Annotated[HostDriver | OperatorDriver | PrecompiledDriver, Field(discriminator="source")]
+NodesDriver = Annotated[
+    PreinstalledDriver | OperatorDriver | PrecompiledDriver, Field(discriminator="source")
+]
+OWN_MODULES = PrecompiledDriver | PreinstalledDriver
+"""Drivers whose kernel modules somebody else has chosen."""
 
 
 _KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -101,14 +116,21 @@ _TAINT = rf"(?P<key>{_KEY})(=(?P<value>{_VALUE}))?:(NoSchedule|PreferNoSchedule|
 
 
 def _product(value: str) -> str:
-    if value not in gpu_products.names():
+    try:
+        gpu_products.product(value)
+    except KeyError:
+        if re.fullmatch(gpu_products.BY_PCI_ID, value):
+            wrong = "has the PCI id of no GPU that the drivers here know"
+            remedy = "write what `lspci -nn -d 10de:` shows for the GPU itself"
+            raise refusal(wrong, remedy) from None
         known = gpu_products.names()
         asked = value[:60].lower()
         near = [name for name in known if name.startswith(asked)] or difflib.get_close_matches(
             asked, known, n=3, cutoff=0.4
         )
         wrong = "is not a GPU that is known here"
-        raise refusal(wrong, f"write one like {', '.join(near or known)}")
+        other = "or its PCI id and memory, like 10de:2503-12gb"
+        raise refusal(wrong, f"write one like {', '.join(near or known)}, {other}") from None
     return value
 
 
@@ -116,7 +138,15 @@ GpuProduct = Annotated[
     str,
     Strict(),
     AfterValidator(_product),
-    WithJsonSchema({"type": "string", "enum": list(gpu_products.names())}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "anyOf": [
+                {"enum": list(gpu_products.names())},
+                {"pattern": f"^{gpu_products.BY_PCI_ID}$"},
+            ],
+        }
+    ),
 ]
 _LABEL_KEY = ("is not the key of a label", "write one like example.com/pool or pool")
 LabelKey = Annotated[str, Strict(), matches(_KEY, *_LABEL_KEY)]
@@ -136,7 +166,8 @@ class PoolGpu(Section):
     """The GPUs of each machine of a pool."""
 
     product: GpuProduct
-    """What they are: a100-sxm4-80gb, h100-sxm5-80gb, l40s, … (docs/rke2.md has the list)."""
+    """What they are: a100-sxm4-80gb, h100-sxm5-80gb, l40s, … (docs/rke2.md has the list), or PCI id and
+    memory of one that is not there, 10de:2503-12gb."""
     count: Annotated[Integer, Field(ge=1, le=16)]
     """How many each machine has; a node that shows fewer is not ready."""
     nvswitch: Flag | None = None
@@ -396,32 +427,48 @@ class Timeouts(Section):
     """All proofs on all nodes."""
 
 
-class _Cluster(Section):
+def _source(value: Any) -> Any:
+    if value != "rke2":
+        raise refusal("is not one of the choices", "write one of rke2, existing")
+    return value
+
+
+class NewCluster(Section):
+    """RKE2, which this program installs on `hosts`."""
+
+    source: Annotated[Literal["rke2"], BeforeValidator(_source)] = "rke2"
+    """Where the cluster comes from: rke2, or existing."""
+
+
+class ExistingCluster(Section):
+    """One that you have, reached with the secret `gpu-clusters:kubeconfig`; no machine is logged in to."""
+
+    source: Literal["existing"]
+    """Where the cluster comes from: rke2, or existing."""
+    distribution: ContainerdDistribution
+    """Who packaged it: decides where its containerd keeps configuration and socket (docs/gpu-operator.md).
+    What the nodes say of it is compared."""
+    default_runtime: Flag = False
+    """Whether NVIDIA's runtime becomes containerd's default (SET_AS_DEFAULT), for containers that name GPUs
+    by NVIDIA_VISIBLE_DEVICES and have no RuntimeClass. Any pod gets all GPUs by that then."""
+
+
+class Rke2Config(Section):
+    """A cluster whose nodes have NVIDIA GPUs, wherever it comes from."""
+
     name: DnsLabel
     """Name of the cluster."""
-    hosts: Hosts
-    """Where the machines come from."""
-    version: Rke2Version
-    """Release of RKE2. Another one upgrades the servers one at a time and then the agents; by one minor."""
-    servers: tuple[DnsLabel, ...]
-    """1, 3 or 5 machines, by name; the first one makes the cluster."""
+    kubernetes: NewCluster | ExistingCluster
+    """Where the cluster comes from."""
     pools: tuple[Pool, ...] = ()
     """The other machines, by what they have."""
     operating_system: OperatingSystem | None = None
     """What the machines run, for the support matrix and for the tags of driver containers."""
     secure_boot: Flag = False
     """Whether the machines boot with Secure Boot, which refuses kernel modules without a signature."""
-    cni: Cni = Field(default_factory=lambda: Canal.model_validate({"kind": "canal"}))
-    """Who connects the pods. It never changes."""
-    cluster_cidr: Network = host_config.POD_CIDR
-    """Addresses of pods; each node takes a /24 of it. They never change."""
-    service_cidr: Network = host_config.SERVICE_CIDR
-    """Addresses of services; they never change."""
-    registry_auth: tuple[Text, ...] = ()
-    """Registries that want a password; the secret `gpu-clusters:registry-credentials` has it for each."""
-    air_gap: Flag = False
-    """Whether the machines reach nothing but their own network. Everything must come from there then."""
-    driver: Driver = Field(default_factory=lambda: HostDriver.model_validate({"source": "host"}))
+    selinux: Flag = False
+    """Whether SELinux enforces on the nodes."""
+    driver: HostDriver | PreinstalledDriver | OperatorDriver | PrecompiledDriver
     """Who installs the GPU driver, and which."""
     operator: Operator
     """The GPU Operator."""
@@ -435,16 +482,62 @@ class _Cluster(Section):
     """How long each step may take."""
     adopt: AdoptedMachines = Field(default_factory=AdoptedMachines)
     """What is there already and is taken over."""
+
+    @property
+    def own_servers(self) -> tuple[str, ...]:
+        """Names of the servers that this program makes."""
+        return self.servers if isinstance(self, MadeCluster) else ()
+
+
+class MadeCluster(Rke2Common, Rke2Config):
+    """A cluster by RKE2 whose nodes have NVIDIA GPUs."""
+
+    kubernetes: NewCluster = Field(default_factory=NewCluster)
+    """Where the cluster comes from."""
+    hosts: Hosts
+    """Where the machines come from."""
+    version: Rke2Version
+    """Release of RKE2. Another one upgrades the servers one at a time and then the agents; by one minor."""
+    servers: tuple[DnsLabel, ...]
+    """1, 3 or 5 machines, by name; the first one makes the cluster."""
+    cni: Cni = Field(default_factory=lambda: Canal.model_validate({"kind": "canal"}))
+    """Who connects the pods. It never changes."""
+    cluster_cidr: Network = host_config.POD_CIDR
+    """Addresses of pods; each node takes a /24 of it. They never change."""
+    service_cidr: Network = host_config.SERVICE_CIDR
+    """Addresses of services; they never change."""
+    registry_auth: tuple[Text, ...] = ()
+    """Registries that want a password; the secret `gpu-clusters:registry-credentials` has it for each."""
+    air_gap: Flag = False
+    """Whether the machines reach nothing but their own network. Everything must come from there then."""
+    driver: Driver = Field(default_factory=lambda: HostDriver.model_validate({"source": "host"}))
+    """Who installs the GPU driver, and which."""
     protect: Flag = False
     """Whether Pulumi refuses to delete what cannot be made again: the servers with their etcd, the tokens.
     Set it to false and run `up` before they are meant to go."""
 
 
-class Rke2Config(Rke2Common, _Cluster):
-    """A cluster by RKE2 whose nodes have NVIDIA GPUs."""
+class FoundCluster(Rke2Config):
+    """A cluster that you have, whose nodes have NVIDIA GPUs."""
+
+    hosts: ClassVar[None] = None
+    """No machine of it is logged in to."""
+    kubernetes: ExistingCluster
+    """Where the cluster comes from."""
+    pools: tuple[Pool, ...] = ()
+    """Its nodes with GPUs, by what they have. Their labels are not this program's."""
+    driver: NodesDriver
+    """Who installs the GPU driver, and which."""
+
+
+def variant(document: Mapping[str, Any]) -> type[Rke2Config]:
+    """The model of a section, by where its cluster comes from."""
+    kubernetes = document.get("kubernetes")
+    source = kubernetes.get("source") if isinstance(kubernetes, Mapping) else None
+    return FoundCluster if source == "existing" else MadeCluster
 
 
 def machine_names(config: Rke2Config) -> tuple[str, ...]:
     """Names of all machines, servers first."""
     pooled = (node for pool in config.pools for node in pool.nodes)
-    return tuple(dict.fromkeys((*config.servers, *pooled)))
+    return tuple(dict.fromkeys((*config.own_servers, *pooled)))

@@ -13,7 +13,9 @@ from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture, Product
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem
 from gpuclusters.config.rke2_cluster import (
+    OWN_MODULES,
     HostDriver,
+    MadeCluster,
     Mig,
     MigStrategy,
     Mps,
@@ -21,6 +23,7 @@ from gpuclusters.config.rke2_cluster import (
     Pool,
     PoolDriver,
     PrecompiledDriver,
+    PreinstalledDriver,
     Rke2Config,
     TimeSlicing,
     machine_names,
@@ -80,16 +83,21 @@ def machines(config: Rke2Config) -> tuple[MachinePlan, ...]:
 
 
 def _machine(config: Rke2Config, name: str, pool: Pool | None) -> MachinePlan:
-    role = Role.SERVER if name in config.servers else Role.AGENT
+    role = Role.SERVER if name in config.own_servers else Role.AGENT
     return MachinePlan(
         name=name,
         role=role,
         pool=pool.name if pool is not None else "",
         gpus=pool.gpu.count if pool is not None and pool.gpu is not None else 0,
-        labels={POOL_LABEL: pool.name, **pool.labels} if pool is not None else {},
+        labels=_labels(config, pool) if pool is not None else {},
         taints=pool.taints if pool is not None else (),
         driver=_host_driver(config, pool) if pool is not None else None,
     )
+
+
+def _labels(config: Rke2Config, pool: Pool) -> Mapping[str, str]:
+    """What this program labels nodes with; none that were there."""
+    return {POOL_LABEL: pool.name, **pool.labels} if isinstance(config, MadeCluster) else {}
 
 
 def driver_version(config: Rke2Config, override: PoolDriver | None = None) -> str:
@@ -100,6 +108,8 @@ def driver_version(config: Rke2Config, override: PoolDriver | None = None) -> st
     stated = config.driver
     if isinstance(stated, PrecompiledDriver):
         return str(stated.branch)
+    if isinstance(stated, PreinstalledDriver):
+        return stated.version
     own = override if override is not None and (override.version or override.branch) else stated
     if own.version is not None:
         return own.version
@@ -126,7 +136,7 @@ def _default_branch(config: Rke2Config) -> int:
 def modules(config: Rke2Config, pool: Pool) -> ModulesPolicy:
     """The kernel modules of a pool: stated, else open wherever its GPUs can."""
     chosen = pool.driver.modules if pool.driver is not None else None
-    if chosen is None and not isinstance(config.driver, PrecompiledDriver):
+    if chosen is None and not isinstance(config.driver, OWN_MODULES):
         chosen = config.driver.modules
     if chosen is None or chosen is ModulesPolicy.AUTO:
         return rke2_matrix.modules_for(architecture(pool))
@@ -153,7 +163,7 @@ def container_driver(config: Rke2Config) -> ContainerDriver | None:
     """The driver that the operator installs; None if the hosts have one."""
     stated = config.driver
     match stated:
-        case HostDriver():
+        case HostDriver() | PreinstalledDriver():
             return None
         case PrecompiledDriver():
             return ContainerDriver(

@@ -9,6 +9,8 @@ from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.kubernetes import DownloadedArtifacts, Rke2Common
 from gpuclusters.config.rke2_cluster import (
     CiliumCni,
+    FoundCluster,
+    MadeCluster,
     Mig,
     NoMetrics,
     Rke2Config,
@@ -29,16 +31,15 @@ from gpuclusters.config.rke2_machines import (
     system,
 )
 from gpuclusters.config.rke2_proof import ProofL0, ProofL1
+from gpuclusters.core.model import merged
+from gpuclusters.gpu_operator.preflight import asked
 from gpuclusters.gpu_operator.values import OperatorSpec, Taint, references, values
-from gpuclusters.kata.model import merged
 from gpuclusters.metrics import counters, monitoring_stack
 from gpuclusters.metrics.monitoring_stack import Monitoring
-from gpuclusters.proof.checks import LEVEL_OF, Level
-from gpuclusters.proof.model import ProofNode
+from gpuclusters.proof.checks import Level
+from gpuclusters.proof.model import TESTS, ProofNode
 from gpuclusters.rke2 import host_config
 from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT, Cilium, Cni, Settings
-
-_TESTS = ("matmul", "diagnostics", "load", "burn", "collective")
 
 
 def artifacts(cluster: Rke2Common) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def shared_settings(cluster: Rke2Common, *, registration_address: str, **more: A
     )
 
 
-def settings(config: Rke2Config, *, registration_address: str) -> Settings:
+def settings(config: MadeCluster, *, registration_address: str) -> Settings:
     cni, stated = Cni(config.cni.kind), config.cni.model_dump(exclude={"kind"})
     more: dict[str, Any] = (
         # There are no VMs here whose sockets it could not see.
@@ -101,7 +102,7 @@ def _mirrors(cluster: Rke2Common) -> dict[str, Any]:
     }
 
 
-def registries(config: Rke2Config, credentials: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+def registries(config: MadeCluster, credentials: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """`registries.yaml` with the secret's accounts; ValueError unless these are of `registry-auth`."""
     wanted, given = set(config.registry_auth), set(credentials)
     faults = {"missing": wanted - given, "not asked for:": given - wanted}
@@ -142,9 +143,14 @@ def taints(config: Rke2Config) -> tuple[Taint, ...]:
     """Taints of the nodes with GPUs, each once; those of servers that carry any, too."""
     found = [taint for pool in gpu_pools(config) for taint in pool.taints]
     with_gpus = {name for pool in gpu_pools(config) for name in pool.nodes}
-    if config.dedicated_servers and not with_gpus.isdisjoint(config.servers):
+    if not with_gpus.isdisjoint(_dedicated(config)):
         found.append(CONTROL_PLANE_TAINT)
     return tuple(parse_taint(taint) for taint in dict.fromkeys(found))
+
+
+def _dedicated(config: Rke2Config) -> tuple[str, ...]:
+    """Servers that carry nothing but the cluster itself."""
+    return config.servers if isinstance(config, MadeCluster) and config.dedicated_servers else ()
 
 
 def has_free_node(config: Rke2Config) -> bool:
@@ -156,11 +162,11 @@ def has_free_node(config: Rke2Config) -> bool:
         if any(taint.endswith(closing) for taint in pool.taints)
         for name in pool.nodes
     }
-    closed = tainted.union(config.servers if config.dedicated_servers else ())
+    closed = tainted.union(_dedicated(config))
     return not closed.issuperset(machine_names(config))
 
 
-def wish(config: Rke2Config) -> OperatorSpec:
+def operator_spec(config: Rke2Config) -> OperatorSpec:
     runs = [system(config, pool) for pool in gpu_pools(config)]
     return OperatorSpec(
         version=config.operator.version,
@@ -178,21 +184,36 @@ def wish(config: Rke2Config) -> OperatorSpec:
         mig=isinstance(config.sharing, Mig),
         scrape_interval_seconds=getattr(config.metrics, "scrape_interval_seconds", None),
         nodes=len(machine_names(config)),
+        **(_containerd(config) if isinstance(config, FoundCluster) else {}),
     )
+
+
+def _containerd(config: FoundCluster) -> dict[str, Any]:
+    """What the operator is told of the containerd of a cluster that is there."""
+    stated = config.kubernetes
+    return {"distribution": stated.distribution, "default_runtime": stated.default_runtime}
 
 
 def operator_values(config: Rke2Config) -> dict[str, Any]:
     """The chart's values: what is derived, and above it what `operator.values` says."""
-    found = values(
-        wish(config), monitoring_stack.operator_values(monitoring(config), counters=None)
-    )
+    found = values(operator_spec(config), monitoring_stack.operator_values(monitoring(config)))
     if plugin_config(config):
         found = merged(found, {"devicePlugin": {"config": {"default": WHOLE_KEY}}})
     return merged(found, config.operator.values)
 
 
+def preflight(config: FoundCluster) -> dict[str, Any]:
+    """What is looked at in a cluster that is there before the operator: inputs of its preflight."""
+    return {
+        "version": config.operator.version,
+        "nodes": sorted(expected(config)),
+        "namespace": config.operator.namespace,
+        **asked(operator_values(config), distribution=config.kubernetes.distribution),
+    }
+
+
 def operator_configs(config: Rke2Config) -> dict[str, Mapping[str, str]]:
-    """ConfigMaps that the operands read, as `GpuOperatorArgs.configs` takes them."""
+    """ConfigMaps that the operands read, as `GpuOperator.configs` takes them."""
     found: dict[str, Mapping[str, str]] = {}
     if plugin := plugin_config(config):
         found["device-plugin"] = plugin
@@ -222,13 +243,13 @@ def proof_nodes(config: Rke2Config) -> tuple[ProofNode, ...]:
 
 def proof_tests(config: Rke2Config) -> dict[str, dict[str, Any]]:
     """What the level runs, by test, with the field names of the proof's inputs."""
-    stated = ((name, getattr(config.proof, name, None)) for name in _TESTS)
-    return {name: one.model_dump() for name, one in stated if one is not None}
+    stated = (getattr(config.proof, test.name, None) for test in TESTS)
+    return {test.name: test.model_dump() for test in stated if test is not None}
 
 
 def proof_arguments(config: Rke2Config, level: Level) -> dict[str, Any]:
     """The inputs of the proof up to a level, and the arguments of its component, but the kubeconfig."""
-    needed = {test.value for test, of in LEVEL_OF.items() if of <= level}
+    needed = {test.name for test in TESTS if test.level <= level}
     drivers = {driver_version(config, pool.driver) for pool in gpu_pools(config)}
     return {
         "cluster": config.name,
@@ -249,6 +270,6 @@ def proof_arguments(config: Rke2Config, level: Level) -> dict[str, Any]:
 
 def images(config: Rke2Config) -> tuple[str, ...]:
     """Images of the operator and of the proof: what a mirror has to have beside RKE2's own."""
-    ours = references(wish(config))
+    ours = references(operator_spec(config))
     proofs = {test["image"] for test in proof_tests(config).values() if test.get("image")}
     return tuple(sorted({*ours, *proofs}))

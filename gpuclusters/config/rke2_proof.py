@@ -1,7 +1,5 @@
 """`proof` of an `rke2` cluster: each level does what those below it do, and its own work."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

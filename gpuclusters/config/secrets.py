@@ -24,6 +24,7 @@ from gpuclusters.config.cluster import (
 )
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, lines, told
 from gpuclusters.config.gcp import GcpHosts
+from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.inventory import (
     Inventory,
@@ -32,7 +33,7 @@ from gpuclusters.config.inventory import (
     resolve_machines,
     resolve_servers,
 )
-from gpuclusters.config.rke2_cluster import Rke2Config, machine_names
+from gpuclusters.config.rke2_cluster import FoundCluster, Rke2Config, machine_names
 from gpuclusters.config.stack import NAMESPACE, WITHOUT_SECRETS, plain_secret
 from gpuclusters.core.finding import Finding
 
@@ -135,6 +136,8 @@ def read(config: ClusterConfig, inventory: Inventory | None, file: Path) -> Secr
         machines = resolve_hosts(config, inventory)
         reader.chain = given_chain(config)
         more = _of_caas(config, inventory)
+    elif isinstance(config, FoundCluster | GkeConfig):
+        machines = {}
     elif isinstance(config.hosts, GcpHosts):
         machines = {}
         reader.authorized = config.hosts.authorized_keys

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from gpuclusters.config import gke_rules
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import KEY as LAB
 from gpuclusters.config.cluster import SECRET_KEYS, ClusterConfig, LabConfig
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, show
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.gke import GkeConfig
+from gpuclusters.config.rke2_cluster import FoundCluster, MadeCluster, Rke2Config, variant
 from gpuclusters.config.rke2_rules import gpus, machines, operator
 from gpuclusters.config.rules import cluster, fabric, machine, tenant
 from gpuclusters.config.rules.rule import Rule, of
@@ -42,20 +44,30 @@ class ClusterType(StrEnum):
     CAAS = "caas"
     RKE2 = "rke2"
     USERNETES = "usernetes"
+    GKE = "gke"
 
 
 class SectionKind(NamedTuple):
-    model: type[CaasConfig] | type[Rke2Config] | type[UsernetesConfig]
+    models: tuple[
+        type[CaasConfig] | type[Rke2Config] | type[UsernetesConfig] | type[GkeConfig], ...
+    ]
+    """Its variants, the usual one first."""
     rules: tuple[Rule, ...]
+
+    def model(self, section: Mapping[str, Any]) -> type[ClusterConfig]:
+        """The variant that a section is."""
+        return self.models[0] if len(self.models) == 1 else variant(section)
 
 
 CAAS_RULES = of(cluster, fabric, machine, tenant)
 RKE2_RULES = of(machines, operator, gpus)
 USERNETES_RULES = of(usernetes_machines, versions)
+GKE_RULES = of(gke_rules)
 SECTIONS: Mapping[ClusterType, SectionKind] = {
-    ClusterType.CAAS: SectionKind(CaasConfig, CAAS_RULES),
-    ClusterType.RKE2: SectionKind(Rke2Config, RKE2_RULES),
-    ClusterType.USERNETES: SectionKind(UsernetesConfig, USERNETES_RULES),
+    ClusterType.CAAS: SectionKind((CaasConfig,), CAAS_RULES),
+    ClusterType.RKE2: SectionKind((MadeCluster, FoundCluster), RKE2_RULES),
+    ClusterType.USERNETES: SectionKind((UsernetesConfig,), USERNETES_RULES),
+    ClusterType.GKE: SectionKind((GkeConfig,), GKE_RULES),
 }
 
 WITHOUT_SECRETS = "GPU_CLUSTERS_PREVIEW_WITHOUT_SECRETS"
@@ -88,7 +100,7 @@ def parse(document: Mapping[str, Any]) -> StackConfig | list[Finding]:
     if wrong or isinstance(lab, list):
         return _in_order(wrong, document)
     kind = SECTIONS[ClusterType(key)]
-    reading: Reading[Any] = read(kind.model, document[key])
+    reading: Reading[Any] = read(kind.model(document[key]), document[key])
     found = [*reading.flaws, *(one for rule in kind.rules for one in reading.judge(rule))]
     found = [replace(one, path=(key, *one.path)) for one in found]
     if wrong := [one for one in found if one.level is not Level.WARN]:

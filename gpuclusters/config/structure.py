@@ -5,8 +5,6 @@ made of what is right, and a rule that asks for a value that is wrong is told `U
 depends on it and nothing else.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`tenants`, `storage`, `leases`: who shares the cluster, what each gets, and how GPUs change hands."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from gpuclusters.config.hosts import User
 from gpuclusters.config.kubernetes import Chart
 from gpuclusters.container_api import image
 from gpuclusters.core.section import (
@@ -27,6 +26,7 @@ from gpuclusters.core.section import (
 )
 from gpuclusters.lease.model import RecyclePolicy
 from gpuclusters.tenancy.model import AccessMode, Mounter
+from gpuclusters.tenancy.on_demand import PLACEHOLDER
 
 
 def _mode(value: Any) -> Any:
@@ -162,7 +162,7 @@ ImageSource = Annotated[Text, AfterValidator(_source)]
 Registry = Annotated[Text, AfterValidator(_registry)]
 
 
-class Images(Section):
+class ImageSources(Section):
     """Where a tenant's images come from. The machines pull them, from their own network."""
 
     allowed: tuple[ImageSource, ...] = Field(default=(), max_length=64)
@@ -170,6 +170,11 @@ class Images(Section):
     registry.example.com:5000/acme. Without a list every registry with a name of the public DNS; an address,
     localhost or a local name is contacted only if it is listed. Not musl or distroless images: NVIDIA's
     hooks in the guest need glibc and a shell."""
+
+
+class Images(ImageSources):
+    """Where a tenant's images come from. The machines pull them, from their own network."""
+
     registry_auth: tuple[Registry, ...] = ()
     """Registries that want a password; the secret `gpu-clusters:tenant-registry-credentials` has it for each,
     by tenant. No other tenant pulls with it."""
@@ -181,13 +186,9 @@ Quantity = Annotated[
 ]
 
 
-class Tenant(Section):
-    """One tenant: a namespace of its own, a quota, and policies that let nobody else in."""
+class Allowance(Section):
+    """What a tenant may hold and reach."""
 
-    name: DnsLabel
-    """Name of the tenant."""
-    namespace: DnsLabel | None = None
-    """Its namespace; by default tenant-namespace-prefix and the name."""
     gpus: Count
     """How many GPUs it may hold at once, over the whole cluster."""
     cpu: Count | None = None
@@ -197,8 +198,6 @@ class Tenant(Section):
     disk_gib: Gib | None = None
     """Local disk of the machines that its containers may fill, in GiB; by default 128 for each GPU. Images do
     not count."""
-    storage_gib: Gib = 1024
-    """Sum of its volume claims, in GiB; there are as many claims as nfs.volumes."""
     sizes: tuple[Annotated[Integer, Field(ge=1, le=64)], ...] | None = None
     """Numbers of GPUs that one container may ask for; by default what the layouts offer."""
     default_container: ContainerSize = Field(
@@ -211,6 +210,32 @@ class Tenant(Section):
     """More entries of the ResourceQuota, for example `count/configmaps: "100"`."""
     egress: Egress = Field(default_factory=Egress)
     """Where its pods may connect to."""
+    images: ImageSources = Field(default_factory=ImageSources)
+    """Where its images come from."""
+
+
+class TenantsOnDemand(Allowance):
+    """Tenants who have a valid token and no tenancy get one of these at their first request."""
+
+    most: Count
+    """How many such tenancies there are at most."""
+
+    def as_tenant(self) -> "Tenant":
+        """One of them, without its name."""
+        own = {key: getattr(self, key) for key in Allowance.model_fields if key != "images"}
+        images = Images.model_construct(allowed=self.images.allowed)
+        return Tenant.model_construct(name=PLACEHOLDER, images=images, **own)
+
+
+class Tenant(Allowance):
+    """One tenant: a namespace of its own, a quota, and policies that let nobody else in."""
+
+    name: DnsLabel
+    """Name of the tenant."""
+    namespace: DnsLabel | None = None
+    """Its namespace; by default tenant-namespace-prefix and the name."""
+    storage_gib: Gib = 1024
+    """Sum of its volume claims, in GiB; there are as many claims as nfs.volumes."""
     nfs: Nfs | None = None
     """Its file servers."""
     images: Images = Field(default_factory=Images)
@@ -271,6 +296,10 @@ class Deadlines(Section):
 class Leases(Section):
     """Hand-over of GPUs between tenants."""
 
+    user: User | None = None
+    """Account on the machines that the controllers log in as, with the secret
+    `gpu-clusters:controller-ssh-private-key`; none: hosts.user. One of its own needs only the
+    rules for sudo of docs/caas-hosts.md."""
     recycle_policy: RecyclePolicy = RecyclePolicy.FULL
     """full: reset, clear, compare firmware. reset-only: reset, clear. quarantine-always: reset, clear, then
     wait for an operator."""

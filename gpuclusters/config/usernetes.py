@@ -1,7 +1,5 @@
 """The section of a `usernetes` cluster: Kubernetes in rootless Docker, whose pods see the hosts' GPUs."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
@@ -103,7 +101,8 @@ class NodeGpus(Section):
     """The GPUs of each node, the control plane included: all nodes are alike."""
 
     product: GpuProduct
-    """What they are: v100-sxm2-16gb, t4, … (docs/rke2.md has the list)."""
+    """What they are: v100-sxm2-16gb, t4, … (docs/rke2.md has the list), or PCI id and memory of one that is
+    not there, 10de:2503-12gb."""
     count: Annotated[
         Literal[1, 2, 4, 8], BeforeValidator(_whole, json_schema_input_type=Literal[1, 2, 4, 8])
     ]
@@ -218,6 +217,8 @@ class VersionOverrides(Section):
     """Kubernetes in the node image."""
     node_image: PinnedImage | None = None
     """What the tag's Dockerfile starts from, by digest. The Dockerfile itself is left as it is."""
+    preflight_image: PinnedImage | None = None
+    """In which Usernetes' preflight asks for a sysctl, by digest; by default busybox 1.37.0 of Docker Hub."""
     docker: PackageVersion | None = None
     """Docker Engine, rootless extras included."""
     container_toolkit: PackageVersion | None = None

@@ -18,6 +18,7 @@ from gpuclusters.config.usernetes import (
     PreparedBy,
     Training,
     UsernetesConfig,
+    UsernetesProof,
     VolumeData,
     Worker,
 )
@@ -121,54 +122,75 @@ def training_pods(config: UsernetesConfig, stated: Training) -> int:
     return stated.pods or len(schedulable(config))
 
 
-def _training(config: UsernetesConfig, stated: Training) -> dict[str, Any]:
+def _training(stated: Training, pods: int, gpus: int) -> dict[str, Any]:
     """The training of the highest rung, an input of the ladder."""
     kept = {"image", "epochs", "batch_size", "timeout_seconds"}
     return {
         **stated.model_dump(include=kept),
-        "pods": training_pods(config, stated),
-        "gpus_per_pod": stated.gpus_per_pod or config.gpus.count,
+        "pods": stated.pods or pods,
+        "gpus_per_pod": stated.gpus_per_pod or gpus,
         "accuracy_floor": stated.accuracy_floor_percent / 100,
         "data_path": stated.data.path,
         "data_claim": stated.data.claim if isinstance(stated.data, VolumeData) else None,
     }
 
 
-def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
-    """The inputs of the ladder up to a rung, and the arguments of its component, but the kubeconfig."""
-    chosen, proof, takes_pods = versions(config), config.proof, schedulable(config)
+def ladder(
+    cluster: str,
+    proof: UsernetesProof,
+    highest: CheckLevel,
+    *,
+    pods: int,
+    gpus: int,
+    rung_seconds: int,
+    proof_seconds: int,
+) -> dict[str, Any]:
+    """What the ladder asks of any cluster; `pods` and `gpus` of each: of a training that states none."""
     stated = proof.training if proof.rung >= TRAINING_RUNG else None
     # What is pulled for the training anyway has Python.
     images = {
         "smoke": proof.network_image or (stated.image if stated else None),
         "vector_add": proof.vector_add_image,
     }
+    tests = {
+        test: {"timeout_seconds": rung_seconds, **({"image": image} if image else {})}
+        for test, image in images.items()
+    }
+    climbed = stated if highest is CheckLevel.TRAINING else None
+    return {
+        "cluster": cluster,
+        "rung": highest.value,
+        "namespace": proof.namespace,
+        **tests,
+        "training": _training(climbed, pods, gpus) if climbed else None,
+        "timeout_seconds": proof_seconds,
+    }
+
+
+def arguments(config: UsernetesConfig, highest: CheckLevel) -> dict[str, Any]:
+    """The inputs of the ladder up to a rung, and the arguments of its component, but the kubeconfig."""
+    chosen, takes_pods = versions(config), schedulable(config)
     # A driver that somebody else installed, and that nobody names, is whatever the host shows.
     known = isinstance(config.driver, PackagedDriver) or config.driver.version is not None
     return {
-        "cluster": config.name,
-        "rung": highest.value,
+        **ladder(
+            config.name,
+            config.proof,
+            highest,
+            pods=len(takes_pods),
+            gpus=config.gpus.count,
+            rung_seconds=config.timeouts.rung_seconds,
+            proof_seconds=config.timeouts.proof_seconds,
+        ),
         "nodes": [
             {"name": node.host, "gpus": config.gpus.count, "takes_pods": node.host in takes_pods}
             for node in nodes(config)
         ],
-        "namespace": proof.namespace,
-        **{
-            test: {
-                "timeout_seconds": config.timeouts.rung_seconds,
-                **({"image": image} if image else {}),
-            }
-            for test, image in images.items()
-        },
-        "training": (
-            _training(config, stated) if stated and highest is CheckLevel.TRAINING else None
-        ),
         "versions": {
             **({"driver": chosen.driver} if known else {}),
             "container-toolkit": chosen.container_toolkit,
             "device-plugin": chosen.device_plugin,
             "kubernetes": chosen.kubernetes,
         },
-        "timeout_seconds": config.timeouts.proof_seconds,
         "simulated": uses_lab(config),
     }

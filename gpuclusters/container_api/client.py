@@ -1,7 +1,5 @@
 """The public API of a `caas` cluster as a customer calls it: one request, one answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,9 +58,15 @@ class ContainerApi:
         body: Mapping[str, Any] | None = None,
         *,
         second_token: str | None = None,
+        key: str | None = None,
     ) -> Answer:
-        """Send one request; a second token is a second header. `UnreachableError` if nobody answers."""
+        """Send one request; a second token is a second header, `key` the Idempotency-Key.
+
+        `UnreachableError` if nobody answers.
+        """
         headers = urllib3.HTTPHeaderDict({"Accept": "application/json"})
+        if key is not None:
+            headers.add("Idempotency-Key", key)
         for one in (token, second_token):
             if one is not None:
                 headers.add("Authorization", f"Bearer {one}")

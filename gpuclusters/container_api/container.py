@@ -4,8 +4,6 @@ The pod is made with a scheduling gate and is itself the request for GPUs. Hosts
 never appear in what the tenant sees.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -21,10 +19,10 @@ from gpuclusters.container_api.request import (
     mounts_of,
     pod_volumes,
 )
+from gpuclusters.core import scripts
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.core.quantity import parse_quantity
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.objects import POD
 
 _MESSAGES = {
     "MachineRestarted": "its machine was restarted, and what ran there was lost; ask for a new container",
@@ -72,7 +70,6 @@ REQUEST_ANNOTATION = "gpu-clusters.dev/request-sha256"
 
 MAIN = "main"
 """The name of a container's only container."""
-GRACE_SECONDS = 30
 _GIB = 1024**3
 _ID_LENGTH = 20
 
@@ -145,54 +142,26 @@ def pod(
         **({NAME_LABEL: request.name} if request.name is not None else {}),
         **{f"{USER_LABEL_PREFIX}{key}": value for key, value in request.labels.items()},
     }
-    main: dict[str, Any] = {
-        "name": MAIN,
-        "image": image.full(request.image),
-        # A cached image of another tenant's private registry must not be had for its name.
-        "imagePullPolicy": "Always",
-        # CUDA's and NCCL's last words stay behind with the pod; `doctor` knows what they mean.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": request.resources(gpu_resource, huge_pages=huge_pages),
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
     volumes, inside = pod_volumes(mounts)
-    if inside:
-        main["volumeMounts"] = inside
-    if request.command:
-        main["command"] = [_literal(word) for word in request.command]
-    if request.args:
-        main["args"] = [_literal(word) for word in request.args]
-    if request.env:
-        main["env"] = [
-            {"name": name, "value": _literal(value)} for name, value in request.env.items()
-        ]
-    return {
-        "apiVersion": POD.api_version,
-        "kind": POD.kind,
-        "metadata": {
-            "name": container,
-            "namespace": namespace,
-            "labels": labels,
-            "annotations": {REQUEST_ANNOTATION: request.digest()},
-        },
-        "spec": {
-            "schedulingGates": [{"name": LEASE_GATE}],
-            "runtimeClassName": runtime_class,
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": GRACE_SECONDS,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": request.user,
-                "runAsGroup": request.user,
-                "fsGroup": request.user,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [main],
-            **({"volumes": volumes} if volumes else {}),
-        },
+    env = [{"name": name, "value": _literal(value)} for name, value in request.env.items()]
+    words = {
+        "container": container,
+        "namespace": namespace,
+        "labels": labels,
+        "annotations": {REQUEST_ANNOTATION: request.digest()},
+        "gate": LEASE_GATE,
+        "runtime_class": runtime_class,
+        "user": request.user,
+        "main": MAIN,
+        "image": image.full(request.image),
+        "command": [*map(_literal, request.command)] or None,
+        "args": [*map(_literal, request.args)] or None,
+        "env": env or None,
+        "mounts": inside or None,
+        "resources": request.resources(gpu_resource, huge_pages=huge_pages),
+        "volumes": volumes or None,
     }
+    return dict(scripts.manifest("container_api/pod.yaml", words))
 
 
 def view(

@@ -9,8 +9,6 @@ registry if it has a dot, a colon or an upper-case letter or is `localhost`; all
 path of one part is below `library/` there. The patterns mean the same to Python and to CEL, which has RE2.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Folders that the VM, the NVIDIA runtime in it or the kubelet fill are no mount p
 validation of `mountPath`; the CDI specs of nvidia-container-toolkit in the guest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ there compared first, and refuses with every difference. What is ours alone (mar
 is no difference, and neither is what is not there at all: that is made as ever.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

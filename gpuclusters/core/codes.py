@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -28,14 +30,29 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-class Code(BaseModel):
-    """What is told about a code by `gpu-clusters explain` and docs/errors.md."""
+VALUE = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)*)\}")
+"""Where a value stands in what is said; `{gpu.count}` is an attribute of one."""
+
+
+class Said(BaseModel):
+    """How a fault is said; `{name}` stands for a value that is told with it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    problem: str = ""
+    """What is wrong, where it is always said in the same words."""
+    do: str = ""
+
+
+class Code(Said):
+    """What is told about a code by `gpu-clusters explain` and docs/errors.md."""
+
     means: str
     do: str = "Do what the message says."
-    """May name `{where}` and `{what}`."""
+    cases: Mapping[str, Said] = {}
+    """Where it is said in several ways: each by its name, with what differs."""
+    like: str = ""
+    """A code of another cluster type that is said in the same words, except for cases of its own."""
     stays: str = "look on the host what changes it again, then run again"
     """What to do where `up` repairs it and it is there again, as the end of a sentence."""
     source: str = ""
@@ -55,10 +72,29 @@ def listed() -> Mapping[str, Code]:
     return found
 
 
+def said(code: str, case: str = "", values: Mapping[str, Any] | None = None) -> tuple[str, str]:
+    """What is wrong and what to do, the latter as the end of a sentence, with these values in them."""
+    row = listed()[code]
+    if row.like and case not in row.cases and (case or not row.problem):
+        return said(row.like, case, values)
+    told = row.cases[case] if case else row
+
+    def value(place: re.Match[str]) -> str:
+        name, *attributes = place[1].split(".")
+        if name not in (values or {}):
+            return place[0]
+        known: Any = reduce(getattr, attributes, (values or {})[name])
+        several = isinstance(known, list | tuple | dict)
+        return ", ".join(map(str, known)) if several else str(known)
+
+    texts = told.problem or row.problem, (told.do or row.do).removesuffix(".")
+    problem, do = (VALUE.sub(value, text) for text in texts)
+    return problem, do[:1].lower() + do[1:]
+
+
 def remedy(code: str) -> str:
     """What to do about a code, as the end of a sentence."""
-    do = listed()[code].do.removesuffix(".")
-    return do[0].lower() + do[1:]
+    return said(code)[1]
 
 
 def stays(code: str) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpuclusters.core.finding import Finding, Level, Refused
 
@@ -15,39 +15,24 @@ L = TypeVar("L")
 ROUNDS = 12
 
 
-class Reporter(Protocol):
-    """Hears what is done while a step runs."""
+class Reporter:
+    """Hears what is done while a step runs; the engine shows it, though not beside the resource."""
 
     def note(self, line: str) -> None:
-        """One line for the user."""
+        """A line for the user, in one write, so that lines of several threads stay whole."""
+        sys.stderr.write(f"gpu-clusters: {line}\n")
+        sys.stderr.flush()
 
 
-class Clock(Protocol):
+class Clock:
     """Time, to wait by."""
 
-    def now(self) -> float:
-        """Seconds of a clock that only goes forward."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-
-class SystemClock:
     def now(self) -> float:
         """Seconds of a clock that only goes forward."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
-
-
-class StderrReporter:
-    """`Reporter` on standard error: the engine shows it, though not beside the resource."""
-
-    def note(self, line: str) -> None:
-        """One line, in one write, so that lines of several threads stay whole."""
-        sys.stderr.write(f"gpu-clusters: {line}\n")
-        sys.stderr.flush()
 
 
 def time_of_day() -> str:
@@ -158,12 +143,12 @@ def raise_if_not_converged(capability: Capability[Any], found: Sequence[Finding]
 
 def poll(
     look: Callable[[], Sequence[Finding]],
-    *,
     target: str,
     timeout_seconds: float,
     poll_seconds: float,
     clock: Clock,
     reporter: Reporter,
+    *,
     looks: int = 1,
     first_seconds: float | None = None,
 ) -> Sequence[Finding]:

@@ -1,13 +1,13 @@
 """Our own kinds in the Kubernetes API: their group, and the definition generated from a model."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from gpuclusters.core import scripts
 from gpuclusters.core.ports import ObjectKind
 
 GROUP = "gpu-clusters.dev"
@@ -18,18 +18,6 @@ Name = Annotated[str, Field(min_length=1, max_length=63, pattern=_DNS_LABEL)]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
 Timestamp = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
 """RFC 3339 in UTC."""
-
-Rule = Mapping[str, str]
-"""A CEL validation: `rule` and `message`."""
-Column = tuple[str, str, str]
-"""What `kubectl get` prints: name, type, JSONPath."""
-
-FIXED = {"cannot be changed": "self == oldSelf"}
-
-
-def validations(rules: Mapping[str, str]) -> list[Rule]:
-    """CEL rules, given by the message for who breaks them."""
-    return [{"rule": rule, "message": message} for message, rule in rules.items()]
 
 
 class Part(BaseModel):
@@ -55,62 +43,42 @@ class Condition(Part):
 
 
 def definition(
-    kind: ObjectKind,
-    *,
-    short_names: Sequence[str],
-    description: str,
-    spec: Mapping[str, Any],
-    status: Mapping[str, Any],
-    columns: Sequence[Column],
-    rules: Sequence[Rule],
+    kind: ObjectKind, described: Mapping[str, Any], *, spec: type[Part], status: type[Part]
 ) -> dict[str, Any]:
     """The CustomResourceDefinition of one cluster-scoped kind with a status subresource.
 
-    `columns` are what `kubectl get` prints, `rules` CEL validations of the object as a whole; the status'
-    `conditions` are one whole.
+    `described`: what `kubectl get` prints, names, and CEL validations by what they are about (`spec.egress`).
     """
-    properties = dict(status["properties"])
+    schema: dict[str, Any] = {
+        "type": "object",
+        "description": described["description"],
+        "required": ["spec"],
+        "properties": {"spec": _structural(spec), "status": _structural(status)},
+    }
     # One writer at a time has the whole list: whoever writes a status names the version it replaces.
     # A map by type, of which several managers may each have a part, costs the server a third more
     # for every write of the status, because it keeps for each entry whose it is.
-    properties["conditions"] = properties["conditions"] | {"x-kubernetes-list-type": "atomic"}
-    schema = {
-        "type": "object",
-        "description": description,
-        "required": ["spec"],
-        "properties": {"spec": dict(spec), "status": {**status, "properties": properties}},
-        "x-kubernetes-validations": [dict(rule) for rule in rules],
-    }
-    version = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": [
-            dict(zip(("name", "type", "jsonPath"), column, strict=True)) for column in columns
+    conditions = schema["properties"]["status"]["properties"]["conditions"]
+    conditions["x-kubernetes-list-type"] = "atomic"
+    for path, rules in described["rules"].items():
+        part = schema
+        for name in () if path == "object" else path.split("."):
+            part = part["properties"][name]
+        part["x-kubernetes-validations"] = rules
+    words = {
+        **asdict(kind),
+        "singular": kind.kind.lower(),
+        "short_names": described["short-names"],
+        "schema": schema,
+        "columns": [
+            dict(zip(("name", "type", "jsonPath"), column, strict=True))
+            for column in described["columns"]
         ],
-        "schema": {"openAPIV3Schema": schema},
     }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kind.group}"},
-        "spec": {
-            "group": kind.group,
-            "scope": "Cluster",
-            "names": {
-                "kind": kind.kind,
-                "listKind": f"{kind.kind}List",
-                "plural": kind.plural,
-                "singular": kind.kind.lower(),
-                "shortNames": list(short_names),
-            },
-            "versions": [version],
-        },
-    }
+    return dict(scripts.manifest("core/definition.yaml", words))
 
 
-def structural(model: type[BaseModel]) -> dict[str, Any]:
+def _structural(model: type[BaseModel]) -> dict[str, Any]:
     """The model's JSON schema in the form that Kubernetes calls structural."""
     schema = model.model_json_schema(by_alias=True)
     return dict(_inline(schema, schema.get("$defs", {})))

@@ -4,8 +4,6 @@ Every foreign exception is translated into one of these and chained. They carry 
 survive pickling, and never hold a secret.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the inspect scripts print: one `key value` per line, read into a model."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,9 +9,7 @@ from typing import Annotated, Any, Self, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.fields import FieldInfo
 
-
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
+from gpuclusters.core.naming import kebab
 
 
 def _is_yes(value: Any) -> Any:
@@ -37,7 +33,7 @@ class Facts(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, alias_generator=_kebab, validate_by_name=True, validate_by_alias=True
+        frozen=True, alias_generator=kebab, validate_by_name=True, validate_by_alias=True
     )
 
     @classmethod

@@ -1,7 +1,5 @@
 """A fault is a value: what is wrong, where, how bad it is, and which step repairs it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -50,9 +48,9 @@ class Finding:
         return {"code": self.code, "problem": self.problem, "path": path, "level": level}
 
 
-def blocked(code: str, problem: str, path: Path = ()) -> Finding:
-    """What forbids to go on, with what is to be done as it is listed with the code."""
-    return Finding(code, problem, codes.remedy(code), path)
+def blocked(code: str, problem: str = "", path: Path = ()) -> Finding:
+    """What forbids to go on, with what is to be done as it is listed with the code, as the problem may be."""
+    return Finding(code, problem or codes.listed()[code].problem, codes.remedy(code), path)
 
 
 def repair(

@@ -1,8 +1,8 @@
-"""What models of inputs and sections are made of: closed and unchangeable, texts with a rule."""
-
-from __future__ import annotations
+"""What models of inputs and sections are made of: closed, unchangeable, texts with a rule; one merge."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict
@@ -24,6 +24,16 @@ def matches(pattern: str, message: str) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, key by key, as Helm merges values; lists are replaced."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
+    return result
 
 
 class BlockDumper(yaml.SafeDumper):

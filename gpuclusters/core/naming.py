@@ -1,7 +1,5 @@
 """Names of what is made, and which names Kubernetes refuses (RFC 1123) or already has a use for."""
 
-from __future__ import annotations
-
 import re
 from ipaddress import ip_address
 
@@ -15,6 +13,11 @@ RESERVED_NAMESPACES = frozenset(
     {"default", "kata-system", "gpu-operator", "cilium", "cilium-secrets", "gpu-clusters"}
 )
 RESERVED_PREFIX = "kube-"
+
+
+def kebab(name: str) -> str:
+    """A field's name as files write it: with `-` for `_`."""
+    return name.replace("_", "-")
 
 
 def is_dns_label(text: str) -> bool:

@@ -43,3 +43,9 @@ class ObjectKind:
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Where on every API server all of the kind are, an object of it, or a part of that."""
+        root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+        inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return "/".join([root + inside, self.plural, *filter(None, (name, subresource))])

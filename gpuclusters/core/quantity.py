@@ -1,7 +1,5 @@
 """Kubernetes quantities, so that "4000m" and "4" are the same."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 

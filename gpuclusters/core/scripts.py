@@ -1,11 +1,14 @@
-"""Scripts for machines and pods: package data of the room that runs them, `gpuclusters/ROOM/scripts/FILE`."""
-
-from __future__ import annotations
+"""Scripts for machines and pods, and manifests: a room's package data, `gpuclusters/ROOM/scripts/FILE`."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from string import Template
+from typing import Any
+
+import yaml
 
 
 @cache
@@ -27,3 +30,42 @@ def digest(*names: str) -> str:
     for name in names:
         whole.update(f"{name}\0{read(name)}\0".encode())
     return whole.hexdigest()
+
+
+class _Words(Template):
+    braceidpattern = "[a-zA-Z_.]+"
+
+
+_ALONE = re.compile(r"\$\{([a-zA-Z_.]+)\}")
+
+
+def manifest(name: str, words: Mapping[str, Any], *parts: str) -> Any:
+    """What `ROOM/FILE` of a room's manifests says, or a part of it, with words in place of `${NAME}`.
+
+    A text that is one word alone is the value of that word, of any type; an entry with None is left out.
+    """
+    found = _parsed(name)
+    for part in parts:
+        found = found[part]
+    return _filled(found, words)
+
+
+@cache
+def _parsed(name: str) -> Any:
+    room, file = name.split("/")
+    return yaml.safe_load(read(f"{room}/manifests/{file}"))
+
+
+def _filled(part: Any, words: Mapping[str, Any]) -> Any:
+    match part:
+        case str():
+            alone = _ALONE.fullmatch(part)
+            return words[alone[1]] if alone else _Words(part).substitute(words)
+        case list():
+            items = ((one, _filled(one, words)) for one in part)
+            return [value for said, value in items if value is not None or said is None]
+        case dict():
+            entries = ((_filled(key, words), said) for key, said in part.items())
+            pairs = ((key, said, _filled(said, words)) for key, said in entries)
+            return {key: value for key, said, value in pairs if value is not None or said is None}
+    return part

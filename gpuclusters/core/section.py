@@ -1,7 +1,5 @@
 """Base of all sections of the configuration, and types of single values; what goes together is for rules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,10 +14,6 @@ from gpuclusters.compat.versions import parse_release
 from gpuclusters.core import naming
 
 
-def kebab(name: str) -> str:
-    return name.replace("_", "-")
-
-
 class Unread(Exception):  # noqa: N818 (what happened, not what kind of error it is)
     """A value was asked for that is wrong, and that was said to be wrong."""
 
@@ -30,7 +24,7 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        alias_generator=kebab,
+        alias_generator=naming.kebab,
         validate_by_alias=True,
         validate_by_name=False,
         use_attribute_docstrings=True,

@@ -6,8 +6,6 @@ It is announced as healthy from Free to Leased and unhealthy on its way back, an
 is admitted: the kubelet, late to learn of health, would look for GPUs among those that the pod may not have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

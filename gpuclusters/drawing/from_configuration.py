@@ -8,8 +8,9 @@ from dataclasses import replace
 from gpuclusters.config import usernetes_plan
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.config.cluster import ClusterConfig
+from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.plan import NodePlan, plan
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.rke2_cluster import MadeCluster, Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.drawing.picture import Machine, Partition, Picture, Tenant
 
@@ -23,6 +24,8 @@ _CONTROL_PLANES = {
 def declared(config: ClusterConfig, says: str) -> Picture:
     if isinstance(config, CaasConfig):
         return _caas(config, says)
+    if isinstance(config, GkeConfig):
+        return _gke(config, says)
     return _rke2(config, says) if isinstance(config, Rke2Config) else _usernetes(config, says)
 
 
@@ -56,7 +59,7 @@ def _node(node: NodePlan, model: str) -> Machine:
 
 def _rke2(config: Rke2Config, says: str) -> Picture:
     machines: dict[str, Machine] = {
-        name: Machine(name, role="control plane") for name in config.servers
+        name: Machine(name, role="control plane") for name in config.own_servers
     }
     for pool in config.pools:
         count = pool.gpu.count if pool.gpu else 0
@@ -66,17 +69,23 @@ def _rke2(config: Rke2Config, says: str) -> Picture:
                 name,
                 kind=pool.gpu.product if pool.gpu else "",
                 partitions=parts,
-                role="control plane" if name in config.servers else "",
+                role="control plane" if name in config.own_servers else "",
                 note=f"MIG {pool.mig}" if pool.mig else "",
             )
     return Picture(
         name=config.name,
         type="rke2",
         machines=tuple(machines.values()),
-        control_plane=f"RKE2 {config.version}",
+        control_plane=_control_plane(config),
         programs=("GPU Operator",),
         says=says,
     )
+
+
+def _control_plane(config: Rke2Config) -> str:
+    if isinstance(config, MadeCluster):
+        return f"RKE2 {config.version}"
+    return f"{_CONTROL_PLANES[config.kubernetes.source]} ({config.kubernetes.distribution})"
 
 
 def _usernetes(config: UsernetesConfig, says: str) -> Picture:
@@ -96,6 +105,28 @@ def _usernetes(config: UsernetesConfig, says: str) -> Picture:
         ),
         control_plane=f"Kubernetes {versions.kubernetes}, Usernetes {versions.usernetes}",
         programs=("device plugin",),
+        says=says,
+    )
+
+
+def _gke(config: GkeConfig, says: str) -> Picture:
+    return Picture(
+        name=config.name,
+        type="gke",
+        machines=tuple(
+            Machine(
+                f"{pool.name}-{number}",
+                kind=pool.gpu.product if pool.gpu else pool.machine_type,
+                partitions=(Partition("", tuple(range(1, pool.gpu.count + 1))),)
+                if pool.gpu
+                else (),
+                note=f"up to {pool.most_nodes} nodes" if pool.most_nodes else "",
+            )
+            for pool in config.pools
+            for number in range(1, pool.nodes + 1)
+        ),
+        control_plane=f"Google's, in {config.location}, channel {config.release_channel}",
+        programs=("Google's device plugin",),
         says=says,
     )
 

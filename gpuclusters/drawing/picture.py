@@ -1,7 +1,5 @@
 """What a picture of a cluster shows, whoever knows it: configuration, a plan, or what is live."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

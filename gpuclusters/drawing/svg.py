@@ -1,7 +1,5 @@
 """A picture of a cluster as SVG: one file, no script, no font, no address of anything; light and dark."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """Training time against number of nodes as SVG, in the manner of the picture of a cluster."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,14 +18,15 @@ from gpuclusters.drift.comparing import managers, who
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.nodes import Expected
 from gpuclusters.drift.report import Finding, Looked, Told, Unseen, of_lines
+from gpuclusters.gpu_operator.helm_records import HelmRecords
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
-from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.review.text import whole
 from gpuclusters.tenancy import cluster as reconcile_tenancy
 from gpuclusters.tenancy.isolation import POLICY
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
 from gpuclusters.tenancy.objects import NETWORK_POLICY, NODE, RESOURCE_QUOTA
+from gpuclusters.tenancy.on_demand import is_on_demand
 from gpuclusters.tenancy.proof import NOT_TRIED, Proof
 
 Object = Mapping[str, Any]
@@ -122,8 +119,10 @@ class Release:
     objects: tuple[Mapping[str, Any], ...]
 
 
-def objects_of(manifest: str, where: str) -> tuple[Mapping[str, Any], ...]:
+def objects_of(manifest: str | None, where: str) -> tuple[Mapping[str, Any], ...]:
     """The objects that `helm get manifest` prints; ManifestError if it is not YAML of objects."""
+    if manifest is None:
+        raise ManifestError("it is not in the form that Helm keeps")
     try:
         documents = list(yaml.load_all(manifest, _Loader))
     except yaml.YAMLError:
@@ -187,9 +186,6 @@ def _content(body: Mapping[str, Any]) -> Mapping[str, Any]:
 ALL = "the cluster"
 _TENANCY = "gpu-clusters:gpu:TenancyPolicy"
 _AT_ONCE = 8
-_MOST_BYTES = 64 * 1024 * 1024
-"""Of a manifest that Helm has packed: far more than a Secret of a MiB can hold in good faith."""
-_SECRETS = "/api/v1/namespaces/{}/secrets"
 Objects = dict[Reference, Object]
 
 
@@ -235,7 +231,10 @@ def _tenants(cluster: ClusterLook, view: View, expected: Expected) -> Iterator[T
             continue
         seen += 1
         yield from (replace(one, urn=urn, up=view.mended(urn)) for one in found)
-    yield from unknown_tenancies(expected.tenants, cluster.list(TENANCY))
+    live = cluster.list(TENANCY)
+    if expected.on_demand:
+        live = [tenancy for tenancy in live if not is_on_demand(tenancy)]
+    yield from unknown_tenancies(expected.tenants, live)
     yield Looked("tenants", seen)
 
 
@@ -314,8 +313,8 @@ def _refused(finding: Finding, stops: Sequence[str]) -> Finding:
     return replace(finding, up=False, do=f"{first}, then `gpu-clusters up --refresh`")
 
 
-class ClusterLook(KubernetesObjects):
-    """The objects of a cluster, whatever their kind."""
+class ClusterLook(HelmRecords):
+    """The objects of a cluster, whatever their kind, and the releases of Helm in it."""
 
     def __init__(self, kubeconfig: str) -> None:
         super().__init__(kubeconfig)
@@ -344,16 +343,13 @@ class ClusterLook(KubernetesObjects):
 
     def release(self, name: str, namespace: str) -> Release | None:
         """The release as Helm keeps it: its newest deployed revision, else its newest; None without one."""
-        tried = f"read the Helm release {namespace}/{name}"
-        query = [("labelSelector", f"owner=helm,name={name}")]
-        answer = self._answer("GET", _SECRETS.format(namespace), tried, query=query)
-        kept = sorted(answer.get("items") or (), key=_revision)
-        if not kept:
+        known = self.of(namespace, name)
+        if not known:
             return None
-        deployed = [one for one in kept if _labels(one).get("status") == "deployed"]
+        deployed = [one for one in known if one.status == "deployed"]
+        tried = f"read the Helm release {namespace}/{name}"
         try:
-            document = _unpacked((deployed or kept)[-1])
-            objects = objects_of(str(document.get("manifest") or ""), f"{namespace}/{name}")
+            objects = objects_of((deployed or known)[-1].manifest, f"{namespace}/{name}")
         except ManifestError as error:
             # Not chained: messages of parsers quote what they were given.
             remedy = "install the release anew"
@@ -385,36 +381,6 @@ class ClusterLook(KubernetesObjects):
                     elif _is_of(one, release):
                         strays.append(ref)
         return wanted, live, strays
-
-
-def _unpacked(secret: Object) -> Object:
-    """What Helm packs into a Secret: JSON in gzip, or not, in base64, in the Secret's own base64."""
-    try:
-        data = base64.b64decode(base64.b64decode(str(secret["data"]["release"])), validate=True)
-        if data.startswith(b"\x1f\x8b"):
-            data = _inflated(data)
-        document = json.loads(data)
-    except (KeyError, TypeError, ValueError, binascii.Error, OSError, EOFError, zlib.error):
-        raise ManifestError("it is not in the form that Helm keeps") from None
-    return document if isinstance(document, Mapping) else {}
-
-
-def _inflated(data: bytes) -> bytes:
-    decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    data = decoder.decompress(data, _MOST_BYTES)
-    if decoder.unconsumed_tail:
-        raise ValueError("too large")
-    return data
-
-
-def _revision(secret: Object) -> int:
-    text = str(_labels(secret).get("version"))
-    return int(text) if text.isdecimal() else 0
-
-
-def _labels(secret: Object) -> Object:
-    found: Object = secret["metadata"].get("labels") or {}
-    return found
 
 
 def _is_of(body: Object, release: Release) -> bool:

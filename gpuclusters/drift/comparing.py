@@ -5,8 +5,6 @@ others who may have them. Lists are compared whole, by the names of their entrie
 Who changed a field its object's `managedFields` say.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

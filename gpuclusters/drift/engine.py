@@ -4,8 +4,6 @@ Read from the events of `preview --refresh --json` with PULUMI_ENABLE_STREAMING_
 the CLI prints they alone have both sides of a refresh, and they tell what was seen before something failed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,8 +32,7 @@ class Seen:
 
     @property
     def host(self) -> str:
-        """Machine on which it is; empty for none."""
-        return str(self.old.at("connection", "host") or "")
+        return self.old.host
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """What of a machine no resource of the stack looks at: failed units, a restart that is due, firmware."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

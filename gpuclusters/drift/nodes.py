@@ -1,7 +1,5 @@
 """Nodes and leases: there, Ready, open to pods, labelled and tainted as declared, offering all their GPUs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +46,8 @@ class Expected:
     leases: Mapping[str, int] = field(default_factory=dict)
     """By node, how many GPUs have a lease; empty where there are no leases."""
     tenants: frozenset[str] | None = None
+    on_demand: bool = False
+    """Whether other tenants get a tenancy by asking for it."""
     firmware: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

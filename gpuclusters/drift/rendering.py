@@ -1,7 +1,5 @@
 """The report on a terminal, and as Markdown for an issue: nothing in a name becomes markup or a mention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Findings of drift, what nobody looked at, and the report of both, in a stable order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

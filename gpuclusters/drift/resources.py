@@ -4,8 +4,6 @@ Another cluster type adds its own readers to `READERS`; nothing else here knows 
 nothing about, `up` puts back if it acts on the resource at all; `up=False` is what it never mends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final

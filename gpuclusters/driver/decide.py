@@ -4,27 +4,16 @@ Sources: NVIDIA's driver installation guide (Secure Boot, runfiles), the GPU Ope
 leaves its own driver away where the host has one). Which GPUs a branch knows stands in `rke2_matrix`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gpuclusters.boot import command_line
 from gpuclusters.boot.model import RebootPolicy
-from gpuclusters.compat import known_errors, rke2_matrix
+from gpuclusters.compat import gpu_products, known_errors, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.core.finding import Finding, Level, blocked, repair
 from gpuclusters.driver import model
-from gpuclusters.driver.model import (
-    NOUVEAU_FILE,
-    DriverSource,
-    GpuDriverInputs,
-    LiveDriver,
-    Modules,
-    Packages,
-    packages,
-)
 from gpuclusters.host.model import differing, sha256_of
 
 LEAST_FREE_MIB = 3072
@@ -47,7 +36,7 @@ def generations(
     """Whether a driver knows these GPUs, by their PCI ids; `version` is how messages name the driver."""
     table = rke2_matrix.matrix().drivers
     for one in Architecture:
-        known = sorted({i for i in pci_ids if rke2_matrix.generation(i) is one})
+        known = sorted({i for i in pci_ids if gpu_products.generation(i) is one})
         if not known:
             continue
         last = rke2_matrix.last_branch_for(one)
@@ -60,7 +49,7 @@ def generations(
         problem = rke2_matrix.module_problem(modules, branch, one)
         if problem:
             is_closed = modules is ModulesPolicy.PROPRIETARY
-            other = str(Modules.OPEN if is_closed else Modules.PROPRIETARY)
+            other = str(model.Modules.OPEN if is_closed else model.Modules.PROPRIETARY)
             text = f"its GPUs ({', '.join(known)}) {problem}; {version} has {modules} ones"
             other = remedy or f"write driver.modules: {other} for this pool"
             yield Finding("driver.modules-unfit", text, other)
@@ -96,7 +85,7 @@ def serving(
         yield from gpu_count(shown, gpus)
 
 
-def running(live: LiveDriver, *, own: bool) -> Iterator[Finding]:
+def running(live: model.LiveDriver, *, own: bool) -> Iterator[Finding]:
     """What is not well about the driver that a host runs, whatever was declared; `own`: it is the host's."""
     if live.nouveau:
         yield _nouveau()
@@ -111,10 +100,10 @@ def running(live: LiveDriver, *, own: bool) -> Iterator[Finding]:
         yield _waits(Level.WARN)
 
 
-def contents(live: LiveDriver) -> dict[str, str]:
+def contents(live: model.LiveDriver) -> dict[str, str]:
     """Our files on the host, by path."""
     upgrades = {model.UPGRADES_FILE: model.UPGRADES} if live.family == "debian" else {}
-    return {NOUVEAU_FILE: model.NOUVEAU, **upgrades}
+    return {model.NOUVEAU_FILE: model.NOUVEAU, **upgrades}
 
 
 def initramfs_digest() -> str:
@@ -122,15 +111,15 @@ def initramfs_digest() -> str:
     return sha256_of(model.NOUVEAU.encode())
 
 
-def installable(inputs: GpuDriverInputs, live: LiveDriver) -> Packages | None:
+def installable(inputs: model.GpuDriverInputs, live: model.LiveDriver) -> model.Packages | None:
     """The packages of the driver; None where the host gets none, or there are none for its system."""
     try:
-        return packages(inputs, live) if inputs.source is DriverSource.HOST else None
+        return model.packages(inputs, live) if inputs.source is model.DriverSource.HOST else None
     except ValueError:
         return None
 
 
-def loose(live: LiveDriver, wanted: Packages | None) -> list[str]:
+def loose(live: model.LiveDriver, wanted: model.Packages | None) -> list[str]:
     """Packages that would be upgraded by themselves: the kernel, and the driver where the host has one."""
     pinned = {*model.kernels(live)}
     if wanted is not None:
@@ -139,7 +128,7 @@ def loose(live: LiveDriver, wanted: Packages | None) -> list[str]:
 
 
 def findings(
-    inputs: GpuDriverInputs, live: LiveDriver, *, drained: bool = False
+    inputs: model.GpuDriverInputs, live: model.LiveDriver, *, drained: bool = False
 ) -> Iterator[Finding]:
     """How a host differs from its inputs, and what forbids to change it; `drained`: no pod is left on it."""
     wanted = installable(inputs, live)
@@ -153,13 +142,13 @@ def findings(
     yield from _host_driver(inputs, live, wanted)
     yield from _disturbed(inputs, live, repairs, drained=drained)
     yield from repairs
-    if not repairs and inputs.source is DriverSource.HOST:
+    if not repairs and inputs.source is model.DriverSource.HOST:
         yield from _serves(inputs, live)
     if live.reboot_required and not repairs:
         yield _waits(Level.WARN)
 
 
-def differences(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
+def differences(inputs: model.GpuDriverInputs, live: model.LiveDriver) -> Iterator[Finding]:
     """What forbids to take over a driver that is there; a run of ours that was interrupted goes on."""
     if not (live.module or live.loaded) or (live.file and not live.applied):
         return
@@ -180,12 +169,12 @@ def _waits(level: Level) -> Finding:
 
 
 def _repairs(
-    inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages | None
+    inputs: model.GpuDriverInputs, live: model.LiveDriver, wanted: model.Packages | None
 ) -> Iterator[Finding]:
     changed = differing(contents(live), live.file)
     for path in sorted(changed):
         yield repair("driver.file-changed", f"{path} differs", "files", path=path, missing=True)
-    if NOUVEAU_FILE in changed or live.initramfs != initramfs_digest():
+    if model.NOUVEAU_FILE in changed or live.initramfs != initramfs_digest():
         problem = "the initramfs was not built without nouveau"
         yield repair("driver.initramfs", problem, "initramfs", missing=True)
     if live.nouveau:
@@ -197,7 +186,9 @@ def _repairs(
         yield from _packages(inputs, live, wanted)
 
 
-def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> Iterator[Finding]:
+def _packages(
+    inputs: model.GpuDriverInputs, live: model.LiveDriver, wanted: model.Packages
+) -> Iterator[Finding]:
     missing = wanted.missing(live)
     if wanted.stream and live.stream != wanted.stream:
         text = f"the module stream is {live.stream or 'not set'} and not {wanted.stream}"
@@ -207,7 +198,7 @@ def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> It
         text = f"the package {name} is {has or 'not there'}"
         yield repair("driver.packages", text, "install", path=name, missing=has is None)
     kind = "open" if live.loaded_open else "proprietary"
-    is_open = inputs.modules is Modules.OPEN
+    is_open = inputs.modules is model.Modules.OPEN
     if not live.loaded:
         yield repair("driver.not-loaded", "the kernel runs no driver", "load")
     elif live.loaded != inputs.version or live.loaded_open is not is_open:
@@ -226,11 +217,11 @@ def _packages(inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages) -> It
         yield repair("driver.fabric-manager", text, "fabric", missing=is_missing)
 
 
-def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
+def _machine(inputs: model.GpuDriverInputs, live: model.LiveDriver) -> Iterator[Finding]:
     if live.architecture != "x86_64":
         yield blocked("driver.architecture", f"its processor is {live.architecture}")
     yield from gpu_count(len(live.gpu), inputs.gpus, seen_by="the PCI bus")
-    if inputs.source is DriverSource.HOST and inputs.nvswitch is not bool(live.switch):
+    if inputs.source is model.DriverSource.HOST and inputs.nvswitch is not bool(live.switch):
         declared = "some are" if inputs.nvswitch else "none is"
         problem = f"it has {len(live.switch)} NVSwitches and {declared} declared"
         yield blocked("driver.nvswitch-count", problem)
@@ -246,9 +237,9 @@ def _machine(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
 
 
 def _host_driver(
-    inputs: GpuDriverInputs, live: LiveDriver, wanted: Packages | None
+    inputs: model.GpuDriverInputs, live: model.LiveDriver, wanted: model.Packages | None
 ) -> Iterator[Finding]:
-    if inputs.source is not DriverSource.HOST:
+    if inputs.source is not model.DriverSource.HOST:
         there = live.module or ", ".join(model.others(live))
         if there:
             problem = f"a driver is installed on the host ({there})"
@@ -259,7 +250,7 @@ def _host_driver(
     yield from generations(ids, inputs.branch, modules, version=f"branch {inputs.branch}")
     if wanted is None:
         try:
-            packages(inputs, live)
+            model.packages(inputs, live)
         except ValueError as error:
             problem, _, remedy = str(error).partition("; ")
             yield Finding("driver.no-packages", problem, remedy)
@@ -275,20 +266,20 @@ def _host_driver(
         yield blocked("driver.foreign", f"another driver is installed there: {', '.join(foreign)}")
 
 
-def disturbs(live: LiveDriver, repairs: Iterable[Finding]) -> bool:
+def disturbs(live: model.LiveDriver, repairs: Iterable[Finding]) -> bool:
     """Whether programs on the GPUs would not survive these repairs."""
     steps = {one.step for one in repairs}
     return bool(steps & {*_RESTARTS}) or ("install" in steps and bool(live.loaded))
 
 
-def in_use(live: LiveDriver) -> Iterator[Finding]:
+def in_use(live: model.LiveDriver) -> Iterator[Finding]:
     """Who computes on its GPUs."""
     if live.user:
         yield blocked("driver.in-use", f"its GPUs are in use by processes {', '.join(live.user)}")
 
 
 def _disturbed(
-    inputs: GpuDriverInputs, live: LiveDriver, repairs: list[Finding], *, drained: bool
+    inputs: model.GpuDriverInputs, live: model.LiveDriver, repairs: list[Finding], *, drained: bool
 ) -> Iterator[Finding]:
     why = [one.problem for one in repairs if one.step in _RESTARTS]
     if why and inputs.reboot is RebootPolicy.REFUSE:
@@ -304,7 +295,7 @@ def _disturbed(
         yield blocked("driver.not-drainable", problem)
 
 
-def _serves(inputs: GpuDriverInputs, live: LiveDriver) -> Iterator[Finding]:
+def _serves(inputs: model.GpuDriverInputs, live: model.LiveDriver) -> Iterator[Finding]:
     """It serves all GPUs, which is more than being installed."""
     if live.module and live.module != inputs.version:
         problem = f"the packages brought module {live.module}, and {inputs.version} is wanted"

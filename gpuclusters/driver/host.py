@@ -1,7 +1,5 @@
 """NVIDIA's driver on a host over SSH, by the scripts in `gpuclusters/driver/scripts`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 

@@ -26,7 +26,6 @@ STATE = "/var/lib/gpu-clusters/driver"
 MARK = "# Written by gpu-clusters; changes are put back."
 NOUVEAU_FILE = "/etc/modprobe.d/gpu-clusters-nouveau.conf"
 UPGRADES_FILE = "/etc/apt/apt.conf.d/52gpu-clusters-driver"
-FABRIC_MANAGER = "nvidia-fabricmanager.service"
 OPEN_LICENCE = "Dual MIT/GPL"
 
 NOUVEAU = f"{MARK}\nblacklist nouveau\nblacklist nova_core\noptions nouveau modeset=0\n"

@@ -1,7 +1,5 @@
 """`GpuDriver`: NVIDIA's driver on one host."""
 
-from __future__ import annotations
-
 import pulumi
 
 from gpuclusters.driver.model import GpuDriverInputs

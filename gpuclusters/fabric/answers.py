@@ -4,8 +4,6 @@ Source: nv_fm_types.h and the Fabric Manager User Guide; NVIDIA/Fabric-Manager-C
 status of `fmpm`, which is the lowest byte of the code; ubicloud for -17 and -18 being success.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 

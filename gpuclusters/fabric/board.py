@@ -1,30 +1,13 @@
 """Bring one board's active partitions to the wanted set, without pulling links from under a VM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Refused, refused
-from gpuclusters.fabric import decide
-from gpuclusters.fabric.answers import (
-    NO_CONNECTION,
-    NOT_CONFIGURED,
-    PASSING_CODES,
-    Action,
-    FabricError,
-    action,
-)
+from gpuclusters.fabric import answers, decide, model
 from gpuclusters.fabric.decide import active_ids
-from gpuclusters.fabric.model import (
-    FabricInputs,
-    FabricManager,
-    FabricStep,
-    LiveTable,
-    ModuleMap,
-)
 from gpuclusters.fabric.table import LayoutError, MapSource, listed, plan_layout
 from gpuclusters.host.model import PciDevices
 
@@ -50,13 +33,13 @@ class Backoff:
         self._clock, self._deadline = clock, deadline
         self._started, self._pause = clock.now(), FIRST_PAUSE_SECONDS
 
-    def wait_or_raise(self, error: FabricError) -> None:
+    def wait_or_raise(self, error: answers.FabricError) -> None:
         """Wait before the next try; raises the error if it does not pass or it is too late."""
         limit = self._deadline
-        if error.code == NO_CONNECTION:
+        if error.code == answers.NO_CONNECTION:
             limit = min(limit, NO_CONNECTION_SECONDS)
         late = self._clock.now() - self._started + self._pause > limit
-        if late or error.code not in PASSING_CODES:
+        if late or error.code not in answers.PASSING_CODES:
             raise error
         self._clock.sleep(self._pause)
         self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
@@ -66,7 +49,7 @@ class Backoff:
 class BoardState:
     """A board as it was found, or as a step left it."""
 
-    live: LiveTable
+    live: model.LiveTable
     """Empty where the fabric manager waits to be told what is active."""
     wanted: tuple[int, ...] = ()
     """What has to be active: the partitions of the inputs, or those their layout was cut into."""
@@ -83,12 +66,12 @@ class FabricBoard:
     Every method raises `FabricError` if the fabric manager refuses, or is not ready before the deadline.
     """
 
-    spec: FabricInputs
-    manager: FabricManager
+    spec: model.FabricInputs
+    manager: model.FabricManager
     pci: PciDevices
     clock: Clock
     reporter: Reporter
-    modules: ModuleMap | None = None
+    modules: model.ModuleMap | None = None
 
     def ensure(self, *, applied: Sequence[int]) -> BoardState:
         """Make exactly the wanted partitions active; what refuses that changes nothing.
@@ -121,12 +104,12 @@ class FabricBoard:
         self._require_unused(live, ours)
         self._carry_out(live, ours, ())
 
-    def read(self) -> LiveTable:
+    def read(self) -> model.LiveTable:
         """The live table; empty when the fabric manager waits to be told what was active."""
         try:
             return self._retried(self.manager.partitions, deadline=READ_DEADLINE_SECONDS)
-        except FabricError as error:
-            if error.code != NOT_CONFIGURED:
+        except answers.FabricError as error:
+            if error.code != answers.NOT_CONFIGURED:
                 raise
             return {}
 
@@ -146,7 +129,7 @@ class FabricBoard:
         seen = self.observe(wanted=wanted)
         return tuple(sorted({*active_ids(seen.live), *seen.left})), wanted
 
-    def _with_leases(self, live: LiveTable, wanted: Collection[int]) -> BoardState:
+    def _with_leases(self, live: model.LiveTable, wanted: Collection[int]) -> BoardState:
         """The board and the marks of leases at one moment."""
         seen = self.manager.change(())
         live = seen.live or live
@@ -154,7 +137,7 @@ class FabricBoard:
         warnings = decide.quarantine_warnings(self.spec, seen.marks, left)
         return BoardState(live, tuple(wanted), tuple(warnings), left)
 
-    def _made(self, live: LiveTable, wanted: tuple[int, ...]) -> BoardState:
+    def _made(self, live: model.LiveTable, wanted: tuple[int, ...]) -> BoardState:
         """What is active now is what is wanted, but for what leases keep down."""
         if active_ids(live) == wanted:
             return BoardState(live, wanted)
@@ -189,7 +172,7 @@ class FabricBoard:
                 "asked in which module they sit; taken as configured"
             )
 
-    def _require_table(self, live: LiveTable) -> Unsupported:
+    def _require_table(self, live: model.LiveTable) -> Unsupported:
         """Check that the board's table is the one the plan was made with; answers what it leaves out."""
         table = self.spec.partition_table
         if not list(decide.table_differences(table, live)):
@@ -204,7 +187,7 @@ class FabricBoard:
             )
         return {i: tuple(m) for i, m in unsupported.items() if i not in live}
 
-    def _wanted(self, live: LiveTable) -> tuple[int, ...]:
+    def _wanted(self, live: model.LiveTable) -> tuple[int, ...]:
         """What has to be active; of a layout the cut that needs fewest changes and keeps what is used."""
         spec, active = self.spec, active_ids(live)
         if spec.layout is None or not active:
@@ -218,7 +201,7 @@ class FabricBoard:
         return tuple(p.id for p in chosen)
 
     def _require_healthy(
-        self, live: LiveTable, wanted: Collection[int], unsupported: Unsupported
+        self, live: model.LiveTable, wanted: Collection[int], unsupported: Unsupported
     ) -> None:
         """Check that wanted partitions are supported, and those that come up have links."""
         spec = self.spec
@@ -241,7 +224,7 @@ class FabricBoard:
             problem = f"{'; '.join(cut_off)}, so its GPUs could not talk to each other"
             raise self._refused("fabric.links-down", problem)
 
-    def _require_unused(self, live: LiveTable, ids: Collection[int]) -> None:
+    def _require_unused(self, live: model.LiveTable, ids: Collection[int]) -> None:
         """Check that no process holds a GPU of these partitions, and that this can be known."""
         modules = sorted({m for i in ids for m in live[i].modules})
         unknown = [m for m in modules if str(m) not in self.spec.gpus]
@@ -259,7 +242,7 @@ class FabricBoard:
                 "stop the VMs of these processes first" + self._other_cut(live),
             )
 
-    def _other_cut(self, live: LiveTable) -> str:
+    def _other_cut(self, live: model.LiveTable) -> str:
         """Partitions of the same sizes that leave what is used alone, if there are any."""
         table, active = self.spec.partition_table, active_ids(live)
         sizes = [table.partition(i).size for i in self.spec.wanted]
@@ -288,23 +271,23 @@ class FabricBoard:
             for module, pids in self._users(modules).items()
         ]
 
-    def _used(self, live: LiveTable, ids: Collection[int]) -> tuple[int, ...]:
+    def _used(self, live: model.LiveTable, ids: Collection[int]) -> tuple[int, ...]:
         """Which of these partitions have a GPU that a process holds."""
         used = self._users({m for i in ids for m in live[i].modules})
         return tuple(i for i in ids if not used.keys().isdisjoint(live[i].modules))
 
     # A fabric manager that restarts leaves the switches routing and forgets what is active: telling it.
 
-    def _list_or_restore(self, applied: Sequence[int]) -> LiveTable:
+    def _list_or_restore(self, applied: Sequence[int]) -> model.LiveTable:
         """The live table, after giving a forgetful fabric manager its active set back."""
 
-        def attempt() -> LiveTable:
+        def attempt() -> model.LiveTable:
             try:
                 live = self.manager.partitions()
-            except FabricError as error:
+            except answers.FabricError as error:
                 # -8 has two meanings: still initialising, or waiting for the list after a restart.
                 # To a fabric manager that initialises the list says nothing, it answers -8 again.
-                if error.code != NOT_CONFIGURED:
+                if error.code != answers.NOT_CONFIGURED:
                     raise
                 known = self._still_active(applied)
                 if not self._may_restore(known):
@@ -317,16 +300,16 @@ class FabricBoard:
                 return live
             try:
                 return self._restore(known)
-            except FabricError as error:
+            except answers.FabricError as error:
                 # It answered, so it may well remember, and somebody has deactivated all by hand.
                 modules = {m for i in known for m in live[i].modules}
-                if error.code in PASSING_CODES or self._held(modules):
+                if error.code in answers.PASSING_CODES or self._held(modules):
                     raise
                 return live
 
         return self._retried(attempt)
 
-    def _restore(self, applied: Sequence[int]) -> LiveTable:
+    def _restore(self, applied: Sequence[int]) -> model.LiveTable:
         """Tell the fabric manager what is active, also that nothing is, and look whether it took it in."""
         self.manager.set_activated(applied)
         live = self.manager.partitions()
@@ -366,10 +349,12 @@ class FabricBoard:
 
     def _step(
         self, verb: Literal["activate", "deactivate"], number: int, modules: Sequence[int]
-    ) -> FabricStep:
-        return FabricStep(verb, number, tuple(modules), self.spec.addresses(modules))
+    ) -> model.FabricStep:
+        return model.FabricStep(verb, number, tuple(modules), self.spec.addresses(modules))
 
-    def _carry_out(self, live: LiveTable, down: Collection[int], up: Collection[int]) -> LiveTable:
+    def _carry_out(
+        self, live: model.LiveTable, down: Collection[int], up: Collection[int]
+    ) -> model.LiveTable:
         """Do the steps, again from where they stopped while the fabric manager is not ready."""
         table, current, backoff = (
             self.spec.partition_table,
@@ -397,16 +382,16 @@ class FabricBoard:
                 if change.live is not None:
                     return change.live
                 return self._retried(self.manager.partitions)
-            if action(change.failed.code, left[0].verb) is Action.LOOK:
+            if answers.action(change.failed.code, left[0].verb) is answers.Action.LOOK:
                 if not self._is_done(left[0]):
                     raise change.failed
                 left = left[1:]
                 continue
             backoff.wait_or_raise(change.failed)
-            if change.failed.code == NOT_CONFIGURED:
+            if change.failed.code == answers.NOT_CONFIGURED:
                 self._remind(sorted(current))
 
-    def _is_done(self, step: FabricStep) -> bool:
+    def _is_done(self, step: model.FabricStep) -> bool:
         """Whether the table says that this step has nothing left to do."""
         live = self._retried(self.manager.partitions)
         active = step.partition in live and live[step.partition].active
@@ -424,7 +409,7 @@ class FabricBoard:
         while True:
             try:
                 return call()
-            except FabricError as error:
+            except answers.FabricError as error:
                 backoff.wait_or_raise(error)
 
     def _refused(self, code: str, problem: str, remedy: str = "") -> Refused:

@@ -6,8 +6,6 @@ Source: NVIDIA/gpu-admin-tools, `--query-module-name` (prints `SXM_1` to `SXM_8`
 GPUs); WP-12736-002 for modules not following the order of the bus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpuclusters.core.finding import refused

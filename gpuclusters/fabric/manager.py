@@ -4,8 +4,6 @@ Source: NVIDIA/Fabric-Manager-Client. The exit status is the lowest byte of fmRe
 plain text on standard output.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,16 +11,9 @@ from typing import Any
 
 from gpuclusters.core.errors import BusyError, CommandFailedError, InvalidAnswerError
 from gpuclusters.core.facts import Facts
+from gpuclusters.fabric import model
 from gpuclusters.fabric.answers import FabricError, code_of_exit
 from gpuclusters.fabric.decide import TOOL
-from gpuclusters.fabric.model import (
-    FabricChange,
-    FabricStep,
-    LeaseMarks,
-    LivePartition,
-    LiveTable,
-    ModuleReading,
-)
 from gpuclusters.host.script import command_error, last_lines, read_facts, run_script
 from gpuclusters.host.ssh import Completed, SshHost
 
@@ -46,7 +37,7 @@ class SshFabricManager:
     def target(self) -> str:
         return f"{self._host.target}, board {self._board}"
 
-    def partitions(self) -> LiveTable:
+    def partitions(self) -> model.LiveTable:
         """The table as the fabric manager has it, with what is active."""
         tried = "list the fabric partitions"
         return self._table(self._fmpm(["-l"], tried, repeatable=True).text, tried)
@@ -63,7 +54,7 @@ class SshFabricManager:
         except (ValueError, KeyError, TypeError) as error:
             raise self._unreadable(tried, "--list-unsupported-partitions", done.text) from error
 
-    def change(self, steps: Sequence[FabricStep]) -> FabricChange:
+    def change(self, steps: Sequence[model.FabricStep]) -> model.FabricChange:
         """Do these steps in order, up to the first that cannot be done; one round trip.
 
         Without steps only what is so: the table, and what leases have marked, at one moment.
@@ -88,14 +79,14 @@ class SshFabricManager:
             # The fabric manager may have been silent at the end of the change.
             silent = not marker or "\nfailed l: " in f"\n{table}"
             live = None if silent else self._table(table, tried)
-            marks = LeaseMarks(said.quarantined | said.withheld, said.quarantined)
-            return FabricChange(finished, left, live=live, marks=marks)
+            marks = model.LeaseMarks(said.quarantined | said.withheld, said.quarantined)
+            return model.FabricChange(finished, left, live=live, marks=marks)
         for lines, holder in ((said.held, "process {}"), (said.leased, "a lease ({})")):
             if lines:
                 name, _, who = lines[0].partition(" ")
                 # Before the first step it can be a later one that is held.
                 at = next((s for s in steps if name == f"d:{s.partition}"), steps[finished])
-                return FabricChange(finished, left, held=f"{at.words}: {holder.format(who)}")
+                return model.FabricChange(finished, left, held=f"{at.words}: {holder.format(who)}")
         if said.locked:
             raise BusyError(
                 self.target,
@@ -108,7 +99,7 @@ class SshFabricManager:
             raise self._unreadable(tried, "(a change of partitions)", done.text)
         answer = Completed(int(status), "\n".join(said.said).encode(), "")
         error = self._error(answer, steps[finished].words)
-        return FabricChange(finished, left, failed=error)
+        return model.FabricChange(finished, left, failed=error)
 
     def set_activated(self, partition_ids: Sequence[int]) -> None:
         """Tell a restarted fabric manager which partitions were active."""
@@ -131,7 +122,7 @@ class SshFabricManager:
         words = last_lines(done.text + done.stderr)
         return FabricError(self.target, tried, code, words)
 
-    def _table(self, content: str, tried: str) -> LiveTable:
+    def _table(self, content: str, tried: str) -> model.LiveTable:
         try:
             found = [_partition(row) for row in json.loads(content)["partitionInfo"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -144,12 +135,12 @@ class SshFabricManager:
         return InvalidAnswerError(self.target, tried, problem, remedy)
 
 
-def _partition(row: Mapping[str, Any]) -> LivePartition:
+def _partition(row: Mapping[str, Any]) -> model.LivePartition:
     up, most = "numNvLinksAvailable", "maxNumNvLinks"
     gpus = row["gpuInfo"]
     links = {int(g["physicalId"]): (int(g.get(up, 0)), int(g.get(most, 0))) for g in gpus}
     number, active = int(row["partitionId"]), bool(row["isActive"])
-    return LivePartition(number, tuple(sorted(links)), active, links)
+    return model.LivePartition(number, tuple(sorted(links)), active, links)
 
 
 class _Said(Facts):
@@ -184,19 +175,19 @@ class SshModuleMap:
         self._key = (host.connection.host, host.connection.address, host.connection.port)
         self.target = host.target
 
-    def read(self, addresses: Sequence[str]) -> ModuleReading:
+    def read(self, addresses: Sequence[str]) -> model.ModuleReading:
         """In which module the GPU at each address sits; the host remembers it until its next boot."""
         with _LOCK:
             asking = _ASKING.setdefault(self._key, threading.Lock())
         with asking:
             known = _READ.get(self._key, {})
             if all(address in known for address in addresses):
-                return ModuleReading(modules={a: known[a] for a in addresses})
+                return model.ModuleReading(modules={a: known[a] for a in addresses})
             reading = self._ask(addresses)
             _READ[self._key] = {**known, **reading.modules}
             return reading
 
-    def _ask(self, addresses: Sequence[str]) -> ModuleReading:
+    def _ask(self, addresses: Sequence[str]) -> model.ModuleReading:
         tried = "read which GPU sits in which module"
         done = run_script(
             self._host,
@@ -213,7 +204,7 @@ class SshModuleMap:
                 "install it from github.com/NVIDIA/gpu-admin-tools as a command on the host's PATH"
             )
             raise CommandFailedError(self.target, tried, problem, remedy)
-        return read_facts(ModuleReading, self._host, done.text, tried=tried)
+        return read_facts(model.ModuleReading, self._host, done.text, tried=tried)
 
     def forget(self) -> None:
         """Ask again next time: the host was booted."""

@@ -1,7 +1,5 @@
 """The active NVSwitch partitions of one board."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -53,7 +51,7 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
         self._board(inputs).release(applied=before.get("applied") or [])
 
     def _board(self, inputs: FabricInputs) -> FabricBoard:
-        from gpuclusters.core.converge import StderrReporter, SystemClock
+        from gpuclusters.core.converge import Clock, Reporter
         from gpuclusters.fabric.manager import SshFabricManager, SshModuleMap
         from gpuclusters.host.remote import SshPciDevices
 
@@ -62,8 +60,8 @@ class FabricPartitionsProvider(ReconcilingProvider[FabricInputs]):
             inputs,
             SshFabricManager(reached, inputs.board, inputs.fabric_manager_host),
             SshPciDevices(reached, with_users=True),
-            SystemClock(),
-            StderrReporter(),
+            Clock(),
+            Reporter(),
             SshModuleMap(reached),
         )
 

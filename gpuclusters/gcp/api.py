@@ -1,7 +1,5 @@
 """The Compute API of Google Cloud: as whom it is called, its calls and operations, machines and quotas."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -22,7 +20,8 @@ from gpuclusters.core.errors import (
     NoCredentialsError,
     UnreachableError,
 )
-from gpuclusters.gcp.model import OWNER_LABEL, ApiError, Instance, Quota
+from gpuclusters.core.finding import refused
+from gpuclusters.gcp.model import OWNER_LABEL, ApiError, GoogleAccess, Instance, Quota
 
 TOKEN_VARIABLE = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (the name of a variable)
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -278,6 +277,18 @@ class GoogleCompute:
         path = f"{_instance(project, instance.zone, instance.name)}/{verb}"
         with _told(path.partition("?")[0], verb.partition("?")[0]):
             self._rest.operate("POST", path, body, SMALL_STEP_SECONDS)
+
+
+def compute(google: GoogleAccess) -> GoogleCompute:
+    """The Compute API, unless the configuration holds credentials of its own."""
+    if google.refused:
+        problem = (
+            f"the stack's configuration has {' and '.join(google.refused)}, which reach Pulumi's provider "
+            "and not those that make machines"
+        )
+        raise refused("Google Cloud", "gcp.other-credentials", problem)
+    credentials = GoogleCredentials(google.impersonate)
+    return GoogleCompute(GoogleRest(credentials.token, google.endpoint or ENDPOINT))
 
 
 def _instance(project: str, zone: str, name: str) -> str:

@@ -4,8 +4,6 @@ The host key makes it secret. Any process of the machine could ask the metadata 
 keeps everybody but root from asking. Source: cloud-init's module reference (ssh, write_files, runcmd).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import yaml
@@ -37,31 +35,17 @@ def user_data(
         FIRST_BOOT_SETTINGS: (f"GPU_CLUSTERS_USER={user}\n", "0644"),
         **ours,
     }
-    document = {
-        "ssh_deletekeys": True,
-        "ssh_genkeytypes": [],
-        "ssh_keys": {"ed25519_private": private_key, "ed25519_public": public_key},
-        "ssh_pwauth": False,
-        "disable_root": True,
-        # The first account of a machine, with the id 1000 and a range of subordinate ids.
-        "users": [
-            {
-                "name": user,
-                "shell": "/bin/bash",
-                "lock_passwd": True,
-                "sudo": "ALL=(ALL) NOPASSWD:ALL",
-                "ssh_authorized_keys": list(authorized_keys),
-            }
-        ],
-        "write_files": [
+    words = {
+        "private_key": private_key,
+        "public_key": public_key,
+        "user": user,
+        "authorized_keys": list(authorized_keys),
+        "files": [
             {"path": path, "owner": "root:root", "permissions": mode, "content": text}
             for path, (text, mode) in files.items()
         ],
-        "packages": ["nftables"],  # for the first unit; public images have it
-        "runcmd": [
-            ["systemctl", "daemon-reload"],
-            ["systemctl", "enable", "--now", GUARD_UNIT],
-            ["systemctl", "enable", "--now", "--no-block", FIRST_BOOT_UNIT],
-        ],
+        "guard": GUARD_UNIT,
+        "first_boot": FIRST_BOOT_UNIT,
     }
+    document = scripts.manifest("gcp/user-data.yaml", words)
     return "#cloud-config\n" + yaml.safe_dump(document, sort_keys=False, width=1000)

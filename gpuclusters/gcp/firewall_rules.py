@@ -4,8 +4,6 @@ Sources: Usernetes gen2 and gen3, README and docker-compose.yaml; docs.rke2.io, 
 ports of the control plane's metrics are Kubernetes' own defaults.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Machine types of Google Compute Engine, the GPUs they have or can be given, and where (a dated table)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

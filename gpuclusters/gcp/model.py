@@ -3,12 +3,10 @@
 Source: Compute Engine API v1, `instances` (scheduling, guestAccelerators, shieldedInstanceConfig, metadata).
 """
 
-from __future__ import annotations
-
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -28,6 +26,9 @@ SETTINGS = {
     "serial-port-enable": "FALSE",
     "disable-legacy-endpoints": "TRUE",
 }
+
+UNUSED_KEYS = ("accessToken", "credentials", "externalCredentials")
+"""Credentials in the stack's configuration: Pulumi's provider would act as another account than we."""
 
 _RESOURCE = matches(
     r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
@@ -57,6 +58,15 @@ class GoogleAccess(Strict):
     impersonate: str = ""
     refused: tuple[str, ...] = ()
     """Keys with credentials of the stack, which would be another account than ours."""
+
+    @classmethod
+    def of(cls, stated: Callable[[str], str | None]) -> Self:
+        """By the keys of the stack's `gcp` configuration."""
+        return cls(
+            endpoint=stated("computeCustomEndpoint") or "",
+            impersonate=stated("impersonateServiceAccount") or "",
+            refused=tuple(f"gcp:{key}" for key in UNUSED_KEYS if stated(key)),
+        )
 
 
 class GcpMachineInputs(Strict):
@@ -128,6 +138,29 @@ class PoolPlan:
     """Whether SSH goes through Identity-Aware Proxy, and not to addresses."""
     protect: Collection[str] = ()
     """Hosts whose machine Pulumi refuses to delete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GkePlan:
+    """A managed cluster with its network and account."""
+
+    project: str
+    region: str
+    cluster: str
+    """Its name, and that of its network."""
+    owner: str
+    """The stack, as the label of the nodes says it."""
+    network: Mapping[str, Any]
+    """`cidr` and `mtu`, and `secondary`: the ranges of `pods` and `services`."""
+    account_id: str
+    roles: Sequence[str]
+    arguments: Mapping[str, Any]
+    """Of the cluster, as pulumi-gcp takes them, but what is the same for all."""
+    pools: Mapping[str, Mapping[str, Any]]
+    """The same of each node pool, but the account of its nodes."""
+    needs: dict[str, dict[str, float]]
+    """What each node counts for in quotas, by metric."""
+    protect: bool
 
 
 def body(machine: GcpMachineInputs, zone: str) -> dict[str, Any]:

@@ -16,16 +16,7 @@ from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level, refused
 from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.core.model import Strict
-from gpuclusters.gcp.model import (
-    OWNER_LABEL,
-    ApiError,
-    GcpMachineInputs,
-    GoogleAccess,
-    Instance,
-    Quota,
-    Refused,
-    body,
-)
+from gpuclusters.gcp import model
 
 if TYPE_CHECKING:
     from gpuclusters.gcp.api import GoogleCompute
@@ -41,12 +32,12 @@ _LONGEST_REASON = 300
 class Machine:
     """One machine that is wanted, and where it is kept."""
 
-    wanted: GcpMachineInputs
+    wanted: model.GcpMachineInputs
     compute: GoogleCompute
     clock: Clock
     reporter: Reporter
 
-    def ensure(self) -> Instance:
+    def ensure(self) -> model.Instance:
         found = self.locate()
         zone = self._make() if found is None else found.zone
         if found is not None:
@@ -57,12 +48,12 @@ class Machine:
             raise self._refused("gcp.taken-back", problem)
         return self._settle(live)
 
-    def locate(self) -> Instance | None:
+    def locate(self) -> model.Instance | None:
         found = self.compute.find(self.wanted.project, self.wanted.name)
         for one in found:
-            label = one.labels.get(OWNER_LABEL)
+            label = one.labels.get(model.OWNER_LABEL)
             if label != self.wanted.owner:
-                whose = f"belongs to {label}" if label else f"has no label {OWNER_LABEL}"
+                whose = f"belongs to {label}" if label else f"has no label {model.OWNER_LABEL}"
                 problem = f"there is a machine of that name in {one.zone}, and it {whose}"
                 raise self._refused("gcp.other-owner", problem)
         if len(found) > 1:
@@ -75,18 +66,18 @@ class Machine:
         """Delete the machine; absent is fine, and one of somebody else is left alone."""
         project = self.wanted.project
         for one in self.compute.find(project, self.wanted.name):
-            if one.labels.get(OWNER_LABEL) != self.wanted.owner:
+            if one.labels.get(model.OWNER_LABEL) != self.wanted.owner:
                 continue
             if one.deletion_protection:
                 problem = f"the machine in {one.zone} is protected against deletion"
                 raise self._refused("gcp.deletion-protected", problem)
             self.compute.delete(project, one.zone, one.name, DELETE_SECONDS)
 
-    def drift(self, live: Instance) -> dict[str, Any]:
+    def drift(self, live: model.Instance) -> dict[str, Any]:
         """The inputs that would describe what is live, as far as they can change in place."""
         wanted = self.wanted
         same = sorted(live.tags) == sorted(wanted.tags)
-        kept = (k for k in live.labels if k != OWNER_LABEL and not k.startswith("goog-"))
+        kept = (k for k in live.labels if k != model.OWNER_LABEL and not k.startswith("goog-"))
         return {
             "labels": {key: live.labels[key] for key in kept},
             "tags": list(wanted.tags if same else live.tags),
@@ -95,14 +86,14 @@ class Machine:
         }
 
     def _make(self) -> str:
-        wanted, said = self.wanted, dict[str, ApiError]()
+        wanted, said = self.wanted, dict[str, model.ApiError]()
         seconds = wanted.create_timeout_seconds
         for zone in wanted.zones:
             try:
-                self.compute.insert(wanted.project, zone, body(wanted, zone), seconds)
-            except ApiError as error:
+                self.compute.insert(wanted.project, zone, model.body(wanted, zone), seconds)
+            except model.ApiError as error:
                 said[zone] = error
-                if error.kind is Refused.OTHER:
+                if error.kind is model.Refused.OTHER:
                     break  # the next zone would say the same
                 line = f"{wanted.name}: {zone} has none ({error.kind.value}); trying the next"
                 self.reporter.note(line)
@@ -113,7 +104,7 @@ class Machine:
         remedy = next((text for kind, text in _NOWHERE.items() if kind in kinds), _NO_STOCK)
         raise self._refused("gcp.no-zone", f"no zone made it ({reasons})", remedy)
 
-    def _bring_up(self, found: Instance) -> None:
+    def _bring_up(self, found: model.Instance) -> None:
         if found.status == "STOPPING":
             found = self._wait(found.zone, (*STOPPED, RUNNING))
         if found.status not in STOPPED:
@@ -121,13 +112,13 @@ class Machine:
         project, seconds = self.wanted.project, self.wanted.create_timeout_seconds
         try:
             self.compute.start(project, found.zone, found.name, seconds)
-        except ApiError as error:
+        except model.ApiError as error:
             problem = f"it is stopped in {found.zone}, where its disk is, and does not start: {error.reason}"
             raise self._refused("gcp.not-starting", problem) from error
 
-    def _wait(self, zone: str, ends: Sequence[str]) -> Instance:
+    def _wait(self, zone: str, ends: Sequence[str]) -> model.Instance:
         # One machine in one zone: asking all zones is dear, and a hundred machines may wait side by side.
-        seconds, seen = self.wanted.create_timeout_seconds, list[Instance]()
+        seconds, seen = self.wanted.create_timeout_seconds, list[model.Instance]()
 
         def look() -> Sequence[Finding]:
             live = self.compute.get(self.wanted.project, zone, self.wanted.name)
@@ -137,19 +128,11 @@ class Machine:
             status = "is gone" if live is None else f"is {live.status}"
             return (Finding("gcp.not-running", f"it {status}", level=Level.REPAIR),)
 
-        found = poll(
-            look,
-            target=self._target,
-            timeout_seconds=seconds,
-            poll_seconds=POLL_SECONDS,
-            clock=self.clock,
-            reporter=self.reporter,
-        )
-        if found:
+        if found := poll(look, self._target, seconds, POLL_SECONDS, self.clock, self.reporter):
             raise self._refused("gcp.not-running", f"{found[0].problem} after {seconds} s")
         return seen[0]
 
-    def _settle(self, live: Instance) -> Instance:
+    def _settle(self, live: model.Instance) -> model.Instance:
         """Bring what can change in place to what is wanted."""
         wanted, compute = self.wanted, self.compute
         kept = {key: value for key, value in live.labels.items() if key.startswith("goog-")}
@@ -171,8 +154,8 @@ class Machine:
 
 
 _NOWHERE = {
-    Refused.OTHER: "correct what it names; another zone would say the same",
-    Refused.QUOTA: "ask for more quota on the page IAM & Admin, Quotas, then run `pulumi up` again",
+    model.Refused.OTHER: "correct what it names; another zone would say the same",
+    model.Refused.QUOTA: "ask for more quota on the page IAM & Admin, Quotas, then run `pulumi up` again",
 }
 """What to do where a zone said so, the first that fits."""
 _NO_STOCK = (
@@ -189,7 +172,7 @@ class GcpQuotaInputs(Strict):
     owner: str
     machines: Annotated[dict[str, dict[str, float]], Field(min_length=1)]
     """By name on Google Cloud: amounts by metric."""
-    google: GoogleAccess = GoogleAccess()
+    google: model.GoogleAccess = model.GoogleAccess()
 
     @property
     def natural_id(self) -> str:
@@ -197,7 +180,7 @@ class GcpQuotaInputs(Strict):
 
 
 def require(
-    wanted: GcpQuotaInputs, existing: Collection[str], quotas: Mapping[str, Quota]
+    wanted: GcpQuotaInputs, existing: Collection[str], quotas: Mapping[str, model.Quota]
 ) -> dict[str, float]:
     """What the machines that are missing count for together; `Refused` names every metric that is short."""
     missing = [name for name in wanted.machines if name not in existing]

@@ -8,9 +8,8 @@ import pulumi
 from pulumi.dynamic import CreateResult, DiffResult
 from pydantic import Field
 
-from gpuclusters.core.converge import Clock, StderrReporter, SystemClock
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.errors import DeniedError, UnreachableError
-from gpuclusters.core.finding import refused
 from gpuclusters.core.model import Strict
 from gpuclusters.gcp import placement
 from gpuclusters.gcp.model import GcpMachineInputs, GoogleAccess, Instance
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from gpuclusters.gcp.api import GoogleCompute
     from gpuclusters.host.ssh import SshHost
 
-UNUSED_KEYS = ("accessToken", "credentials", "externalCredentials")
-"""Credentials in the stack's configuration: Pulumi's provider would act as another account than we."""
 ONCE = ("user_data", "create_timeout_seconds")
 """What matters while a machine is made. Later a difference is none: cloud-init reads its data once, and a new
 version of this program must not make all machines anew."""
@@ -34,27 +31,15 @@ PAUSE_SECONDS = 5.0
 
 def _access() -> dict[str, object]:
     """What the configuration of the stack says, as an input of our resources."""
-    config = pulumi.Config("gcp")
-    return GoogleAccess(
-        endpoint=config.get("computeCustomEndpoint") or "",
-        impersonate=config.get("impersonateServiceAccount") or "",
-        refused=tuple(f"gcp:{key}" for key in UNUSED_KEYS if config.get(key)),
-    ).model_dump(mode="json")
+    return GoogleAccess.of(pulumi.Config("gcp").get).model_dump(mode="json")
 
 
 def _compute(google: GoogleAccess) -> GoogleCompute:
     """The Compute API, unless the configuration holds credentials of its own."""
     # Imported late: a preview reaches nothing.
-    from gpuclusters.gcp.api import ENDPOINT, GoogleCompute, GoogleCredentials, GoogleRest
+    from gpuclusters.gcp.api import compute
 
-    if google.refused:
-        problem = (
-            f"the stack's configuration has {' and '.join(google.refused)}, which reach Pulumi's provider "
-            "and not those that make machines"
-        )
-        raise refused("Google Cloud", "gcp.other-credentials", problem)
-    credentials = GoogleCredentials(google.impersonate)
-    return GoogleCompute(GoogleRest(credentials.token, google.endpoint or ENDPOINT))
+    return compute(google)
 
 
 class _GoogleResource(ModelResource):
@@ -121,7 +106,7 @@ class GcpMachineProvider(ReconcilingProvider[GcpMachineInputs]):
 
 
 def _machine(inputs: GcpMachineInputs) -> placement.Machine:
-    return placement.Machine(inputs, _compute(inputs.google), SystemClock(), StderrReporter())
+    return placement.Machine(inputs, _compute(inputs.google), Clock(), Reporter())
 
 
 def _outputs(inputs: GcpMachineInputs, live: Instance) -> Properties:
@@ -236,7 +221,7 @@ class FirstLoginProvider(ReconcilingProvider[FirstLoginInputs]):
 
         credentials = find_credentials(self.ssh_key)
         host = SshHost(inputs.connection, credentials, connect_attempts=1)
-        wait_until_ready(host, SystemClock(), inputs.timeout_seconds)
+        wait_until_ready(host, Clock(), inputs.timeout_seconds)
         return {"reached": inputs.instance}
 
 

@@ -6,8 +6,6 @@ API server prunes fields that they do not know, and the policy is "ready" all th
 So this program applies them, and the release skips them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -24,7 +22,7 @@ import yaml
 from gpuclusters.core.converge import Clock, Reporter, overdue, poll
 from gpuclusters.core.errors import CommandFailedError, InvalidAnswerError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused, refused
-from gpuclusters.gpu_operator.objects import CRD, TakingCluster
+from gpuclusters.gpu_operator.objects import CRD, TakingCluster, holds
 
 MANAGER = "gpu-clusters-crds"
 ESTABLISH_SECONDS = 60.0
@@ -66,19 +64,11 @@ def apply(
     remedy = "look at its conditions with `kubectl get crd NAME -o yaml`, then run again"
 
     def look() -> Sequence[Finding]:
-        late = (name for name in marks if not _is_served(cluster.get(CRD, name)))
+        late = (name for name in marks if not holds(cluster.get(CRD, name), "Established"))
         code, level = "crds.not-served", Level.REPAIR
         return [Finding(code, f"{name} is not served", remedy, level=level) for name in late]
 
-    late = poll(
-        look,
-        target=cluster.target,
-        timeout_seconds=ESTABLISH_SECONDS,
-        poll_seconds=POLL_SECONDS,
-        clock=clock,
-        reporter=reporter,
-    )
-    if late:
+    if late := poll(look, cluster.target, ESTABLISH_SECONDS, POLL_SECONDS, clock, reporter):
         raise Refused(cluster.target, overdue(late, f"not ready after {ESTABLISH_SECONDS:g} s"))
     return {"names": list(marks), "marks": marks, "stale": []}
 
@@ -108,11 +98,6 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 def _mark_of(body: Mapping[str, Any]) -> str:
     return str((body["metadata"].get("annotations") or {}).get(_MARK, ""))
-
-
-def _is_served(body: Mapping[str, Any] | None) -> bool:
-    conditions = ((body or {}).get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
 
 
 def crd_documents(

@@ -1,12 +1,10 @@
 """What Helm keeps about releases in a cluster: reads its records, removes those of a killed run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpuclusters.gpu_operator.helm_release import Revision, revisions
 from gpuclusters.gpu_operator.objects import SECRET
-from gpuclusters.kube.objects import KubernetesObjects, path_of
+from gpuclusters.kube.objects import KubernetesObjects
 
 
 class HelmRecords(KubernetesObjects):
@@ -16,9 +14,7 @@ class HelmRecords(KubernetesObjects):
         """The revisions of a release, oldest first."""
         tried = f"read what Helm has recorded about {namespace}/{release}"
         query = [("labelSelector", f"owner=helm,name={release}")]
-        status, answer = self._call("GET", path_of(SECRET, namespace), tried, query=query)
-        if status >= 300:
-            raise self._refused(tried, status, answer)
+        answer = self._answer("GET", SECRET.path(namespace), tried, query=query)
         return revisions(answer.get("items") or (), release)
 
     def forget(self, namespace: str, secrets: Iterable[str]) -> None:

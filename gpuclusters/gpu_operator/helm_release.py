@@ -1,19 +1,19 @@
-"""What Helm keeps about a release: one Secret per revision, of which this reads status and chart.
+"""What Helm keeps about a release: one Secret per revision, of which this reads status, chart and manifest.
 
 Helm writes `sh.helm.release.v1.<name>.v<revision>` with labels `owner=helm`, `name`, `status` and
-`version`, and the release as base64 of gzipped JSON (`pkg/storage/driver/{secrets,util}.go`).
+`version`, and the release as base64 of JSON, gzipped if it is long (`pkg/storage/driver/{secrets,util}.go`).
 """
-
-from __future__ import annotations
 
 import base64
 import binascii
-import gzip
 import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of a release that Helm has packed: far more than a Secret of a MiB can hold in good faith."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Revision:
     """`deployed`, `superseded`, `failed`, `pending-install`, `pending-upgrade`, …"""
     chart_version: str
     """Empty if the record cannot be read."""
+    manifest: str | None = None
+    """None if it cannot."""
 
     @property
     def is_pending(self) -> bool:
@@ -38,7 +40,10 @@ def revisions(secrets: Iterable[Mapping[str, Any]], release: str) -> list[Revisi
         name, labels = secret["metadata"]["name"], secret["metadata"].get("labels") or {}
         if (labels.get("owner"), labels.get("name")) == ("helm", release):
             number, status = int(labels.get("version", 0)), str(labels.get("status", ""))
-            found.append(Revision(str(name), number, status, _chart_version(secret)))
+            kept = _unpacked(secret)
+            chart = ((kept.get("chart") or {}).get("metadata") or {}).get("version") or ""
+            manifest = str(kept["manifest"]) if "manifest" in kept else None
+            found.append(Revision(str(name), number, status, str(chart), manifest))
     return sorted(found, key=lambda revision: revision.number)
 
 
@@ -48,10 +53,16 @@ def installed_version(known: Iterable[Revision]) -> str:
     return versions[-1] if versions else ""
 
 
-def _chart_version(secret: Mapping[str, Any]) -> str:
+def _unpacked(secret: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is packed into the Secret; empty where it is not in the form that Helm keeps."""
     try:
-        record = base64.b64decode((secret.get("data") or {})["release"])
-        document = json.loads(gzip.decompress(base64.b64decode(record)))
-        return str(document["chart"]["metadata"]["version"])
-    except (KeyError, TypeError, ValueError, binascii.Error, OSError, EOFError, zlib.error):
-        return ""
+        data = base64.b64decode(base64.b64decode(secret["data"]["release"]), validate=True)
+        if data.startswith(b"\x1f\x8b"):
+            decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
+            data = decoder.decompress(data, _MOST_BYTES)
+            if decoder.unconsumed_tail:
+                return {}
+        document = json.loads(data)
+    except (KeyError, TypeError, ValueError, binascii.Error, zlib.error):
+        return {}
+    return document if isinstance(document, Mapping) else {}

@@ -4,8 +4,6 @@ The chart has no schema: Helm takes a mistyped key and does nothing with it. The
 `data/gpu_operator_values.yaml`, has every key by major release, so that a mistake is found at preview.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Sources: NVIDIA MIG user guide (placements), mig-parted (names of layouts). An i
 memory slices and may begin at certain ones only, which is why seven slices do not hold every sum of seven.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,16 +52,12 @@ def problem(product: str, slices: Slices) -> str | None:
         if count > most:
             return f"{count} × {profile} do not fit: of it alone a GPU holds {most}"
     kind = gpu_products.table().kinds[found.kind]
-    wanted = [_shape(found, profile) for profile, count in slices.items() for _ in range(count)]
+    shapes = {profile: found.profiles[found.single.get(profile, profile)][0] for profile in slices}
+    wanted = [shapes[profile] for profile, count in slices.items() for _ in range(count)]
     if not _fit(kind, wanted):
         text = " + ".join(f"{count} × {profile}" for profile, count in slices.items())
         return f"{text} do not fit on one GPU: there is no placement on its {kind.slices[1]} memory slices"
     return None
-
-
-def _shape(found: Family, profile: str) -> str:
-    base = found.single.get(profile, profile)
-    return found.profiles[base][0]
 
 
 def _fit(kind: Kind, wanted: Sequence[str]) -> bool:

@@ -9,8 +9,6 @@ operator decides by its cache, which may be older than our label: on a node that
 first one may still overwrite ours, once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,14 +89,11 @@ class MigNode(Capability[MigState | None]):
         node = self.cluster.get(NODE, self.inputs.node)
         if node is None:
             return None
-        labels = node["metadata"].get("labels") or {}
-        allocatable = (node.get("status") or {}).get("allocatable") or {}
-        prefix = objects.RESOURCE_PREFIX
-        offered = {r: int(n) for r, n in allocatable.items() if r.startswith(prefix)}
+        labels = objects.labels(node)
         return MigState(
             str(labels.get(MIG_LABEL, "")),
             str(labels.get(objects.MIG_STATE_LABEL, "")),
-            {r: n for r, n in sorted(offered.items()) if n or r in self.inputs.expected},
+            {r: n for r, n in objects.offered(node).items() if n or r in self.inputs.expected},
         )
 
     def findings(self, live: MigState | None) -> Sequence[Finding]:
@@ -153,14 +148,7 @@ class MigNode(Capability[MigState | None]):
             (OPERATOR_SECONDS, watch.starts),
             (self.inputs.timeout_seconds, watch.look),
         ):
-            left = poll(
-                look,
-                target=self.target,
-                timeout_seconds=seconds,
-                poll_seconds=POLL_SECONDS,
-                clock=self.clock,
-                reporter=self.reporter,
-            )
+            left = poll(look, self.target, seconds, POLL_SECONDS, self.clock, self.reporter)
             if left:
                 late = f"layout {self.inputs.layout!r} is not done after {seconds:g} s"
                 raise Refused(self.target, overdue(left, late))

@@ -4,8 +4,6 @@ Sources: NVIDIA/gpu-operator v26.7.0 (`deployments/gpu-operator`, `controllers/c
 `internal/conditions`), its documentation in NVIDIA/cloud-native-docs, read in August 2026.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -57,6 +55,9 @@ MAJORS: Final = ("24.6", "24.9", "25.3", "25.10", "26.3", "26.7")
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
+Object = Mapping[str, Any]
+
+
 class ClusterInputs(Strict):
     """What every resource in a cluster is told."""
 
@@ -75,6 +76,27 @@ class TakingCluster(ClusterObjects, Protocol):
 
     def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
         """Server-side apply that takes fields from other managers."""
+
+
+def labels(body: Object | None) -> Mapping[str, str]:
+    return ((body or {}).get("metadata") or {}).get("labels") or {}
+
+
+def condition(body: Object | None, kind: str) -> Object:
+    """A condition of its status; empty if there is none. Case does not count."""
+    conditions = ((body or {}).get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if str(c.get("type", "")).lower() == kind.lower()), {})
+
+
+def holds(body: Object | None, kind: str) -> bool:
+    """Whether a condition of its status is True."""
+    return condition(body, kind).get("status") == "True"
+
+
+def offered(node: Object | None) -> dict[str, int]:
+    """What pods can ask of a node, by resource of NVIDIA's."""
+    found = ((node or {}).get("status") or {}).get("allocatable") or {}
+    return {r: int(n) for r, n in sorted(found.items()) if r.startswith(RESOURCE_PREFIX)}
 
 
 def config_map_name(config: str, data: Mapping[str, str]) -> str:

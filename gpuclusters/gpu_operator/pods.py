@@ -1,14 +1,11 @@
 """Why a pod is not ready, in one sentence: which container, which image, what its events say."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from gpuclusters.compat import known_errors
+from gpuclusters.gpu_operator.objects import Object, condition, holds
 
-Object = Mapping[str, Any]
 _OVER = ("Succeeded", "Failed")
 _IMAGE = re.compile(r'image "([^"]+)"')
 """Events of a kubelet: `Pulling image "…"`, `Successfully pulled image "…" in 3s`."""
@@ -17,8 +14,7 @@ _TELLING = 2
 
 def is_ready(pod: Object) -> bool:
     """Whether the kubelet says so."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    return holds(pod, "Ready")
 
 
 def is_over(pod: Object) -> bool:
@@ -78,22 +74,19 @@ def _ending(ended: Object) -> str:
 
 
 def _conditions(pod: Object) -> Iterable[str]:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    not_placed = ("PodScheduled", "False")
-    found = (c for c in conditions if (c.get("type"), c.get("status")) == not_placed)
-    return [f"not placed: {c.get('message') or c.get('reason')}" for c in found]
+    placed = condition(pod, "PodScheduled")
+    if placed.get("status") != "False":
+        return []
+    return [f"not placed: {placed.get('message') or placed.get('reason')}"]
 
 
 def _at(pod: Object) -> str:
     """How far a pod is that nothing keeps from starting."""
     if not (pod.get("spec") or {}).get("nodeName"):
         return "the scheduler has not placed it yet"
-    status = pod.get("status") or {}
-    if not status.get("containerStatuses"):
+    if not (pod.get("status") or {}).get("containerStatuses"):
         return "its kubelet has not begun with it yet"
-    ready: Object = next(
-        (c for c in status.get("conditions") or () if c.get("type") == "Ready"), {}
-    )
+    ready = condition(pod, "Ready")
     why = ready.get("message") or ready.get("reason") or "its node has not said so yet"
     return f"all its containers are ready, and the pod is not: {why}"
 

@@ -1,17 +1,18 @@
 """What is looked at in a cluster before the GPU Operator's release: read once, judged all at once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuclusters.compat import containerd_places
+from gpuclusters.compat.containerd_places import ContainerdDistribution
 from gpuclusters.core.finding import Finding, Refused, blocked
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
-from gpuclusters.gpu_operator.objects import ClusterInputs
+from gpuclusters.gpu_operator.keys import environment
+from gpuclusters.gpu_operator.objects import ClusterInputs, Object, labels
 from gpuclusters.gpu_operator.values import (
     CONTROL_PLANE_TOLERATION,
     GPU_TOLERATION,
@@ -26,7 +27,6 @@ _ENFORCE = "pod-security.kubernetes.io/enforce"
 _CONTAINERD = re.compile(r"containerd://v?(\d+)\.(\d+)")
 _CDI_CONTAINERD = (2, 0)
 
-Object = Mapping[str, Any]
 _Found = tuple[str, ...]
 """Code, problem, and what to do where the code's own remedy does not say it all."""
 
@@ -49,6 +49,12 @@ class OperatorPreflightInputs(ClusterInputs):
     """Of the workers of node feature discovery."""
     values_digest: str = ""
     """Of the chart's values: another upgrade is another look."""
+    distribution: ContainerdDistribution | None = None
+    """What is stated of a cluster that was there; None of one that this program made."""
+    socket: str = ""
+    """Where the toolkit looks for containerd then."""
+    configures: bool = False
+    """Whether the toolkit writes a configuration that containerd reads then."""
 
     def owns(self, body: Object) -> bool:
         """Whether our release made an object."""
@@ -102,6 +108,29 @@ def require(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> dict[st
     return {"findings": [], "installed": live.installed}
 
 
+def asked(
+    values: Mapping[str, Any], *, distribution: ContainerdDistribution | None
+) -> dict[str, Any]:
+    """What follows from the chart's values; `distribution` is stated of a cluster that was there."""
+    operands, workers = tolerations(values)
+    found: dict[str, Any] = {
+        "with_nfd": bool((values.get("nfd") or {}).get("enabled", True)),
+        "cdi": bool((values.get("cdi") or {}).get("enabled", True)),
+        "tolerations": operands,
+        "nfd_tolerations": workers,
+    }
+    if distribution is None:
+        return found
+    place = containerd_places.place(distribution)
+    installs = (values.get("toolkit") or {}).get("enabled", True)
+    nri = (values.get("cdi") or {}).get("nriPluginEnabled", False)
+    return found | {
+        "distribution": distribution.value,
+        "socket": environment(values, "toolkit").get("CONTAINERD_SOCKET", place.socket),
+        "configures": bool(installs and not nri and not place.written),
+    }
+
+
 def tolerations(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     """Tolerations of the operands and of the workers of NFD in the chart's values, with its defaults."""
     operands = (values.get("daemonsets") or {}).get("tolerations")
@@ -147,7 +176,7 @@ def _release(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found
 
 
 def _namespace(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
-    level = _labels(live.namespace).get(_ENFORCE)
+    level = labels(live.namespace).get(_ENFORCE)
     if live.namespace is not None and level != "privileged":
         yield (
             "namespace-not-privileged",
@@ -203,7 +232,7 @@ def _rivals(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]
 def _definitions(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
     for body in live.definitions:
         name, managers = body["metadata"]["name"], ("olm.managed", "operators.coreos.com/")
-        if olm := [key for key in _labels(body) if key.startswith(managers)]:
+        if olm := [key for key in labels(body) if key.startswith(managers)]:
             yield (
                 "definitions-managed",
                 f"{name} is managed by the Operator Lifecycle Manager (label {olm[0]}), which puts "
@@ -223,6 +252,9 @@ def _nodes(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
     for name in inputs.nodes:
         if name in live.nodes:
             yield from _node(name, live.nodes[name], inputs)
+            if inputs.distribution is not None:
+                yield from _packaged(name, live.nodes[name], inputs, inputs.distribution)
+                yield from _left(name, live, inputs, inputs.distribution)
         else:
             there = ", ".join(sorted(live.nodes)) or "no node"
             yield "node-missing", f"node {name} is not in the cluster, which has {there}"
@@ -236,8 +268,13 @@ def _node(name: str, node: Object, inputs: OperatorPreflightInputs) -> Iterator[
             "containerd-too-old",
             f"node {name} runs {runtime}; CDI, which the operator uses since v25.10, needs "
             "containerd 2.0",
+            *(
+                ["update it, or write an operator.version before v25.10"]
+                if inputs.distribution
+                else []
+            ),
         )
-    if _labels(node).get(objects.DEPLOY_LABEL) == "false":
+    if labels(node).get(objects.DEPLOY_LABEL) == "false":
         yield (
             "node-opted-out",
             f"node {name} has the label {objects.DEPLOY_LABEL}=false: no operand comes there",
@@ -257,13 +294,63 @@ def _node(name: str, node: Object, inputs: OperatorPreflightInputs) -> Iterator[
             )
 
 
-def _labels(body: Object | None) -> Mapping[str, str]:
-    return ((body or {}).get("metadata") or {}).get("labels") or {}
+def _packaged(
+    name: str, node: Object, inputs: OperatorPreflightInputs, stated: ContainerdDistribution
+) -> Iterator[_Found]:
+    """Whether a node that was there is what is stated of it, as far as it shows that."""
+    info: Object = (node.get("status") or {}).get("nodeInfo") or {}
+    runtime, kubelet = (
+        str(info.get(f"{key}Version", "")) for key in ("containerRuntime", "kubelet")
+    )
+    if runtime and not runtime.startswith("containerd://"):
+        yield (
+            "not-containerd",
+            f"node {name} runs {runtime}, and what is derived here is for containerd",
+        )
+        return
+    annotations: Object = node["metadata"].get("annotations") or {}
+    shown = containerd_places.shown(kubelet, labels(node), annotations)
+    meant = ContainerdDistribution.KUBEADM if stated is ContainerdDistribution.EGX else stated
+    if shown not in (None, meant):
+        yield (
+            "distribution-differs",
+            f"node {name} is of {shown} (kubelet {kubelet}), and {stated} is stated: the toolkit would look "
+            "for containerd where it is not",
+            f"write kubernetes.distribution: {shown}",
+        )
+    listens = annotations.get(containerd_places.place(meant).seen.annotation, "")
+    listens = listens.removeprefix("unix://").replace("/var/run/", "/run/")
+    if listens and listens != inputs.socket:
+        yield (
+            "socket-differs",
+            f"the containerd of node {name} listens at {listens}, and the toolkit is told {inputs.socket}",
+            f"add {{name: CONTAINERD_SOCKET, value: {listens}}} to operator.values.toolkit.env",
+        )
+
+
+def _left(
+    name: str, live: Snapshot, inputs: OperatorPreflightInputs, stated: ContainerdDistribution
+) -> Iterator[_Found]:
+    """A toolkit that is no operator's of this cluster has told containerd of its runtimes."""
+    if not inputs.configures or live.revisions or live.policies:
+        return
+    handlers = (live.nodes[name].get("status") or {}).get("runtimeHandlers") or ()
+    names = [one["name"] for one in handlers if str(one.get("name", "")).startswith("nvidia")]
+    if names:
+        place = containerd_places.place(stated)
+        files = dict.fromkeys((place.files(inputs.version or "v0"), place.config))
+        yield (
+            "toolkit-left",
+            f"the containerd of node {name} has the runtimes {', '.join(names)} although no GPU Operator is "
+            "installed: a toolkit of another release, or of the host, has left its file",
+            f"take them out of {' or '.join(files)} and restart containerd; or keep that toolkit with "
+            "operator.values.toolkit.enabled: false",
+        )
 
 
 def _is_discovery(body: Object) -> bool:
     containers = body["spec"]["template"]["spec"].get("containers") or ()
-    return _labels(body).get("app.kubernetes.io/name") == "node-feature-discovery" or any(
+    return labels(body).get("app.kubernetes.io/name") == "node-feature-discovery" or any(
         "node-feature-discovery" in str(container.get("image")) for container in containers
     )
 

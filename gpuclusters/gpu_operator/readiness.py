@@ -5,8 +5,6 @@ first label of node feature discovery (reasons `NoGPUNodes`, `NFDLabelsMissing`;
 `internal/conditions/consts.go`), and with definitions so old that no device plugin was asked for.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from gpuclusters.core.errors import CommandFailedError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
-from gpuclusters.gpu_operator.objects import ClusterInputs
+from gpuclusters.gpu_operator.objects import ClusterInputs, Object, condition, holds, labels
 from gpuclusters.gpu_operator.pods import blocked, is_over, is_ready
 from gpuclusters.tenancy.objects import NODE, POD
 
@@ -51,7 +49,6 @@ _UNHEALTHY = (
 )
 _STARTING = ("status 500", "status 502", "status 503", "status 504", "status 429")
 
-Object = Mapping[str, Any]
 Expected = Mapping[str, Mapping[str, int]]
 
 
@@ -156,34 +153,41 @@ def wait(
     An API server that does not answer is waited for too: on a single server it goes away for about a minute
     when the toolkit tells containerd, because that restarts RKE2.
     """
-    told: dict[str, Any] = {}
 
-    def look() -> Sequence[Finding]:
-        nonlocal told
+    def look() -> Seen:
         shown = snapshot()
         if isinstance(shown, str):
-            return [_waits("api-silent", f"the API server does not answer ({shown})")]
-        told = outputs(shown, inputs)
-        return missing(shown, inputs.expected)
+            return {}, [_waits("api-silent", f"the API server does not answer ({shown})")]
+        return outputs(shown, inputs), missing(shown, inputs.expected)
 
-    left = poll(
-        look,
-        target=target,
-        timeout_seconds=inputs.timeout_seconds,
-        poll_seconds=POLL_SECONDS,
-        clock=clock,
-        reporter=reporter,
-        looks=LOOKS,
-    )
-    if left:
-        raise late(target, inputs.timeout_seconds, left)
+    return wait_for(look, target, inputs.timeout_seconds, clock, reporter, looks=LOOKS)
+
+
+Seen = tuple[dict[str, Any], Sequence[Finding]]
+"""Outputs of a gate, and what is not there yet."""
+
+
+def wait_for(
+    look: Callable[[], Seen],
+    target: str,
+    seconds: float,
+    clock: Clock,
+    reporter: Reporter,
+    *,
+    looks: int = 1,
+) -> dict[str, Any]:
+    """Wait until nothing is missing; answers the outputs of then."""
+    told: dict[str, Any] = {}
+
+    def left() -> Sequence[Finding]:
+        nonlocal told
+        told, found = look()
+        return found
+
+    if found := poll(left, target, seconds, POLL_SECONDS, clock, reporter, looks=looks):
+        remedy = "correct what blocks it and run `up` again, which goes on from here"
+        raise Refused(target, overdue(found, f"not ready after {seconds:g} s", remedy))
     return told
-
-
-def late(target: str, seconds: float, left: Sequence[Finding]) -> Refused:
-    """The error for what did not come in time."""
-    remedy = "correct what blocks it and run `up` again, which goes on from here"
-    return Refused(target, overdue(left, f"not ready after {seconds:g} s", remedy))
 
 
 def _waits(code: str, what: str, why: Iterable[str] = (), node: str = "") -> Finding:
@@ -195,8 +199,8 @@ def _waits(code: str, what: str, why: Iterable[str] = (), node: str = "") -> Fin
 
 def reason(policy: Object | None) -> str:
     """Reason of the condition that holds: `Reconciled`, `OperandNotReady`, …; empty before any."""
-    found = (_condition(policy, kind) for kind in ("Ready", "Error"))
-    return next((str(one.get("reason", "")) for one in found if one.get("status") == "True"), "")
+    found = (condition(policy, kind) for kind in ("Ready", "Error") if holds(policy, kind))
+    return next((str(one.get("reason", "")) for one in found), "")
 
 
 def _policy(snapshot: Snapshot) -> Iterator[Finding]:
@@ -204,16 +208,16 @@ def _policy(snapshot: Snapshot) -> Iterator[Finding]:
     if policy is None:
         yield _waits("policy-missing", f"ClusterPolicy {objects.POLICY} is not there")
         return
-    ready, error = _condition(policy, "Ready"), _condition(policy, "Error")
     why = reason(policy)
-    if ready.get("status") == "True":
+    if holds(policy, "Ready"):
         if why == RECONCILED:
             return
-        message = _IDLE.get(why, str(ready.get("message", "")))
+        message = _IDLE.get(why, str(condition(policy, "Ready").get("message", "")))
         told = f"is ready with reason {why}, not {RECONCILED}: {message}"
         app = "node-feature-discovery"
-    elif error.get("status") == "True":
-        told, app = f"is not ready, {why}: {error.get('message', '')}", ""
+    elif holds(policy, "Error"):
+        message = str(condition(policy, "Error").get("message", ""))
+        told, app = f"is not ready, {why}: {message}", ""
     else:
         told = f"says {(policy.get('status') or {}).get('state') or 'no state yet'}"
         app = "gpu-operator"
@@ -245,13 +249,13 @@ def _node(snapshot: Snapshot, name: str, amounts: Mapping[str, int]) -> Iterator
     if node is None:
         yield _waits("node-missing", f"node {name} is not in the cluster", node=name)
         return
-    labels = node["metadata"].get("labels") or {}
+    known = labels(node)
     pods = [pod for pod in snapshot.pods if (pod.get("spec") or {}).get("nodeName") == name]
-    upgrade = str(labels.get(objects.UPGRADE_LABEL, ""))
+    upgrade = str(known.get(objects.UPGRADE_LABEL, ""))
     if upgrade not in _UPGRADED:
         what = f"node {name}: its driver is being updated ({objects.UPGRADE_LABEL}={upgrade})"
         yield _waits("driver-updating", what, node=name)
-    if labels.get(objects.PRESENT_LABEL) != "true":
+    if known.get(objects.PRESENT_LABEL) != "true":
         what = f"node {name} has no label {objects.PRESENT_LABEL}=true: no GPU was discovered on it"
         discovery = [pod for pod in pods if "node-feature-discovery" in _app(pod)]
         yield _waits("not-discovered", what, snapshot.blocks(discovery), name)
@@ -270,19 +274,13 @@ def _node(snapshot: Snapshot, name: str, amounts: Mapping[str, int]) -> Iterator
 
 def _offered(node: Object | None, wanted: Mapping[str, int]) -> dict[str, int]:
     """What a node offers: the resources that it must, and all others of NVIDIA that are not 0."""
-    found = ((node or {}).get("status") or {}).get("allocatable") or {}
-    amounts = {r: int(n) for r, n in found.items() if r.startswith(objects.RESOURCE_PREFIX)}
+    amounts = objects.offered(node)
     return {r: amounts.get(r, 0) for r in sorted({*wanted, *(r for r, n in amounts.items() if n)})}
 
 
-def _condition(policy: Object | None, kind: str) -> Object:
-    conditions = ((policy or {}).get("status") or {}).get("conditions") or ()
-    return next((c for c in conditions if str(c.get("type", "")).lower() == kind.lower()), {})
-
-
 def _app(pod: Object) -> str:
-    labels = pod["metadata"].get("labels") or {}
-    return str(labels.get("app") or labels.get("app.kubernetes.io/name") or "")
+    known = labels(pod)
+    return str(known.get("app") or known.get("app.kubernetes.io/name") or "")
 
 
 def _belongs(pod: Object, daemon_set: Object) -> bool:

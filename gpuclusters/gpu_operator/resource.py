@@ -1,7 +1,5 @@
 """The definitions of the GPU Operator's chart, applied before its release."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pulumi
 from pydantic import Field
 
-from gpuclusters.core.converge import StderrReporter, SystemClock
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.gpu_operator import preflight, readiness
 from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode
 from gpuclusters.gpu_operator.objects import ClusterInputs
@@ -55,7 +53,7 @@ class GpuOperatorCrdsProvider(ClusterProvider[CrdInputs]):
             sha256=inputs.sha256,
         )
         wanted = crds.definitions(documents, with_nfd=inputs.with_nfd)
-        return crds.apply(wanted, self.cluster(inputs), SystemClock(), StderrReporter())
+        return crds.apply(wanted, self.cluster(inputs), Clock(), Reporter())
 
     def observe(self, inputs: CrdInputs, before: Properties) -> Live | None:
         from gpuclusters.gpu_operator import crds
@@ -114,7 +112,7 @@ class GpuReadinessProvider(ClusterProvider[ReadinessInputs]):
 
         cluster = KubernetesObjects(inputs.kubeconfig)
         snapshot = partial(readiness.read_if_up, cluster, inputs.namespace)
-        return readiness.wait(inputs, cluster.target, snapshot, SystemClock(), StderrReporter())
+        return readiness.wait(inputs, cluster.target, snapshot, Clock(), Reporter())
 
     def observe(self, inputs: ReadinessInputs, before: Properties) -> Live | None:  # noqa: ARG002
         snapshot = readiness.read(self.cluster(inputs), inputs.namespace)
@@ -142,7 +140,7 @@ class MigLayoutProvider(ConvergingProvider[MigInputs], ClusterProvider[MigInputs
     changes_machine = False
 
     def capability(self, inputs: MigInputs, before: Properties) -> MigNode:  # noqa: ARG002
-        return MigNode(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
+        return MigNode(inputs, self.cluster(inputs), Clock(), Reporter())
 
 
 class MigLayout(ConvergingResource, module="gpu", name="MigLayout"):

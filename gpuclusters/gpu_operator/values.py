@@ -1,22 +1,20 @@
-"""The values of the GPU Operator's chart that RKE2 needs, derived from the matrix and from what is wanted.
+"""The values of the GPU Operator's chart that a cluster needs, derived from tables and from what is wanted.
 
 Sources: RKE2's documentation of the operator (`CONTAINERD_SOCKET` alone, from v25.10 on), NVIDIA's
 documentation of CDI, of MIG and of node tolerations, the chart's own templates. What is not derived is the
 chart's default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat import containerd_places, rke2_matrix
+from gpuclusters.compat.containerd_places import ContainerdDistribution
 from gpuclusters.compat.rke2_matrix import ModulesPolicy, OperatingSystem, operator_major, operators
 from gpuclusters.compat.versions import release
+from gpuclusters.core.model import merged
 from gpuclusters.gpu_operator.keys import tree_of
-from gpuclusters.kata.model import merged
-from gpuclusters.rke2.releases import CONTAINERD_SOCKET
 
 GPU_TOLERATION: Mapping[str, Any] = {
     "key": "nvidia.com/gpu",
@@ -36,7 +34,6 @@ MANY_NODES = 300
 """From so many nodes on the operator needs more memory than the chart gives it (350Mi)."""
 MANY_NODES_MEMORY = "1400Mi"
 _ISOLATION = {
-    "CONTAINERD_SOCKET": CONTAINERD_SOCKET,
     "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false",
     "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS": "true",
 }
@@ -76,6 +73,9 @@ class OperatorSpec:
     """Whether GPUs are cut, so that the MIG manager runs."""
     scrape_interval_seconds: int | None = None
     nodes: int = 1
+    distribution: ContainerdDistribution = ContainerdDistribution.RKE2
+    default_runtime: bool = False
+    """Whether NVIDIA's runtime becomes containerd's default."""
 
 
 def values(spec: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -95,8 +95,7 @@ def values(spec: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict
     }
     # NRI changes nothing about containerd, and so has to know nothing about it.
     if not spec.nri_plugin:
-        socket = {"CONTAINERD_SOCKET": CONTAINERD_SOCKET}
-        chosen["toolkit"] = {"env": _env(socket if _has_cdi(spec.version) else _ISOLATION)}
+        chosen["toolkit"] = {"env": _env(toolkit_environment(spec))}
     if not _has_cdi(spec.version):
         chosen["devicePlugin"] = {"env": _env({"DEVICE_LIST_STRATEGY": "volume-mounts"})}
     if spec.mig_reboot:
@@ -111,6 +110,13 @@ def values(spec: OperatorSpec, metrics: Mapping[str, Any] | None = None) -> dict
         interval = f"{spec.scrape_interval_seconds}s"
         chosen = merged(chosen, {"dcgmExporter": {"serviceMonitor": {"interval": interval}}})
     return _known(merged(chosen, metrics or {}), spec.version)
+
+
+def toolkit_environment(spec: OperatorSpec) -> dict[str, str]:
+    """What the toolkit is told: where containerd is, and what may not happen."""
+    told = containerd_places.place(spec.distribution).told(spec.version)
+    where = told.variables(default_runtime=spec.default_runtime)
+    return where if _has_cdi(spec.version) else where | _ISOLATION
 
 
 def _has_cdi(version: str) -> bool:

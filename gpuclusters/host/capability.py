@@ -1,7 +1,5 @@
 """What keeps one thing on one host: base of the capabilities in the rooms, and that of a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -10,9 +8,7 @@ from gpuclusters.core.converge import (
     Capability,
     Clock,
     Reporter,
-    StderrReporter,
     Step,
-    SystemClock,
     poll,
 )
 from gpuclusters.core.finding import Finding, refused, repair
@@ -45,7 +41,7 @@ class HostCapability(Capability[L], Generic[I, L]):
     ) -> None:
         """`before` is all that the resource said the last time; nothing when it is made."""
         self._inputs, self._host, self._before = inputs, host, before or {}
-        self._clock, self._reporter = clock or SystemClock(), reporter or StderrReporter()
+        self._clock, self._reporter = clock or Clock(), reporter or Reporter()
         self._files = SshNodeFiles(host)
 
     @property
@@ -65,15 +61,8 @@ class HostCapability(Capability[L], Generic[I, L]):
         target: str = "",
     ) -> Sequence[Finding]:
         """Wait until nothing is found; what is left when the time is over."""
-        return poll(
-            look,
-            target=target or self.target,
-            timeout_seconds=seconds,
-            poll_seconds=POLL_SECONDS,
-            first_seconds=first_seconds,
-            clock=self._clock,
-            reporter=self._reporter,
-        )
+        who, how = target or self.target, (POLL_SECONDS, self._clock, self._reporter)
+        return poll(look, who, seconds, *how, first_seconds=first_seconds)
 
     def _run(
         self, tried: str, name: str, *arguments: str, seconds: float | None = None, **how: Any

@@ -1,7 +1,5 @@
 """Opening an SSH connection: which key opens it, pinned host key, bounded retries, errors in our words."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

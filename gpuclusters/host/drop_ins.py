@@ -1,8 +1,5 @@
 """Drop-ins that a GPU node needs: the few settings that matter, so that two writers never share a file."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from enum import StrEnum
 
 HEADER = (
@@ -46,14 +43,13 @@ def containerd(
     schema: ContainerdSchema,
     enable_cdi: bool,
     image_pull_progress_timeout_seconds: int,
-    cdi_directories: Sequence[str] = CDI_DIRECTORIES,
 ) -> str:
     """A containerd drop-in: where CDI specs are found (the last wins), and patience for images of 20 GB.
 
     `schema` is the `version` of the main file; ids of the other version are ignored silently. containerd 1.7
     needs `enable_cdi`, from 2.0 it is on, and 2.4 no longer knows it.
     """
-    directories = ", ".join(f'"{path}"' for path in cdi_directories)
+    directories = ", ".join(f'"{path}"' for path in CDI_DIRECTORIES)
     switch = "  enable_cdi = true\n" if enable_cdi else ""
     timeout = f'  image_pull_progress_timeout = "{image_pull_progress_timeout_seconds}s"\n'
     if schema is ContainerdSchema.V2:

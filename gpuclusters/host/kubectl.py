@@ -1,7 +1,5 @@
 """A cluster through kubectl on one of its hosts, over SSH: its API need not be reachable from here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
@@ -126,7 +124,6 @@ def answering(servers: Sequence[C], clock: Clock, reporter: Reporter) -> C:
         ready.extend(one for one in servers if not ready and one.is_ready())
         return () if ready else (silent,)
 
-    how: dict[str, Any] = {"timeout_seconds": API_TIMEOUT_SECONDS, "poll_seconds": POLL_SECONDS}
-    if left := poll(look, target=target, clock=clock, reporter=reporter, **how):
+    if left := poll(look, target, API_TIMEOUT_SECONDS, POLL_SECONDS, clock, reporter):
         raise Refused(target, left)
     return ready[0]

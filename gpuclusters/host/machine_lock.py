@@ -11,8 +11,6 @@ costs one command for a row of steps. Without root, the account's own folder sta
 accounts do not see each other, and neither can change what is the other's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import getpass

@@ -1,7 +1,5 @@
 """How a host is reached, what is on it (files, units, PCI functions), and the inputs of `HostFile`."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -1,7 +1,5 @@
 """A node as kubectl shows it, and what clusters on hosts of ours have in common. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Files, systemd units and PCI functions of a host over SSH; each call is one round trip."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any

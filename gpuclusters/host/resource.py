@@ -1,7 +1,5 @@
 """`HostFile`: one file on a host."""
 
-from __future__ import annotations
-
 import pulumi
 
 from gpuclusters.host.model import HostFileSpec

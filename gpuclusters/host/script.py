@@ -1,7 +1,5 @@
 """Runs scripts on hosts: sent over standard input, nothing is installed there."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """SSH to the hosts: blocking calls from any thread over one connection per host, host key always checked."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -7,8 +7,6 @@ replaces whole keys, so `kernel_params` repeats what Kata's build puts there. So
 `configuration-qemu-nvidia-gpu.toml.in` of both runtimes, `KERNELPARAMS_NV` in their Makefiles, `install.rs`.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ from typing import Any, Final
 
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB, BootProfile
 from gpuclusters.compat import dated_table
+from gpuclusters.core import scripts
 
 OVERHEAD_MEMORY_MIB = 10240
 OVERHEAD_CPU_MILLICORES = 1000
@@ -190,16 +189,6 @@ def unknown_keys(
             yield from unknown_keys(value, below, here)
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, key by key, as Helm merges values; lists are replaced."""
-    result = dict(base)
-    for key, value in over.items():
-        below = result.get(key)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
-    return result
-
-
 def chart_values(
     *,
     shim: Shim,
@@ -210,7 +199,6 @@ def chart_values(
     node_selector: Mapping[str, str],
     at_once: int = 1,
     node_feature_discovery: bool = False,
-    tolerations: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The values of a release: one shim and nothing else (the chart's own default installs all).
 
@@ -219,36 +207,21 @@ def chart_values(
     """
     chosen = snapshotter or (_CONFIDENTIAL_SNAPSHOTTER if shim.confidential else _CONTAINERDS)
     special = "" if chosen == _CONTAINERDS else chosen
-    setup: dict[str, Any] = {"setup": [special] if special else []}
-    if special == "erofs" and not shim.rust:
+    words = {
+        "mode": installation.deployment_mode.value,
+        "suffix": installation.multi_install_suffix,
+        "distribution": distribution,
+        "drop_in": drop_in,
+        "shim": shim.value,
+        "snapshotter": special,
+        "snapshotters": [special] if special else [],
         # Layers that are merged are for the Rust runtime alone.
-        setup["erofsMergeMode"] = "unmerged"
-    return {
-        "deploymentMode": installation.deployment_mode.value,
-        "k8sDistribution": distribution,
-        # A tag of a release never changes; with `Always` a registry that is down stops every reboot.
-        "imagePullPolicy": "IfNotPresent",
-        "nodeSelector": dict(node_selector),
-        "tolerations": [dict(toleration) for toleration in tolerations],
-        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": at_once}},
-        "job": {"parallelism": at_once},
-        "snapshotter": setup,
-        "shims": {
-            "disableAll": True,
-            shim.value: {
-                "enabled": True,
-                "supportedArches": ["amd64"],
-                # No pod may change the VM that it runs in.
-                "allowedHypervisorAnnotations": [],
-                "dropIn": drop_in,
-                "containerd": {"snapshotter": special},
-            },
-        },
-        "defaultShim": {"amd64": shim.value},
-        "runtimeClasses": {"enabled": False, "createDefault": False},
-        "env": {"multiInstallSuffix": installation.multi_install_suffix},
-        "node-feature-discovery": {"enabled": node_feature_discovery},
+        "merge_mode": "unmerged" if special == "erofs" and not shim.rust else None,
+        "node_selector": dict(node_selector),
+        "at_once": at_once,
+        "node_feature_discovery": node_feature_discovery,
     }
+    return dict(scripts.manifest("kata/values.yaml", words))
 
 
 KUBELET_ROOT: Final = "/var/lib/kubelet"

@@ -1,7 +1,5 @@
 """A cluster in which Jobs are run: made, read, and removed with their pods."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +12,7 @@ from gpuclusters.core.errors import (
     UnreachableError,
 )
 from gpuclusters.core.ports import ObjectKind
-from gpuclusters.kube.objects import DELETE_POLL_SECONDS, STRICT, KubernetesObjects, parsed, path_of
+from gpuclusters.kube.objects import DELETE_POLL_SECONDS, STRICT, KubernetesObjects, parsed
 from gpuclusters.tenancy.objects import POD
 
 LOG_BYTES = 4 << 20
@@ -34,7 +32,7 @@ class ClusterJobs(KubernetesObjects):
         """Make an object; BusyError: there is one of this name."""
         metadata = body["metadata"]
         tried = f"create {kind.kind} {metadata['name']}"
-        path = path_of(kind, str(metadata.get("namespace", "")))
+        path = kind.path(str(metadata.get("namespace", "")))
         status, answer = self._call("POST", path, tried, body, query=STRICT)
         if status == _CONFLICT:
             remedy = "let the other run that made it end, or delete it"
@@ -45,7 +43,7 @@ class ClusterJobs(KubernetesObjects):
 
     def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
         """Delete an object with what it owns, and wait for their end; absent is fine."""
-        path, tried = path_of(kind, namespace, name), f"delete {kind.kind} {name}"
+        path, tried = kind.path(namespace, name), f"delete {kind.kind} {name}"
         # Jobs leave their pods behind by default.
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
         if self._or_none("DELETE", path, tried, options) is None:

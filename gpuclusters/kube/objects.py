@@ -1,12 +1,11 @@
 """Objects of a Kubernetes cluster, through the official client; no secret is left on the disk."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib
 import json
 import ssl
+import sys
 import tempfile
 import threading
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import urllib3
 import yaml
-from kubernetes import client, config, dynamic
+from kubernetes import client, config
 
 from gpuclusters.core.errors import (
     AdapterError,
@@ -58,11 +57,11 @@ class KubernetesObjects:
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
         """The object, or None if it or its kind does not exist."""
-        return self._or_none("GET", path_of(kind, namespace, name), f"read {kind.kind} {name}")
+        return self._or_none("GET", kind.path(namespace, name), f"read {kind.kind} {name}")
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         """All objects of the kind; none if the kind does not exist."""
-        answer = self._or_none("GET", path_of(kind, namespace), f"list {kind.plural}")
+        answer = self._or_none("GET", kind.path(namespace), f"list {kind.plural}")
         return list(answer.get("items") or ()) if answer else []
 
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,7 +77,7 @@ class KubernetesObjects:
 
     def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
         """Delete an object and wait until it is gone; absent is fine."""
-        path, tried = path_of(kind, namespace, name), f"delete {kind.kind} {name}"
+        path, tried = kind.path(namespace, name), f"delete {kind.kind} {name}"
         deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
         left = self._or_none("DELETE", path, tried)
         while left is not None and (left := self._or_none("GET", path, tried)) is not None:
@@ -118,7 +117,7 @@ class KubernetesObjects:
 
     def try_status(self, kind: ObjectKind, name: str, status: Mapping[str, Any]) -> str | None:
         """Dry-run patch of a status: None if it would be taken, else why it is refused."""
-        path, tried = f"{path_of(kind, '', name)}/status", f"try a status of {kind.kind} {name}"
+        path, tried = kind.path("", name, "status"), f"try a status of {kind.kind} {name}"
         how = {"query": [("dryRun", "All")], "content_type": "application/merge-patch+json"}
         code, answer = self._call("PATCH", path, tried, {"status": dict(status)}, **how)
         if code < 300:
@@ -138,7 +137,7 @@ class KubernetesObjects:
         *query: tuple[str, str],
     ) -> dict[str, Any]:
         name = body["metadata"]["name"]
-        path, tried = path_of(kind, "", name), f"apply {kind.kind} {name}"
+        path, tried = kind.path("", name), f"apply {kind.kind} {name}"
         how = {
             "query": [*(query or STRICT[:1]), *STRICT[1:]],
             "content_type": "application/apply-patch+yaml",
@@ -195,23 +194,20 @@ class KubernetesObjects:
         content_type: str = _JSON,
         accept: str = _JSON,
     ) -> tuple[int, bytes | str | None]:
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=list(query),
+            header_params={"Accept": accept, "Content-Type": content_type},
+            body=None if body is None else dict(body),
+            auth_settings=["BearerToken"],
+        )
         try:
-            response = self._client.request(
-                method,
-                path,
-                body=None if body is None else dict(body),
-                query_params=list(query),
-                header_params={"Accept": accept},
-                content_type=content_type,
-                _request_timeout=REQUEST_TIMEOUT_SECONDS,
-                serialize=False,
-            )
-        except dynamic.exceptions.DynamicApiError as error:
-            return int(error.status), error.body
+            answer = self._client.call_api(*request, _request_timeout=REQUEST_TIMEOUT_SECONDS)
+            return int(answer.status), answer.response.data
         except urllib3.exceptions.HTTPError as error:
             remedy = "check that the API server runs and that the kubeconfig names it rightly"
             raise UnreachableError(self.target, tried, _reason(error), remedy) from error
-        return int(response.status), response.data
 
 
 def _says(left: Mapping[str, Any]) -> str:
@@ -220,16 +216,6 @@ def _says(left: Mapping[str, Any]) -> str:
         if condition.get("type") == "Ready" and condition.get("message"):
             return f"; its status says: {condition['message']}"
     return ""
-
-
-class _NoDiscovery:
-    """Stands in for the client's discovery, which keeps a cache in a shared folder.
-
-    Our kinds are few and fixed, so their paths are known.
-    """
-
-    def __init__(self, _client: object, _cache_file: object) -> None:
-        pass
 
 
 def parsed(data: bytes | str | None) -> dict[str, Any]:
@@ -242,19 +228,18 @@ def parsed(data: bytes | str | None) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {"message": text[:500]}
 
 
-_CLIENTS: dict[str, dynamic.DynamicClient] = {}
+PROGRAM = "gpu-clusters"
+"""As a kubeconfig of this program's calls it for a token."""
+_CLIENTS: dict[str, client.ApiClient] = {}
 _CLIENTS_GUARD = threading.Lock()
 
 
-def _shared_client(kubeconfig: str) -> dynamic.DynamicClient:
+def _shared_client(kubeconfig: str) -> client.ApiClient:
     """One client, with its pool of connections, per kubeconfig; kept under its hash only."""
     key = hashlib.sha256(kubeconfig.encode()).hexdigest()
     with _CLIENTS_GUARD:
         if key not in _CLIENTS:
-            made = _api_client(kubeconfig)
-            _CLIENTS[key] = dynamic.DynamicClient(  # type: ignore[no-untyped-call]
-                made, discoverer=_NoDiscovery
-            )
+            _CLIENTS[key] = _api_client(kubeconfig)
         return _CLIENTS[key]
 
 
@@ -271,6 +256,7 @@ def _api_client(kubeconfig: str) -> client.ApiClient:
         problem = "it asks for insecure-skip-tls-verify, so anybody could answer as the API server"
         remedy = "give the server's certificate authority instead"
         raise NoCredentialsError("kubeconfig", "read it", problem, remedy)
+    _at_hand(user.get("exec") or {})
     context = _tls(cluster, user)
     configuration = client.Configuration()
     configuration.retries = RETRIES
@@ -283,6 +269,13 @@ def _api_client(kubeconfig: str) -> client.ApiClient:
     made = client.ApiClient(configuration)
     made.rest_client.pool_manager.connection_pool_kw["ssl_context"] = context
     return made
+
+
+def _at_hand(program: dict[str, Any]) -> None:
+    """Let what gives a token be found where this program is installed, on PATH or not."""
+    if program.get("command") == PROGRAM:
+        own = ["-m", "gpuclusters.cli", *(program.get("args") or ())]
+        program |= {"command": sys.executable, "args": own}
 
 
 def _unusable(problem: str) -> NoCredentialsError:
@@ -343,13 +336,6 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
 
 def _decoded(value: object) -> bytes | None:
     return base64.b64decode(value, validate=False) if isinstance(value, str) else None
-
-
-def path_of(kind: ObjectKind, namespace: str, name: str = "") -> str:
-    """Where an object, or without a name all of its kind, is on every API server."""
-    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
-    inside = f"/namespaces/{namespace}" if kind.namespaced else ""
-    return f"{root}{inside}/{kind.plural}" + (f"/{name}" if name else "")
 
 
 def _reason(error: urllib3.exceptions.HTTPError) -> str:

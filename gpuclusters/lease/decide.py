@@ -3,8 +3,6 @@
 Doing a plan twice does no harm. What is not known is asked; what cannot be known in time closes the GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

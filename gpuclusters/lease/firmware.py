@@ -8,8 +8,6 @@ another page follows, `Members@odata.nextLink`. A controller may be broken, or a
 over. So an inventory that is not whole and consistent is an error with a reason, never a shorter inventory.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

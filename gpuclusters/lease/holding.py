@@ -14,8 +14,6 @@ back.
 - On the way to Free time stands still, and begins anew when the node is back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

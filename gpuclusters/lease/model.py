@@ -1,15 +1,13 @@
 """The GPULease object, and what happens to a GPU between two tenants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import Field
 
+from gpuclusters.core import scripts
 from gpuclusters.core.custom_resource import (
-    FIXED,
     GROUP,
     VERSION,
     Condition,
@@ -18,8 +16,6 @@ from gpuclusters.core.custom_resource import (
     Part,
     Timestamp,
     definition,
-    structural,
-    validations,
 )
 from gpuclusters.core.ports import ObjectKind
 
@@ -81,7 +77,6 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
 }
 """From each phase to those that may follow. A new GPU begins in Resetting: nobody knows who had it."""
 
-FIRST = Phase.RESETTING
 HELD = frozenset({Phase.RESERVED, Phase.ACTIVATING, Phase.LEASED, Phase.RELEASING})
 """Phases in which a lease has a holder. In quarantine it keeps the one that still has it allocated."""
 
@@ -208,100 +203,12 @@ def _strings(values: frozenset[Phase]) -> str:
     return "[" + ", ".join(f"'{value}'" for value in sorted(values)) + "]"
 
 
-_EDGES = "{" + ", ".join(f"'{phase}': {_strings(after)}" for phase, after in EDGES.items()) + "}"
-_SHOWN = "['ResetDone', 'MemoryCleared']"
-
-_STATUS_RULES = {
-    "a GPU has a holder from Reserved to Releasing; in quarantine it may keep one": (
-        f"has(self.holder) ? self.phase in {_strings(HELD | {Phase.QUARANTINED})} : "
-        f"!(self.phase in {_strings(HELD)})"
-    ),
-    "a quarantined GPU has a reason": "self.phase != 'Quarantined' || self.reason != ''",
-    "the phases of a GPU follow one another as the machine says; none is skipped": (
-        f"self.phase == oldSelf.phase || self.phase in {_EDGES}[oldSelf.phase]"
-    ),
-    "cycle counts the entries into Resetting": (
-        "self.cycle == oldSelf.cycle + "
-        "(self.phase == 'Resetting' && oldSelf.phase != 'Resetting' ? 1 : 0)"
-    ),
-    "a free GPU has been reset and its memory cleared": (
-        "self.phase != 'Free' || "
-        f"{_SHOWN}.all(t, self.conditions.exists(c, c.type == t && c.status == 'True'))"
-    ),
-    "a quarantined GPU is reset only by a recheck that was not yet obeyed": (
-        "oldSelf.phase != 'Quarantined' || self.phase != 'Resetting' || "
-        "self.recheck != oldSelf.recheck"
-    ),
-    "a GPU passes from one holder to another only through Free": (
-        "!has(self.holder) || !has(oldSelf.holder) || ("
-        "self.holder.podUid == oldSelf.holder.podUid && "
-        "self.holder.tenant == oldSelf.holder.tenant && "
-        # A word that CEL reserves is written like this.
-        "self.holder.__namespace__ == oldSelf.holder.__namespace__ && "
-        "self.holder.pod == oldSelf.holder.pod && "
-        "self.holder.partition == oldSelf.holder.partition && "
-        "self.holder.gpus == oldSelf.holder.gpus)"
-    ),
-    "a pod is admitted when its GPU is leased": (
-        "!has(self.holder) || !self.holder.admitted || "
-        "self.phase in ['Leased', 'Releasing'] || "
-        "(self.phase == 'Quarantined' && has(oldSelf.holder) && oldSelf.holder.admitted)"
-    ),
-    "a GPU is allocated to an admitted pod, while it is leased": (
-        "!has(self.holder) || !self.holder.allocated || "
-        "(has(oldSelf.holder) && oldSelf.holder.allocated) || "
-        "(self.phase == 'Leased' && self.holder.admitted)"
-    ),
-    "a GPU is reset after the kubelet has let it go": (
-        "self.phase != 'Resetting' || !has(oldSelf.holder) || !oldSelf.holder.allocated"
-    ),
-    "the last tenant of a GPU is named until it is free": (
-        "self.phase == 'Free' ? !has(self.lastTenant) : !has(oldSelf.lastTenant) || "
-        "(has(self.lastTenant) && self.lastTenant == oldSelf.lastTenant)"
-    ),
-}
-
-_NUMBER = "self.metadata.name.substring(size(self.spec.node) + 4)"
-
-_OBJECT_RULES = {
-    # Not by writing the number as text: the server takes the length of such text for unbounded.
-    "a GPULease is named <node>-gpu<module>": (
-        "self.metadata.name.startsWith(self.spec.node + '-gpu') && "
-        f"{_NUMBER}.matches('^[1-9][0-9]?$') && int({_NUMBER}) == self.spec.module"
-    ),
-    "a new GPU begins in Resetting: nobody knows who had it before": (
-        f"!has(self.status) || has(oldSelf.status) || self.status.phase == '{FIRST}'"
-    ),
-    "the status of a GPU cannot be taken away": "!has(oldSelf.status) || has(self.status)",
-    "holder.gpus names the GPU itself too": (
-        "!has(self.status) || !has(self.status.holder) || "
-        "self.spec.module in self.status.holder.gpus"
-    ),
-}
-
-
 def crd() -> dict[str, Any]:
-    spec = structural(GPULeaseSpec)
-    spec["x-kubernetes-validations"] = validations(FIXED)
-    status = structural(GPULeaseStatus)
-    status["x-kubernetes-validations"] = validations(_STATUS_RULES)
-    return definition(
-        GPU_LEASE,
-        short_names=["gpul"],
-        description="One GPU: who has it, and whether the next may have it.",
-        spec=spec,
-        status=status,
-        columns=[
-            ("Node", "string", ".spec.node"),
-            ("GPU", "integer", ".spec.module"),
-            ("Phase", "string", ".status.phase"),
-            ("Tenant", "string", ".status.holder.tenant"),
-            ("Pod", "string", ".status.holder.pod"),
-            ("Since", "date", ".status.since"),
-            ("Reason", "string", ".status.reason"),
-        ],
-        rules=validations(_OBJECT_RULES),
-    )
+    edges = ", ".join(f"'{phase}': {_strings(after)}" for phase, after in EDGES.items())
+    keeps = _strings(HELD | {Phase.QUARANTINED})
+    words = {"edges": f"{{{edges}}}", "held": _strings(HELD), "keeps": keeps}
+    described = scripts.manifest("lease/gpulease.yaml", words)
+    return definition(GPU_LEASE, described, spec=GPULeaseSpec, status=GPULeaseStatus)
 
 
 Lease = Mapping[str, Any]

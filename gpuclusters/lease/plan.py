@@ -1,7 +1,5 @@
 """What follows from a board: changes to be stored, effects to be started, and when to look again."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 

@@ -69,15 +69,7 @@ def begin(
         duty = _duty(leases, cordoned=True)
         return [Finding("gpu.held", f"GPU {gpu}", level=Level.REPAIR) for gpu in duty["busy"]]
 
-    left = poll(
-        look,
-        target=target,
-        timeout_seconds=inputs.timeout_seconds,
-        poll_seconds=POLL_SECONDS,
-        clock=clock,
-        reporter=reporter,
-    )
-    if left:
+    if poll(look, target, inputs.timeout_seconds, POLL_SECONDS, clock, reporter):
         raise refused(
             target,
             "gpu.held",

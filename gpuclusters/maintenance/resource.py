@@ -1,7 +1,5 @@
 """A node that is out of service for as long as the resource exists."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pulumi
@@ -19,9 +17,9 @@ class NodeMaintenanceProvider(ClusterProvider[MaintenanceInputs]):
     identity = frozenset({"cluster", "node"})
 
     def ensure(self, inputs: MaintenanceInputs, before: Properties) -> Properties:  # noqa: ARG002
-        from gpuclusters.core.converge import StderrReporter, SystemClock
+        from gpuclusters.core.converge import Clock, Reporter
 
-        return decide.begin(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
+        return decide.begin(inputs, self.cluster(inputs), Clock(), Reporter())
 
     def observe(self, inputs: MaintenanceInputs, before: Properties) -> Live | None:  # noqa: ARG002
         duty = decide.observe(inputs, self.cluster(inputs))

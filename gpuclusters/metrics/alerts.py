@@ -5,8 +5,6 @@ The driver reports what went wrong on a GPU as an XID. What NVIDIA's catalogue c
 for nothing or for another start of the application. Everything else is worth a look in working hours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache

@@ -5,8 +5,6 @@ The rendered list is the key `dcgm-metrics.csv` of the ConfigMap that the GPU op
 its content.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache, partial

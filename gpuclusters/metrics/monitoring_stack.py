@@ -8,12 +8,12 @@ scrape it, and runs kube-proxy as a static pod; Rancher's chart has proxies for 
 on by `rke2…` values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from gpuclusters.core.model import merged
 
 DASHBOARD_LABEL = "grafana_dashboard"
 DASHBOARD_VALUE = "1"
@@ -72,7 +72,7 @@ def chart_values(
     ours: dict[str, Any] = {"prometheus": {"prometheusSpec": dict.fromkeys(selectors, False)}}
     parts = ("ControllerManager", "Scheduler", "Etcd", "Proxy")
     if kind is Monitoring.RANCHER:
-        return merged(ours | {f"rke2{part}": {"enabled": True} for part in parts}, given)
+        return _stated(merged(ours | {f"rke2{part}": {"enabled": True} for part in parts}, given))
     dashboards = {"label": DASHBOARD_LABEL, "labelValue": DASHBOARD_VALUE, "searchNamespace": "ALL"}
     ours |= {
         "crds": {"enabled": not crds_apart},
@@ -80,7 +80,13 @@ def chart_values(
         # Else their alerts fire from the first minute on.
         **{f"kube{part}": {"enabled": False} for part in parts},
     }
-    return merged(ours, given)
+    return _stated(merged(ours, given))
+
+
+def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is None: Helm takes null for "remove the chart's default", and Pulumi keeps it."""
+    found = {key: value for key, value in values.items() if value is not None}
+    return {k: _stated(v) if isinstance(v, Mapping) else v for k, v in found.items()}
 
 
 def monitor_labels(kind: Monitoring) -> Mapping[str, str]:
@@ -90,11 +96,9 @@ def monitor_labels(kind: Monitoring) -> Mapping[str, str]:
     return {}
 
 
-def operator_values(kind: Monitoring, *, counters: str | None) -> Mapping[str, Any]:
-    """The part of the GPU operator's values about metrics; `counters`: a ConfigMap."""
+def operator_values(kind: Monitoring) -> Mapping[str, Any]:
+    """The part of the GPU operator's values about metrics."""
     exporter: dict[str, Any] = {"enabled": True, "serviceMonitor": {"enabled": False}}
-    if counters is not None:
-        exporter["config"] = {"name": counters, "create": False}
     if kind is not Monitoring.NONE:
         # The exporter's own label for it is renamed between releases; this one is Prometheus' and stays.
         node = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
@@ -111,18 +115,3 @@ def operator_values(kind: Monitoring, *, counters: str | None) -> Mapping[str, A
 def dashboard_labels() -> Mapping[str, str]:
     """Labels of a ConfigMap that Grafana's sidecar reads."""
     return {DASHBOARD_LABEL: DASHBOARD_VALUE}
-
-
-def merged(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings key by key, everything else replaced; `given` wins. What is None there is left out of it."""
-    result = dict(ours)
-    for key, value in given.items():
-        if value is None:
-            # Helm would take null for "remove the chart's default", and Pulumi keeps it.
-            result.pop(key, None)
-        elif isinstance(value, Mapping):
-            below = result.get(key)
-            result[key] = merged(below if isinstance(below, Mapping) else {}, value)
-        else:
-            result[key] = value
-    return result

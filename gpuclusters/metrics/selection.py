@@ -6,8 +6,6 @@ selector that is absent selects nothing, an empty one everything; an absent name
 Prometheus' own namespace only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

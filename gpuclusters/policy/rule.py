@@ -1,15 +1,66 @@
-"""What a policy rule is: its name, how bad a violation is, what can be set, and how one is found."""
+"""What a policy rule is: its name, how bad a violation is, what can be set, and how one is found.
+
+A stack is the same to it whether a preview was reviewed or Pulumi asks the policy pack.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from gpuclusters.policy.stack import Stack, Subject, Violation
+from gpuclusters.core.naming import kebab
+from gpuclusters.review.cost import Cost
+from gpuclusters.review.plan import KEPT, STACK_TYPE, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    resource: Resource
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    known: float
+    currency: str
+    unknown: Sequence[str] = ()
+    """What has no price, in words."""
+
+    @classmethod
+    def of(cls, cost: Cost, *, after: bool) -> Spending:
+        """Per month, on one side of a plan."""
+        side, table = cost.after if after else cost.before, cost.table
+        unknown = tuple(item.what for item in side.unknown)
+        return cls(side.known * table.hours_per_month, table.currency, unknown)
+
+
+@dataclass(frozen=True)
+class Stack:
+    resources: Sequence[Resource]
+    spending: Spending | None = None
+    """None where nobody has added it up, as for one resource alone."""
+    deleted: Sequence[Resource] = ()
+
+    @cached_property
+    def tenants(self) -> int:
+        """How many tenants share the cluster: by their policies, else by the quotas of their namespaces."""
+        policies = {r.inputs.get("tenant") for r in self.of(f"{KEPT}TenancyPolicy")}
+        quotas = {r.name for r in self.of("kubernetes:core/v1:ResourceQuota")}
+        return max(len(policies), len(quotas))
+
+    def of(self, type_: str) -> Iterator[Resource]:
+        return (resource for resource in self.resources if resource.type == type_)
+
+    @property
+    def root(self) -> Resource | None:
+        """The stack itself, which is blamed for what no single resource does."""
+        first = next(iter(self.resources), None)
+        return next(self.of(STACK_TYPE), first)
 
 
 class Severity(IntEnum):
@@ -41,7 +92,7 @@ class Parameters(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        alias_generator=lambda name: name.replace("_", "-"),
+        alias_generator=kebab,
         validate_by_name=True,
     )
 
@@ -69,12 +120,12 @@ class Rule:
         return f"docs/policy/{self.id}.md"
 
 
-def each(check: Callable[[Subject, Any], Iterable[str]]) -> Find:
+def each(check: Callable[[Resource, Any], Iterable[str]]) -> Find:
     """A way to find that looks at one resource that stays at a time."""
 
     def run(stack: Stack, parameters: Any) -> Iterable[Violation]:
-        for subject in stack.there:
-            for says in check(subject, parameters):
-                yield Violation(subject, says)
+        for resource in stack.resources:
+            for says in check(resource, parameters):
+                yield Violation(resource, says)
 
     return run

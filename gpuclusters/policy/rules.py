@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from gpuclusters.policy.passthrough import host_driver, shared_iommu_group
-from gpuclusters.policy.rule import Parameters, Rule, Scope, Severity, each
-from gpuclusters.policy.stack import DYNAMIC, Stack, Subject, Violation
+from gpuclusters.policy.rule import Parameters, Rule, Scope, Severity, Stack, Violation, each
+from gpuclusters.review.plan import KEPT, Resource
 from gpuclusters.review.text import SECRET, UNKNOWN
 
 _FLOATING = {"latest", "stable", "main", "master", "edge", "nightly", "dev"}
@@ -27,13 +27,13 @@ class PinParameters(Parameters):
     )
 
 
-def unpinned(subject: Subject, parameters: PinParameters) -> Iterator[str]:
+def unpinned(resource: Resource, parameters: PinParameters) -> Iterator[str]:
     """Whatever does not say exactly which one it is."""
-    if subject.type.startswith("kubernetes:helm.sh/"):
-        yield from _chart(subject.props)
-    for path, image in _images(subject.props):
+    if resource.type.startswith("kubernetes:helm.sh/"):
+        yield from _chart(resource.inputs)
+    for path, image in _images(resource.inputs):
         yield from _image(path, image, digests=parameters.digests)
-    yield from _driver(subject)
+    yield from _driver(resource)
 
 
 def _chart(props: Mapping[str, Any]) -> Iterator[str]:
@@ -77,17 +77,14 @@ def _image(path: str, image: str, *, digests: bool) -> Iterator[str]:
         yield f"the image {image} ({path}) has no digest"
 
 
-def _driver(subject: Subject) -> Iterator[str]:
-    if subject.type == f"{DYNAMIC}GpuDriver":
-        version = subject.props.get("version") or subject.props.get("driver_version")
-        if subject.props.get("source") != "operator" and version in (None, "", "latest"):
+def _driver(resource: Resource) -> Iterator[str]:
+    if resource.type == f"{KEPT}GpuDriver":
+        version = resource.at("version") or resource.at("driver_version")
+        if resource.at("source") != "operator" and version in (None, "", "latest"):
             yield "the NVIDIA driver has no exact version: machines get whatever is newest on that day"
-    is_chart = subject.type.startswith("kubernetes:helm.sh/")
-    if is_chart and "gpu-operator" in str(subject.props.get("chart")):
-        values = subject.props.get("values")
-        driver = values.get("driver") if isinstance(values, Mapping) else None
-        if isinstance(driver, Mapping) and driver.get("version") == "latest":
-            yield "the GPU Operator's driver has no exact version"
+    is_operator = "gpu-operator" in str(resource.at("chart"))
+    if is_operator and resource.at("values", "driver", "version") == "latest":
+        yield "the GPU Operator's driver has no exact version"
 
 
 _EVERYBODY = {4: 7, 6: 15}
@@ -111,10 +108,10 @@ class FirewallParameters(Parameters):
     )
 
 
-def open_firewall(subject: Subject, parameters: FirewallParameters) -> Iterator[str]:
+def open_firewall(resource: Resource, parameters: FirewallParameters) -> Iterator[str]:
     """A firewall rule or a load balancer that lets in whom it must not."""
-    if subject.type == "gcp:compute/firewall:Firewall":
-        props = subject.props
+    if resource.type == "gcp:compute/firewall:Firewall":
+        props = resource.inputs
         closed = props.get("direction") == "EGRESS" or props.get("disabled") is True
         if closed or not props.get("allows"):
             return
@@ -123,9 +120,8 @@ def open_firewall(subject: Subject, parameters: FirewallParameters) -> Iterator[
         if ranges is None and not named:
             yield "the firewall rule names no source, which means everybody"
         yield from _too_wide("the firewall", ranges, parameters.allowed)
-    elif subject.type == "kubernetes:core/v1:Service":
-        spec = subject.props.get("spec")
-        ranges = spec.get("loadBalancerSourceRanges") if isinstance(spec, Mapping) else None
+    elif resource.type == "kubernetes:core/v1:Service":
+        ranges = resource.at("spec", "loadBalancerSourceRanges")
         yield from _too_wide("the load balancer", ranges, parameters.allowed)
 
 
@@ -153,13 +149,13 @@ def _too_wide(who: str, ranges: Any, allowed: Sequence[str]) -> Iterator[str]:
             yield f"{who} lets in {', '.join(beside)}, which is not allowed"
 
 
-def host_key(subject: Subject, _parameters: Parameters) -> Iterator[str]:
+def host_key(resource: Resource, _parameters: Parameters) -> Iterator[str]:
     """A connection to whoever answers."""
-    reached = subject.props.get("connection")
+    reached = resource.at("connection")
     # A connection that is a secret as a whole cannot be looked into in a preview; ours always set the key.
     if not isinstance(reached, Mapping):
         return
-    command, ours = subject.type.startswith("command:remote:"), subject.type.startswith(DYNAMIC)
+    command, ours = resource.type.startswith("command:remote:"), resource.type.startswith(KEPT)
     key = "hostKey" if command else "host_key"
     if command and not reached.get(key):
         yield "the command runs on whatever machine answers: its connection has no hostKey"
@@ -171,8 +167,8 @@ def host_key(subject: Subject, _parameters: Parameters) -> Iterator[str]:
 
 
 STATEFUL = {
-    f"{DYNAMIC}TenancyPolicy": "a tenant",
-    f"{DYNAMIC}Rke2Tokens": "the cluster's tokens",
+    f"{KEPT}TenancyPolicy": "a tenant",
+    f"{KEPT}Rke2Tokens": "the cluster's tokens",
     "kubernetes:core/v1:Namespace": "a namespace",
     "kubernetes:core/v1:PersistentVolume": "a volume",
     "kubernetes:core/v1:PersistentVolumeClaim": "a volume's claim",
@@ -195,35 +191,29 @@ class ProtectionParameters(Parameters):
     )
 
 
-def unprotected_partitions(subject: Subject, parameters: ProtectionParameters) -> Iterator[str]:
-    """Partitions that any change may take away, in a stack that matters."""
-    if subject.type != f"{DYNAMIC}FabricPartitions" or subject.protect:
+def unprotected_partitions(resource: Resource, parameters: ProtectionParameters) -> Iterator[str]:
+    """Partitions that any change may take away, in a production stack."""
+    if resource.type != f"{KEPT}FabricPartitions" or resource.protect:
         return
-    if any(fnmatchcase(subject.stack, pattern) for pattern in parameters.stacks):
+    stack = resource.urn.partition("::")[0].rpartition(":")[2]
+    if any(fnmatchcase(stack, pattern) for pattern in parameters.stacks):
         yield "the partitions of a board are not protected: any change that removes them goes through"
 
 
 def stateful_delete(stack: Stack, _parameters: Parameters) -> Iterator[Violation]:
     """What is deleted and cannot be made again."""
-    for subject in stack.subjects:
-        if subject.deleted and subject.type in STATEFUL:
-            what = STATEFUL[subject.type]
-            yield Violation(subject, f"{what} is deleted, with what only it holds")
+    for resource in stack.deleted:
+        if resource.type in STATEFUL:
+            what = STATEFUL[resource.type]
+            yield Violation(resource, f"{what} is deleted, with what only it holds")
 
 
-def spot_servers(subject: Subject, _parameters: Parameters) -> Iterator[str]:
+def spot_servers(resource: Resource, _parameters: Parameters) -> Iterator[str]:
     """A machine of the control plane that can be taken away."""
-    if subject.type not in ("gcp:compute/instance:Instance", f"{DYNAMIC}GcpMachine"):
+    if resource.type not in ("gcp:compute/instance:Instance", f"{KEPT}GcpMachine"):
         return
-    scheduling = subject.props.get("scheduling")
-    spot = subject.props.get("provisioning") == "spot" or (
-        isinstance(scheduling, Mapping)
-        and (scheduling.get("preemptible") is True or scheduling.get("provisioningModel") == "SPOT")
-    )
-    labels = subject.props.get("labels")
-    role = str(labels.get("role", "")) if isinstance(labels, Mapping) else ""
-    names = (subject.name, str(subject.props.get("name") or ""), role)
-    if spot and any(_SERVER.search(name) for name in names):
+    names = (resource.name, *(str(resource.at(*p) or "") for p in (["name"], ["labels", "role"])))
+    if resource.is_spot and any(_SERVER.search(name) for name in names):
         yield "a machine of the control plane can be taken away at any time (spot)"
 
 
@@ -239,10 +229,10 @@ def shared_gpus(stack: Stack, _parameters: Parameters) -> Iterator[Violation]:
     """GPUs that are handed out more than once, in a cluster with more than one tenant."""
     if stack.tenants < 2:
         return
-    for subject in stack.there:
-        for how in sorted(_ways(subject.props)):
+    for resource in stack.resources:
+        for how in sorted(_ways(resource.inputs)):
             says = f"GPUs are shared {how} among {stack.tenants} tenants: {_WHY[how]}"
-            yield Violation(subject, says)
+            yield Violation(resource, says)
 
 
 def _ways(value: Any) -> set[str]:
@@ -334,7 +324,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "partition-protect", Severity.ADVISORY,
-        "partitions of stacks that matter are protected", Scope.RESOURCE,
+        "partitions of production stacks are protected", Scope.RESOURCE,
         each(unprotected_partitions), ProtectionParameters(),
     ),
 )  # fmt: skip

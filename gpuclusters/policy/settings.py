@@ -3,13 +3,9 @@
 `gpu-clusters review --policy` and the policy pack read the same file, and refuse the same faults.
 """
 
-from __future__ import annotations
-
 import difflib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,21 +19,6 @@ _LEVELS = ", ".join(severity.word for severity in reversed(Severity))
 
 class SettingsError(Exception):
     """Settings that cannot be used. The message has all faults, a line each."""
-
-
-def read_settings(file: Path, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The rules as a file sets them.
-
-    Raises:
-        SettingsError: the file cannot be read, is no JSON, or has faults.
-    """
-    try:
-        document = json.loads(file.read_text(encoding="utf-8") or "{}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file} cannot be read: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{file} is not JSON: {error}") from error
-    return configured(rules, document, str(file))
 
 
 def configured(rules: Iterable[Rule], document: object, source: str) -> tuple[Rule, ...]:

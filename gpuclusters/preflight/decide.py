@@ -3,8 +3,6 @@
 Each check gives a row for each thing that it looks at.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

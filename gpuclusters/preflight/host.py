@@ -1,7 +1,5 @@
 """What decides whether a host can give its GPUs away: one script, one connection, one answer."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

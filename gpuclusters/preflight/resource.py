@@ -4,15 +4,13 @@ Before preparation one resource looks at the whole fleet, on which every change 
 engine stops at the first failure, and would leave some machines unseen and others half prepared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pulumi
 
-from gpuclusters.core.converge import StderrReporter
+from gpuclusters.core.converge import Reporter
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.host.model import HostConnection
@@ -44,7 +42,7 @@ class _LookingProvider(ReconcilingProvider[I]):
 
 def _warn(where: str, found: Sequence[Finding]) -> None:
     for finding in decide.of_level(Level.WARN, found):
-        StderrReporter().note(f"{where}: warning: {finding}")
+        Reporter().note(f"{where}: warning: {finding}")
 
 
 class PreflightProvider(_LookingProvider[PreflightInputs]):

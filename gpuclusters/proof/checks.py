@@ -9,8 +9,6 @@ Each rests on the one below, so a climb ends at the first that does not hold. Ru
 hosts over SSH, rungs 5 to 9 of the cluster through its API.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
@@ -33,24 +31,6 @@ class Level(StrEnum):
     """A burn-in."""
     L4 = "L4"
     """The GPUs of each node reduce together."""
-
-
-class ProofTest(StrEnum):
-    MATMUL = "matmul"
-    DIAGNOSTICS = "diagnostics"
-    LOAD = "load"
-    BURN = "burn"
-    COLLECTIVE = "collective"
-
-
-LEVEL_OF: Mapping[ProofTest, Level] = {
-    ProofTest.MATMUL: Level.L1,
-    ProofTest.DIAGNOSTICS: Level.L2,
-    ProofTest.LOAD: Level.L2,
-    ProofTest.BURN: Level.L3,
-    ProofTest.COLLECTIVE: Level.L4,
-}
-"""In the order in which they run."""
 
 
 class Outcome(StrEnum):
@@ -147,13 +127,9 @@ def failed(rung: CheckLevel, subject: str, said: str, remedy: str = "") -> Check
     return Check(rung.level, subject, STEPS[rung].what, Outcome.FAILED, f"{said}; {way}")
 
 
-def not_tried(rung: CheckLevel, said: str, subject: str = "cluster") -> Check:
-    """A rung that was not reached."""
-    return Check(rung.level, subject, STEPS[rung].what, Outcome.NOT_TRIED, said)
-
-
 def above(rung: CheckLevel, highest: CheckLevel, said: str) -> Iterator[Check]:
     """The rungs over this one, none of which was tried."""
     for higher in CheckLevel:
         if rung < higher <= highest:
-            yield not_tried(higher, said)
+            what = STEPS[higher].what
+            yield Check(higher.level, "cluster", what, Outcome.NOT_TRIED, said)

@@ -74,14 +74,8 @@ class Site:
         poll_seconds: float = POLL_SECONDS,
     ) -> Sequence[Finding]:
         """Wait until nothing is found; what is still there when the time is over."""
-        return poll(
-            look,
-            target=self.cluster.target,
-            timeout_seconds=timeout_seconds,
-            poll_seconds=poll_seconds,
-            clock=self.clock,
-            reporter=self.reporter,
-        )
+        target = self.cluster.target
+        return poll(look, target, timeout_seconds, poll_seconds, self.clock, self.reporter)
 
     @contextmanager
     def objects(self, *bodies: tuple[ObjectKind, Mapping[str, Any]]) -> Iterator[None]:

@@ -5,21 +5,77 @@ it for people. It holds no token, no key and no address of a host. The digest sh
 changed, not who wrote it: whoever can write the file can write its digest too. Keep it where others cannot.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from gpuclusters.proof.checks import STEPS, Check, CheckLevel, Outcome
+from gpuclusters.proof.checks import CLUSTER_RUNGS, STEPS, Check, CheckLevel, Outcome
 
 FORMAT = 1
 _LONGEST_CELL = 160
 _PARTS = ("cluster", "at", "stack", "program")
+
+
+class Kind(NamedTuple):
+    """What evidence of one kind is about, and how it is said."""
+
+    name: str
+    unit: str
+    """What the checks are, in the plural."""
+    rows: str
+    """Key of the checks in a document."""
+    keys: tuple[str, str, str]
+    """How a document calls the level, the subject and the statement of a check."""
+    columns: str
+    holds: str
+    """Key in a document: whether all came out as it must."""
+    outcomes: Mapping[Outcome, str]
+    verdicts: Mapping[Outcome, str]
+    """How an outcome is said of several."""
+    claim: str
+    """What a document shows: `does not show …`."""
+    shown: str
+    """What a document without faults shows, with its parts in braces."""
+    refutes: bool = False
+    """Whether one that failed shows the opposite."""
+
+
+ISOLATION = Kind(
+    name="isolation",
+    unit="attempts",
+    rows="findings",
+    keys=("area", "tenant", "attempt"),
+    columns="| Tenant | Attempt | Outcome | The cluster said |",
+    holds="isolated",
+    outcomes=dict(zip(Outcome, ("refused", "succeeded", "not-tried"), strict=True)),
+    verdicts=dict(zip(Outcome, ("were refused", "succeeded", "could not be made"), strict=True)),
+    claim="isolation",
+    shown="the isolation of {cluster} on {at}: {number} attempts, all refused",
+    refutes=True,
+)
+"""What a hostile tenant would try: an attempt that was refused has passed."""
+PROOF = Kind(
+    name="proof",
+    unit="checks",
+    rows="checks",
+    keys=("level", "subject", "what"),
+    columns="| About | Check | Outcome | Found |",
+    holds="proven",
+    outcomes={outcome: outcome.value for outcome in Outcome},
+    verdicts=dict(zip(Outcome, ("passed", "failed", "could not be made"), strict=True)),
+    claim="that GPUs work",
+    shown="that the GPUs of {cluster} worked on {at}: {level}, {number} checks, all passed",
+)
+LADDER = PROOF._replace(
+    name="ladder",
+    claim="that the ladder holds",
+    shown="that the ladder of {cluster} held on {at} up to {level}: {number} checks, all passed",
+)
+"""Its level is the highest rung that was asked for, `R9`."""
+_KINDS = {kind.name: kind for kind in (ISOLATION, PROOF, LADDER)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,94 +89,78 @@ class About:
     api_server: str
     remarks: Sequence[str] = ()
     """What this run cannot show, for example because machines are simulated."""
-
-
-class Entry(NamedTuple):
-    """One thing that was tried, as a row of a table."""
-
-    group: str
-    subject: str
-    what: str
-    outcome: StrEnum
-    said: str
-
-    def __str__(self) -> str:
-        return f"{self.group} {self.subject}: {self.what} ({self.said})"
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    """What `compare` sets beside the times: the type of the cluster, what isolates in it, what it costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What all kinds have in common; a kind says what its entries are called and what they show."""
-
-    kind: ClassVar[str]
-    outcomes: ClassVar[type[StrEnum]]
-    unit: ClassVar[str]
-    """What the entries are, in the plural: the field that has them."""
-    rows: ClassVar[str]
-    """Key of the entries in a document."""
-    keys: ClassVar[tuple[str, str, str]]
-    """Fields of an entry: what it is grouped by, who or what it is about, what was tried."""
-    columns: ClassVar[str]
-    good: ClassVar[tuple[str, str]]
-    """The outcome of every entry if it holds, and how that is said."""
-    bad: ClassVar[Mapping[str, str]]
-    refuted: ClassVar[str] = ""
-    """The outcome that shows the opposite."""
-    claim: ClassVar[str]
-    """What a document shows: `does not show …`."""
-    shown: ClassVar[str]
-    """What a document without faults shows, with its parts in braces."""
-
+    kind: Kind
     about: About
+    checks: Sequence[Check]
     level: str = ""
     """Up to which level was to be shown, where there are levels."""
-
-    def body(self) -> Mapping[str, Any]:
-        """The part of the document that only this kind has."""
-        raise NotImplementedError
-
-    @classmethod
-    def faults_of(cls, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:  # noqa: ARG003
-        """What else keeps a document whose entries are all good from being evidence."""
-        return []
+    first: CheckLevel = CheckLevel.DRIVER
+    """Rung of a ladder that it begins at: where the hosts are a cloud's, nobody can ask them."""
+    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Digest of each program that this program brought, by file name."""
 
     @property
     def title(self) -> str:
-        return f"{self.kind} of {self.about.cluster}" + (f", {self.level}" if self.level else "")
-
-    @property
-    def entries(self) -> Sequence[Entry]:
-        keys = (*self.keys, "outcome", "said")
-        return [Entry(*(getattr(one, key) for key in keys)) for one in getattr(self, self.unit)]
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        return counted((entry.outcome for entry in self.entries), self.outcomes)
-
-    def is_good(self, entry: Entry) -> bool:
-        return str(entry.outcome) == self.good[0]
+        return f"{self.kind.name} of {self.about.cluster}" + (
+            f", {self.level}" if self.level else ""
+        )
 
     @property
     def holds(self) -> bool:
         """Whether something was tried and all of it came out as it must."""
-        return bool(self.entries) and all(map(self.is_good, self.entries))
+        return bool(self.checks) and all(one.outcome is Outcome.PASSED for one in self.checks)
+
+    def counts(self, group: str | None = None) -> Mapping[str, int]:
+        """How often each outcome is there, of all or of one level."""
+        mine = Counter(one.outcome for one in self.checks if group in (None, one.level))
+        return {word: mine[outcome] for outcome, word in self.kind.outcomes.items()}
 
     @property
     def verdict(self) -> str:
-        """One line: how many entries came out how, and what that shows."""
-        counts, words = self.counts, dict([self.good]) if self.holds else self.bad
-        first, *rest = [o for o in words if counts[o]] or [next(iter(words))]
-        said = f"{counts[first]} of {sum(counts.values())} {self.unit} {words[first]}"
-        said += "".join(f", {counts[outcome]} {words[outcome]}" for outcome in rest)
-        broken = "does not hold" if counts.get(self.refuted) else "is not proven"
-        return f"{said}: {self.level or self.kind} {'holds' if self.holds else broken}"
+        """One line: how many checks came out how, and what that shows."""
+        counts, said = Counter(one.outcome for one in self.checks), self.kind.verdicts
+        bad = (Outcome.FAILED, Outcome.NOT_TRIED)
+        first, *rest = [o for o in bad if counts[o]] or [Outcome.PASSED if self.holds else bad[0]]
+        words = f"{counts[first]} of {len(self.checks)} {self.kind.unit} {said[first]}"
+        words += "".join(f", {counts[outcome]} {said[outcome]}" for outcome in rest)
+        refuted = self.kind.refutes and counts[Outcome.FAILED]
+        broken = "does not hold" if refuted else "is not proven"
+        return f"{words}: {self.level or self.kind.name} {'holds' if self.holds else broken}"
 
     def document(self) -> dict[str, Any]:
-        about = asdict(self.about)
+        about, kind = asdict(self.about), self.kind
         about["apiServer"] = about.pop("api_server")
         about["remarks"] = list(about.pop("remarks"))
-        whole = {"format": FORMAT, "kind": self.kind, **about, **self.body()}
+        whole = {"format": FORMAT, "kind": kind.name, **about}
+        whole |= {kind.holds: self.holds, "counts": self.counts()}
+        whole[kind.rows] = [self._row(check) for check in self.checks]
+        if kind is not ISOLATION:
+            whole |= {"level": self.level, "programs": dict(self.programs)}
+            nodes = {name: dict(facts) for name, facts in self.nodes.items()}
+            whole |= {"nodes": nodes, "images": dict(self.images)}
+        if kind is LADDER:
+            # What each rung asks, and when it holds, for whoever does not know them.
+            whole["rungs"] = {
+                rung.level: {"shows": step.what, "asked": step.asked, "holdsWhen": step.read}
+                for rung, step in STEPS.items()
+                if rung >= self.first
+            }
+            whole["first"] = self.first.level
         return {**whole, "sha256": digest(whole)}
+
+    def _row(self, check: Check) -> dict[str, Any]:
+        about = (check.level, check.subject, check.what)
+        row: dict[str, Any] = dict(zip(self.kind.keys, about, strict=True))
+        row |= {"outcome": self.kind.outcomes[check.outcome], "said": check.said}
+        return row if self.kind is ISOLATION else row | {"figures": dict(check.figures)}
 
     def markdown(self) -> str:
         """For people; the first line is the verdict."""
@@ -131,155 +171,33 @@ class Evidence:
             f"Tried on {about.at} against stack `{about.stack}`, API server {about.api_server}, "
             f"gpu-clusters {about.program}.",
             "",
-            *(f"- {remark}" for remark in about.remarks),
-            *([""] if about.remarks else []),
-            *self._before(),
+            *_listed("", about.remarks),
         ]
-        for group in dict.fromkeys(entry.group for entry in self.entries):
-            lines += [f"## {self._heading(group)}", "", self.columns, "|---|---|---|---|"]
-            lines += [self._row(entry) for entry in self.entries if entry.group == group]
+        facts = {
+            name: ", ".join(f"{key} {value or 'unknown'}" for key, value in one.items())
+            for name, one in self.nodes.items()
+        }
+        lines += _listed("## Nodes", [f"{name}: {text}" for name, text in facts.items()])
+        for group in dict.fromkeys(check.level for check in self.checks):
+            step = next(
+                (s for r, s in STEPS.items() if self.kind is LADDER and r.level == group), None
+            )
+            heading = f"{group}: {step.what} ({step.asked})" if step else group
+            lines += [f"## {heading}", "", self.kind.columns, "|---|---|---|---|"]
+            for one in self.checks:
+                if one.level == group:
+                    outcome = self.kind.outcomes[one.outcome]
+                    bold = outcome if one.outcome is Outcome.PASSED else f"**{outcome}**"
+                    cells = (_cell(one.subject), _cell(one.what), bold, _cell(one.said))
+                    lines.append(f"| {' | '.join(cells)} |")
             lines.append("")
-        return "\n".join([*lines, *self._after()])
-
-    def _before(self) -> Sequence[str]:
-        return ()
-
-    def _after(self) -> Sequence[str]:
-        return ()
-
-    def _heading(self, group: str) -> str:
-        return group
-
-    def _row(self, entry: Entry) -> str:
-        outcome = entry.outcome if self.is_good(entry) else f"**{entry.outcome}**"
-        return f"| {_cell(entry.subject)} | {_cell(entry.what)} | {outcome} | {_cell(entry.said)} |"
+        images = [f"{test}: `{image}`" for test, image in self.images.items()]
+        return "\n".join([*lines, *_listed("## Images", images)])
 
 
-class AttemptOutcome(StrEnum):
-    REFUSED = "refused"
-    SUCCEEDED = "succeeded"
-    """The isolation has a hole."""
-    NOT_TRIED = "not-tried"
-    """It could not be tried; `said` says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What a hostile tenant would try, and what came of it."""
-
-    area: str
-    """For example `rights`, `pods`, `api`, `leases`, `network`."""
-    tenant: str
-    attempt: str
-    outcome: AttemptOutcome
-    said: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsolationEvidence(Evidence):
-    kind = "isolation"
-    outcomes = AttemptOutcome
-    unit, rows, keys = "attempts", "findings", ("area", "tenant", "attempt")
-    columns = "| Tenant | Attempt | Outcome | The cluster said |"
-    good = ("refused", "were refused")
-    bad: ClassVar = {"succeeded": "succeeded", "not-tried": "could not be made"}
-    refuted = "succeeded"
-    claim = "isolation"
-    shown = "the isolation of {cluster} on {at}: {number} attempts, all refused"
-
-    attempts: Sequence[Attempt]
-
-    def body(self) -> Mapping[str, Any]:
-        attempts = [asdict(attempt) for attempt in self.attempts]
-        return {"isolated": self.holds, "counts": self.counts, self.rows: attempts}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProofEvidence(Evidence):
-    """All checks of one run, that GPUs work."""
-
-    kind = "proof"
-    outcomes = Outcome
-    unit, rows, keys = "checks", "checks", ("level", "subject", "what")
-    columns = "| About | Check | Outcome | Found |"
-    good = ("passed", "passed")
-    bad: ClassVar = {"failed": "failed", "not-tried": "could not be made"}
-    claim = "that GPUs work"
-    shown = "that the GPUs of {cluster} worked on {at}: {level}, {number} checks, all passed"
-
-    checks: Sequence[Check]
-    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    images: Mapping[str, str] = field(default_factory=dict)
-    programs: Mapping[str, str] = field(default_factory=dict)
-    """Digest of each program that this program brought, by file name."""
-
-    def body(self) -> Mapping[str, Any]:
-        return {
-            "level": self.level,
-            "proven": self.holds,
-            "counts": self.counts,
-            "nodes": {name: dict(facts) for name, facts in self.nodes.items()},
-            "images": dict(self.images),
-            "programs": dict(self.programs),
-            self.rows: [check.document() for check in self.checks],
-        }
-
-    @classmethod
-    def faults_of(cls, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """A level of which there is no check."""
-        level = document.get("level")
-        if any(row.get("level") == level for row in rows):
-            return []
-        return [f"does not show {level}: no check of this level is in it"]
-
-    def _before(self) -> Sequence[str]:
-        nodes = [
-            f"- {name}: " + ", ".join(f"{key} {value or 'unknown'}" for key, value in facts.items())
-            for name, facts in self.nodes.items()
-        ]
-        return ["## Nodes", "", *nodes, ""] if nodes else ()
-
-    def _after(self) -> Sequence[str]:
-        images = [f"- {test}: `{image}`" for test, image in self.images.items()]
-        return ["## Images", "", *images, ""] if images else ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LadderEvidence(ProofEvidence):
-    """All checks of one climb; `level` is the highest rung that was asked for, `R9`."""
-
-    kind = "ladder"
-    claim = "that the ladder holds"
-    shown = "that the ladder of {cluster} held on {at} up to {level}: {number} checks, all passed"
-
-    def body(self) -> Mapping[str, Any]:
-        """Also what each rung asks, and when it holds, for whoever does not know them."""
-        rungs = {
-            rung.level: {"shows": step.what, "asked": step.asked, "holdsWhen": step.read}
-            for rung, step in STEPS.items()
-        }
-        return {**ProofEvidence.body(self), "rungs": rungs}
-
-    @classmethod
-    def faults_of(cls, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Rungs that were left out."""
-        highest = next((rung for rung in CheckLevel if rung.level == document.get("level")), None)
-        if highest is None:
-            return [f"names no rung ({document.get('level')!r})"]
-        climbed = {str(row.get("level")) for row in rows}
-        missing = [r.level for r in CheckLevel if r <= highest and r.level not in climbed]
-        if not missing:
-            return []
-        return [f"does not show {highest.level}: no check of {', '.join(missing)} is in it"]
-
-    def _heading(self, group: str) -> str:
-        step = next(step for rung, step in STEPS.items() if rung.level == group)
-        return f"{group}: {step.what} ({step.asked})"
-
-
-_KINDS: Mapping[str, type[Evidence]] = {
-    kind.kind: kind for kind in (IsolationEvidence, ProofEvidence, LadderEvidence)
-}
+def _listed(heading: str, items: Iterable[str]) -> Sequence[str]:
+    lines = [f"- {item}" for item in items]
+    return [*([heading, ""] if heading else []), *lines, ""] if lines else ()
 
 
 def faults(document: Any) -> list[str]:
@@ -299,25 +217,35 @@ def faults(document: Any) -> list[str]:
     if missing := [part for part in _PARTS if not isinstance(document.get(part), str)]:
         found.append(f"is incomplete: it does not say {', '.join(missing)}")
     of = _KINDS[kind]
-    entries = document.get(of.rows)
+    entries, passed = document.get(of.rows), of.outcomes[Outcome.PASSED]
     rows = entries if isinstance(entries, list) else []
-    good = [row for row in rows if isinstance(row, Mapping) and row.get("outcome") == of.good[0]]
+    good = [row for row in rows if isinstance(row, Mapping) and row.get("outcome") == passed]
     if not rows or len(good) < len(rows):
-        bad = f"{len(rows) - len(good)} of {len(rows)} {of.unit} not {of.good[0]}"
+        bad = f"{len(rows) - len(good)} of {len(rows)} {of.unit} not {passed}"
         return [*found, f"does not show {of.claim}: {bad}"]
-    return found + of.faults_of(document, good)
+    return [*found, *_left_out(of, document, {str(row.get("level")) for row in good})]
+
+
+def _left_out(kind: Kind, document: Mapping[str, Any], levels: set[str]) -> Iterator[str]:
+    """Levels of which there is no check, although they were to be shown."""
+    level = document.get("level")
+    if kind is PROOF and level not in levels:
+        yield f"does not show {level}: no check of this level is in it"
+    if kind is not LADDER:
+        return
+    highest = next((rung for rung in CheckLevel if rung.level == level), None)
+    managed = document.get("first") == CLUSTER_RUNGS[0].level
+    asked = CLUSTER_RUNGS if managed else tuple(CheckLevel)
+    if highest is None:
+        yield f"names no rung ({level!r})"
+    elif missing := [r.level for r in asked if r <= highest and r.level not in levels]:
+        yield f"does not show {highest.level}: no check of {', '.join(missing)} is in it"
 
 
 def headline(document: Mapping[str, Any]) -> str:
     """What a document without faults shows."""
     kind = _KINDS[document["kind"]]
     return kind.shown.format(**document, number=len(document[kind.rows]))
-
-
-def counted(outcomes: Iterable[str], kinds: type[StrEnum]) -> dict[str, int]:
-    """How often each outcome is there; those that are not are 0."""
-    found = Counter(str(outcome) for outcome in outcomes)
-    return {kind.value: found[kind.value] for kind in kinds}
 
 
 def digest(body: Mapping[str, Any]) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuclusters.compat import known_errors
 from gpuclusters.core import scripts
 from gpuclusters.host.script import command_error
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof.checks import HOST_RUNGS, Check, CheckLevel, Outcome, failed, passed
+from gpuclusters.proof.logs import document
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 
 PROGRAM = "ladder.sh"
@@ -115,8 +114,8 @@ def _driver(host: str, gpus: int, said: HostAnswers) -> Check:
 
 def _docker(host: str, gpus: int, said: HostAnswers) -> Check:  # noqa: ARG001
     answer, bad = said.of("docker-info"), partial(failed, CheckLevel.DOCKER, host)
-    info = _document(answer.text)
-    if answer.status or info is None:
+    info = document(answer.text)
+    if answer.status or not info:
         away = "Cannot connect" in answer.text or "no such file" in answer.text
         start = (
             "start it: `systemctl --user start docker` as the account; with `loginctl "
@@ -188,11 +187,3 @@ def _node_cdi(host: str, gpus: int, said: HostAnswers) -> Check:
 _LOOKS: Mapping[CheckLevel, Callable[[str, int, HostAnswers], Check]] = dict(
     zip(HOST_RUNGS, (_driver, _docker, _container, _node_cdi), strict=True)
 )
-
-
-def _document(text: str) -> Mapping[str, Any] | None:
-    begin = text.find("{")
-    with suppress(ValueError):
-        found = json.loads(text[begin:]) if begin >= 0 else None
-        return found if isinstance(found, dict) else None
-    return None

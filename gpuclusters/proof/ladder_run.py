@@ -1,8 +1,7 @@
 """Climbs the cluster's rungs, 5 to 9, from below, and stops at the first that does not hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +15,7 @@ from gpuclusters.proof import logs, manifests, nodes, training_times
 from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, above, failed, proven
 from gpuclusters.proof.cluster import JobCluster, Site, running, temporary_namespace
 from gpuclusters.proof.manifests import CONTAINER, JOB, REACH, SERVICE, STATEFUL_SET
-from gpuclusters.proof.model import WHOLE, LadderInputs, smoke
+from gpuclusters.proof.model import WHOLE, LadderInputs, LadderNode, smoke
 from gpuclusters.tenancy.objects import NODE, POD
 
 CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
@@ -25,6 +24,11 @@ SIMULATED = (
     "packet left it."
 )
 _REACH_POLL_SECONDS = 1.0
+POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""On every node of GKE: the name of its pool."""
+_POOLS_WAY = (
+    "look at the pool's messages with `gcloud container node-pools describe`: quota, or no stock"
+)
 _Judge = Callable[[nodes.Snapshot, nodes.Expected], Iterator[Check]]
 
 
@@ -43,7 +47,11 @@ def run(
     there: Pulumi deletes last.
     """
     site = Site(cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds)
-    checks = list(_settled(inputs, site, _registered if strict else nodes.registered))
+    checks: list[Check] = []
+    if inputs.pools:
+        inputs, checks = _gathered(inputs, site)
+    if not checks:
+        checks += _settled(inputs, site, _registered if strict else nodes.registered)
     observed = observe(inputs, cluster)
     rung = CheckLevel.NODES
     if inputs.highest > rung and proven(checks):
@@ -62,7 +70,7 @@ def run(
 def observe(inputs: LadderInputs, cluster: JobCluster) -> Mapping[str, Mapping[str, str]]:
     """Each node as it is: which one it is, its kubelet, what it offers."""
     found = {}
-    for node in inputs.nodes:
+    for node in inputs.nodes or _of_pools(inputs, cluster):
         body = cluster.get(NODE, node.name) or {}
         status = body.get("status") or {}
         found[node.name] = {
@@ -72,6 +80,40 @@ def observe(inputs: LadderInputs, cluster: JobCluster) -> Mapping[str, Mapping[s
             WHOLE: str((status.get("allocatable") or {}).get(WHOLE, "0")),
         }
     return found
+
+
+def _of_pools(inputs: LadderInputs, cluster: JobCluster) -> tuple[LadderNode, ...]:
+    """The nodes of the pools, the oldest first, up to as many as are asked for."""
+    there = [one for one in cluster.list(NODE) if "deletionTimestamp" not in one["metadata"]]
+    there.sort(key=lambda o: (str(o["metadata"].get("creationTimestamp")), o["metadata"]["name"]))
+    return tuple(
+        LadderNode(name=str(one["metadata"]["name"]), gpus=pool.gpus)
+        for pool in inputs.pools
+        for one in [
+            o for o in there if (o["metadata"].get("labels") or {}).get(POOL_LABEL) == pool.name
+        ][: pool.nodes]
+    )
+
+
+def _gathered(inputs: LadderInputs, site: Site) -> tuple[LadderInputs, list[Check]]:
+    """The inputs with the nodes of the pools; and what is wrong where some do not come in time."""
+    wanted = sum(pool.nodes for pool in inputs.pools)
+    found: tuple[LadderNode, ...] = ()
+
+    def look() -> Sequence[Finding]:
+        nonlocal found
+        found = _of_pools(inputs, site.cluster)
+        short = f"{len(found)} of {wanted} nodes of the pools are in the cluster"
+        return [running(short)] if len(found) < wanted else ()
+
+    site.poll(look, site.bounded(inputs.settle_seconds))
+    # What is asked for stays what it is: the pools.
+    named = inputs.model_copy(update={"nodes": found})
+    if len(found) == wanted:
+        return named, []
+    pools = ", ".join(pool.name for pool in inputs.pools)
+    said = f"{len(found)} of {wanted} nodes of the pools {pools} are in the cluster"
+    return named, [failed(CheckLevel.NODES, "cluster", said, _POOLS_WAY)]
 
 
 def _registered(snapshot: nodes.Snapshot, expected: nodes.Expected) -> Iterator[Check]:
@@ -86,7 +128,8 @@ def _settled(inputs: LadderInputs, site: Site, judge: _Judge) -> Sequence[Check]
 
     def look() -> Sequence[Finding]:
         closely = judge is nodes.allocatable
-        checks[:] = judge(nodes.read(site.cluster, expected, closely=closely), expected)
+        seen = nodes.read(site.cluster, expected, closely=closely)
+        checks[:] = judge(replace(seen, managed=bool(inputs.pools)), expected)
         return nodes.waits(checks)
 
     site.poll(look, site.bounded(inputs.settle_seconds))
@@ -115,7 +158,7 @@ def _network(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]
             name = str(pod["metadata"]["name"])
             if name not in answers and (pod.get("status") or {}).get("phase") == "Running":
                 log = site.cluster.log(inputs.namespace, name, CONTAINER)
-                if answer := logs.reach_answer(log):
+                if answer := logs.json_line(log, REACH):
                     answers[name] = answer
         if len(answers) == wanted:
             return ()
@@ -186,9 +229,12 @@ def _remarks(inputs: LadderInputs) -> Iterator[str]:
         return
     if smoke(inputs).image != part.image:
         yield "The time of the training may hold the pull of its image: run `verify` again for a warm one."
-    expected = training_times.expected_seconds(inputs.pods, part.epochs)
     if not inputs.simulated:
+        expected = training_times.expected_seconds(
+            inputs.pods, part.epochs, "gke" if inputs.pools else "usernetes"
+        )
+        most = "" if inputs.pools else "; the network between rootless nodes is most of it"
         yield (
             f"By the table a warm run on {inputs.pods} nodes with one V100 each takes about "
-            f"{training_times.words(expected)}; the network between rootless nodes is most of it."
+            f"{training_times.words(expected)}{most}."
         )

@@ -4,18 +4,16 @@
 by entity, a `test_summary`) and DCGM 3 (`DCGM GPU Diagnostic`, results by `gpu_id`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from gpuclusters.compat import gpu_products, known_errors
 from gpuclusters.proof.checks import Check, CheckLevel, Level, Outcome, failed, passed
 from gpuclusters.proof.cluster import Ended
-from gpuclusters.proof.manifests import REACH
 from gpuclusters.proof.model import LadderInputs, ProofNode, Training
 
 Object = Mapping[str, Any]
@@ -32,6 +30,14 @@ def json_line(log: str, proof: str) -> Object | None:
     return None
 
 
+def document(text: str) -> Object:
+    """The JSON object in a text, whatever stands around it; empty if there is none."""
+    with suppress(ValueError):
+        found = json.loads(text[text.find("{") : text.rfind("}") + 1])
+        return found if isinstance(found, Mapping) else {}
+    return {}
+
+
 def end(log: str) -> str:
     """Its last three lines as one, cut."""
     return " | ".join(line.strip() for line in log.splitlines()[-3:])[-_WORDS:]
@@ -45,17 +51,28 @@ MOST_ERROR = 2e-3
 _MIG = re.compile(r"MIG (\d+)g\.")
 _MAKE = re.compile(r"^(NVIDIA|Tesla) ")
 """Drivers of different ages write it or not."""
+_USABLE = 0.85
+"""Of its memory as it is sold, what a GPU offers at least: error correction and the driver take the rest."""
 
 
-def matmul(node: ProofNode, log: str, *, floor_percent: int, simulated: bool) -> Iterator[Check]:
-    """A check for each GPU, and one for their number."""
+def matmul(
+    node: ProofNode,
+    log: str,
+    *,
+    floor_percent: int,
+    floor_tflops: int | None = None,
+    simulated: bool,
+    joined: bool = False,
+) -> Iterator[Check]:
+    """A check for each GPU, and one for their number; `joined`: all NVLinks of each must be up."""
     found = json_line(log, "matmul")
+    wrong = partial(_multiplies, Outcome.FAILED)
     if found is None or found.get("format") != MATMUL_FORMAT:
         last = end(log) or "(empty)"
-        yield _multiplies(node.name, f"the job gave no result line; its log ends: {last}")
+        yield wrong(node.name, f"the job gave no result line; its log ends: {last}")
         return
     if found.get("cpu") is not False and not simulated:
-        yield _multiplies(node.name, "it ran on the processor, not on a GPU")
+        yield wrong(node.name, "it ran on the processor, not on a GPU")
         return
     devices, wanted = list(found.get("devices") or ()), sum(node.requests.values())
     outcome = Outcome.PASSED if len(devices) == wanted else Outcome.FAILED
@@ -65,60 +82,97 @@ def matmul(node: ProofNode, log: str, *, floor_percent: int, simulated: bool) ->
     for position, device in enumerate(devices):
         subject = f"{node.name} {device.get('uuid', position)}"
         if "failed" in device:
-            yield _multiplies(subject, str(device["failed"]))
+            yield wrong(subject, str(device["failed"]))
         else:
-            yield _device(subject, node, device, None if simulated else floor_percent)
+            least = matmul_floor(node, str(device["name"]), floor_percent, floor_tflops)
+            yield _device(subject, None if simulated else node, device, least, joined=joined)
 
 
-def _device(subject: str, node: ProofNode, device: Object, floor_percent: int | None) -> Check:
+def _device(
+    subject: str, node: ProofNode | None, device: Object, least: float | None, *, joined: bool
+) -> Check:
+    """Without a node it is played: what it is, and how fast, is nobody's."""
     name, tflops = str(device["name"]), float(device["tflops"])
     error, differ = float(device["error"]), int(device["differ"])
-    real = floor_percent is not None
-    least = matmul_floor(node, name, floor_percent) if floor_percent is not None else None
+    least = least if node else None
     known = f"floor {least:.1f}" if least is not None else "no floor is known"
     problems = {
         # Not a number is wrong too.
         f"wrong by more than {MOST_ERROR:g}": not error <= MOST_ERROR,
         "the same product came out differently twice": differ,
         "too slow": least is not None and tflops < least,
-        f"the configuration says {node.product}": real
-        and node.product is not None
-        and not is_product(node.product, name),
+        "slowed down by its heat": device.get("too_hot"),
     }
     wrong = [problem for problem, there in problems.items() if there]
+    if node and node.product is not None:
+        wrong += _unlike(node.product, name, device, joined=joined)
     said = f"{name}: {tflops:.4g} TFLOPS ({known}), error {error:.1e}, {differ} elements differ"
+    facts = {key: device[key] for key in _FACTS if device.get(key) is not None}
+    said += "".join(f", {_FACTS[key].format(value)}" for key, value in facts.items())
     figures = {"tflops": tflops, "error": error} | ({"floor_tflops": least} if least else {})
+    figures |= {key: float(value) for key, value in facts.items()}
     outcome = Outcome.FAILED if wrong else Outcome.PASSED
-    return _multiplies(subject, "; ".join([*wrong, said]), outcome, figures)
+    return _multiplies(outcome, subject, "; ".join([*wrong, said]), **figures)
 
 
-def _multiplies(
-    subject: str,
-    said: str,
-    outcome: Outcome = Outcome.FAILED,
-    figures: Mapping[str, float] | None = None,
-) -> Check:
-    return Check(Level.L1, subject, "multiplies matrices", outcome, said, figures or {})
+_FACTS = {
+    "memory_mib": "{} MiB",
+    "sms": "{} SMs",
+    "nvlinks": "{} NVLinks up",
+    "celsius": "{} °C while it works",
+}
+"""What a device says of itself beside its rate, as far as it does."""
 
 
-def matmul_floor(node: ProofNode, name: str, floor_percent: int) -> float | None:
+def _unlike(product: str, name: str, device: Object, *, joined: bool) -> Iterator[str]:
+    """How a device is not what its product is sold as."""
+    memory = device.get("memory_mib")
+    if not is_product(product, name, memory):
+        yield f"the configuration says {product}"
+    elif not _MIG.search(name):
+        sold = gpu_products.product(product)
+        whole = sold.memory_gib * 1024
+        if memory is not None and not whole * _USABLE <= memory <= whole:
+            yield f"{product} has {whole} MiB of memory"
+        if sold.sms is not None and device.get("sms", sold.sms) != sold.sms:
+            yield f"{product} has {sold.sms} SMs"
+        if joined and sold.nvlinks is not None and device.get("nvlinks") != sold.nvlinks:
+            yield f"{product} has {sold.nvlinks} NVLinks"
+
+
+def _multiplies(outcome: Outcome, subject: str, said: str, **figures: float) -> Check:
+    return Check(Level.L1, subject, "multiplies matrices", outcome, said, figures)
+
+
+def matmul_floor(
+    node: ProofNode, name: str, floor_percent: int, floor_tflops: int | None = None
+) -> float | None:
     """Least TFLOPS of a device of this name; None if none is known or it is shared.
 
     A share of the data sheet's dense half precision rate; a MIG instance has as much of it as it has
-    compute slices.
+    compute slices. `floor_tflops` is that of products whose data sheet is not in the table.
     """
     if node.product is None or node.shared:
         return None
     product, table = gpu_products.product(node.product), gpu_products.table()
+    if product.bf16_tflops is None:
+        return floor_tflops
     cut, part = _MIG.search(name), 1.0
     if cut and product.mig:
         part = int(cut[1]) / table.kinds[table.families[product.mig].kind].slices[0]
     return product.bf16_tflops * part * floor_percent / 100
 
 
-def is_product(product: str, name: str) -> bool:
-    """Whether a device that calls itself so is of a product; MIG instances add their profile to it."""
-    return _MAKE.sub("", gpu_products.product(product).name) in _MAKE.sub("", name)
+def is_product(product: str, name: str, memory_mib: float | None = None) -> bool:
+    """Whether a device that calls itself so is of a product; MIG instances add their profile to it.
+
+    What one calls itself that is written by PCI id nobody knows: it is known by its memory.
+    """
+    one = gpu_products.product(product)
+    if one.name is None:
+        stated = one.memory_gib * 1024
+        return memory_mib is None or stated * _USABLE <= memory_mib <= stated
+    return _MAKE.sub("", one.name) in _MAKE.sub("", name)
 
 
 # DCGM's diagnostics. A test that was skipped did not pass.
@@ -129,42 +183,29 @@ _WORST_FIRST = (Outcome.FAILED, Outcome.NOT_TRIED, Outcome.PASSED)
 
 def diagnostics(node: str, log: str, *, exit_code: int) -> Sequence[Check]:
     """A check for each test that DCGM lists."""
-    found = dcgm_document(log)
-    if found is None:
+    known, of = document(log), partial(_diagnosed, node)
+    found = next((known[root] for root in _ROOTS if root in known), None)
+    if not isinstance(found, Mapping):
         said = f"exit code {exit_code}, no JSON; it said: {log.strip()[-_WORDS:] or '(nothing)'}"
-        return [_diagnosed(node, Outcome.FAILED, said)]
+        return [of(Outcome.FAILED, said)]
     checks = [
         _test(node, str(category.get("category", "?")), test)
         for category in found.get("test_categories") or ()
         for test in category.get("tests") or ()
     ]
     if not checks:
-        return [_diagnosed(node, Outcome.FAILED, "it lists no test")]
+        return [of(Outcome.FAILED, "it lists no test")]
     if exit_code and all(check.outcome is Outcome.PASSED for check in checks):
         said = f"all tests pass, and the exit code is {exit_code}"
-        checks.append(_diagnosed(node, Outcome.FAILED, said))
+        checks.append(of(Outcome.FAILED, said))
     return checks
 
 
-def dcgm_document(log: str) -> Object | None:
-    """The document in a log, whatever stands around it; None if there is none."""
-    begin, stop = log.find("{"), log.rfind("}")
-    document: object = None
-    with suppress(ValueError):
-        document = json.loads(log[begin : stop + 1]) if begin >= 0 else None
-    known = document if isinstance(document, Mapping) else {}
-    found = next((known[root] for root in _ROOTS if root in known), None)
-    return found if isinstance(found, Mapping) else None
-
-
 def _test(node: str, category: str, test: Object) -> Check:
-    results = list(test.get("results") or ())
-    states = [_state(one.get("status")) for one in results]
-    summary = (test.get("test_summary") or {}).get("status")
-    if summary is not None:
-        states.append(_state(summary))
+    results, summary = list(test.get("results") or ()), test.get("test_summary") or {}
+    told = [one.get("status") for one in (*results, *([summary] if "status" in summary else []))]
     # The worst of all; a test without results was not tried.
-    outcome = next((o for o in _WORST_FIRST if o in states), Outcome.NOT_TRIED)
+    outcome = next((o for o in _WORST_FIRST if o in map(_state, told)), Outcome.NOT_TRIED)
     bad = [_result(one) for one in results if _state(one.get("status")) is not Outcome.PASSED]
     said = "; ".join(bad) or f"{len(results)} results, {outcome}"
     return _diagnosed(node, outcome, said, f": {category}/{test.get('name', '?')}")
@@ -320,11 +361,6 @@ def reached(answer: Object) -> Check:
     others = ", ".join(sorted({str(peer.get("node", "?")) for peer in peers}))
     said = f"reaches {others} by name"
     return passed(CheckLevel.NETWORK, node, said, peers=len(peers), slowest_seconds=slowest)
-
-
-def reach_answer(log: str) -> Object | None:
-    """The line of a pod's program; None if it has not come yet."""
-    return json_line(log, REACH)
 
 
 # Rung 8: NVIDIA's vectorAdd.

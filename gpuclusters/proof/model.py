@@ -1,10 +1,9 @@
 """What a proof is asked for: which nodes, which tests, which images.
 
-Each test is a section of the configuration and an input of the resource: one model.
+Each test is a section of the configuration and an input of the resource, and says what it runs: one model.
 
 Images are pinned by digest and there is no default for any: NVIDIA's own pages name images by tags,
 whose content we have neither run nor pinned, so which one is trusted is for the user to say.
-`SUGGESTED` tells where to look.
 """
 
 from __future__ import annotations
@@ -12,28 +11,31 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self, get_args
 
 from pydantic import Field, model_validator
 
 from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.model import Strict, matches
-from gpuclusters.core.section import Integer, Percent, PinnedImage, Seconds, Section
+from gpuclusters.core.section import (
+    DnsLabel,
+    Flag,
+    Integer,
+    Percent,
+    PinnedImage,
+    Seconds,
+    Section,
+    Text,
+)
 from gpuclusters.gpu_operator.objects import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.proof import training_times
-from gpuclusters.proof.checks import CLUSTER_RUNGS, LEVEL_OF, CheckLevel, Level, ProofTest
+from gpuclusters.proof.checks import CLUSTER_RUNGS, CheckLevel, Level
 
 WHOLE = "nvidia.com/gpu"
-SUGGESTED: Mapping[ProofTest, str] = {
-    ProofTest.MATMUL: "an image with PyTorch, such as nvcr.io/nvidia/pytorch",
-    ProofTest.DIAGNOSTICS: "an image with dcgmi; without one, that of the operator's own DCGM pods",
-    ProofTest.LOAD: "an image with dcgmproftester, such as nvcr.io/nvidia/cloud-native/dcgm",
-    ProofTest.BURN: "one that you built from github.com/wilicc/gpu-burn; there is no official one",
-    ProofTest.COLLECTIVE: "an image with all_reduce_perf_mpi, such as nvcr.io/nvidia/pytorch",
-}
-"""What each test needs. Not run by us; `crane digest IMAGE:TAG` gives the digest to write."""
+FOLDER = "/proof"
+"""Where the programs that we bring are mounted."""
 
 CudaMajor = Annotated[Integer, Field(ge=11, le=14)]
 _Seconds = Annotated[int, Field(gt=0, le=86_400)]
@@ -68,7 +70,7 @@ class ProofNode(Strict):
     resources: dict[str, int] = Field(min_length=1)
     """How many of each resource it must offer; all of them are requested, unless it is shared."""
     product: str | None = None
-    """Of `gpu_products`; None if nobody has read about it, which leaves it without a floor."""
+    """As `gpu_products` writes it; None if nobody said, which leaves it without a floor."""
     mig: bool = False
     shared: bool = False
     """Whether GPUs are shared in time or by MPS: one is requested, and its rate is not judged."""
@@ -84,8 +86,33 @@ class ProofNode(Strict):
         return {r: 1 if self.shared else n for r, n in self.resources.items() if n}
 
 
-class Matmul(Section):
+class ProofTest(Section):
+    name: ClassVar[str]
+    level: ClassVar[Level]
+    """From which on it is run."""
+    needs: ClassVar[str]
+    """The image to look for. Not run by us; `crane digest IMAGE:TAG` gives the digest to write."""
+    program: ClassVar[str] = ""
+    """File of gpuclusters/proof/scripts that is mounted; without one it is a program of the image."""
+    whole_gpus: ClassVar[int] = 1
+    """How many a node must have that are not cut and that nobody shares, for it to mean anything."""
+
+    def concerns(self, node: ProofNode) -> bool:
+        return node.whole_gpus >= self.whole_gpus
+
+    def command(self, node: ProofNode, engine: str) -> Sequence[str]:
+        """What its container runs; `engine`: address of the node's DCGM."""
+        raise NotImplementedError
+
+
+class Matmul(ProofTest):
     """Every GPU multiplies matrices; the result is compared with a reference, the rate with a floor."""
+
+    name = "matmul"
+    level = Level.L1
+    needs = "an image with PyTorch, such as nvcr.io/nvidia/pytorch"
+    program = "matmul.py"
+    whole_gpus = 0
 
     image: PinnedImage
     """Image with PyTorch, by digest, for a CUDA that the driver knows."""
@@ -93,12 +120,40 @@ class Matmul(Section):
     """Major version of CUDA in it: 12 for Volta and Pascal, which CUDA 13 no longer knows."""
     floor_percent: Percent = 70
     """Least rate, as a share of what the product's data sheet says."""
+    floor_tflops: Annotated[Integer, Field(ge=1, le=100_000)] | None = None
+    """Least rate of GPUs whose data sheet is not in the table, dense in half precision."""
     timeout_seconds: Seconds = 600
     """How long it may take on one node, the pull of its image included."""
 
+    def command(self, node: ProofNode, engine: str) -> Sequence[str]:  # noqa: ARG002
+        return ("python3", f"{FOLDER}/{self.program}", "--size", "8192", "--seconds", "5")
 
-class Diagnostics(Section):
+
+class ContainerProof(Section):
+    """Containers with 1, 2, 4 and 8 GPUs, run through the public API by a tenant: each GPU multiplies."""
+
+    tenant: DnsLabel
+    """Who runs them."""
+    image: LadderImage
+    """Image with PyTorch, by digest or by a tag that stays, one that the tenant may run."""
+    floor_percent: Percent = 70
+    """Least rate, as a share of what the product's data sheet says."""
+    timeout_seconds: Seconds = 2700
+    """How long one container may take, its place in the queue and the boot of its VM included."""
+    token_file: Text | None = None
+    """File with a token of the tenant, on the computer that runs `gpu-clusters`; by default that of --token.
+    The lab makes its own."""
+    after_up: Flag = False
+    """Whether `gpu-clusters up` ends with it. `pulumi up` does not."""
+
+
+class Diagnostics(ProofTest):
     """`dcgmi diag` against each node's own DCGM. The GPUs must be idle."""
+
+    name = "diagnostics"
+    level = Level.L2
+    needs = "an image with dcgmi; without one, that of the operator's own DCGM pods"
+    program = "diagnostics.sh"
 
     image: PinnedImage | None = None
     """Image with dcgmi, by digest; by default that of the operator's own DCGM pods."""
@@ -107,9 +162,17 @@ class Diagnostics(Section):
     timeout_seconds: Seconds = 900
     """How long it may take on one node, the pull of its image included."""
 
+    def command(self, node: ProofNode, engine: str) -> Sequence[str]:  # noqa: ARG002
+        return ("sh", f"{FOLDER}/{self.program}", engine, str(self.run_level))
 
-class Load(Section):
+
+class Load(ProofTest):
     """A load on the tensor cores, which must be seen in the metrics too."""
+
+    name = "load"
+    level = Level.L2
+    needs = "an image with dcgmproftester, such as nvcr.io/nvidia/cloud-native/dcgm"
+    program = "load.sh"
 
     image: PinnedImage
     """Image with dcgmproftester, by digest."""
@@ -122,9 +185,16 @@ class Load(Section):
     timeout_seconds: Seconds = 900
     """How long it may take on one node, the pull of its image included."""
 
+    def command(self, node: ProofNode, engine: str) -> Sequence[str]:  # noqa: ARG002
+        return ("sh", f"{FOLDER}/{self.program}", str(self.cuda_major), str(self.seconds))
 
-class Burn(Section):
+
+class Burn(ProofTest):
     """Every GPU at its limits of power and heat; none may give a wrong result."""
+
+    name = "burn"
+    level = Level.L3
+    needs = "one that you built from github.com/wilicc/gpu-burn; there is no official one"
 
     image: PinnedImage
     """Image with gpu_burn, by digest. There is no official one."""
@@ -133,9 +203,18 @@ class Burn(Section):
     timeout_seconds: Seconds = 1800
     """How long it may take on one node, the pull of its image included."""
 
+    def command(self, node: ProofNode, engine: str) -> Sequence[str]:  # noqa: ARG002
+        # Relative to the image's folder, as its own Dockerfile has it.
+        return ("./gpu_burn", "-tc", str(self.seconds))
 
-class Collective(Section):
+
+class Collective(ProofTest):
     """nccl-tests: all_reduce over all GPUs of a node."""
+
+    name = "collective"
+    level = Level.L4
+    needs = "an image with all_reduce_perf_mpi, such as nvcr.io/nvidia/pytorch"
+    whole_gpus = 2
 
     image: PinnedImage
     """Image with all_reduce_perf_mpi, by digest."""
@@ -144,8 +223,15 @@ class Collective(Section):
     timeout_seconds: Seconds = 1800
     """How long it may take on one node, the pull of its image included."""
 
+    def command(self, node: ProofNode, engine: str) -> Sequence[str]:  # noqa: ARG002
+        sizes = ("-b", "8", "-e", "8G", "-f", "2", "-g", str(node.whole_gpus))
+        return ("/usr/local/bin/all_reduce_perf_mpi", *sizes)
+
 
 AnyTest = Matmul | Diagnostics | Load | Burn | Collective
+TESTS: tuple[type[AnyTest], ...] = get_args(AnyTest)
+"""In the order in which they run."""
+PROGRAMS = tuple(test.program for test in TESTS if test.program)
 
 
 class PrometheusService(Strict):
@@ -215,51 +301,52 @@ class ProofInputs(RunInputs):
     """All tests on all nodes together; each has its own bound beside it."""
 
     @property
-    def tests(self) -> tuple[ProofTest, ...]:
+    def tests(self) -> tuple[AnyTest, ...]:
         """What this level runs, in order; a burn-in below its own level only if it is described."""
-        asked = (test for test, level in LEVEL_OF.items() if level <= self.level)
-        return tuple(test for test in asked if self.test(test) is not None)
-
-    def test(self, test: ProofTest) -> AnyTest | None:
-        """How one test is to be run; None if it is not described."""
-        found: AnyTest | None = getattr(self, test.value)
-        return found
+        stated = (self.matmul, self.diagnostics, self.load, self.burn, self.collective)
+        return tuple(test for test in stated if test is not None and test.level <= self.level)
 
     def problems(self) -> Iterator[str]:
         yield from _names(self.nodes)
-        known = gpu_products.names()
         for node in self.nodes:
-            if node.product is not None and node.product not in known:
+            if node.product is not None and _generation(node.product) is None:
                 yield f"nodes: {node.name} has an unknown product {node.product!r}; leave it out"
-        for test, level in LEVEL_OF.items():
+        for test in TESTS:
             # A burn-in has no official image: L4 goes without it, and says so.
-            optional = test is ProofTest.BURN and self.level is not Level.L3
-            if level <= self.level and self.test(test) is None and not optional:
-                wanted = f"level {self.level} needs it; give it {SUGGESTED[test]}, by digest"
-                yield f"{test.value}: {wanted}"
+            optional = test is Burn and self.level is not Level.L3
+            if test.level <= self.level and getattr(self, test.name) is None and not optional:
+                wanted = f"level {self.level} needs it; give it {test.needs}, by digest"
+                yield f"{test.name}: {wanted}"
         if self.simulated and self.level > Level.L1:
             yield (
                 f"level: {self.level} cannot be shown by simulated GPUs: DCGM, its load and NCCL need real "
                 "ones; write L0 or L1"
             )
-        for name, part in (("matmul", self.matmul), ("load", self.load)):
+        for part in (self.matmul, self.load):
             if part is not None:
+                has = f"{part.name}: its image has CUDA {part.cuda_major}"
                 found = _cuda(part.cuda_major, self.driver, self.nodes)
-                yield from (f"{name}: its image has CUDA {part.cuda_major}, {one}" for one in found)
+                yield from (f"{has}, {one}" for one in found)
 
 
 def _cuda(major: int, driver: str | None, nodes: Sequence[ProofNode]) -> Iterator[str]:
     most = cuda_of_driver(driver) if driver else None
     if most is not None and major > most:
         yield f"and driver {driver} runs images up to CUDA {most}; take one with CUDA {most}"
-    cuda, known = rke2_matrix.matrix().cuda.get(major), gpu_products.names()
+    cuda = rke2_matrix.matrix().cuda.get(major)
     for node in nodes:
-        product = node.product
-        if cuda is None or product is None or product not in known:
-            continue
-        if gpu_products.product(product).architecture.is_before(cuda.oldest):
-            what = f"which does not know the {product} of {node.name}"
+        one = _generation(node.product or "")
+        if cuda is not None and one is not None and one.is_before(cuda.oldest):
+            what = f"which does not know the {node.product} of {node.name}"
             yield f"{what}; take one with CUDA {major - 1}"
+
+
+def _generation(product: str) -> gpu_products.Architecture | None:
+    """None of what is no product."""
+    try:
+        return gpu_products.product(product).architecture
+    except KeyError:
+        return None
 
 
 def cuda_of_driver(driver: str) -> int | None:
@@ -273,6 +360,15 @@ class LadderNode(Strict):
     gpus: int = Field(ge=1, le=16)
     takes_pods: bool = True
     """False for a control plane that keeps its taint: rungs 6, 8 and 9 leave it out."""
+
+
+class LadderPool(Strict):
+    """Nodes whose names a cloud makes up: those of one node pool."""
+
+    name: Name
+    nodes: int = Field(ge=1)
+    """How many of them are looked at; an autoscaler may have added more."""
+    gpus: int = Field(ge=1, le=16)
 
 
 class Smoke(Strict):
@@ -329,6 +425,9 @@ class LadderInputs(RunInputs):
 
     rung: int = Field(ge=CLUSTER_RUNGS[0], le=CLUSTER_RUNGS[-1])
     nodes: tuple[LadderNode, ...]
+    """None where there are pools."""
+    pools: tuple[LadderPool, ...] = ()
+    """Of a managed cluster, whose nodes are found by their labels."""
     namespace: Name = LADDER_NAMESPACE
     smoke: Smoke | None = None
     vector_add: VectorAdd = VectorAdd()
@@ -360,7 +459,10 @@ class LadderInputs(RunInputs):
 
     def problems(self) -> Iterator[str]:
         """Why it cannot be climbed."""
-        yield from _names(self.nodes)
+        if not self.pools:
+            yield from _names(self.nodes)
+        elif self.nodes:
+            yield "pools: nodes are named too; leave one of both out"
         if self.highest is CheckLevel.TRAINING and self.training is None:
             yield "training: rung 9 is the training; describe it, or write proof.rung: 8"
         if self.nodes and not self.hosts_of_pods and self.highest >= CheckLevel.NETWORK:

@@ -1,23 +1,23 @@
 """Rungs 5 and 7, and the gate behind the device plugin: what Node objects say, and why GPUs are missing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import Field
 
 from gpuclusters.compat import known_errors
-from gpuclusters.core.converge import Clock, Reporter, poll
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level
-from gpuclusters.gpu_operator.objects import EVENT, ClusterInputs
+from gpuclusters.gpu_operator import objects
+from gpuclusters.gpu_operator.objects import EVENT, ClusterInputs, Object
 from gpuclusters.gpu_operator.pods import blocked
-from gpuclusters.gpu_operator.readiness import late
+from gpuclusters.gpu_operator.readiness import Seen, wait_for
 from gpuclusters.proof.checks import Check, CheckLevel, Outcome, failed, passed
-from gpuclusters.proof.cluster import POLL_SECONDS, JobCluster
+from gpuclusters.proof.cluster import JobCluster
 from gpuclusters.proof.model import WHOLE
 from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.usernetes.decide import HOST_IP
@@ -26,7 +26,9 @@ from gpuclusters.usernetes.device_plugin import NAMESPACE, PLUGIN_CONTAINER, PLU
 DEFAULT_TIMEOUT_SECONDS = 600
 """The plugin's image is small; nodes that have just joined pull it through their own network first."""
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
-Object = Mapping[str, Any]
+GOOGLES_PLUGIN: Mapping[str, str] = {"k8s-app": "nvidia-gpu-device-plugin"}
+"""Labels of the device plugin that Google runs, whose container has that name too
+(github.com/GoogleCloudPlatform/container-engine-accelerators)."""
 Expected = Mapping[str, int]
 _LINES = 12
 _TROUBLE = re.compile(r"^E|error|could not", re.IGNORECASE)
@@ -38,6 +40,8 @@ class Snapshot:
     plugins: Mapping[str, Object] = field(default_factory=dict)
     logs: Mapping[str, str] = field(default_factory=dict)
     events: Sequence[Object] = ()
+    managed: bool = False
+    """Whether the nodes are Google's: without an address on the internet, with Google's device plugin."""
 
 
 def read(cluster: JobCluster, expected: Expected, *, closely: bool = True) -> Snapshot:
@@ -49,7 +53,10 @@ def read(cluster: JobCluster, expected: Expected, *, closely: bool = True) -> Sn
     plugins = {
         str(pod["spec"].get("nodeName", "")): pod
         for pod in cluster.list(POD, NAMESPACE)
-        if PLUGIN_LABELS.items() <= (pod["metadata"].get("labels") or {}).items()
+        if any(
+            labels.items() <= (pod["metadata"].get("labels") or {}).items()
+            for labels in (PLUGIN_LABELS, GOOGLES_PLUGIN)
+        )
         and "deletionTimestamp" not in pod["metadata"]
     }
     logs = {node: _log(cluster, pod) for node, pod in plugins.items() if node in short}
@@ -61,7 +68,9 @@ def _log(cluster: JobCluster, pod: Object) -> str:
     if not any(map(_has_run, (pod.get("status") or {}).get("containerStatuses") or ())):
         return ""
     try:
-        text = cluster.log(NAMESPACE, str(pod["metadata"]["name"]), PLUGIN_CONTAINER)
+        googles = (pod["metadata"].get("labels") or {}).items() >= GOOGLES_PLUGIN.items()
+        container = GOOGLES_PLUGIN["k8s-app"] if googles else PLUGIN_CONTAINER
+        text = cluster.log(NAMESPACE, str(pod["metadata"]["name"]), container)
     except Exception as error:  # noqa: BLE001 (the node must be named, not the log that cannot be had)
         return f"(its log cannot be read: {error})"
     return "\n".join(text.splitlines()[-_LINES:])
@@ -75,8 +84,7 @@ def _has_run(status: Object) -> bool:
 
 def offered(node: Object | None) -> int:
     """GPUs that pods can ask of a node."""
-    told = (((node or {}).get("status") or {}).get("allocatable") or {}).get(WHOLE, "0")
-    return int(told) if str(told).isdecimal() else 0
+    return objects.offered(node).get(WHOLE, 0)
 
 
 def registered(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
@@ -89,9 +97,13 @@ def registered(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
             yield failed(
                 CheckLevel.NODES, name, said, "a fresh join needs a fresh token: run `up` again"
             )
-        elif wrong := list(_unready(node)):
+        elif wrong := list(_unready(node, managed=snapshot.managed)):
             way = known_errors.advice("ladder", *wrong)
+            if snapshot.managed:
+                way = f"`kubectl describe node {name}` has its conditions; Google repairs it by itself"
             yield failed(CheckLevel.NODES, name, "; ".join(wrong), way)
+        elif snapshot.managed:
+            yield passed(CheckLevel.NODES, name, "Ready")
         else:
             yield passed(CheckLevel.NODES, name, f"Ready, ExternalIP {_external(node)}")
 
@@ -105,13 +117,12 @@ def unexpected(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
             yield failed(CheckLevel.NODES, name, said, way)
 
 
-def _unready(node: Object) -> Iterator[str]:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
-    if ready.get("status") != "True":
+def _unready(node: Object, *, managed: bool) -> Iterator[str]:
+    if not objects.holds(node, "Ready"):
+        ready = objects.condition(node, "Ready")
         told = ready.get("message") or ready.get("reason") or "its kubelet never said"
         yield f"it is not Ready: {told}"
-    if not _external(node):
+    if not managed and not _external(node):
         yield "it has no ExternalIP: `make sync-external-ip` has not run since it joined"
     taints = [str(taint.get("key")) for taint in (node.get("spec") or {}).get("taints") or ()]
     if UNINITIALIZED in taints:
@@ -172,27 +183,16 @@ class GateInputs(ClusterInputs):
     triggers: tuple[str, ...] = ()
     """Whatever makes another look necessary when it changes."""
 
-    def outputs(self, cluster: JobCluster) -> dict[str, Any]:
+    def look(self, cluster: JobCluster) -> Seen:
         snapshot = read(cluster, self.expected)
         missing = waits(list(allocatable(snapshot, self.expected)))
-        return {
-            "allocatable": {name: offered(snapshot.nodes.get(name)) for name in self.expected},
-            "drift": [one.to_output() for one in missing],
-        }
+        found = {name: offered(snapshot.nodes.get(name)) for name in self.expected}
+        return {"allocatable": found, "drift": [one.to_output() for one in missing]}, missing
 
 
 def wait(
     inputs: GateInputs, cluster: JobCluster, clock: Clock, reporter: Reporter
 ) -> dict[str, Any]:
     """Wait until every node offers what it must; answers the outputs."""
-    left = poll(
-        lambda: waits(list(allocatable(read(cluster, inputs.expected), inputs.expected))),
-        target=cluster.target,
-        timeout_seconds=inputs.timeout_seconds,
-        poll_seconds=POLL_SECONDS,
-        clock=clock,
-        reporter=reporter,
-    )
-    if left:
-        raise late(cluster.target, inputs.timeout_seconds, left)
-    return {"allocatable": dict(inputs.expected), "drift": []}
+    look = partial(inputs.look, cluster)
+    return wait_for(look, cluster.target, inputs.timeout_seconds, clock, reporter)

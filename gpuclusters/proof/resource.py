@@ -1,21 +1,19 @@
 """Proofs as resources: made when everything held, again when what they are about changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import pulumi
 
-from gpuclusters.core.converge import Clock, Reporter, StderrReporter, SystemClock, time_of_day
+from gpuclusters.core.converge import Clock, Reporter, time_of_day
 from gpuclusters.core.finding import refused
 from gpuclusters.proof import checks, ladder_run, nodes, run
 from gpuclusters.proof.checks import ProofResult
 from gpuclusters.proof.cluster import JobCluster
 from gpuclusters.proof.evidence import digest
-from gpuclusters.proof.manifests import LADDER_PROGRAMS, PROGRAMS, texts
-from gpuclusters.proof.model import LadderInputs, ProofInputs
+from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
+from gpuclusters.proof.model import PROGRAMS, LadderInputs, ProofInputs
 from gpuclusters.proof.nodes import GateInputs
 from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
@@ -41,7 +39,7 @@ class ProofProvider(ClusterProvider[Inputs]):
         if before.get("fingerprint") == inputs.fingerprint and not before.get("stale"):
             return {key: before[key] for key in OUTPUTS}
         cluster = self.cluster(inputs)
-        found = self.show(inputs, cluster, SystemClock(), StderrReporter(), texts(self.programs))
+        found = self.show(inputs, cluster, Clock(), Reporter(), texts(self.programs))
         if not checks.proven(found.checks):
             raise refused(
                 cluster.target,
@@ -116,7 +114,7 @@ class ProofRunProvider(ProofProvider[ProofInputs]):
 
     model = ProofInputs
     title = "proof {0.level}"
-    programs = tuple(PROGRAMS.values())
+    programs = PROGRAMS
     show = staticmethod(run.run)
     look = staticmethod(run.observe)
 
@@ -150,10 +148,11 @@ class PluginGateProvider(ClusterProvider[GateInputs]):
     drifts = "drift"
 
     def ensure(self, inputs: GateInputs, before: Properties) -> Properties:  # noqa: ARG002
-        return nodes.wait(inputs, self.cluster(inputs), SystemClock(), StderrReporter())
+        return nodes.wait(inputs, self.cluster(inputs), Clock(), Reporter())
 
     def observe(self, inputs: GateInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        return Live(inputs.outputs(self.cluster(inputs)), {})
+        outputs, _ = inputs.look(self.cluster(inputs))
+        return Live(outputs)
 
 
 class PluginGate(ModelResource, module="gpu", name="PluginGate"):

@@ -1,7 +1,5 @@
 """Runs a ladder of proofs from below, and stops at the first step that does not hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,9 +8,10 @@ from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Finding
 from gpuclusters.gpu_operator import readiness
 from gpuclusters.proof import logs, manifests
-from gpuclusters.proof.checks import LEVEL_OF, Check, Level, Outcome, ProofResult, ProofTest, proven
+from gpuclusters.proof.checks import Check, Level, Outcome, ProofResult, proven
 from gpuclusters.proof.cluster import Ended, JobCluster, Site, running, temporary_namespace
 from gpuclusters.proof.model import (
+    AnyTest,
     Burn,
     Collective,
     Diagnostics,
@@ -81,10 +80,10 @@ def remarks(inputs: ProofInputs) -> Iterator[str]:
     if inputs.level is Level.L4:
         yield "All-reduce ran on each node by itself; the network between nodes was not tried."
     for test in inputs.tests:
-        more = ", more than one" if test is ProofTest.COLLECTIVE else ""
-        if left := [node.name for node in inputs.nodes if not manifests.concerns(test, node)]:
+        more = ", more than one" if test.whole_gpus > 1 else ""
+        if left := [node.name for node in inputs.nodes if not test.concerns(node)]:
             why = f"it needs whole GPUs that are not shared{more}"
-            yield f"{test.value} does not apply to {', '.join(left)}: {why}."
+            yield f"{test.name} does not apply to {', '.join(left)}: {why}."
 
 
 def _offered(inputs: ProofInputs, cluster: JobCluster) -> Iterator[Check]:
@@ -106,39 +105,37 @@ def _climb(inputs: ProofInputs, site: Site, programs: str) -> Iterator[Check]:
         if site.left_seconds <= 0:
             why = why or f"the {inputs.timeout_seconds} s for the whole proof are over"
         if why:
-            what = f"runs {test.value}"
-            yield Check(LEVEL_OF[test], "cluster", what, Outcome.NOT_TRIED, why)
+            yield Check(test.level, "cluster", f"runs {test.name}", Outcome.NOT_TRIED, why)
             continue
         found = _step(inputs, site, test, programs)
         yield from found
         if any(check.outcome is not Outcome.PASSED for check in found):
-            why = f"{test.value} did not pass"
+            why = f"{test.name} did not pass"
 
 
-def _step(inputs: ProofInputs, site: Site, test: ProofTest, programs: str) -> Sequence[Check]:
+def _step(inputs: ProofInputs, site: Site, test: AnyTest, programs: str) -> Sequence[Check]:
     checks: list[Check] = []
-    nodes = {n.name: n for n in inputs.nodes if manifests.concerns(test, n)}
+    nodes = {node.name: node for node in inputs.nodes if test.concerns(node)}
     jobs = {name: _job(inputs, site.cluster, test, node, programs) for name, node in nodes.items()}
     for name in [name for name, job in jobs.items() if job is None]:
         what = "passes DCGM's diagnostics"
         checks.append(Check(Level.L2, name, what, Outcome.NOT_TRIED, _NO_ENGINE))
     made = {name: job for name, job in jobs.items() if job is not None}
-    part = inputs.test(test)
-    ended = site.run(made, site.bounded(part.timeout_seconds if part else 0.0))
+    ended = site.run(made, site.bounded(test.timeout_seconds))
     seen: Seen = {}
-    if test is ProofTest.LOAD and all(one.exit_code == 0 for one in ended.values()):
-        seen = _seen(inputs, site, ended)
+    if isinstance(test, Load) and all(one.exit_code == 0 for one in ended.values()):
+        seen = _seen(inputs, test, site, ended)
     for name in made:
         checks += _judge(inputs, test, nodes[name], ended[name], seen)
     return checks
 
 
 def _job(
-    inputs: ProofInputs, cluster: JobCluster, test: ProofTest, node: ProofNode, programs: str
+    inputs: ProofInputs, cluster: JobCluster, test: AnyTest, node: ProofNode, programs: str
 ) -> dict[str, Any] | None:
     """The Job of one node; None where DCGM's diagnostics find no engine to ask."""
-    image, address = getattr(inputs.test(test), "image", None), ""
-    if test is ProofTest.DIAGNOSTICS:
+    image, address = test.image, ""
+    if isinstance(test, Diagnostics):
         engine = _engine(inputs, cluster, node.name)
         address = str((engine.get("status") or {}).get("podIP", ""))
         image = image or _pinned(engine)
@@ -164,10 +161,10 @@ def _pinned(pod: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _seen(inputs: ProofInputs, site: Site, ended: Mapping[str, Ended]) -> Seen:
+def _seen(inputs: ProofInputs, load: Load, site: Site, ended: Mapping[str, Ended]) -> Seen:
     """What Prometheus saw of the load; asked until every GPU is there, for the time of a few scrapes."""
-    target, load = inputs.prometheus, inputs.load
-    if target is None or load is None:
+    target = inputs.prometheus
+    if target is None:
         return {}
     pods = site.cluster.list(POD, inputs.operator_namespace)
     node_of = {str(p["metadata"]["name"]): str(p["spec"].get("nodeName", "")) for p in pods}
@@ -191,16 +188,17 @@ def _seen(inputs: ProofInputs, site: Site, ended: Mapping[str, Ended]) -> Seen:
 
 
 def _judge(
-    inputs: ProofInputs, test: ProofTest, node: ProofNode, ended: Ended, seen: Seen
+    inputs: ProofInputs, test: AnyTest, node: ProofNode, ended: Ended, seen: Seen
 ) -> Sequence[Check]:
     """What a Job of a test shows about its node."""
-    name, gpus, of = node.name, node.whole_gpus, partial(Check, LEVEL_OF[test], node.name)
+    name, gpus, of = node.name, node.whole_gpus, partial(Check, test.level, node.name)
     if ended.exit_code is None:
-        return [of(f"runs {test.value}", Outcome.FAILED, ended.said)]
+        return [of(f"runs {test.name}", Outcome.FAILED, ended.said)]
     code, log = ended.exit_code, ended.log
-    match inputs.test(test):
-        case Matmul(floor_percent=floor):
-            return list(logs.matmul(node, log, floor_percent=floor, simulated=inputs.simulated))
+    match test:
+        case Matmul(floor_percent=percent, floor_tflops=tflops):
+            asked = partial(logs.matmul, floor_percent=percent, floor_tflops=tflops)
+            return list(asked(node, log, simulated=inputs.simulated))
         case Diagnostics():
             return logs.diagnostics(name, log, exit_code=code)
         case Load() if code:
@@ -214,4 +212,3 @@ def _judge(
             return list(logs.burn(name, gpus, log, exit_code=code))
         case Collective(floor_gb_per_second=floor):
             return [logs.reduce(name, log, floor_gb_per_second=floor, exit_code=code)]
-    return []

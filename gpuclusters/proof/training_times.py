@@ -4,13 +4,11 @@ The network between rootless nodes is the cost: every packet passes two user-spa
 grows with the nodes where that of a managed cluster hardly does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from gpuclusters.compat.dated_table import Row, Table
 from gpuclusters.proof.checks import CheckLevel
@@ -52,12 +50,15 @@ class Run:
 table = cache(partial(Times.packaged, "training_times"))
 
 
-def expected_seconds(nodes: int, epochs: int) -> float:
+def expected_seconds(
+    nodes: int, epochs: int, of: Literal["usernetes", "gke"] = "usernetes"
+) -> float:
     """What a run on so many nodes should take: between rows in a straight line, beyond them like the last."""
     rows = table().measured
     low, high = next(((a, b) for a, b in pairwise(rows) if nodes <= b.nodes), (rows[-2], rows[-1]))
-    slope = (high.usernetes - low.usernetes) / (high.nodes - low.nodes)
-    seconds = low.usernetes + slope * (nodes - low.nodes)
+    first, last = (float(getattr(row, of)) for row in (low, high))
+    slope = (last - first) / (high.nodes - low.nodes)
+    seconds = first + slope * (nodes - low.nodes)
     return max(seconds, 1.0) * epochs / table().epochs
 
 

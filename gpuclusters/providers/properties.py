@@ -1,7 +1,5 @@
 """Between property bags and values; how a failed step reaches the user: in our words, without a secret."""
 
-from __future__ import annotations
-
 import re
 import sys
 import traceback

@@ -26,7 +26,7 @@ from pulumi.dynamic import (
 from pydantic import BaseModel, ValidationError
 
 from gpuclusters.core import adoption
-from gpuclusters.core.converge import StderrReporter, converge
+from gpuclusters.core.converge import Reporter, converge
 from gpuclusters.core.errors import UnreachableError
 from gpuclusters.core.finding import Level
 from gpuclusters.host.model import HostConnection
@@ -222,7 +222,7 @@ class ConvergingProvider(ReconcilingProvider[I]):
         """Converge, and prove that it serves."""
         capability = self.capability(inputs, before)
         made_before = bool(before) and self._parsed(before) == inputs
-        live = converge(capability, StderrReporter(), made_before=made_before)
+        live = converge(capability, Reporter(), made_before=made_before)
         return self._told(capability, capability.prove(live) or live)
 
     def observe(self, inputs: I, before: Properties) -> Live | None:

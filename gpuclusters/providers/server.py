@@ -52,6 +52,7 @@ PROVIDERS: Mapping[str, str] = {
     "HostFile": "gpuclusters.host.resource:HostFileProvider",
     "MigLayout": "gpuclusters.gpu_operator.resource:MigLayoutProvider",
     "NodeMaintenance": "gpuclusters.maintenance.resource:NodeMaintenanceProvider",
+    "OnDemandTenancies": "gpuclusters.tenancy.resource:OnDemandTenanciesProvider",
     "PluginGate": "gpuclusters.proof.resource:PluginGateProvider",
     "Preflight": "gpuclusters.preflight.resource:PreflightProvider",
     "ProofRun": "gpuclusters.proof.resource:ProofRunProvider",

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from gpuclusters.compat import dated_table
-from gpuclusters.review.fleet import INSTANCE, RENTED, fleet
+from gpuclusters.compat.dated_table import Row
+from gpuclusters.core.model import merged
+from gpuclusters.review.fleet import INSTANCE, NODE_POOL, RENTED, fleet, machine_type_of, nodes_of
 from gpuclusters.review.plan import Plan, Resource
 from gpuclusters.review.text import SECRET, UNKNOWN
 
@@ -23,24 +23,14 @@ Rate = Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)]
 _N1_GIB_PER_VCPU = {"n1-standard": 3.75, "n1-highmem": 6.5, "n1-highcpu": 0.9}
 
 
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=_kebab, populate_by_name=True
-    )
-
-
-class MachineRate(_Model):
+class MachineRate(Row):
     """A machine family whose price is by core and memory."""
 
     vcpu_hour: Rate
     gib_hour: Rate
 
 
-class Region(_Model):
+class Region(Row):
     """Prices of one region of Google Cloud."""
 
     n1: MachineRate | None = None
@@ -52,13 +42,15 @@ class Region(_Model):
     """Whole machine types per hour, with the GPUs that belong to them."""
 
 
-class GoogleCloud(_Model):
+class GoogleCloud(Row):
     """Prices of Google Cloud."""
 
+    gke_cluster: Rate | None = None
+    """What Google asks per hour for the control plane of a managed cluster."""
     regions: Mapping[str, Region] = Field(default_factory=dict)
 
 
-class OwnMachine(_Model):
+class OwnMachine(Row):
     """A machine that was bought: what it costs is spread over the time that it is used."""
 
     purchase: Rate
@@ -78,7 +70,7 @@ class OwnMachine(_Model):
         return write_off + self.power_kw * self.kwh + self.monthly / hours_per_month
 
 
-class PriceTable(_Model):
+class PriceTable(Row):
     """All prices, of one day and in one currency."""
 
     as_of: date
@@ -119,16 +111,6 @@ class PriceTable(_Model):
         return None if rate is None else rate / self.hours_per_month
 
 
-def laid_over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A table with another one's entries in place of its own, key by key."""
-    merged = dict(base)
-    for key, value in own.items():
-        below = merged.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = laid_over(below, value) if both else value  # type: ignore[arg-type]
-    return merged
-
-
 class PriceError(Exception):
     """A price table that cannot be used. The message has all faults."""
 
@@ -140,16 +122,18 @@ def _shipped() -> Mapping[str, Any]:
     return dated_table.bare(dated_table.written("prices"))
 
 
-def price_table(own: Path | Mapping[str, Any] | None = None) -> PriceTable:
-    """The table; of `own`, a YAML file in the same form or what is in one, only what differs is needed."""
+def price_table(
+    own: object = None, name: str = "the price table (prices of the budget)"
+) -> PriceTable:
+    """The table; of `own`, another of this name in the same form, only what differs is needed."""
     if own is None:
         return PriceTable.model_validate(_shipped())
-    name = f"the price table {own if isinstance(own, Path) else '(prices of the budget)'}"
-    stated = _read(own, name) if isinstance(own, Path) else own
-    if stated and "as-of" not in stated:
+    if not isinstance(own, Mapping):
+        raise PriceError(f"{name} is not an object; docs/review.md shows one")
+    if own and "as-of" not in own:
         raise PriceError(f"{name} has no as-of: the day on which its prices were right")
     try:
-        return PriceTable.model_validate(laid_over(_shipped(), stated))
+        return PriceTable.model_validate(merged(_shipped(), own))
     except ValidationError as error:
         faults = "\n".join(
             f"  {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
@@ -157,20 +141,9 @@ def price_table(own: Path | Mapping[str, Any] | None = None) -> PriceTable:
         raise PriceError(f"{name} has faults:\n{faults}") from error
 
 
-def _read(own: Path, name: str) -> Mapping[str, Any]:
-    try:
-        stated = yaml.safe_load(own.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise PriceError(f"{name} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise PriceError(f"{name} is not YAML: {error}") from error
-    if not isinstance(stated, dict):
-        raise PriceError(f"{name} is not an object; docs/review.md shows one")
-    return stated
-
-
 _DISK = "gcp:compute/disk:Disk"
 _ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
+_MANAGED = "gcp:container/cluster:Cluster"
 _DEFAULT_DISK = "pd-standard"
 
 
@@ -257,11 +230,18 @@ def cost(plan: Plan, table: PriceTable) -> Cost:
 def _items(plan: Plan, table: PriceTable, *, after: bool) -> Iterator[Item]:
     resources = list(plan.after() if after else plan.before())
     rented = {r.text("name") or r.name for r in resources if r.type in (INSTANCE, RENTED)}
+    rented |= {name for r in resources if r.type == NODE_POOL for name in nodes_of(r)}
     for resource in resources:
         if resource.type == INSTANCE:
             yield from _instance(resource, table)
         elif resource.type == RENTED:
             yield from _rented(resource, table)
+        elif resource.type == NODE_POOL:
+            yield from _nodes(resource, table)
+        elif resource.type == _MANAGED:
+            fee = table.google_cloud.gke_cluster
+            why = "" if fee is not None else "the price table has no gke-cluster"
+            yield Item(f"control plane of {resource.name}", fee, why)
         elif resource.type == _DISK:
             yield _disk(resource.name, resource.inputs, _region(resource), table)
         elif resource.type in _ADDRESSES:
@@ -278,7 +258,7 @@ def _items(plan: Plan, table: PriceTable, *, after: bool) -> Iterator[Item]:
 
 def _instance(resource: Resource, table: PriceTable) -> Iterator[Item]:
     kind = resource.text("machineType") or "?"
-    why = "spot prices change and are not in the price table" if _is_spot(resource) else ""
+    why = "spot prices change and are not in the price table" if resource.is_spot else ""
     cards = resource.at("guestAccelerators") or []
     disk = resource.at("bootDisk", "initializeParams")
     return _machine(resource, _region(resource), kind, why, cards, disk, table)
@@ -297,6 +277,19 @@ def _rented(resource: Resource, table: PriceTable) -> Iterator[Item]:
     if isinstance(disk, Mapping):
         disk = {"size": disk.get("size_gib"), "type": disk.get("type", "pd-balanced")}
     return _machine(resource, region, kind, why, [resource.at("accelerator")], disk, table)
+
+
+def _nodes(pool: Resource, table: PriceTable) -> Iterator[Item]:
+    """The nodes that a pool begins with; what an autoscaler adds is not counted."""
+    zone = pool.text("location") or "?"
+    region = zone.rsplit("-", 1)[0] if zone.count("-") == 2 else zone
+    why = (
+        "spot prices change and are not in the price table" if pool.at("nodeConfig", "spot") else ""
+    )
+    cards = pool.at("nodeConfig", "guestAccelerators") or []
+    disk = {"size": pool.at("nodeConfig", "diskSizeGb"), "type": pool.at("nodeConfig", "diskType")}
+    for _ in nodes_of(pool):
+        yield from _machine(pool, region, machine_type_of(pool), why, cards, disk, table)
 
 
 def _machine(
@@ -344,13 +337,6 @@ def _region(resource: Resource) -> str:
         return "?"
     zone = zone.rsplit("/", 1)[-1]
     return zone.rsplit("-", 1)[0] if zone.count("-") == 2 else zone
-
-
-def _is_spot(resource: Resource) -> bool:
-    return (
-        resource.at("scheduling", "preemptible") is True
-        or resource.text("scheduling", "provisioningModel") == "SPOT"
-    )
 
 
 def _missing(found: float | None, kind: str, region: str) -> str:

@@ -1,7 +1,5 @@
 """What differs between the two sides of a step, property by property."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

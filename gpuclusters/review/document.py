@@ -1,7 +1,5 @@
 """A review as JSON, for other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any

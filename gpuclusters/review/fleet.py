@@ -18,6 +18,8 @@ from gpuclusters.review.text import plural
 INSTANCE = "gcp:compute/instance:Instance"
 RENTED = f"{KEPT}GcpMachine"
 """A machine of Google Cloud that finds its zone by itself."""
+NODE_POOL = "gcp:container/nodePool:NodePool"
+"""Nodes of a managed cluster, whose names are Google's."""
 _SHARED = "shared"
 _NAMING = {
     f"{KEPT}TenancyPolicy": "caas",
@@ -171,7 +173,7 @@ def fleet(plan: Plan, *, after: bool) -> Mapping[str, Cluster]:
 
 
 def cluster_type(plan: Plan, resource: Resource) -> str | None:
-    """`caas`, `rke2`, `usernetes`, `gcp`: of the outermost component around a resource; None outside."""
+    """`caas`, `rke2`, `usernetes`, `gke`, `gcp`: of the outermost component around it; None outside."""
     type_ = None
     for parent in (resource, *plan.parents(resource)):
         if is_component(parent.type):
@@ -201,8 +203,9 @@ def host_of(plan: Plan, resource: Resource) -> str | None:
 
 def gpus_of(resource: Resource) -> int:
     """How many GPUs a resource says that its machine has; 0 where it says nothing."""
-    if resource.type == INSTANCE:
-        cards = resource.at("guestAccelerators")
+    if resource.type in (INSTANCE, NODE_POOL):
+        inside = ("nodeConfig",) if resource.type == NODE_POOL else ()
+        cards = resource.at(*inside, "guestAccelerators")
         return sum(_number(card.get("count")) for card in cards or [] if isinstance(card, Mapping))
     if resource.type == f"{KEPT}CdiSpec":
         return len(_list(resource.at("devices")))
@@ -210,6 +213,17 @@ def gpus_of(resource: Resource) -> int:
     if isinstance(gpus, Mapping | list):
         return len(gpus)
     return _number(gpus) if resource.type.startswith(KEPT) else 0
+
+
+def nodes_of(pool: Resource) -> list[str]:
+    """A name for each node that a pool begins with."""
+    count = _number(pool.at("nodeCount")) or _number(pool.at("initialNodeCount"))
+    name = pool.text("name") or pool.name
+    return [f"{name}-{number}" for number in range(1, count + 1)]
+
+
+def machine_type_of(pool: Resource) -> str:
+    return pool.text("nodeConfig", "machineType") or "?"
 
 
 def partitions_of(resource: Resource) -> dict[int, tuple[int, ...]]:
@@ -253,6 +267,11 @@ def _take(cluster: Cluster, plan: Plan, resource: Resource) -> None:
     if resource.type == f"{KEPT}TenancyPolicy":
         name = resource.text("tenant") or resource.name
         cluster.tenants[name] = _number(resource.at("spec", "gpus"))
+        return
+    if resource.type == NODE_POOL:
+        for name in nodes_of(resource):
+            machine = cluster.machine(name)
+            machine.gpus, machine.kind = gpus_of(resource), machine_type_of(resource)
         return
     host = host_of(plan, resource)
     if host is None:

@@ -1,11 +1,7 @@
 """Gates: what makes the command fail, so that a pipeline stops."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 from gpuclusters.policy.rule import Severity
 from gpuclusters.review.plan import Action
@@ -21,38 +17,20 @@ class GateError(ValueError):
     """A gate that does not exist."""
 
 
-class Kind(StrEnum):
-    DELETE = "delete"
-    REPLACE = "replace"
-    POLICY = "policy"
-    DANGEROUS = "dangerous"
-    LOOK = "look"
-    UNKNOWN_COST = "unknown-cost"
-    COST = "cost"
+_WORDS = ("dangerous", "delete", "look", "policy", "replace", "unknown-cost")
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """One gate. `limit` is in the price table's currency per month, of `cost` alone."""
-
-    kind: Kind
-    limit: float = 0.0
-
-
-def parse(text: str) -> tuple[Gate, ...]:
+def parse(text: str) -> tuple[str, ...]:
     """Gates as they are written: `delete,replace,policy,cost>50000`; GateError names one that is none."""
-    gates = []
-    words = set(Kind) - {Kind.COST}
-    for word in filter(None, map(str.strip, text.split(","))):
-        limited = _COST.fullmatch(word.replace(" ", ""))
-        if not limited and word not in words:
-            known = ", ".join(sorted(words))
+    gates = [word.replace(" ", "") for word in map(str.strip, text.split(",")) if word]
+    for word in gates:
+        if word not in _WORDS and not _COST.fullmatch(word):
+            known = ", ".join(_WORDS)
             raise GateError(f"{word!r} is no gate; write some of {known}, or cost>N (a month)")
-        gates.append(Gate(Kind.COST, float(limited[1])) if limited else Gate(Kind(word)))
     return tuple(gates)
 
 
-def closed(outcomes: Sequence[Outcome], gates: Sequence[Gate]) -> list[str]:
+def closed(outcomes: Sequence[Outcome], gates: Sequence[str]) -> list[str]:
     """Why the pipeline has to stop, a sentence each; empty where every gate is open."""
     return [
         f"{outcome.stack}: {reason}"
@@ -63,22 +41,22 @@ def closed(outcomes: Sequence[Outcome], gates: Sequence[Gate]) -> list[str]:
     ]
 
 
-def _closed(review: Review, gate: Gate) -> str:
+def _closed(review: Review, gate: str) -> str:
     plan = review.plan
-    if gate.kind in (Kind.DELETE, Kind.REPLACE):
-        count = plan.count(Action(gate.kind.value))
-        return f"{plural(count, 'resource')} to {gate.kind}" if count else ""
-    if gate.kind is Kind.POLICY:
+    if gate in ("delete", "replace"):
+        count = plan.count(Action(gate))
+        return f"{plural(count, 'resource')} to {gate}" if count else ""
+    if gate == "policy":
         found = [f for f in review.findings if f.new and f.rule.severity is Severity.MANDATORY]
         rules = ", ".join(sorted({f.rule.id for f in found}))
         return f"policy is not kept: {rules}" if found else ""
-    if gate.kind is Kind.UNKNOWN_COST:
+    if gate == "unknown-cost":
         unknown = review.cost.new_unknown
         return f"the cost of {plural(len(unknown), 'thing')} is not known" if unknown else ""
-    if gate.kind is Kind.COST:
-        table = review.cost.table
+    if limited := _COST.fullmatch(gate):
+        table, limit = review.cost.table, float(limited[1])
         total = review.cost.after.known * table.hours_per_month
-        over = total > gate.limit
-        return f"{total:,.0f} {table.currency} a month, more than {gate.limit:,.0f}" if over else ""
-    level = Level.DANGEROUS if gate.kind is Kind.DANGEROUS else Level.LOOK
+        over = f"{total:,.0f} {table.currency} a month, more than {limit:,.0f}"
+        return over if total > limit else ""
+    level = Level.DANGEROUS if gate == "dangerous" else Level.LOOK
     return f"the change is judged: {review.level.words}" if review.level >= level else ""

@@ -1,7 +1,5 @@
 """What a plan takes down: which tenants, GPUs, partitions, machines and data."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A preview: which resources there are and what becomes of each, read from what `preview --json` printed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -66,20 +64,34 @@ ACTIONS: Mapping[str, Action | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One side of a step: the resource as it is, or as it will be."""
+    """One side of a step: the resource as it is, or as it will be; secrets masked."""
 
     type: str
     name: str
     inputs: Mapping[str, Any]
-    outputs: Mapping[str, Any]
-    protect: bool
-    urn: str
-    parent: str
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    protect: bool = False
+    urn: str = ""
+    parent: str = ""
 
     @property
     def kind(self) -> str:
         """The last part of the type: `FabricPartitions`, `Deployment`."""
         return self.type.rsplit(":", 1)[-1].rsplit("/", 1)[-1]
+
+    @property
+    def host(self) -> str:
+        """The machine that it is on; empty where it does not say."""
+        return str(self.at("connection", "host") or "")
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether it is a machine of Google's that may be taken away at any time."""
+        return (
+            self.at("provisioning") == "spot"
+            or self.at("scheduling", "preemptible") is True
+            or self.at("scheduling", "provisioningModel") == "SPOT"
+        )
 
     def text(self, *path: str) -> str | None:
         """An input that is a text, by its path; None where there is none."""

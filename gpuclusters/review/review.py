@@ -1,17 +1,14 @@
 """A plan, judged: everything that a reviewer is shown, before it becomes Markdown, HTML or JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import TypeAlias
 
-from gpuclusters.policy.rule import Rule, Severity
+from gpuclusters.policy.rule import Rule, Severity, Spending, Stack
 from gpuclusters.policy.rules import BUDGET
-from gpuclusters.policy.stack import Spending, Stack, Subject
-from gpuclusters.review.cost import Cost, PriceTable, Side, cost
+from gpuclusters.review.cost import Cost, PriceTable, cost
 from gpuclusters.review.diffing import Difference, differences
 from gpuclusters.review.fleet import Capacity, Switch, capacities, fleet, switch
 from gpuclusters.review.impact import Impact, Weight, impacts
@@ -168,43 +165,30 @@ def _group(plan: Plan, step: Step) -> str:
 
 def findings(plan: Plan, rules: Iterable[Rule], cost: Cost) -> tuple[Finding, ...]:
     """What the policy rules find in the stack as it will be, the worst and the new ones first."""
-    before = Stack([_subject(resource) for resource in plan.before()], _spending(cost.before, cost))
     deleted = [
-        _subject(step.old, deleted=True)
+        step.old
         for step in plan.steps
         if step.old is not None and step.action in (Action.DELETE, Action.REPLACE)
     ]
-    after = Stack([*map(_subject, plan.after()), *deleted], _spending(cost.after, cost))
+    before = Stack([*map(_shown, plan.before())], Spending.of(cost, after=False))
+    after = Stack([*map(_shown, plan.after())], Spending.of(cost, after=True), deleted)
     found = []
     for rule in rules:
         if rule.severity is Severity.DISABLED:
             continue
-        known = {(v.subject.urn, v.says) for v in rule.look(before)}
+        known = {(v.resource.urn, v.says) for v in rule.look(before)}
         for violation in rule.look(after):
-            on, says = violation.subject, violation.says
+            on, says = violation.resource, violation.says
             new = (on.urn, says) not in known
             found.append(Finding(rule, on.urn, on.name, on.type, says, new))
     order = sorted(found, key=lambda f: (not f.new, -f.rule.severity, f.rule.id, f.urn, f.says))
     return tuple(order)
 
 
-def _spending(side: Side, cost: Cost) -> Spending:
-    table = cost.table
-    unknown = tuple(item.what for item in side.unknown)
-    return Spending(side.known * table.hours_per_month, table.currency, unknown)
-
-
-def _subject(resource: Resource, *, deleted: bool = False) -> Subject:
+def _shown(resource: Resource) -> Resource:
+    """To rules the stack itself is no thing: its outputs repeat those of others."""
     is_stack = resource.type == STACK_TYPE
-    return Subject(
-        resource.type,
-        resource.name,
-        {} if is_stack else resource.inputs,
-        resource.protect,
-        resource.urn,
-        deleted,
-        {} if is_stack else resource.outputs,
-    )
+    return replace(resource, inputs={}, outputs={}) if is_stack else resource
 
 
 def _reasons(review: Review) -> Iterator[Reason]:

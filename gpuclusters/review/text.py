@@ -1,7 +1,5 @@
 """Texts from a plan, made harmless: no secret, markup, mention or control, and no more than a forge takes."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re
@@ -231,8 +229,6 @@ class Block:
 
     text: str
     weight: Weighted
-    says: str = ""
-    """One line instead of it, where there is room for no more; empty if it is only counted."""
 
 
 GITHUB = 65_536

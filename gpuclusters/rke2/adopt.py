@@ -4,8 +4,6 @@ Sources: RKE2's documentation of its configuration file (`config.yaml`, then `co
 said last counts, `key+` adds to a list), K3s' documentation of tokens (`K10<hash>::<user>:<password>`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

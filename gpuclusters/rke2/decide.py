@@ -4,8 +4,6 @@ Sources: RKE2's requirements (cgroups, AppArmor, RHEL 10, ports), known issues (
 nm-cloud-setup) and hardening guide; Kubernetes' version skew policy; etcd's hardware guide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -66,18 +64,15 @@ def machine(live: LiveHost, *, selinux: bool) -> Iterator[Finding]:
     if live.architecture not in ("", "x86_64"):
         yield blocked("rke2.architecture", f"its processor is {live.architecture}")
     if not live.default_route:
-        problem = "it has no default route, without which RKE2 does not start"
-        yield blocked("rke2.default-route", problem)
+        yield blocked("rke2.default-route")
     if live.firewalld == "active":
-        yield blocked("rke2.firewalld", "firewalld runs, which drops the traffic of pods")
+        yield blocked("rke2.firewalld")
     if live.nm_cloud_setup:
-        problem = "nm-cloud-setup is enabled, which changes the routes of pods"
-        yield blocked("rke2.nm-cloud-setup", problem)
+        yield blocked("rke2.nm-cloud-setup")
     if selinux and live.selinux == "Disabled":
-        yield blocked("rke2.selinux-off", "selinux is asked for and SELinux is off")
+        yield blocked("rke2.selinux-off")
     if live.selinux == "Enforcing" and not live.selinux_policy:
-        problem = "SELinux enforces and the policy of RKE2 is not installed"
-        yield blocked("rke2.selinux-policy", problem)
+        yield blocked("rke2.selinux-policy")
     if live.stub:
         problem = (
             f"{', '.join(live.stub)} takes the place of all that RKE2 writes for containerd, which then "
@@ -98,22 +93,16 @@ def bare_machine(role: Role, live: LiveHost) -> Iterator[Finding]:
         problem = f"something listens on port {ports} already, which RKE2 needs"
         yield blocked("rke2.port-in-use", problem)
     if "docker.service" in live.runs:
-        problem = (
-            "docker runs there, and its FORWARD policy is DROP: no packet of pods gets through"
-        )
-        yield blocked("rke2.docker", problem)
+        yield blocked("rke2.docker")
     if live.cgroup == "v1":
-        problem = "it runs cgroup v1, which Kubernetes does not support any more"
-        yield blocked("rke2.cgroup-v1", problem)
+        yield blocked("rke2.cgroup-v1")
     if live.free_mib < LEAST_FREE_MIB:
         problem = f"{live.free_mib} MiB are free in /var/lib/rancher; images need {LEAST_FREE_MIB}"
         yield blocked("rke2.disk-space", problem)
     if not live.apparmor_parser:
-        problem = "its kernel has AppArmor and apparmor_parser is not installed, so that no container starts"
-        yield blocked("rke2.apparmor-parser", problem)
+        yield blocked("rke2.apparmor-parser")
     if not live.kernel_modules_extra:
-        problem = "the kernel modules of iptables are not installed"
-        yield blocked("rke2.kernel-modules-extra", problem)
+        yield blocked("rke2.kernel-modules-extra")
 
 
 def release(live: LiveHost, wanted: Version) -> Iterator[Finding]:

@@ -10,16 +10,15 @@ written with the first server. External IPs of services are not among them: from
 since v1.32.12, they cannot be switched off, so the API server and the admission policy refuse them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Network
 from typing import Any
 
 import yaml
 
+from gpuclusters.core import scripts
 from gpuclusters.core.model import BlockDumper
 from gpuclusters.host.drop_ins import HEADER
 from gpuclusters.rke2 import releases
@@ -61,33 +60,16 @@ class Cilium:
 
 
 def cilium_values(cilium: Cilium) -> dict[str, Any]:
-    chosen: dict[str, Any] = {
-        "kubeProxyReplacement": cilium.kube_proxy_replacement,
-        "policyEnforcementMode": cilium.policy_enforcement.value,
-        # The interface of pods in a VM is not the host's: translation at sockets must leave them alone.
-        "socketLB": {"hostNamespaceOnly": cilium.socket_lb_host_namespace_only},
-        # Its DNS proxy has no switch of its own.
-        "l7Proxy": cilium.dns_proxy,
-        # A name that a tenant may not ask for: resolvers go on with the next of their search domains, which
-        # not all of them do after "refused".
-        "dnsProxy": {"dnsRejectResponseCode": "nameError"},
-        # Flows name every tenant's peers; nobody gets to see them through an open port.
-        "hubble": {"enabled": False, "relay": {"enabled": False}, "ui": {"enabled": False}},
-        # What the readiness of a tenancy is read from: CiliumIsUp on every node.
-        "operator": {"setNodeNetworkStatus": True},
-        "hostFirewall": {"enabled": cilium.host_firewall},
+    replaced, wireguard = cilium.kube_proxy_replacement, cilium.encryption is Encryption.WIREGUARD
+    words = {
+        **asdict(cilium),
+        "policy_enforcement": cilium.policy_enforcement.value,
+        "service_host": "localhost" if replaced else None,
+        "service_port": str(API_PORT) if replaced else None,
+        "encryption": {"enabled": True, "type": "wireguard"} if wireguard else None,
+        "ingress_controller": {"enabled": True} if cilium.ingress_controller else None,
     }
-    if cilium.kube_proxy_replacement:
-        # Without kube-proxy the service of the API does not work yet when Cilium starts. On every RKE2
-        # node something answers at localhost: the API itself, or the agent's load balancer.
-        chosen |= {"k8sServiceHost": "localhost", "k8sServicePort": str(API_PORT)}
-    if cilium.encryption is Encryption.WIREGUARD:
-        chosen["encryption"] = {"enabled": True, "type": "wireguard"}
-    if cilium.ingress_controller:
-        chosen["ingressController"] = {"enabled": True}
-    if cilium.mtu is not None:
-        chosen["MTU"] = cilium.mtu
-    return chosen
+    return dict(scripts.manifest("rke2/cilium.yaml", words))
 
 
 def chart_config(chart: str, chosen: Mapping[str, Any]) -> str:
@@ -158,7 +140,6 @@ class Settings:
     """`registries.yaml`, without passwords."""
     etcd_snapshot_cron: str = "0 */12 * * *"
     etcd_snapshot_retention: int = 5
-    kubelet_arguments: Sequence[str] = ()
     kubelet_drop_in: str | None = None
     containerd_drop_in: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -172,7 +153,6 @@ def config(
     *,
     first: bool,
     node_name: str,
-    node_ip: str | None = None,
     labels: Mapping[str, str] | None = None,
     taints: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -184,12 +164,10 @@ def config(
     own = [CONTROL_PLANE_TAINT] if is_server and settings.dedicated_servers else []
     address = f"https://{settings.registration_address}:{releases.SUPERVISOR_PORT}"
     stated: dict[str, Any] = {
-        "node-ip": node_ip,
         "server": "" if first else address,
         "profile": "cis" if settings.cis else "",
         "selinux": settings.selinux,
         "system-default-registry": settings.system_default_registry,
-        "kubelet-arg": list(settings.kubelet_arguments),
         "node-label": [f"{key}={value}" for key, value in sorted((labels or {}).items())],
         "node-taint": sorted([*taints, *own]),
     }

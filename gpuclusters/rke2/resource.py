@@ -1,7 +1,5 @@
 """`Rke2Node`: a host in its cluster. `Rke2Tokens`: what hosts join the cluster with."""
 
-from __future__ import annotations
-
 import secrets
 
 import pulumi

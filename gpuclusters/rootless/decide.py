@@ -4,8 +4,6 @@ Sources: Docker's documentation of rootless mode, Ubuntu 24.04 (AppArmor and use
 52171 (nerdctl beside it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpuclusters.core import codes

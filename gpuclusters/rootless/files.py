@@ -6,8 +6,6 @@ systemd.resource-control(5), systemd-system.conf(5), moby
 `dockerd-rootless.sh`: where the network driver is named its MTU is named too).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

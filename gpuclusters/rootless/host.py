@@ -1,7 +1,5 @@
 """A host with rootless Docker over SSH, by the scripts in `gpuclusters/rootless/scripts`."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`RootlessHost`: rootless Docker with GPUs on one host."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

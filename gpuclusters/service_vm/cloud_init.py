@@ -6,8 +6,6 @@ the host and added there as vendor-data; they never leave it.
 Source: cloud-init's documentation of NoCloud, its module reference, and network config version 2.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

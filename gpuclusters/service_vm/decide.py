@@ -8,8 +8,6 @@ lives on after a failed start. Only an answered list of partitions does. Why the
 over SSH; where it lets nobody in, what it wrote to its console has to do.
 """
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping

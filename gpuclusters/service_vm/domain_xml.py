@@ -1,16 +1,13 @@
-"""libvirt's XML of the service VM and of its network, built as documents, never as text.
+"""libvirt's XML of the service VM and of its network: `manifests/*.xml`, filled as documents, not as text."""
 
-Source: libvirt's "Domain XML format" and "Network XML format"; the shape of the VM is that of NVIDIA's
-shared NVSwitch guide WP-12736-002 and of the working setups that follow it.
-"""
-
-from __future__ import annotations
-
+import copy
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
+from string import Template
 from typing import Final
 from uuid import UUID, uuid5
 
+from gpuclusters.core import scripts
 from gpuclusters.service_vm.model import MAC, ServiceVmInputs, VmNetwork
 
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -18,9 +15,6 @@ OURS = "https://gpu-clusters.dev/libvirt/service-vm/1"
 """Namespace of our mark in the metadata: whose the domain is, and what it was started with."""
 MARK = f"{{{OURS}}}service-vm"
 
-PREF64_RESERVE = 512 * 1024**3
-"""Window of 64-bit prefetchable memory that each root port opens; QEMU's own is too small for boards
-whose functions have large BARs."""
 _FIRST_PORT_NUMBER = 0x10
 _PCI_PARTS = ("domain", "bus", "slot", "function")
 _UUIDS = UUID("6f0d2c53-0f0e-5d0c-9b7a-3f5b5ce0a2d4")
@@ -31,119 +25,51 @@ ET.register_namespace("gpu-clusters", OURS)
 
 def domain(vm: ServiceVmInputs, *, seed_digest: str) -> ET.Element:
     """The domain; a running VM with another digest of what cloud-init is told has to restart."""
-    # Named by its files alone: libvirt 9.0 refuses the attribute `firmware` beside them. They are those
-    # without Secure Boot, as NVIDIA's module is signed with nobody's key.
-    firmware = _node(
-        "os",
-        {},
-        _node("type", {"arch": "x86_64", "machine": "q35"}, text="hvm"),
-        _node("loader", {"readonly": "yes", "type": "pflash"}, text=vm.firmware.code),
-        _node("nvram", {"template": vm.firmware.variables}, text=vm.nvram),
-        _node("boot", {"dev": "hd"}),
-    )
-    reserve = f"pcie-root-port.pref64-reserve={PREF64_RESERVE}"
-    arguments = (_node(f"{{{QEMU}}}arg", {"value": value}) for value in ("-global", reserve))
-    return _node(
-        "domain",
-        {"type": "kvm"},
-        _node("name", text=vm.name),
-        # libvirt refuses to define a name anew that has another uuid.
-        _node("uuid", text=uuid_of(vm.natural_id)),
-        _node("metadata", {}, _node(MARK, {"seed": seed_digest, "image": vm.image.sha256})),
-        _node("memory", {"unit": "KiB"}, text=str(vm.memory_mib * 1024)),
-        _node("vcpu", {"placement": "static"}, text=str(vm.vcpus)),
-        firmware,
-        _node("features", {}, _node("acpi"), _node("apic")),
-        _node(
-            "cpu",
-            {"mode": "host-passthrough", "check": "none"},
-            # As many physical address bits as the host has: OVMF sizes its window for large BARs by them.
-            _node("maxphysaddr", {"mode": "passthrough"}),
-        ),
-        _node("clock", {"offset": "utc"}),
-        _node("on_poweroff", text="destroy"),
-        _node("on_reboot", text="restart"),
-        _node("on_crash", text="restart"),
-        _node("devices", {}, *_devices(vm)),
-        _node(f"{{{QEMU}}}commandline", {}, *arguments),
-    )
-
-
-def _devices(vm: ServiceVmInputs) -> Iterator[ET.Element]:
-    yield _disk("disk", vm.disk, "qcow2", {"dev": "vda", "bus": "virtio"})
-    yield _disk("cdrom", vm.seed, "raw", {"dev": "sda", "bus": "sata"}, _node("readonly"))
-    yield _node("controller", {"type": "pci", "index": "0", "model": "pcie-root"})
-    for index in range(1, len(vm.functions) + 1):
-        # Chassis and port are what the guest tells slots apart by: no two root ports share them.
-        place = {"chassis": str(index), "port": hex(_FIRST_PORT_NUMBER + index - 1)}
-        port = {"type": "pci", "index": str(index), "model": "pcie-root-port"}
-        yield _node("controller", port, _node("target", place))
-    yield _node(
-        "interface",
-        {"type": "network"},
-        _node("mac", {"address": MAC}),
-        _node("source", {"network": vm.network.name}),
-        _node("model", {"type": "virtio"}),
-    )
-    yield _node(
-        "serial",
-        {"type": "pty"},
-        # What the VM says while it boots; started anew with each start of the VM.
-        _node("log", {"file": vm.console, "append": "off"}),
-        _node("target", {"port": "0"}),
-    )
-    for index, address in enumerate(vm.functions, start=1):
-        # Each behind a root port of its own. `managed='no'`: our unit binds it to vfio-pci at boot, and
-        # libvirt never gives it back to a driver.
-        yield _node(
-            "hostdev",
-            {"mode": "subsystem", "type": "pci", "managed": "no"},
-            _node("driver", {"name": "vfio"}),
-            _node("source", {}, _node("address", pci_attributes(address))),
-            _node("address", {"type": "pci", **pci_attributes(f"0000:{index:02x}:00.0")}),
-        )
-    yield _node("watchdog", {"model": "i6300esb", "action": "reset"})
-    yield _node("memballoon", {"model": "none"})
-    backend = _node("backend", {"model": "random"}, text="/dev/urandom")
-    yield _node("rng", {"model": "virtio"}, backend)
-
-
-def _disk(
-    device: str, path: str, kind: str, target: Mapping[str, str], *more: ET.Element
-) -> ET.Element:
-    return _node(
-        "disk",
-        {"type": "file", "device": device},
-        _node("driver", {"name": "qemu", "type": kind}),
-        _node("source", {"file": path}),
-        _node("target", target),
-        *more,
+    root = ET.fromstring(scripts.read("service_vm/manifests/domain.xml"))  # noqa: S314 (ours)
+    (devices,) = root.iterfind("devices")
+    for one in (devices.findall("controller")[1], *devices.findall("hostdev")):
+        place = [*devices].index(one)
+        devices.remove(one)
+        for index, address in enumerate(vm.functions, start=1):
+            port = {"index": str(index), "port": hex(_FIRST_PORT_NUMBER + index - 1)}
+            port |= {"bus_of_port": f"0x{index:02x}", **pci_attributes(address)}
+            devices.insert(place + index - 1, _filled(copy.deepcopy(one), port))
+    return _filled(
+        root,
+        {
+            "name": vm.name,
+            "uuid": uuid_of(vm.natural_id),
+            "seed_digest": seed_digest,
+            "image": vm.image.sha256,
+            "memory_kib": str(vm.memory_mib * 1024),
+            "vcpus": str(vm.vcpus),
+            "firmware": vm.firmware.code,
+            "variables": vm.firmware.variables,
+            "nvram": vm.nvram,
+            "disk": vm.disk,
+            "seed": vm.seed,
+            "mac": MAC,
+            "network": vm.network.name,
+            "console": vm.console,
+        },
     )
 
 
 def network(net: VmNetwork, *, host: str) -> ET.Element:
-    """The host-only network: without `forward` libvirt lets nothing in or out."""
-    return _node(
-        "network",
-        {},
-        _node("name", text=net.name),
-        _node("uuid", text=uuid_of(f"{host}/network/{net.name}")),
-        _node("bridge", {"name": net.bridge, "stp": "on", "delay": "0"}),
-        _node("dns", {"enable": "no"}),
-        _node("ip", {"address": str(net.host_address), "prefix": str(net.prefix_length)}),
-    )
+    root = ET.fromstring(scripts.read("service_vm/manifests/network.xml"))  # noqa: S314 (ours)
+    words = {"name": net.name, "uuid": uuid_of(f"{host}/network/{net.name}"), "bridge": net.bridge}
+    words |= {"address": str(net.host_address), "prefix": str(net.prefix_length)}
+    return _filled(root, words)
 
 
-def _node(
-    tag: str,
-    attributes: Mapping[str, str] | None = None,
-    *children: ET.Element,
-    text: str | None = None,
-) -> ET.Element:
-    element = ET.Element(tag, dict(attributes or {}))
-    element.text = text
-    element.extend(children)
-    return element
+def _filled(root: ET.Element, words: Mapping[str, str]) -> ET.Element:
+    """With words in place of `${NAME}` in texts and attributes."""
+    for element in root.iter():
+        element.text = Template((element.text or "").strip()).substitute(words) or None
+        element.tail = None
+        for name, value in element.attrib.items():
+            element.set(name, Template(value).substitute(words))
+    return root
 
 
 def uuid_of(identity: str) -> str:

@@ -1,7 +1,5 @@
 """The service VM of one host, over `virsh` and `qemu-img`: steps, each of which may be interrupted."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import xml.etree.ElementTree as ET
@@ -9,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from gpuclusters.core import codes, scripts
-from gpuclusters.core.converge import Capability, Clock, Reporter, StderrReporter, Step, SystemClock
+from gpuclusters.core.converge import Capability, Clock, Reporter, Step
 from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Finding, Refused, refused
-from gpuclusters.fabric.answers import FabricError
+from gpuclusters.fabric.answers import NOT_CONFIGURED, FabricError
 from gpuclusters.fabric.manager import SshFabricManager
 from gpuclusters.host.model import HostConnection
 from gpuclusters.host.remote import SshPciDevices
@@ -163,7 +161,7 @@ def _tar(files: Mapping[str, str], modes: Mapping[str, int] | None = None) -> by
 
 
 class ServiceVmCapability(Capability[LiveVm]):
-    """The VM of one host; `known` says that this resource made it before."""
+    """The VM of one host; `before` has its outputs, if this resource made it."""
 
     def __init__(
         self,
@@ -174,10 +172,10 @@ class ServiceVmCapability(Capability[LiveVm]):
         clock: Clock,
         reporter: Reporter,
         *,
-        known: bool,
+        before: Mapping[str, Any],
     ) -> None:
         self._vm, self._host, self._fabric, self._pci = vm, host, fabric, pci
-        self._clock, self._reporter, self._known = clock, reporter, known
+        self._clock, self._reporter, self._before = clock, reporter, before
         self._want = decide.wanted(vm, scripts.texts("service_vm"))
 
     @property
@@ -208,8 +206,8 @@ class ServiceVmCapability(Capability[LiveVm]):
         host = reach(inputs.connection)
         fabric = SshFabricManager(host, inputs.name, str(inputs.fabric_manager.bind_address))
         own, pci = SshServiceVm(host, inputs), SshPciDevices(host, with_users=True)
-        clock, reporter = SystemClock(), StderrReporter()
-        return cls(inputs, own, fabric, pci, clock, reporter, known=bool(before))
+        clock, reporter = Clock(), Reporter()
+        return cls(inputs, own, fabric, pci, clock, reporter, before=before)
 
     def seen(self) -> LiveVm:
         return self.asked(self.observe())
@@ -242,7 +240,7 @@ class ServiceVmCapability(Capability[LiveVm]):
 
     def findings(self, live: LiveVm) -> Iterable[Finding]:
         """See `decide.findings`; once the fabric manager was asked, what it says too."""
-        yield from decide.findings(self._want, live, known=self._known)
+        yield from decide.findings(self._want, live, known=bool(self._before))
         yield from decide.serving(self._vm, live)
 
     def differences(self, live: LiveVm) -> Iterable[Finding]:
@@ -260,6 +258,7 @@ class ServiceVmCapability(Capability[LiveVm]):
     def prove(self, live: LiveVm) -> LiveVm:
         """Wait until the fabric manager serves, and see that it is the one that is wanted."""
         found = self._wait()
+        self._tell_that_nothing_is_active(live)
         said = {"health": found, "guest": self._host.ask_guest()}
         live = self.observe().model_copy(update=said)
         wrong = [*decide.serving(self._vm, live)]
@@ -270,6 +269,20 @@ class ServiceVmCapability(Capability[LiveVm]):
             known = "the version of the fabric manager is what its console says"
             self._reporter.note(f"{self.target}: {why}; {known}")
         return live
+
+    def _tell_that_nothing_is_active(self, live: LiveVm) -> None:
+        """A fabric manager that has just started takes no change before it has its list.
+
+        Where no layout is declared, only leases change anything, and they send none.
+        """
+        started = live.run != self._before.get("run")
+        if started and self._vm.gpus and not self._active() and not self._holders():
+            try:
+                self._fabric.set_activated(())
+            except FabricError as error:
+                # It initialises still; what asks for partitions next waits for it.
+                if error.code != NOT_CONFIGURED:
+                    raise
 
     def remove(self) -> None:
         """Shut the VM down and remove it with its disk, seed, keys, network and units; absent is fine."""

@@ -1,7 +1,5 @@
 """`ServiceVm`: the VM on a host that holds its NVSwitches, with a fabric manager that serves."""
 
-from __future__ import annotations
-
 import pulumi
 
 from gpuclusters.providers.reconciling import ConvergingProvider

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from gpuclusters.core.finding import Finding, refused
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.lease.model import GPU_LEASE, held_by
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
+from gpuclusters.tenancy.on_demand import on_demand
 from gpuclusters.tenancy.proof import (
     NOT_TRIED,
     READY,
@@ -35,6 +36,19 @@ _WHO = (
     "at who leads: `kubectl get leases.coordination.k8s.io -A "
     "--field-selector metadata.name=gpu-clusters-controllers`"
 )
+
+
+class OnDemandInputs(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: Name
+    kubeconfig: str = Field(min_length=1, repr=False)
+    declared: tuple[Name, ...] = ()
+    """Tenants of the stack, whose Tenancies are their own resources'."""
+
+    @property
+    def natural_id(self) -> str:
+        return f"{self.cluster}/on-demand"
 
 
 class TenancyInputs(BaseModel):
@@ -170,12 +184,26 @@ def differences(spec: TenancySpec, cluster: ClusterObjects) -> tuple[str, ...]:
 
 def remove_tenancy(tenant: str, cluster: ClusterObjects) -> None:
     """Delete the Tenancy and wait until it is cleared up; `Refused` while the tenant holds GPUs."""
-    held = held_by(tenant, cluster.list(GPU_LEASE))
-    if held:
-        raise refused(
-            f"{cluster.target}: tenant {tenant}",
-            "tenancy.holds-gpus",
-            f"it still holds GPUs: lease {', '.join(held)}",
-            "delete the tenant's containers and wait until their leases are Free",
-        )
+    _refuse_holders([tenant], cluster)
     cluster.delete(TENANCY, tenant)
+
+
+def remove_on_demand(declared: Sequence[str], cluster: ClusterObjects) -> None:
+    """Delete the Tenancies that were made on demand; `Refused`, with all left, while one holds GPUs."""
+    names = [str(one["metadata"]["name"]) for one in on_demand(cluster.list(TENANCY))]
+    names = [name for name in names if name not in declared]
+    _refuse_holders(names, cluster)
+    for name in names:
+        cluster.delete(TENANCY, name)
+
+
+def _refuse_holders(tenants: Sequence[str], cluster: ClusterObjects) -> None:
+    leases = cluster.list(GPU_LEASE) if tenants else ()
+    for tenant in tenants:
+        if held := held_by(tenant, leases):
+            raise refused(
+                f"{cluster.target}: tenant {tenant}",
+                "tenancy.holds-gpus",
+                f"it still holds GPUs: lease {', '.join(held)}",
+                "delete the tenant's containers and wait until their leases are Free",
+            )

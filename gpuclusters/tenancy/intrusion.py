@@ -5,8 +5,6 @@ public API is either refused or removed again. The pods follow the benchmark of 
 working group and the doors out of a Kata VM: annotations, runtime class, choice of node.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import json
@@ -14,20 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
-from string import Template
 from typing import Any
-
-import yaml
 
 from gpuclusters.container_api import container, image
 from gpuclusters.container_api.client import Answer, ContainerApi
 from gpuclusters.container_api.container import LEASE_ANNOTATION
 from gpuclusters.container_api.request import ContainerRequest
+from gpuclusters.core import scripts
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
-from gpuclusters.proof.evidence import Attempt, AttemptOutcome
+from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.tenancy.isolation import POLICY, PULL_SECRET
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import NETWORK_POLICY
@@ -61,19 +56,15 @@ class Target:
     """Claim of a token that names the tenant."""
 
 
-_ATTEMPTS = Template(Path(__file__).with_name("attempts.yaml").read_text("utf-8"))
-
-
-def _attempts(**words: str) -> Mapping[str, Any]:
+def _attempts(kind: str, **words: str) -> Any:
     """What is tried, with the cluster's own words in it."""
     words |= {"pull_secret": PULL_SECRET, "lease": LEASE_ANNOTATION}
-    attempts: Mapping[str, Any] = yaml.safe_load(_ATTEMPTS.safe_substitute(words))
-    return attempts
+    return scripts.manifest("tenancy/attempts.yaml", words, kind)
 
 
 def forbidden_pods(sound: Pod, *, node: str, gpu_resource: str) -> Iterator[tuple[str, Pod]]:
     """Every way out of the VM that a pod's specification offers, each as one change to a sound pod."""
-    for section, attempts in _attempts(node=node, gpu=gpu_resource)["pods"].items():
+    for section, attempts in _attempts("pods", node=node, gpu=gpu_resource).items():
         for name, change in attempts.items():
             pod = copy.deepcopy(sound)
             main = pod["spec"]["containers"][0]
@@ -92,7 +83,7 @@ def forbidden_pods(sound: Pod, *, node: str, gpu_resource: str) -> Iterator[tupl
             yield name, pod
 
 
-def attack(target: Target) -> Iterator[Attempt]:
+def attack(target: Target) -> Iterator[Check]:
     """Every attempt of every tenant of the cluster; `AdapterError` if the API server is not reached."""
     tenancies = {one["spec"]["tenant"]: one for one in target.objects.list(TENANCY)}
     for tenant, tenancy in sorted(tenancies.items()):
@@ -106,16 +97,15 @@ def attack(target: Target) -> Iterator[Attempt]:
     yield from strangers(target)
 
 
-def _found(about: str, who: str, attempt: str, said: str, *, refused: bool) -> Attempt:
-    outcome = AttemptOutcome.REFUSED if refused else AttemptOutcome.SUCCEEDED
-    return Attempt(about, who, attempt, outcome, said)
+def _found(about: str, who: str, attempt: str, said: str, *, refused: bool) -> Check:
+    return Check(about, who, attempt, Outcome.PASSED if refused else Outcome.FAILED, said)
 
 
-def _not_tried(about: str, who: str, attempt: str, why: object) -> Attempt:
-    return Attempt(about, who, attempt, AttemptOutcome.NOT_TRIED, str(why))
+def _not_tried(about: str, who: str, attempt: str, why: object) -> Check:
+    return Check(about, who, attempt, Outcome.NOT_TRIED, str(why))
 
 
-def _ready(tenant: str, tenancy: Object) -> Attempt:
+def _ready(tenant: str, tenancy: Object) -> Check:
     status = tenancy.get("status") or {}
     found = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), None)
     current = status.get("observedGeneration") == tenancy["metadata"].get("generation")
@@ -127,14 +117,14 @@ def _ready(tenant: str, tenancy: Object) -> Attempt:
 
 def _rights(
     target: Target, tenant: str, tenancy: Object, others: Mapping[str, Any]
-) -> Iterator[Attempt]:
+) -> Iterator[Check]:
     own = tenancy["spec"]["namespace"]
     controllers = target.accounts.namespace(Program.CONTROLLERS)
     # A cluster with one tenant has no other namespace of that kind; that of the controllers stands in.
     other = next((one["spec"]["namespace"] for one in others.values()), controllers)
     user = f"system:serviceaccount:{own}:default"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
-    rights = _attempts(own=own, other=other, controllers=controllers)["rights"]
+    rights = _attempts("rights", own=own, other=other, controllers=controllers)
     for attempt, attributes in rights.items():
         allowed = target.objects.may(user, groups, attributes)
         verb, resource = attributes["verb"], attributes["resource"]
@@ -142,7 +132,7 @@ def _rights(
         yield _found("rights", tenant, attempt, said, refused=not allowed)
 
 
-def _pods(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
+def _pods(target: Target, tenant: str, tenancy: Object) -> Iterator[Check]:
     spec = tenancy["spec"]
     resource = spec["gpuResource"]
     request = ContainerRequest.model_validate(
@@ -171,7 +161,7 @@ def _pods(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
             yield _found("pods", tenant, attempt, said, refused=refused is not None)
 
 
-def _network(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
+def _network(target: Target, tenant: str, tenancy: Object) -> Iterator[Check]:
     found = target.objects.list(NETWORK_POLICY, tenancy["spec"]["namespace"])
     by_name = {policy["metadata"]["name"]: policy for policy in found}
     attempt = "reach others because no policy closes both directions"
@@ -180,7 +170,7 @@ def _network(target: Target, tenant: str, tenancy: Object) -> Iterator[Attempt]:
     yield _found("network", tenant, attempt, said, refused=closed)
 
 
-def _leases(target: Target) -> Iterator[Attempt]:
+def _leases(target: Target) -> Iterator[Check]:
     """Short cuts around reset, clearing and verification, which the server refuses to everybody."""
     for lease in target.objects.list(GPU_LEASE):
         name, phase = lease["metadata"]["name"], (lease.get("status") or {}).get("phase")
@@ -193,7 +183,7 @@ def _leases(target: Target) -> Iterator[Attempt]:
 
 def _api(
     target: Target, tenant: str, tenancy: Object, others: Mapping[str, Any]
-) -> Iterator[Attempt]:
+) -> Iterator[Check]:
     api, token = target.api, target.tokens.get(tenant)
     if api is None or token is None:
         why = "no address of the API was given" if api is None else f"no token of {tenant} is known"
@@ -208,7 +198,7 @@ def _api(
         yield _not_tried("api", tenant, _MISUSE, error)
 
 
-def strangers(target: Target) -> Iterator[Attempt]:
+def strangers(target: Target) -> Iterator[Check]:
     """What anybody who reaches the API would try. The flood is last: the API limits us afterwards."""
     api = target.api
     if api is None:
@@ -231,7 +221,7 @@ def strangers(target: Target) -> Iterator[Attempt]:
 
 def _with_tokens(
     target: Target, api: ContainerApi, tenant: str, others: Mapping[str, Any]
-) -> Iterator[Attempt]:
+) -> Iterator[Check]:
     token = target.tokens[tenant]
     for attempt, bad in (
         ("come without a token", None),
@@ -249,10 +239,10 @@ def _with_tokens(
 
 def _requests(
     api: ContainerApi, tenant: str, token: str, sources: Sequence[str], others: Mapping[str, Any]
-) -> Iterator[Attempt]:
+) -> Iterator[Check]:
     sound = image.example(sources)
     # Of what the operator lists an attempt proves nothing.
-    elsewhere = [one for one in _attempts()["images"] if not image.is_allowed(one, sources)]
+    elsewhere = [one for one in _attempts("images") if not image.is_allowed(one, sources)]
     attempts: dict[str, dict[str, Any]] = {
         "choose another namespace": {"namespace": "kube-system"},
         "choose another tenant": {"tenant": next(iter(others), "somebody-else")},
@@ -273,7 +263,7 @@ def _requests(
 
 def _of_others(
     target: Target, api: ContainerApi, tenant: str, others: Mapping[str, Any]
-) -> Iterator[Attempt]:
+) -> Iterator[Check]:
     token = target.tokens[tenant]
     for other in others:
         theirs = target.tokens.get(other)

@@ -4,8 +4,6 @@ Source: Cilium's policy language (an allow is a union, a deny always wins, a dir
 one rule selects it).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from ipaddress import (

@@ -4,8 +4,6 @@ Source: Kubernetes counts extended resources in a ResourceQuota under `requests.
 name are accepted and never enforced.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from gpuclusters.container_api import image
+from gpuclusters.core import scripts
 from gpuclusters.core.custom_resource import (
     GROUP,
     VERSION,
@@ -24,8 +23,6 @@ from gpuclusters.core.custom_resource import (
     ObjectName,
     Part,
     definition,
-    structural,
-    validations,
 )
 from gpuclusters.core.ports import ObjectKind
 
@@ -219,57 +216,10 @@ def tenancy_object(spec: TenancySpec) -> dict[str, Any]:
     }
 
 
-_COUNTED = "('requests.' + self.gpuResource) in self.quota.hard"
-_SPEC_RULES = {
-    "quota.hard must count the GPUs as requests.<gpuResource>; "
-    "Kubernetes enforces extended resources under no other key": _COUNTED,
-    # Not by quantity(): the server's estimate of its cost exceeds what it allows.
-    "quota.hard must allow as many GPUs as gpus says": (
-        f"!({_COUNTED}) || int(self.quota.hard['requests.' + self.gpuResource]) == self.gpus"
-    ),
-    "sizes are those of partitions: 1, 2, 4, 8, ...": (
-        f"!has(self.sizes) || self.sizes.all(s, s in {list(SIZES)})"
-    ),
-    "no size may exceed gpus, or a container of that size would wait for ever": (
-        "!has(self.sizes) || self.sizes.all(s, s <= self.gpus)"
-    ),
-    "that namespace is the cluster's own": (
-        "!(self.namespace.startsWith('kube-') || self.namespace.startsWith('gpu-clusters-') || "
-        "self.namespace in ['default', 'kata-system', 'gpu-operator'])"
-    ),
-}
-_EGRESS_RULES = {
-    "nfsCidrs are address ranges: 192.0.2.0/24": (
-        "!has(self.nfsCidrs) || self.nfsCidrs.all(c, isCIDR(c))"
-    )
-}
-# Whose it is and where its pods run: changed, the isolation of the old would be nobody's.
-_FIXED = {"cannot be changed; delete the Tenancy and make another": "self == oldSelf"}
-_OBJECT_RULES = {"a Tenancy is named after its tenant": "self.metadata.name == self.spec.tenant"}
-
-
 def crd() -> dict[str, Any]:
     """The CustomResourceDefinition of Tenancy."""
-    spec = structural(TenancySpec)
-    spec["x-kubernetes-validations"] = validations(_SPEC_RULES)
-    spec["properties"]["egress"]["x-kubernetes-validations"] = validations(_EGRESS_RULES)
-    for name in ("tenant", "namespace"):
-        spec["properties"][name]["x-kubernetes-validations"] = validations(_FIXED)
-    return definition(
-        TENANCY,
-        short_names=["ten"],
-        description="What isolates one tenant, and whether it is enforced.",
-        spec=spec,
-        status=structural(TenancyStatus),
-        columns=[
-            ("Namespace", "string", ".spec.namespace"),
-            ("GPUs", "integer", ".spec.gpus"),
-            ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
-            ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
-            ("Age", "date", ".metadata.creationTimestamp"),
-        ],
-        rules=validations(_OBJECT_RULES),
-    )
+    described = scripts.manifest("tenancy/tenancy.yaml", {"sizes": str(list(SIZES))})
+    return definition(TENANCY, described, spec=TenancySpec, status=TenancyStatus)
 
 
 def docker_config(tenant: str, registries: Sequence[str], credentials: Any) -> str:
@@ -349,34 +299,25 @@ class TenantVolume:
 
     def persistent_volume_spec(self, mounter: Mounter) -> dict[str, Any]:
         """`spec` of the PersistentVolume."""
-        read_only = self.mode is AccessMode.READ_ONLY_MANY
-        if mounter is Mounter.CSI:
-            source: dict[str, Any] = {
-                "csi": {
-                    "driver": CSI_DRIVER,
-                    # Names the mount on a machine; two with one handle would share it.
-                    "volumeHandle": f"{self.server}#{self.path}#{self.volume_name}",
-                    "readOnly": read_only,
-                    "volumeAttributes": {"server": self.server, "share": self.path},
-                }
-            }
-        else:
-            source = {"nfs": {"server": self.server, "path": self.path, "readOnly": read_only}}
-        return {
-            "capacity": {"storage": f"{self.size_gib}Gi"},
-            "accessModes": [self.mode.kubernetes],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": "",
-            "mountOptions": list(MOUNT_OPTIONS),
-            "claimRef": {"namespace": self.namespace, "name": self.name},
-            **source,
-        }
+        kind = "csi" if mounter is Mounter.CSI else "nfs"
+        source: dict[str, Any] = {"csi": None, "nfs": None, kind: self._said(kind)}
+        return self._said("volume", **source)
 
     def claim_spec(self) -> dict[str, Any]:
         """`spec` of the PersistentVolumeClaim."""
-        return {
-            "accessModes": [self.mode.kubernetes],
-            "storageClassName": "",
-            "volumeName": self.volume_name,
-            "resources": {"requests": {"storage": f"{self.size_gib}Gi"}},
+        return self._said("claim")
+
+    def _said(self, part: str, **more: Any) -> dict[str, Any]:
+        words = {
+            "driver": CSI_DRIVER,
+            "mode": self.mode.kubernetes,
+            "name": self.name,
+            "namespace": self.namespace,
+            "options": list(MOUNT_OPTIONS),
+            "path": self.path,
+            "read_only": self.mode is AccessMode.READ_ONLY_MANY,
+            "server": self.server,
+            "size": f"{self.size_gib}Gi",
+            "volume": self.volume_name,
         }
+        return dict(scripts.manifest("tenancy/volumes.yaml", words | more, part))

@@ -1,7 +1,5 @@
 """The objects that isolate one tenant, rendered from its Tenancy and the cluster's ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

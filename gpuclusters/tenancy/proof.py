@@ -7,20 +7,17 @@ says of each node whether the agent is up. The policy of all tenants is older th
 directions: an agent that does not know a tenant's own policies yet lets too little through, never too much.
 """
 
-from __future__ import annotations
-
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
 
 from gpuclusters.container_api import image
+from gpuclusters.core import scripts
 from gpuclusters.core.finding import Finding
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.core.quantity import same_quantities
-from gpuclusters.tenancy import program_admission
-from gpuclusters.tenancy.admission import POD_POLICY
+from gpuclusters.tenancy.admission import POD_POLICY, PROGRAM_POLICIES
 from gpuclusters.tenancy.isolation import BASELINE, POLICY
 from gpuclusters.tenancy.model import TenancySpec
 from gpuclusters.tenancy.objects import (
@@ -47,7 +44,7 @@ Object = Mapping[str, Any]
 Condition = dict[str, Any]
 
 NOT_TRIED = "tenancy.not-tried"
-PROVEN_POLICIES = (POD_POLICY, *program_admission.NAMES)
+PROVEN_POLICIES = (POD_POLICY, *PROGRAM_POLICIES)
 """Admission policies without which no tenant is isolated: of its pods, and of the cluster's own programs."""
 AGENT_TAINT = "node.cilium.io/agent-not-ready"
 """Put on a node by Cilium's operator while the agent is down; no tenant's pod tolerates it."""
@@ -60,28 +57,23 @@ _MESSAGE_LIMIT = 4096
 
 def trial_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
     """The pods to try, by name of the trial; none is ever created."""
-    inner = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    outer = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
-    main = {"image": image.example(spec.images), "imagePullPolicy": "Always"}
-    pod: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "gpu-clusters-proof", "namespace": spec.namespace},
-        "spec": {
-            "automountServiceAccountToken": False,
-            "restartPolicy": "Never",
-            "securityContext": outer,
-            "containers": [{"name": "proof", **main, "securityContext": inner}],
-        },
+    words = {
+        "namespace": spec.namespace,
+        "image": image.example(spec.images),
+        "runtime_class": next(iter(spec.runtime_classes), None),
+        "on_host": None,
     }
-    without = copy.deepcopy(pod)
-    if spec.runtime_classes:
-        pod["spec"]["runtimeClassName"] = spec.runtime_classes[0]
     # Not `privileged: true`: an API server may refuse that by a flag of its own (--allow-privileged),
     # which would prove nothing about the namespace.
-    on_host = copy.deepcopy(pod)
-    on_host["spec"] |= {"hostNetwork": True, "hostPID": True}
-    return {"on_host": on_host, "without_runtime_class": without, "allowed": pod}
+    trials: Mapping[str, Mapping[str, Any]] = {
+        "on_host": {"on_host": True},
+        "without_runtime_class": {"runtime_class": None},
+        "allowed": {},
+    }
+    return {
+        name: scripts.manifest("tenancy/trial-pods.yaml", words | dict(more), "pod")
+        for name, more in trials.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """One tenant's isolation: the Tenancy object and the proof that it is enforced."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pulumi
@@ -9,7 +7,7 @@ import pulumi
 from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
 from gpuclusters.tenancy import cluster
-from gpuclusters.tenancy.cluster import TenancyInputs
+from gpuclusters.tenancy.cluster import OnDemandInputs, TenancyInputs
 
 
 class TenancyPolicyProvider(ClusterProvider[TenancyInputs]):
@@ -19,9 +17,9 @@ class TenancyPolicyProvider(ClusterProvider[TenancyInputs]):
     identity = frozenset({"cluster", "tenant", "namespace"})
 
     def ensure(self, inputs: TenancyInputs, before: Properties) -> Properties:  # noqa: ARG002
-        from gpuclusters.core.converge import SystemClock
+        from gpuclusters.core.converge import Clock
 
-        there, clock = self.cluster(inputs), SystemClock()
+        there, clock = self.cluster(inputs), Clock()
         timeout = inputs.timeout_seconds
         judged = cluster.ensure_tenancy(inputs.tenancy(), there, clock, timeout_seconds=timeout)
         return judged.outputs()
@@ -39,6 +37,24 @@ class TenancyPolicyProvider(ClusterProvider[TenancyInputs]):
 
     def remove(self, inputs: TenancyInputs, before: Properties) -> None:  # noqa: ARG002
         cluster.remove_tenancy(inputs.tenant, self.cluster(inputs))
+
+
+class OnDemandTenanciesProvider(ClusterProvider[OnDemandInputs]):
+    """Makes none; those that the API made go with it."""
+
+    model = OnDemandInputs
+
+    def ensure(self, inputs: OnDemandInputs, before: Properties) -> Properties:  # noqa: ARG002
+        return {}
+
+    def remove(self, inputs: OnDemandInputs, before: Properties) -> None:  # noqa: ARG002
+        cluster.remove_on_demand(inputs.declared, self.cluster(inputs))
+
+
+class OnDemandTenancies(ModelResource, module="gpu", name="OnDemandTenancies"):
+    """The tenancies that the API makes, of which the stack knows none by name."""
+
+    provider = OnDemandTenanciesProvider
 
 
 class TenancyPolicy(ModelResource, module="gpu", name="TenancyPolicy"):

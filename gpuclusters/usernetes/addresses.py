@@ -6,8 +6,6 @@ number from one byte of a hash of the host's name, of which two are the same in 
 8 nodes; here every node has a number that is written down.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network

@@ -6,8 +6,6 @@ opened to before. The program lives as long as the engine has anything to create
 tunnel. `refresh` and `destroy` run no program: there `gpu-clusters tunnel` does.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from contextlib import ExitStack

@@ -1,12 +1,11 @@
 """What forbids to make a host a node, how a node differs from what it must be, and what is done. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from gpuclusters.core import scripts
 from gpuclusters.core.finding import Finding, blocked, repair
 from gpuclusters.driver.decide import gpu_count
 from gpuclusters.host import node as nodes
@@ -162,8 +161,7 @@ def findings(inputs: UsernetesNodeInputs, live: LivePlace, *, known: bool) -> It
         remedy = f"look at `systemctl --user -M {inputs.account}@ status docker` there"
         yield Finding("usernetes.docker-down", problem, remedy)
     if not address(inputs, host):
-        problem = "no address was found at which other hosts reach it (`ip route get 1`)"
-        yield blocked("usernetes.no-address", problem)
+        yield blocked("usernetes.no-address")
     yield from gpu_count(len(host.host_gpu), inputs.gpus)
     if host.docker != "ok":
         return
@@ -356,26 +354,6 @@ _LINE = re.compile(
     r"kubeadm join (?P<endpoint>\S+) --token (?P<token>[a-z0-9]{6}\.[a-z0-9]{16}) "
     r"--discovery-token-ca-cert-hash (?P<hash>sha256:[0-9a-f]{64})"
 )
-_FILE = """\
-#!/bin/bash
-set -eu -o pipefail
-echo "{host_ip}  {node_name}" >/etc/hosts.u7s
-grep -qxF "{host_ip}  {node_name}" /etc/hosts || cat /etc/hosts.u7s >>/etc/hosts
-umask 077
-config=$(mktemp -p /run)
-trap 'rm -f "$config"' EXIT
-cat >"$config" <<'END'
-apiVersion: kubeadm.k8s.io/v1beta4
-kind: JoinConfiguration
-discovery:
-  bootstrapToken:
-    apiServerEndpoint: {endpoint}
-    token: {token}
-    caCertHashes:
-      - {hash}
-END
-kubeadm join --config "$config"
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +380,7 @@ def parse_invitation(text: str) -> Invitation:
 
 def join_file(invitation: Invitation, *, control_ip: str, control_name: str) -> str:
     """What `make kubeadm-join` runs in the node. Secret."""
-    return _FILE.format(
+    return scripts.read("usernetes/manifests/kubeadm-join.sh").format(
         host_ip=control_ip,
         node_name=control_name,
         endpoint=invitation.endpoint,

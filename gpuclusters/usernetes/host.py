@@ -5,8 +5,6 @@ what ends pods that run already is done to one node at a time. The cluster is as
 its control plane.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

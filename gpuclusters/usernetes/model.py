@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from gpuclusters.compat.usernetes_versions import PREFLIGHT_IMAGE
 from gpuclusters.core.facts import Facts, Yes
 from gpuclusters.core.model import Strict, matches
 from gpuclusters.host.model import HostConnection
@@ -114,6 +115,7 @@ class UsernetesNodeInputs(Strict):
     container_toolkit: Annotated[
         str, matches(r"[0-9][0-9A-Za-z.+~-]*", "write a version, like 1.20.0")
     ]
+    preflight_image: Annotated[str, Field(min_length=1, max_length=255)] = PREFLIGHT_IMAGE
     overlay: dict[Annotated[str, AfterValidator(_file_name)], str]
     """Our files beside upstream's, by name."""
     network: NetworkPlan = NetworkPlan()
@@ -194,6 +196,8 @@ class UsernetesNodeInputs(Strict):
             "NODE_MTU": str(network.mtu or DEFAULT_MTU),
             "NVIDIA_CONTAINER_TOOLKIT_VERSION": self.container_toolkit,
             "GPU_CLUSTERS_IMAGE": self.image,
+            "QUICK": "0",
+            "BUSYBOX_IMAGE": self.preflight_image,
         }
         if self.source.generation >= 3:
             values |= {

@@ -1,7 +1,5 @@
 """`UsernetesNode`: one host of a Usernetes cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pulumi

@@ -3,8 +3,6 @@
 What an operating system uses (a disk, a network card, a GPU under load) is never taken away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Functions that belong to vfio-pci on a host, over SSH, by the script that its unit runs at boot too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A function is named by its address and proven by its ids: a wrong address in the
 another device, whose ids differ, and nothing is touched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated

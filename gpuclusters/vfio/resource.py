@@ -1,7 +1,5 @@
 """`VfioBinding`: functions of a host, each proven by its ids, on vfio-pci now and after every boot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pulumi

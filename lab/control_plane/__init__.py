@@ -1,4 +1,4 @@
-"""A real Kubernetes control plane on loopback, with nodes that KWOK keeps alive."""
+"""A real Kubernetes control plane on loopback."""
 
 from __future__ import annotations
 

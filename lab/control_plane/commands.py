@@ -1,7 +1,5 @@
 """The command line of every process of the control plane."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,12 +11,11 @@ ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
-KWOK = "kwok"
 # Not one of the control plane's processes, but a client with a kubeconfig of its own (`lab.kubelet`).
 KUBELET = "kubelet"
 
 # In the order in which they are started; stopped in reverse.
-PROCESSES = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+PROCESSES = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 PORT_NAMES = (*PROCESSES, "etcd-peer")
 
 SERVICE_RANGE = "10.96.0.0/16"
@@ -35,7 +32,6 @@ def command_lines(
         API_SERVER: _api_server(layout, ports),
         CONTROLLER_MANAGER: _controller_manager(layout, ports),
         SCHEDULER: _scheduler(layout, ports),
-        KWOK: _kwok(layout, ports),
     }
     return {name: [str(tools[name]), *arguments[name]] for name in PROCESSES}
 
@@ -134,25 +130,6 @@ def _controller(layout: Layout, ports: Mapping[str, int], name: str) -> list[str
         f"--tls-private-key-file={key}",
         "--leader-elect=false",
         "--profiling=false",
-    ]
-
-
-def _kwok(layout: Layout, ports: Mapping[str, int]) -> list[str]:
-    _, certificate, key = _files(layout, SERVING)
-    return [
-        f"--kubeconfig={layout.kubeconfig_of(KWOK)}",
-        # By its name alone, in the working directory: KWOK takes a comma in it for a separator.
-        f"--config={layout.stages.name}",
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        f"--cidr={POD_RANGE.split('/')[0].removesuffix('0')}1/9",
-        f"--node-ip={LOOPBACK}",
-        f"--node-port={ports[KWOK]}",
-        f"--server-address={LOOPBACK}:{ports[KWOK]}",
-        f"--tls-cert-file={certificate}",
-        f"--tls-private-key-file={key}",
-        "--node-lease-duration-seconds=40",
-        # Else two lines per node every ten seconds.
-        "--v=WARN",
     ]
 
 

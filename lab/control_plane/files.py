@@ -1,7 +1,5 @@
 """A lock on a folder that is waited for."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

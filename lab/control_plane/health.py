@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lab.control_plane.commands import API_SERVER, ETCD, KWOK
+from lab.control_plane.commands import API_SERVER, ETCD
 from lab.control_plane.kube import Https, UnavailableError, tls
 from lab.control_plane.layout import Layout
 from lab.control_plane.model import ControlPlaneError
-from lab.control_plane.ports import LOOPBACK
 from lab.control_plane.processes import Running, is_alive, last_words
 
 POLL_SECONDS = 0.05
 _PROBE_SECONDS = 5.0
-_PATHS = {ETCD: "/health", API_SERVER: "/readyz", KWOK: "/healthz"}
+_PATHS = {ETCD: "/health", API_SERVER: "/readyz"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +32,11 @@ class Probe:
 
     def healthy(self, name: str) -> bool:
         """Whether the process answers that it is well."""
-        path = _PATHS.get(name, "/healthz")
-        if name == KWOK:
-            return self._plain(name, path)
         try:
             with Https(self.ports[name], self.identity, _PROBE_SECONDS) as connection:
-                return connection.request("GET", path)[0] == 200
+                return connection.request("GET", _PATHS.get(name, "/healthz"))[0] == 200
         except UnavailableError:
             return False
-
-    def _plain(self, name: str, path: str) -> bool:
-        connection = http.client.HTTPConnection(LOOPBACK, self.ports[name], timeout=_PROBE_SECONDS)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
 
 
 def wait_until(

@@ -4,8 +4,6 @@ Plain HTTPS of the standard library: the official client takes a second to impor
 the whole start of the control plane takes.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.files import At
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -17,40 +19,18 @@ class Layout:
         """The layout of a lab; the path is made absolute, as processes are recognised by it."""
         return cls(folder.resolve())
 
-    @property
-    def root(self) -> Path:
-        """What belongs to the control plane alone."""
-        return self.folder / "control_plane"
-
-    @property
-    def pki(self) -> Path:
-        """Certificates and keys."""
-        return self.root / "pki"
-
-    @property
-    def etcd_data(self) -> Path:
-        """The data of the cluster."""
-        return self.root / "etcd"
-
-    @property
-    def ports(self) -> Path:
-        """The ports, chosen once."""
-        return self.root / "ports.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held while a command works on the control plane."""
-        return self.root / ".lock"
-
-    @property
-    def stages(self) -> Path:
-        """The configuration of KWOK."""
-        return self.root / "kwok.yaml"
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig, for the user of the lab."""
-        return self.folder / "kubeconfig"
+    root = At("control_plane", "folder")
+    """What belongs to the control plane alone."""
+    pki = At("pki", "root")
+    """Certificates and keys."""
+    etcd_data = At("etcd", "root")
+    """The data of the cluster."""
+    ports = At("ports.json", "root")
+    """The ports, chosen once."""
+    lock = At(".lock", "root")
+    """Held while a command works on the control plane."""
+    kubeconfig = At("kubeconfig", "folder")
+    """The administrator's kubeconfig, for the user of the lab."""
 
     def kubeconfig_of(self, name: str) -> Path:
         """The kubeconfig of a process of the control plane."""

@@ -1,7 +1,5 @@
 """Starting, stopping and showing the control plane of a lab."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time
@@ -20,7 +18,6 @@ from lab.control_plane.commands import (
     CONTROLLER_MANAGER,
     ETCD,
     KUBELET,
-    KWOK,
     PORT_NAMES,
     PROCESSES,
     SCHEDULER,
@@ -30,8 +27,8 @@ from lab.control_plane.files import exclusive
 from lab.control_plane.health import POLL_SECONDS, Probe, wait_until
 from lab.control_plane.kube import Https, KubeApi
 from lab.control_plane.layout import Layout
-from lab.control_plane.model import ControlPlane, ControlPlaneError, NodeSpec, ProcessStatus
-from lab.control_plane.objects import MANIFESTS, kubeconfig_of
+from lab.control_plane.model import ControlPlane, ControlPlaneError, ProcessStatus
+from lab.control_plane.objects import kubeconfig_of
 from lab.control_plane.processes import Running
 from lab.files import write_atomic
 from lab.tools import Report
@@ -45,18 +42,18 @@ _PORT_SECONDS = 30.0
 _GRACE_SECONDS = 30.0
 
 
-def start(folder: Path, nodes: Sequence[NodeSpec] = (), report: Report = to_stderr) -> ControlPlane:
-    """Start what does not run of the control plane of the lab in `folder`, and keep `nodes` in it.
+def start(folder: Path, report: Report = to_stderr) -> ControlPlane:
+    """Start what does not run of the control plane of the lab in `folder`.
 
-    Running it again changes nothing. Returns when the API server is ready, every node is Ready
-    and the controllers work. Raises `ControlPlaneError` or `lab.tools.ToolError`, each one
+    Running it again changes nothing. Returns when the API server is ready and the
+    controllers work. Raises `ControlPlaneError` or `lab.tools.ToolError`, each one
     sentence for the user; what this call had started by then is stopped again.
     """
     layout = Layout.of(folder)
     try:
         layout.root.mkdir(parents=True, exist_ok=True)
         with _exclusive(layout):
-            return _Start(layout, report).run(nodes)
+            return _Start(layout, report).run()
     except OSError as error:
         raise ControlPlaneError(
             f"the control plane in {layout.root} cannot be started: {error.strerror or error}"
@@ -156,12 +153,12 @@ class _Start:
         self.running: dict[str, Running] = {}
         self.started: list[Running] = []
 
-    def run(self, nodes: Sequence[NodeSpec]) -> ControlPlane:
+    def run(self) -> ControlPlane:
         began = time.monotonic()
         self._keep_what_fits()
         self._check_ports()
         try:
-            self._start(nodes)
+            self._start()
         except BaseException:
             processes.stop(self.started, grace_seconds=_GRACE_SECONDS)
             raise
@@ -175,12 +172,11 @@ class _Start:
         return ControlPlane(self.layout.kubeconfig, url, self._versions(), changed=bool(names))
 
     def _write_configuration(self) -> None:
-        for name in (CONTROLLER_MANAGER, SCHEDULER, KWOK, KUBELET):
+        for name in (CONTROLLER_MANAGER, SCHEDULER, KUBELET):
             content = kubeconfig_of(self.layout, name, self.ports)
             write_atomic(self.layout.kubeconfig_of(name), content, mode=0o600)
         admin = kubeconfig_of(self.layout, "admin", self.ports)
         write_atomic(self.layout.kubeconfig, admin, mode=0o600)
-        write_atomic(self.layout.stages, (MANIFESTS / "stages.yaml").read_bytes())
 
     def _keep_what_fits(self) -> None:
         """Stop what is doubled or was started otherwise than it would be now; the rest stays."""
@@ -207,7 +203,7 @@ class _Start:
                     f"remove {self.layout.ports} so that the lab chooses other ports"
                 )
 
-    def _start(self, nodes: Sequence[NodeSpec]) -> None:
+    def _start(self) -> None:
         self._launch(ETCD)
         # The API server gives up a second at a time when its database is not there yet.
         self._settle(ETCD)
@@ -218,11 +214,8 @@ class _Start:
         self._launch(SCHEDULER)
         with KubeApi(self.layout, self.ports[API_SERVER]) as api:
             cluster.install_stand_ins(api)
-            cluster.register(api, nodes, self.ports[KWOK])
             self._until(lambda: cluster.stand_ins_served(api), "the stand-in kinds being served")
-            self._launch(KWOK)
-            self._settle(KWOK, CONTROLLER_MANAGER, SCHEDULER)
-            self._until(lambda: cluster.nodes_ready(api, nodes), "all nodes being Ready")
+            self._settle(CONTROLLER_MANAGER, SCHEDULER)
             self._until(lambda: cluster.accepts_pods(api), "the default service account")
 
     def _launch(self, *names: str) -> None:

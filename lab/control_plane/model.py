@@ -1,7 +1,5 @@
 """What the control plane is asked for, and what it answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +41,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A node that KWOK keeps alive for one simulated host.
+    """A node of the lab, real or played.
 
     `capacity` and `allocatable` are quantities as Kubernetes writes them.
     """

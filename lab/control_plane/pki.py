@@ -1,7 +1,5 @@
 """Certificates of the control plane: made once, kept, renewed before they expire."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 from collections.abc import Sequence
@@ -46,7 +44,6 @@ CLIENTS = (
     Client("admin", "gpu-clusters-admin", "system:masters"),
     Client("kube-controller-manager", "system:kube-controller-manager"),
     Client("kube-scheduler", "system:kube-scheduler"),
-    Client("kwok", "gpu-clusters-kwok"),
     Client("kubelet", "gpu-clusters-kubelet"),
     Client("etcd-client", "kube-apiserver"),
     Client("kubelet-client", "kube-apiserver-kubelet-client"),

@@ -5,8 +5,6 @@ restarts. They lie below those of simulated hosts and below the range from which
 ports of outgoing connections: one of those could hold a kept port just when the lab starts again.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import random

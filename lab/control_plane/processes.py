@@ -4,8 +4,6 @@ No file of pids: a process of this lab is one of our programs, of this user, who
 into the lab's folder. Such a record can be neither stale nor lost.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -21,7 +19,6 @@ from lab.control_plane.commands import (
     API_SERVER,
     CONTROLLER_MANAGER,
     ETCD,
-    KWOK,
     PROCESSES,
     SCHEDULER,
 )
@@ -29,8 +26,8 @@ from lab.control_plane.layout import Layout
 from lab.server_process import runs
 
 _KILL_SECONDS = 120.0
-_STOP_ORDER = ((KWOK, SCHEDULER, CONTROLLER_MANAGER), (API_SERVER,), (ETCD,))
-# Go's log formats: `E1121 10:11:12 file.go:1] text`, and the JSON of etcd and of KWOK.
+_STOP_ORDER = ((SCHEDULER, CONTROLLER_MANAGER), (API_SERVER,), (ETCD,))
+# Go's log formats: `E1121 10:11:12 file.go:1] text`, and the JSON of etcd.
 _MATTERS = re.compile(
     r'^[EF]\d{4} |^[Ee]rror:|^panic:|"level":"(error|fatal|panic|ERROR)"|^\s*Error '
 )
@@ -144,8 +141,7 @@ def last_words_of(text: str) -> str:
 
 
 def _environment(layout: Layout) -> dict[str, str]:
-    # Nothing of the user's: a proxy or a KUBECONFIG would send the processes elsewhere, and KWOK
-    # would read ~/.kwok.
+    # Nothing of the user's: a proxy or a KUBECONFIG would send the processes elsewhere.
     kept = ("PATH", "TMPDIR", "LANG", "TZ")
     return {name: os.environ[name] for name in kept if name in os.environ} | {
         "HOME": str(layout.root)

@@ -1,6 +1,6 @@
 """A stand-in for the GPU Operator and its operands: one process that plays their states in the real cluster.
 
-    start(folder, control_plane=lab, hosts=lab / "hosts", report=print)
+    start(folder, OperatorSpec(control_plane=lab, hosts=lab / "hosts"), print)
 
 The lab's chart `gpu-operator` puts a ClusterPolicy and the operator's Deployment into the cluster by Helm;
 this process does what the operator would do with them, for the nodes of the simulated hosts: labels of node

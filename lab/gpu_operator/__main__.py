@@ -4,8 +4,6 @@ serve FOLDER                        play in the foreground (what `start` runs)
 fault FOLDER KIND [KEY=VALUE…]      inject a fault; kind `none` takes all away
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

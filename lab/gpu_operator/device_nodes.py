@@ -6,8 +6,6 @@ Names after NVIDIA's driver and `nvidia-ctk cdi generate`; instances of MIG are 
 capabilities in `/dev/nvidia-caps`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -23,6 +21,8 @@ _CAPABILITIES: Final = 256
 """Numbers from here on belong to instances of MIG: sixteen of each GPU."""
 _PER_GPU: Final = 16
 _SPECIFICATION: Final = "/run/cdi/gpu-operator-stand-in.json"
+_MANAGEMENT: Final = "/run/cdi/management.nvidia.com-gpu.json"
+"""Of all GPUs, by the name that the toolkit's runtime asks for where a container names them itself."""
 KIND: Final = "nvidia.com/gpu"
 """Of every device, also of instances of MIG: a class of CDI has no dots."""
 
@@ -45,12 +45,22 @@ def nodes_of(name: str) -> dict[str, int]:
 
 def specification(devices: Iterable[str]) -> dict[str, Any]:
     """The CDI specification of devices with these names."""
+    return _specified(KIND, {one: nodes_of(one) for one in devices})
+
+
+def management(devices: Iterable[str]) -> dict[str, Any]:
+    """That of all of them as one, for containers that manage GPUs."""
+    every = {path: number for one in devices for path, number in nodes_of(one).items()}
+    return _specified(f"management.{KIND}", {"all": every})
+
+
+def _specified(kind: str, devices: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     return {
         "cdiVersion": "0.5.0",
-        "kind": KIND,
+        "kind": kind,
         "devices": [
-            {"name": one, "containerEdits": {"deviceNodes": _nodes(nodes_of(one))}}
-            for one in devices
+            {"name": name, "containerEdits": {"deviceNodes": _nodes(nodes)}}
+            for name, nodes in devices.items()
         ],
         "containerEdits": {
             "deviceNodes": _nodes(_CONTROL),
@@ -68,13 +78,13 @@ def provide(node: RealNode, resources: Mapping[str, Sequence[str]]) -> None:
     devices = names(one for identifiers in resources.values() for one in identifiers)
     for one in devices:
         _make(node, {**_CONTROL, **nodes_of(one)})
-    place = node.path(_SPECIFICATION)
-    if not devices:
-        place.unlink(missing_ok=True)
-        return
-    text = json.dumps(specification(devices), indent=2) + "\n"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(place, text.encode())
+    for path, stated in ((_SPECIFICATION, specification), (_MANAGEMENT, management)):
+        place = node.path(path)
+        if not devices:
+            place.unlink(missing_ok=True)
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(place, (json.dumps(stated(devices), indent=2) + "\n").encode())
 
 
 def _nodes(numbers: Mapping[str, int]) -> list[dict[str, str]]:

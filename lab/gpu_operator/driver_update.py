@@ -5,8 +5,6 @@ pod-restart-required, validation-required, uncordon-required, upgrade-done. This
 without a drain.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from lab.cluster import NODE, POD, Cluster

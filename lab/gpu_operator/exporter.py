@@ -3,8 +3,6 @@
 After NVIDIA/gpu-operator v26.7.0, `assets/state-dcgm-exporter/` (`0400_service`, `0500_service_monitor`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ inject(folder, NodeFails(node="gpu-02"))
 clear(folder)
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter

@@ -1,7 +1,5 @@
 """The labels that node feature discovery, the operator and GPU feature discovery put on nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

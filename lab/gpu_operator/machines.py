@@ -1,11 +1,9 @@
 """The machines under the nodes: their GPUs, MIG, and RKE2, which the toolkit makes start anew."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -36,7 +34,7 @@ class Machines(Protocol):
 
 
 class HostMachines:
-    def __init__(self, folder: Path, lab: Path, nodes: frozenset[str] | None = None) -> None:
+    def __init__(self, folder: Path, lab: Path, nodes: Collection[str] | None = None) -> None:
         self._folder = folder
         self._lab = lab
         self._nodes = nodes
@@ -98,8 +96,7 @@ def _api_goes_away(lab: Path) -> None:
     running = [one for one in processes.find(layout) if one.name == API_SERVER]
     processes.stop(running, grace_seconds=_GRACE_SECONDS)
     time.sleep(_AWAY_SECONDS)
-    # No nodes of KWOK: those of this lab are played by its kubelets.
-    control_plane.start(lab, (), _quiet)
+    control_plane.start(lab, _quiet)
 
 
 def _quiet(line: str) -> None:

@@ -1,7 +1,5 @@
 """The MIG manager of every node: follows the label `nvidia.com/mig.config`, tells how it went."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Final

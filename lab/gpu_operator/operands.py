@@ -4,8 +4,6 @@ Names, labels and init containers after NVIDIA/gpu-operator v26.7.0, `assets/sta
 `controllers/state_manager.go`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +30,14 @@ class Operand:
     container: str
     waits_for: tuple[str, ...] = ("toolkit-validation",)
     """Its init containers."""
+    part_of: str = ""
+    """A further label of its pods, `app.kubernetes.io/part-of`, which some have."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By which its DaemonSet chooses its pods."""
+        more = {"app.kubernetes.io/part-of": self.part_of} if self.part_of else {}
+        return {"app": self.name} | more
 
 
 DRIVER: Final = Operand(
@@ -46,6 +52,7 @@ VALIDATOR: Final = Operand(
     "nvidia-operator-validator", "state-operator-validation", "validator", "operator-validator",
     "nvidia-operator-validator",
     ("driver-validation", "toolkit-validation", "cuda-validation", "plugin-validation"),
+    "gpu-operator",
 )  # fmt: skip
 PLUGIN: Final = Operand(
     "nvidia-device-plugin-daemonset", "state-device-plugin", "devicePlugin", "device-plugin",
@@ -71,6 +78,7 @@ OPERANDS: Final = (
         "gfd",
         "gpu-feature-discovery",
         "gpu-feature-discovery",
+        part_of="nvidia-gpu",
     ),
     MIG_MANAGER,
 )
@@ -106,7 +114,7 @@ def daemon_set(
     spec = policy.get("spec") or {}
     common = spec.get("daemonsets") or {}
     section = spec.get(operand.section) or {}
-    labels = {"app": operand.name}
+    labels = operand.labels
     shown = image(operand, policy)
     container: dict[str, Any] = {"name": operand.container, "image": shown}
     if section.get("env"):

@@ -1,7 +1,5 @@
 """The operator: looks at policy, nodes and machines, and takes everything one step further, and again."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib
@@ -29,6 +27,7 @@ from lab.gpu_operator import (
     operands,
     policy,
     sharing,
+    toolkit,
 )
 from lab.gpu_operator.labelling import Labels
 from lab.gpu_operator.machines import Machines
@@ -210,11 +209,11 @@ class Operator:
     def _node(self, name: str) -> RealNode | None:
         return None if self._real is None else self._real.of(name)
 
-    async def _installed(self, node: str) -> None:
+    async def _installed(self, node: str, view: View) -> None:
         """The toolkit's container did its work: RKE2 is to find what it left."""
         real = self._node(node)
         if real is not None and self._real is not None:
-            await self._real.install_toolkit(real)
+            await self._real.install_toolkit(real, default=toolkit.is_default(view.spec))
         await self._machines.restart_rke2(node)
 
     async def _tell(self, view: View) -> None:

@@ -1,13 +1,11 @@
 """The life of operands' pods: what each waits for, how long it takes, what keeps it from being ready."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from lab.cluster import POD
-from lab.gpu_operator import pods
+from lab.gpu_operator import pods, toolkit
 from lab.gpu_operator.faults import DriverSlow, ImagePull, NeverReady, NodeFails
 from lab.gpu_operator.operands import (
     DRIVER,
@@ -19,27 +17,26 @@ from lab.gpu_operator.operands import (
     image,
 )
 from lab.gpu_operator.pods import Stand
-from lab.gpu_operator.real_nodes import RealNode, RealNodes
+from lab.gpu_operator.real_nodes import CONTAINERD, RealNode, RealNodes
 from lab.gpu_operator.view import View
 from lab.kubelet.kube import Kube
 from lab.kubelet.node import PLAYED_BY
 
 RKE2_SOCKET: Final = "/run/k3s/containerd/containerd.sock"
-_DEFAULT_SOCKET: Final = "/run/containerd/containerd.sock"
 Object = Mapping[str, Any]
 
 
 class Player:
     """Plays all pods of operands; those of real nodes are told what to do, and their kubelets say it.
 
-    `installed` is awaited when the toolkit came to a node.
+    `installed` is awaited when the toolkit came to a node, or is to be there as another policy says.
     """
 
     def __init__(
         self,
         kube: Kube,
         step_seconds: float,
-        installed: Callable[[str], Awaitable[None]],
+        installed: Callable[[str, View], Awaitable[None]],
         real: RealNodes | None = None,
     ) -> None:
         self._kube = kube
@@ -79,7 +76,8 @@ class Player:
         done = inits_done(view, operand, node)
         if done < len(operand.waits_for):
             return Stand(done)
-        stopped = trouble(view, operand, node, done)
+        real = self._node(node)
+        stopped = trouble(view, operand, node, done, real)
         if stopped is not None:
             return stopped
         began = self._began.setdefault(pod["metadata"]["uid"], time.monotonic())
@@ -89,14 +87,15 @@ class Player:
         if operand is DRIVER and memory.drivers.get(node) != _image(pod):
             memory.drivers[node] = _image(pod)
             memory.save()
-        real = self._node(node)
         # A host that was installed anew has it no more, whatever is remembered.
         if real is not None and self._real is not None and self._real.lost_toolkit(real):
-            memory.toolkits.discard(node)
-        if operand is TOOLKIT and node not in memory.toolkits:
+            memory.toolkits.pop(node, None)
+        default = toolkit.is_default(view.spec)
+        # With another environment its pods are other ones, which install it once more.
+        if operand is TOOLKIT and memory.toolkits.get(node) is not default:
             if not (view.spec.get("cdi") or {}).get("nriPluginEnabled"):
-                await self._installed(node)
-            memory.toolkits.add(node)
+                await self._installed(node, view)
+            memory.toolkits[node] = default
             memory.save()
         return Stand(done, ready=True)
 
@@ -151,7 +150,9 @@ def inits_done(view: View, operand: Operand, node: str) -> int:
     return done
 
 
-def trouble(view: View, operand: Operand, node: str, done: int) -> Stand | None:
+def trouble(
+    view: View, operand: Operand, node: str, done: int, real: RealNode | None = None
+) -> Stand | None:
     """What keeps a container from running, or None."""
     for fault in view.faults:
         if not fault.concerns(node):
@@ -163,10 +164,10 @@ def trouble(view: View, operand: Operand, node: str, done: int) -> Stand | None:
             )
         if isinstance(fault, NodeFails) and operand is PLUGIN:
             return Stand(done, reason="CrashLoopBackOff", message=fault.message, exit_code=1)
-    if operand is TOOLKIT and not _finds_containerd(view):
+    if operand is TOOLKIT and not _finds_containerd(view, real):
         message = (
             "error signaling containerd: unable to dial: dial unix "
-            f"{_DEFAULT_SOCKET}: connect: no such file or directory"
+            f"{CONTAINERD}: connect: no such file or directory"
         )
         return Stand(done, reason="CrashLoopBackOff", message=message, exit_code=1)
     return None
@@ -179,12 +180,16 @@ def refused(view: View) -> frozenset[str]:
     return frozenset(one.rpartition(":")[0] for one in shown)
 
 
-def _finds_containerd(view: View) -> bool:
-    """RKE2's containerd listens elsewhere than the toolkit looks, unless it is told (gpu-operator#406)."""
+def _finds_containerd(view: View, real: RealNode | None) -> bool:
+    """RKE2's containerd listens elsewhere than the toolkit looks, unless it is told (gpu-operator#406).
+
+    Played nodes are RKE2's.
+    """
     if (view.spec.get("cdi") or {}).get("nriPluginEnabled"):
         return True
     env = (view.spec.get("toolkit") or {}).get("env") or ()
-    return any(e["name"] == "CONTAINERD_SOCKET" and e.get("value") == RKE2_SOCKET for e in env)
+    told = {e["name"]: e.get("value") for e in env}.get("CONTAINERD_SOCKET", CONTAINERD)
+    return told == RKE2_SOCKET if real is None else real.has(told)
 
 
 def slowness(view: View, operand: Operand, node: str) -> float:

@@ -1,7 +1,5 @@
 """Device plugins of nodes: they register with kubelets, real or the lab's, and hand out CDI names."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

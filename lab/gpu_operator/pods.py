@@ -1,7 +1,5 @@
 """The status of an operand's pod, as a kubelet would write it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime

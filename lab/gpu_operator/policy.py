@@ -3,8 +3,6 @@
 Sources: `internal/conditions/{consts,clusterpolicy}.go`, `controllers/clusterpolicy_controller.go`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any

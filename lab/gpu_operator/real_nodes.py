@@ -4,8 +4,7 @@ A container of an operand runs `operand.sh`, which looks into a folder of its no
 written here, through the root of the node's first process, which the machine sees.
 """
 
-from __future__ import annotations
-
+import asyncio
 import logging
 import shlex
 import shutil
@@ -19,8 +18,11 @@ from lab.gpu_operator.pods import Stand
 from lab.hosts.folder import HostsFolder
 from lab.hosts.rke2 import real_machine
 from lab.nodes.registry import REFUSED
+from lab.nodes.requests import control
 
 FOLDER: Final = "/run/nvidia/stand-in"
+CONTAINERD: Final = "/run/containerd/containerd.sock"
+"""Where the toolkit looks for containerd, unless it is told; that of RKE2 is elsewhere."""
 SCRIPT: Final = (Path(__file__).parent / "operand.sh").read_text(encoding="utf-8")
 _VOLUME = "stand-in"
 Object = Mapping[str, Any]
@@ -41,6 +43,10 @@ class RealNode:
     def path(self, path: str) -> Path:
         """A file of the node. Short, whatever the lab's folder is called, as sockets need it."""
         return Path(f"/proc/{self.pid}/root") / path.lstrip("/")
+
+    def has(self, socket: str) -> bool:
+        """Whether somebody listens there, or did."""
+        return self.path(socket).exists()
 
     @property
     def device_plugins(self) -> Path:
@@ -100,14 +106,17 @@ class RealNodes:
         """Whether a host is without the programs that it could have."""
         return self.programs is not None and not toolkit.is_there(node.host)
 
-    async def install_toolkit(self, node: RealNode) -> None:
+    async def install_toolkit(self, node: RealNode, *, default: bool) -> None:
         """What the toolkit's container does on a host before it tells containerd."""
         if self.programs is None:
             _log.warning("%s: the toolkit's step is played: its programs cannot be had", node.name)
             return
         toolkit.lay(node.host, self.programs)
-        await self.run(node.name, f"sudo -n {shlex.join(toolkit.CONFIGURE)}")
+        await self.run(node.name, f"sudo -n {shlex.join(toolkit.configure(default=default))}")
         _log.info("%s: NVIDIA's container toolkit is installed there", node.name)
+        if node.has(CONTAINERD):
+            # The real one signals it, and systemd starts it again.
+            await asyncio.to_thread(control, node.nodes, node.name, "containerd", "restart")
 
 
 def as_real(template: dict[str, Any], name: str) -> dict[str, Any]:

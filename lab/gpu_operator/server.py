@@ -1,7 +1,5 @@
 """The process that plays the operator of a folder."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.kube import Kube
 from lab.server_process import ServerFolder
 from lab.tools.model import ToolError
+from lab.written import read
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ def serve(path: Path) -> None:
     folder = ServerFolder(path)
     try:
         SERVER.run(
-            folder, lambda stop: _play(folder, OperatorSpec.of(read_json(folder.specs)), stop)
+            folder, lambda stop: _play(folder, read(OperatorSpec, read_json(folder.specs)), stop)
         )
     except ClusterError as error:
         raise OperatorError(f"the stand-in of the GPU Operator cannot work: {error}") from error
@@ -43,7 +42,7 @@ async def _play(folder: ServerFolder, spec: OperatorSpec, stop: asyncio.Event) -
     _log.info("this is a stand-in of the GPU Operator")
     async with Kube(Layout.of(spec.control_plane), "admin") as kube:
         machines = HostMachines(spec.hosts, spec.control_plane, spec.nodes)
-        kubelets = KubeletFolder(spec.kubelets).reachable
+        kubelets = KubeletFolder(spec.kubelets or spec.control_plane / "kubelet").reachable
         real = RealNodes(spec.hosts, machines.run, _programs())
         operator = Operator(kube, machines, folder.path, kubelets, spec.step_seconds, real)
         write_json(folder.ready, {"step-seconds": spec.step_seconds})

@@ -9,12 +9,10 @@ The wrapper of the real one goes past the runtime while no kernel module `nvidia
 here, so that this one does not ask.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lab.hosts.machine import resolve
 from lab.tools.go_program import GoProgram
@@ -95,12 +93,32 @@ path = "{FOLDER}/nvidia-container-runtime-hook"
 [nvidia-ctk]
 path = "{FOLDER}/nvidia-ctk"
 """
-CONFIGURE: Final = (
-    f"{FOLDER}/nvidia-ctk", "runtime", "configure", "--runtime=containerd", "--config-source=file",
-    f"--config={MAIN}", f"--drop-in-config={DROP_IN}", f"--nvidia-runtime-path={RUNTIME}",
-    "--cdi.enabled",
-)  # fmt: skip
-"""What writes containerd's configuration; run as root of the host."""
+
+
+def configure(*, default: bool) -> tuple[str, ...]:
+    """What writes containerd's configuration, run as root of the host; `default`: of all containers."""
+    return (
+        *(f"{FOLDER}/nvidia-ctk", "runtime", "configure", "--runtime=containerd"),
+        *("--config-source=file", f"--config={MAIN}", f"--drop-in-config={DROP_IN}"),
+        *(
+            f"--nvidia-runtime-path={RUNTIME}",
+            "--cdi.enabled",
+            f"--set-as-default={default}".lower(),
+        ),
+    )
+
+
+def is_default(policy: Mapping[str, Any]) -> bool:
+    """Whether the runtime becomes containerd's default: the toolkit's own variables, the first one counts.
+
+    The operator sets the first where CDI is on (`transformToolkitCtrForCDI`); a policy's come after it.
+    """
+    cdi = (policy.get("cdi") or {}).get("enabled", True)
+    known = {"NVIDIA_RUNTIME_SET_AS_DEFAULT": "false"} if cdi else {}
+    env = (policy.get("toolkit") or {}).get("env") or ()
+    known |= {one["name"]: one.get("value", "") for one in env}
+    names = ("NVIDIA_RUNTIME_SET_AS_DEFAULT", "CONTAINERD_SET_AS_DEFAULT")
+    return next((known[name] for name in names if name in known), "true") == "true"
 
 
 def is_there(root: Path) -> bool:

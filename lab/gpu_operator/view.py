@@ -20,8 +20,8 @@ class Memory:
     """What hosts remember of operands; kept in a file, so that a restart of this process changes nothing."""
 
     file: Path
-    toolkits: set[str] = field(default_factory=set)
-    """Nodes on which the toolkit is installed, and RKE2 has started since."""
+    toolkits: dict[str, bool] = field(default_factory=dict)
+    """Nodes on which the toolkit is installed, and whether its runtime is the default there."""
     drivers: dict[str, str] = field(default_factory=dict)
     """Image of the driver that a container has loaded, by node."""
     layouts: dict[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Memory:
         known = read_json(file) or {}
         return cls(
             file,
-            set(known.get("toolkits", ())),
+            dict(known.get("toolkits", {})),
             dict(known.get("drivers", {})),
             dict(known.get("layouts", {})),
         )
@@ -41,7 +41,7 @@ class Memory:
         write_json(
             self.file,
             {
-                "toolkits": sorted(self.toolkits),
+                "toolkits": self.toolkits,
                 "drivers": self.drivers,
                 "layouts": self.layouts,
             },

@@ -4,8 +4,6 @@ Sources: getsubids(1) and usermod(8) of shadow, useradd(8) with `SUB_UID_MIN=100
 of Ubuntu's /etc/login.defs.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Any

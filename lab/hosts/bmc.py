@@ -1,24 +1,19 @@
 """The management controller of one simulated host: an HTTPS port that answers Redfish."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets
 import socket
 import ssl
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from ipaddress import ip_address
-from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from lab.hosts import faults, firmware
+from lab.hosts import certificates, faults, firmware
 from lab.hosts.folder import HostFolder, HostsFolder
 from lab.hosts.host import Host
 from lab.hosts.identity import create
@@ -49,7 +44,9 @@ def ensure_certificate(host: HostFolder) -> str:
         # The certificate comes last: where it is, its key is.
         host.bmc_key.unlink(missing_ok=True)
         create(host.bmc_key, pem)
-        create(host.bmc_certificate, _self_signed(host.name, key))
+        names = (x509.DNSName(f"{host.name}-bmc"), x509.IPAddress(ip_address(ADDRESS)))
+        pem = certificates.self_signed(f"{host.name}-bmc", key, days=_DAYS, names=names)
+        create(host.bmc_certificate, pem)
     return host.bmc_certificate.read_text()
 
 
@@ -57,46 +54,8 @@ def tls(host: HostFolder) -> ssl.SSLContext:
     """How the controller answers: with its own certificate, asking for none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(_path(host.bmc_certificate), _path(host.bmc_key))
+    context.load_cert_chain(host.bmc_certificate, host.bmc_key)
     return context
-
-
-def _path(path: Path) -> str:
-    return str(path)
-
-
-def _self_signed(name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}-bmc")])
-    public = key.public_key()
-    now = datetime.now(UTC)
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    names = [x509.DNSName(f"{name}-bmc"), x509.IPAddress(ip_address(ADDRESS))]
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=_DAYS))
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
-    )
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 _MAX_HEAD = 16 * 1024

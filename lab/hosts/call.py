@@ -29,6 +29,10 @@ class HostControl(Protocol):
     services: Services
     kernel: Kernel
 
+    @property
+    def many_users(self) -> bool:
+        """Whether root and the operator are two users there."""
+
     async def execute(self, argv: Sequence[str]) -> Finished:
         """Run a command on the host as root, and wait for its end."""
 
@@ -37,6 +41,15 @@ class HostControl(Protocol):
 
     def watch(self) -> None:
         """There are new files in sysfs that take effect when written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A command line that was read: its words, its options without and with a value."""
+
+    words: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    values: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,29 @@ class Call:
     faults: Faults
     environment: Mapping[str, str] = field(default_factory=dict)
     host: HostControl | None = None
+    given: Given = field(default_factory=Given)
+    """How its program reads `arguments`."""
+
+    @property
+    def words(self) -> list[str]:
+        return self.given.words
+
+    @property
+    def verb(self) -> str:
+        """The first word; empty without any."""
+        return self.words[0] if self.words else ""
+
+    def has(self, *flags: str) -> bool:
+        """Whether any of these options was given."""
+        return any(flag in self.given.flags for flag in flags)
+
+    def value(self, *names: str) -> str | None:
+        """The last value that was given under any of these names."""
+        return next((v[-1] for n, v in self.given.values.items() if n in names), None)
+
+    def located(self, path: str) -> str:
+        """A path of the command line from the root on."""
+        return path if path.startswith("/") else f"{self.cwd}/{path}"
 
     @property
     def control(self) -> HostControl:
@@ -58,6 +94,11 @@ class Call:
         if self.host is None:
             raise RuntimeError(f"{self.name}: this call has no host that could act")
         return self.host
+
+    @property
+    def has_many_users(self) -> bool:
+        """Whether root is another user here than the operator."""
+        return self.uid != 0 or (self.host is not None and self.host.many_users)
 
     @property
     def is_root(self) -> bool:
@@ -81,3 +122,11 @@ class Answer:
     @classmethod
     def error(cls, text: str, exit_code: int) -> Answer:
         return cls(exit_code, stderr=text if text.endswith("\n") else text + "\n")
+
+
+class RefusedError(Exception):
+    """A program refuses, in its own words."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.answer = Answer.error(text, code)

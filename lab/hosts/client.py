@@ -8,8 +8,6 @@ Standard input, output and error travel with the question, so that `sudo` can ru
 them as if it were a child.
 """
 
-from __future__ import annotations
-
 import _socket
 import posix
 import sys

@@ -4,23 +4,23 @@ A prepared machine has the files in `prepared/`: recorded on a machine that this
 that a change of what the program writes is seen.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.hosts.hardware import boot_loader, initramfs, memory_pages
+from lab.hosts.hardware import boot_programs, memory_pages
 from lab.hosts.hardware.kernel import COMMAND_LINE, Kernel
-from lab.hosts.machine import PREPARED, Machine
-from lab.hosts.nvidia import driver_condition
+from lab.hosts.machine import FILES, PREPARED, Machine
+from lab.hosts.nvidia import driver
+from lab.hosts.packages.catalogue import DEFAULT_BRANCH, RELEASES, Part, driver_packages
 from lab.hosts.systemd import units
 
 OTHERS = "console=tty0 console=ttyS0,115200n8 crashkernel=512M"
 """What the machine's owner has on the command line already."""
 _BY_HAND = "quiet"
+_BLACKLIST = "/etc/modprobe.d/blacklist-nouveau.conf"
 _SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/vfio/scripts"
 _ARGUMENTS_FILE = "etc/gpu-clusters/kernel-arguments"
 _GRUB_FILE = "etc/default/grub.d/90-gpu-clusters.cfg"
@@ -43,7 +43,7 @@ def make(machine: Machine, kernel: Kernel, identity: Mapping[str, Any]) -> None:
         (root / "etc/default/grub.d").mkdir(parents=True, exist_ok=True)
     prepared = machine.condition == "prepared" and machine.board.passes_gpus_on
     ours = _prepared_arguments() if prepared else ""
-    line = " ".join(f"{boot_loader.FIXED} {OTHERS} {ours} {_BY_HAND}".split())
+    line = " ".join(f"{boot_programs.FIXED} {OTHERS} {ours} {_BY_HAND}".split())
     _write(
         root / "etc/default/grub",
         "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\n"
@@ -52,21 +52,43 @@ def make(machine: Machine, kernel: Kernel, identity: Mapping[str, Any]) -> None:
     if prepared:
         _prepare(machine, rocky=rocky)
     if rocky:
-        _write(root / boot_loader.ENTRY[1:], boot_loader.render_entry(line))
+        _write(root / boot_programs.ENTRY[1:], boot_programs.render_entry(line))
     else:
-        _write(root / boot_loader.GRUB_CONFIG[1:], boot_loader.render(line))
+        _write(root / boot_programs.GRUB_CONFIG[1:], boot_programs.render(line))
     running = f"BOOT_IMAGE=/boot/vmlinuz-6.8.0-60-generic {line}"
     if not prepared:
         for path in _OF_A_PREPARED_MACHINE:
             (root / path).unlink(missing_ok=True)
         if machine.condition == "prepared" and machine.board.runs_the_driver:
-            driver_condition.install(machine)
-        kernel.boot(running, initramfs.blacklisted(machine))
-        driver_condition.booted(machine)
+            _install_driver(machine)
+        kernel.boot(running, boot_programs.blacklisted(machine))
+        _driver_booted(machine)
     else:
         machine.path(COMMAND_LINE).write_text(f"{running}\n")
         memory_pages.reserve(machine, running)
     machine.save()
+
+
+def _install_driver(machine: Machine) -> None:
+    """The newest driver of the branch that all simulated GPUs know, as somebody installed it by hand."""
+    wanted = RELEASES[DEFAULT_BRANCH][0]
+    is_open = driver.serves(machine, driver.Module(wanted, is_open=True, is_signed=True))
+    there = [p for p in driver_packages(machine.system) if p.driver == wanted]
+    modules = [p for p in there if p.part in (Part.PREBUILT, Part.DKMS) and p.is_open is is_open]
+    # Prebuilt modules are signed; they come first where there are any.
+    modules.sort(key=lambda package: package.part is not Part.PREBUILT)
+    chosen = modules[:1] + [p for p in there if p.part is Part.USERLAND]
+    if machine.board.has_switches:
+        chosen += [p for p in there if p.part is Part.FABRIC_MANAGER]
+    machine.packages.update({p.name: p.version for p in chosen})
+    machine.write(_BLACKLIST, "blacklist nouveau\noptions nouveau modeset=0\n")
+    machine.state["initramfs"] = boot_programs.read_blacklist(machine)
+
+
+def _driver_booted(machine: Machine) -> None:
+    """Its fabric manager runs where there is one."""
+    if driver.fabric_manager(machine) is not None and driver.loaded(machine) is not None:
+        units.state(machine, driver.FABRIC_MANAGER).update(active="active", enabled=True)
 
 
 def _prepared_arguments() -> str:
@@ -88,26 +110,14 @@ def _prepare(machine: Machine, *, rocky: bool) -> None:
     _write(root / _PROGRAM, "".join(part.read_text() for part in parts))
     (root / _PROGRAM).chmod(0o755)
     _write(root / f"{units.UNIT_DIRECTORY}/{_UNIT}"[1:], (_SCRIPTS / _UNIT).read_text())
-    machine.state["initramfs"] = initramfs.read_blacklist(machine)
+    machine.state["initramfs"] = boot_programs.read_blacklist(machine)
     units.state(machine, _UNIT).update(active="active", enabled=True, since=time.time())
 
 
 def _make_rpm_system(root: Path, system: str) -> None:
-    _write(root / "etc/os-release", _RELEASE[system])
+    _write(root / "etc/os-release", (FILES / f"system/os-release.{system}").read_text())
     shutil.rmtree(root / "etc/default/grub.d", ignore_errors=True)
     shutil.rmtree(root / "etc/apt", ignore_errors=True)
-
-
-_RELEASE = {
-    "rocky": (
-        'NAME="Rocky Linux"\nVERSION="9.6 (Blue Onyx)"\nID="rocky"\n'
-        'ID_LIKE="rhel centos fedora"\nVERSION_ID="9.6"\n'
-    ),
-    "sles": (
-        'NAME="SLES"\nVERSION="15-SP7"\nVERSION_ID="15.7"\nID="sles"\nID_LIKE="suse"\n'
-        'PRETTY_NAME="SUSE Linux Enterprise Server 15 SP7"\n'
-    ),
-}
 
 
 def _write(path: Path, content: str) -> None:

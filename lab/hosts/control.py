@@ -1,7 +1,5 @@
 """The control socket of a hosts' server: tell it to look again at what it serves."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

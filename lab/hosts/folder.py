@@ -1,21 +1,11 @@
-"""Where things lie in the folder of simulated hosts, and how its small JSON files are written.
+"""Where things lie in the folder of simulated hosts.
 
 <folder>/hosts.json               which hosts to serve; written by whoever starts them
 <folder>/ready.json               what the server serves; written by the server
 <folder>/server.json              pid and start time of the server
 <folder>/control.sock             the server's control socket
 <folder>/server.log
-<folder>/<host>/host.json         port, platform, boot id: chosen once
 <folder>/bmc-password             password of every management controller
-<folder>/<host>/host_key          the host's private SSH key
-<folder>/<host>/bmc.crt, bmc.key  certificate of the host's management controller
-<folder>/<host>/gpus.json         what GPUs carry from one tenant to the next
-<folder>/<host>/state.json        what the stand-ins remember
-<folder>/<host>/faults.json       injected faults
-<folder>/<host>/virtual_machines.json   who uses which partition
-<folder>/<host>/journal.jsonl     connections, commands, stand-ins that ran
-<folder>/<host>/machine.json      the real node that is one machine with the host; written by who holds it
-<folder>/<host>/root              the host's file system
 """
 
 from __future__ import annotations
@@ -24,71 +14,52 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.files import At
+from lab.hosts.model import HostsError
 from lab.server_process import ServerFolder
+
+
+class _File:
+    """A file of a host, by its name in the host's folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: HostFolder, _: type[HostFolder]) -> Path:
+        return folder.path / self._name
 
 
 @dataclass(frozen=True, slots=True)
 class HostFolder:
+    """`<folder>/<host>`."""
+
     path: Path
 
     @property
     def name(self) -> str:
         return self.path.name
 
-    @property
-    def identity(self) -> Path:
-        """Port, platform and boot id."""
-        return self.path / "host.json"
-
-    @property
-    def host_key(self) -> Path:
-        """The private host key."""
-        return self.path / "host_key"
-
-    @property
-    def bmc_certificate(self) -> Path:
-        """The management controller's certificate, PEM."""
-        return self.path / "bmc.crt"
-
-    @property
-    def bmc_key(self) -> Path:
-        """The management controller's private key."""
-        return self.path / "bmc.key"
-
-    @property
-    def gpus(self) -> Path:
-        """What GPUs carry from one tenant to the next."""
-        return self.path / "gpus.json"
-
-    @property
-    def state(self) -> Path:
-        """What the stand-ins remember."""
-        return self.path / "state.json"
-
-    @property
-    def faults(self) -> Path:
-        """Injected faults."""
-        return self.path / "faults.json"
-
-    @property
-    def virtual_machines(self) -> Path:
-        """Which partition is used by whom."""
-        return self.path / "virtual_machines.json"
-
-    @property
-    def journal(self) -> Path:
-        """One line of JSON per connection, command and stand-in."""
-        return self.path / "journal.jsonl"
-
-    @property
-    def machine(self) -> Path:
-        """Where the real node under the host is; only written while there is one."""
-        return self.path / "machine.json"
-
-    @property
-    def root(self) -> Path:
-        """The host's `/`."""
-        return self.path / "root"
+    identity = _File("host.json")
+    """Port, platform, boot id: chosen once."""
+    host_key = _File("host_key")
+    """The private host key."""
+    bmc_certificate = _File("bmc.crt")
+    """The management controller's certificate, PEM."""
+    bmc_key = _File("bmc.key")
+    gpus = _File("gpus.json")
+    """What GPUs carry from one tenant to the next."""
+    state = _File("state.json")
+    """What the stand-ins remember."""
+    faults = _File("faults.json")
+    """Injected faults."""
+    virtual_machines = _File("virtual_machines.json")
+    """Which partition is used by whom."""
+    journal = _File("journal.jsonl")
+    """One line of JSON per connection, command and stand-in."""
+    machine = _File("machine.json")
+    """Where the real node under the host is; only written while there is one, by who holds it."""
+    root = _File("root")
+    """The host's `/`."""
 
     def forget_disk(self) -> None:
         """Remove all that a new installation of the machine removes.
@@ -102,20 +73,21 @@ class HostFolder:
 
 @dataclass(frozen=True, slots=True)
 class HostsFolder(ServerFolder):
-    @property
-    def specs(self) -> Path:
-        """Which hosts to serve."""
-        return self.path / "hosts.json"
-
-    @property
-    def process(self) -> Path:
-        """Which process serves: pid and start time."""
-        return self.path / "server.json"
-
-    @property
-    def bmc_password(self) -> Path:
-        """The password of every management controller."""
-        return self.path / "bmc-password"
+    specs = At("hosts.json")
+    """Which hosts to serve."""
+    process = At("server.json")
+    """Which process serves: pid and start time."""
+    bmc_password = At("bmc-password")
+    """The password of every management controller."""
 
     def host(self, name: str) -> HostFolder:
         return HostFolder(self.path / name)
+
+    def existing(self, name: str) -> HostFolder:
+        """The folder of a host that was started; `HostsError` when there is none."""
+        host = self.host(name)
+        if not host.identity.exists():
+            raise HostsError(
+                f"there is no simulated host {name!r} in {self.path}; start it first, or check its name"
+            )
+        return host

@@ -1,7 +1,5 @@
 """One simulated host inside the server: runs its commands, answers for its stand-ins."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -19,15 +17,14 @@ from lab.hosts.hardware.kernel import Kernel
 from lab.hosts.machine import Machine
 from lab.hosts.model import USER
 from lab.hosts.network import Accepting, Network
-from lab.hosts.registry import PACKAGE_OF, STAND_INS, SUDO, names_on
+from lab.hosts.program import NOT_FOUND
+from lab.hosts.registry import STAND_INS, SUDO, names_on
 from lab.hosts.request import Request, answer_of, hung_up, receive
 from lab.hosts.rke2.real_machine import RealMachine
 from lab.hosts.systemd.services import NOTIFY_VARIABLE, Services
 from lab.hosts.tree import OPERATOR_ID
 from lab.hosts.views import Command, Launcher, Running, environment
 from lab.hosts.writes import Watcher
-
-_NOT_AVAILABLE = 127
 
 
 class Host:
@@ -180,7 +177,7 @@ class Host:
             elif request.name not in STAND_INS:
                 # `reboot` and the like are other names of programs that a stand-in covers.
                 text = f"{request.name}: not available on a simulated host"
-                answer = Answer.error(text, _NOT_AVAILABLE)
+                answer = Answer.error(text, NOT_FOUND)
             else:
                 answer = await self._stand_in(request, connection)
             out, err = answer.stdout.encode(), answer.stderr.encode()
@@ -209,14 +206,8 @@ class Host:
         )
         self.settle()
         line = " ".join([request.name, *request.arguments])
-        if any(fault.tool == request.name for fault in call.faults.all(faults.ToolMissing)) or (
-            PACKAGE_OF.get(request.name)
-            and not any(map(self.machine.has_package, PACKAGE_OF[request.name]))
-        ):
-            answer = Answer.error(f"sh: 1: {request.name}: not found", _NOT_AVAILABLE)
-        else:
-            made = STAND_INS[request.name](call)
-            answer = made if isinstance(made, Answer) else await made
+        made = STAND_INS[request.name](call)
+        answer = made if isinstance(made, Answer) else await made
         self.machine.save()
         self.machine.note(
             "stand-in",

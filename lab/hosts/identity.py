@@ -1,7 +1,5 @@
 """Who a simulated host is: its kind, boot id, ports and host key; made when it is first served, then kept."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 For people who want to see what was really done, and for tests that count it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """What a simulated host remembers between commands, and safe access to its file system."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -12,30 +10,15 @@ from lab.files import read_json, write_json
 from lab.hosts import journal
 from lab.hosts.folder import HostFolder
 from lab.hosts.hardware.board import Board
+from lab.hosts.packages.catalogue import made_with
 
 _MAX_LINKS = 40
 _NO_LINK = frozenset({errno.EINVAL, errno.ENOENT, errno.ENOTDIR})
 
 PREPARED = Path(__file__).parent / "prepared"
 """Files of a prepared machine, recorded."""
-PREPARED_PACKAGES = {
-    "containerd": "1.7.28-0ubuntu1",
-    "genisoimage": "9:1.1.11-3.5",
-    "kubelet": "1.36.3-1.1",
-    "linux-image-generic": "6.14.0-37.37~24.04.1",
-    "libvirt-clients": "10.0.0-2ubuntu8.9",
-    "libvirt-daemon-system": "10.0.0-2ubuntu8.9",
-    "mokutil": "0.6.0-2build3",
-    "nvidia-fabricmanager-595": "595.58.03-1",
-    "ovmf": "2024.02-2ubuntu0.3",
-    "pciutils": "1:3.10.0-2build1",
-    "psmisc": "23.7-1build1",
-    "qemu-system-x86": "1:10.1.0+ds-5ubuntu2",
-    "qemu-utils": "1:10.1.0+ds-5ubuntu2",
-}
-"""What is installed on a prepared machine."""
-_OF_ANY_SERVER = ("linux-image-generic", "mokutil", "pciutils", "psmisc")
-_OF_A_NODE = ("containerd", "kubelet")
+FILES = Path(__file__).parent / "files"
+"""Texts that programs bring along, as their makers write them."""
 
 
 class Machine:
@@ -54,12 +37,8 @@ class Machine:
         self.system: str = identity.get("system", "ubuntu")
         self.condition: str = identity.get("condition", "prepared")
         """`prepared`, `node` or `bare`: what the machine was like when it was made."""
-        if not board.passes_gpus_on and "packages" not in self.state:
-            self.state["packages"] = {name: PREPARED_PACKAGES[name] for name in _OF_ANY_SERVER}
-        elif self.condition != "bare" and "packages" not in self.state:
-            prepared = self.condition == "prepared"
-            names = PREPARED_PACKAGES if prepared else _OF_A_NODE
-            self.state["packages"] = {name: PREPARED_PACKAGES[name] for name in names}
+        if "packages" not in self.state:
+            self.state["packages"] = made_with(board.passes_gpus_on, self.condition)
 
     @property
     def name(self) -> str:
@@ -76,9 +55,21 @@ class Machine:
         """Write an entry into the host's journal."""
         journal.write(self.folder, event, **values)
 
-    def has_package(self, name: str) -> bool:
-        """Whether a package is installed, in whatever version."""
-        return name in self.state.get("packages", {})
+    @property
+    def packages(self) -> dict[str, str]:
+        """What is installed: version by name."""
+        found: dict[str, str] = self.state["packages"]
+        return found
+
+    @property
+    def held(self) -> list[str]:
+        """Packages that are not to change, sorted."""
+        found: list[str] = self.state.setdefault("held", [])
+        return found
+
+    def has_package(self, *names: str) -> bool:
+        """Whether a package is installed, by any of its names, in whatever version."""
+        return any(name in self.packages for name in names)
 
     def partitions_in_use(self) -> dict[int, dict[str, Any]]:
         """Which partitions virtual machines run on: holder and process id by partition."""
@@ -92,6 +83,13 @@ class Machine:
         out of the host's root.
         """
         return resolve(self.folder.root, path, follow=follow)
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Write a file of the host; folders that are missing are made."""
+        file = self.path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
 
     def read_text(self, path: str) -> str | None:
         """The text of a file of the host, None when there is none."""

@@ -1,7 +1,5 @@
 """What a simulated host is: its specification, where it is reached, and what can go wrong."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import Final, Literal

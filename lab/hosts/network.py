@@ -1,7 +1,5 @@
 """The network of another process: kept open, listened in, and known to end with that process."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os

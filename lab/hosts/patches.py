@@ -1,7 +1,5 @@
 """Changes to a host's files that can be taken back: how faults of its hardware show and go away again."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path, PurePosixPath

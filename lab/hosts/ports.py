@@ -1,7 +1,5 @@
 """Where simulated hosts listen: on loopback ports chosen once and then kept, or where their real node is."""
 
-from __future__ import annotations
-
 import random
 import socket
 from dataclasses import dataclass

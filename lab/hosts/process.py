@@ -1,7 +1,5 @@
 """Starts, stops and finds the server process of a folder of hosts."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

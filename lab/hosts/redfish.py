@@ -1,10 +1,8 @@
 """The Redfish documents of a simulated host's management controller: what is at which address.
 
-As far as a reader of firmware needs it: the service root, the firmware inventory, the chassis. Every
+As far as a reader of firmware needs it: the service root and the firmware inventory. Every
 other address is 404, every method but GET and HEAD 405, and all but the root asks for a login.
 """
-
-from __future__ import annotations
 
 import base64
 import binascii
@@ -19,7 +17,6 @@ from lab.hosts.model import BMC_USER
 
 _ROOT = "/redfish/v1"
 _INVENTORY = f"{_ROOT}/UpdateService/FirmwareInventory"
-_CHASSIS = f"{_ROOT}/Chassis"
 _OPEN = {"/redfish", _ROOT}
 """What the standard shows without a login."""
 _OK, _UNAUTHORIZED, _NOT_FOUND, _NOT_ALLOWED = 200, 401, 404, 405
@@ -83,17 +80,12 @@ class Redfish:
             _INVENTORY: lambda: _collection(
                 _INVENTORY, "SoftwareInventory", "Firmware Inventory Collection", self._inventory()
             ),
-            _CHASSIS: lambda: _collection(
-                _CHASSIS, "Chassis", "Chassis Collection", self._chassis()
-            ),
         }
         if path in fixed:
             return fixed[path]()
         folder, _, name = path.rpartition("/")
         if folder == _INVENTORY and name in (items := self._inventory()):
             return _item(name, items[name])
-        if folder == _CHASSIS:
-            return self._chassis().get(name)
         return None
 
     def _root(self) -> dict[str, Any]:
@@ -105,7 +97,6 @@ class Redfish:
             "Product": f"{self._board.product} (simulated)",
             "RedfishVersion": "1.18.0",
             "Vendor": self._board.vendor,
-            "Chassis": {"@odata.id": _CHASSIS},
             "UpdateService": {"@odata.id": f"{_ROOT}/UpdateService"},
         }
 
@@ -118,25 +109,6 @@ class Redfish:
             "FirmwareInventory": {"@odata.id": _INVENTORY},
             "ServiceEnabled": True,
             "Status": {"Health": "OK", "State": "Enabled"},
-        }
-
-    def _chassis(self) -> dict[str, dict[str, Any]]:
-        models = {"HGX_Chassis_0": (self._board.product, "Module")}
-        gpu = self._board.gpu_name.removeprefix("NVIDIA ")
-        models |= {f"HGX_GPU_SXM_{n}": (gpu, "Module") for n in self._board.gpus}
-        models |= {f"HGX_NVSwitch_{n}": ("NVSwitch", "Component") for n in range(4)}
-        return {
-            name: {
-                "@odata.id": f"{_CHASSIS}/{name}",
-                "@odata.type": "#Chassis.v1_23_0.Chassis",
-                "Id": name,
-                "Name": name,
-                "ChassisType": kind,
-                "Manufacturer": "NVIDIA",
-                "Model": model,
-                "Status": {"Health": "OK", "State": "Enabled"},
-            }
-            for name, (model, kind) in sorted(models.items())
         }
 
 

@@ -1,7 +1,5 @@
 """What a stand-in's client asks the server of a host: see `client.py` and `client.pl` for the other side."""
 
-from __future__ import annotations
-
 import array
 import asyncio
 import contextlib

@@ -1,7 +1,5 @@
 """One host with all that answers for it, where its machine is: on loopback, or with a real node."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The server process of a folder of hosts: one SSH port per host, one control socket."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """`sudo` on a simulated host: reads its command line; the server then runs the command as root."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ scripts run unchanged. All that a script may change is the host's: /etc, /var, /
 /home, /root, /tmp, /usr/local, /usr/share.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -18,6 +16,7 @@ from lab.hosts import client
 from lab.hosts.folder import HostFolder
 from lab.hosts.hardware import sysfs
 from lab.hosts.hardware.board import Board
+from lab.hosts.machine import FILES
 from lab.hosts.model import USER
 
 OPERATOR_ID = 1000
@@ -125,43 +124,16 @@ def _write_proc(root: Path, board: Board) -> None:
 
 
 def _files(name: str, board: Board, identity: Mapping[str, str]) -> dict[str, str]:
+    """What every machine has (`files/root`), and what is its own."""
+    root = FILES / "root"
+    common = {str(p.relative_to(root)): p.read_text() for p in root.rglob("*") if p.is_file()}
     boot_id = identity["boot_id"]
-    return {
+    return common | {
         "etc/hostname": f"{name}\n",
         "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {name}\n",
         "etc/machine-id": boot_id.replace("-", "") + "\n",
-        "etc/passwd": (
-            "root:x:0:0:root:/root:/bin/sh\n"
-            f"{USER}:x:{OPERATOR_ID}:{OPERATOR_ID}:{USER}:/home/{USER}:/bin/sh\n"
-            "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-        ),
-        "etc/group": f"root:x:0:\n{USER}:x:{OPERATOR_ID}:\nnogroup:x:65534:\n",
-        "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-        "etc/os-release": (
-            'PRETTY_NAME="Ubuntu 24.04.3 LTS"\nNAME="Ubuntu"\nVERSION_ID="24.04"\nID=ubuntu\n'
-            "ID_LIKE=debian\nVERSION_CODENAME=noble\n"
-        ),
-        "etc/containerd/config.toml": (
-            'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
-        ),
         "etc/ssh/ssh_host_ed25519_key.pub": f"{identity['host_key']} root@{name}\n",
-        "etc/modprobe.d/vfio.conf": (
-            "options vfio-pci ids=10de:2330,10de:22a3,11f8:4128\nsoftdep nvidia pre: vfio-pci\n"
-        ),
-        "usr/share/OVMF/OVMF_CODE_4M.fd": "(firmware for virtual machines)\n",
-        "usr/share/nvidia/nvswitch/fabricmanager.cfg": (
-            "FABRIC_MODE=1\nFABRIC_MODE_RESTART=1\n"
-            "STATE_FILE_NAME=/var/lib/nvidia-fabricmanager/fabricmanager.state\n"
-            "FM_CMD_BIND_INTERFACE=127.0.0.1\nFM_CMD_PORT_NUMBER=6666\n"
-            "FM_STAY_RESIDENT_ON_FAILURES=0\n"
-        ),
         f"{LIB}/proc/boot_id": f"{boot_id}\n",
-        f"{LIB}/proc/cmdline": ("BOOT_IMAGE=/vmlinuz root=/dev/sda2 ro intel_iommu=on iommu=pt\n"),
-        f"{LIB}/proc/modules": (
-            "vfio_pci 16384 0 - Live 0x0000000000000000\n"
-            "vfio_iommu_type1 49152 0 - Live 0x0000000000000000\n"
-            "vfio 69632 2 vfio_pci,vfio_iommu_type1, Live 0x0000000000000000\n"
-        ),
         f"{LIB}/README": f"This machine is simulated ({board.platform}).\n",
     }
 

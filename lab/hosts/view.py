@@ -12,8 +12,6 @@ all that the command started: it is the parent of a pid namespace. Commands that
 leaves in the background end with it.
 """
 
-from __future__ import annotations
-
 import array
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """Starts commands in views: the server's side of `view.py`."""
 
-from __future__ import annotations
-
 import array
 import asyncio
 import contextlib

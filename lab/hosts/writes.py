@@ -6,8 +6,6 @@ itself does it: a script sees it at its next look, and every script has to look 
 may refuse. Before a stand-in answers, all that was written until then has taken effect.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """An image as one file that `ctr images import` reads: an OCI image layout in a tar, no registry needed."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

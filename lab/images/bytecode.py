@@ -1,7 +1,5 @@
 """Bytecode beside Python files, valid whatever times an image gives them: programs start much sooner."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """This machine's Python as files of an image: interpreter, standard library, the libraries that they load."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

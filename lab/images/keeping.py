@@ -4,8 +4,6 @@ A record says which file belongs to which key. Each use makes it young again, so
 not been asked for the longest.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """By which names pods ask for the images of the lab."""
 
-from __future__ import annotations
-
 REGISTRY = "lab.local"
 """Of all images that the lab makes for itself: what is not among them is a mistake."""
 PAUSE = "lab.local/pause:1"

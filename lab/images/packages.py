@@ -1,7 +1,5 @@
 """The packages of a lock file, installed once into the cache, as files of an image."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

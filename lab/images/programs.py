@@ -4,8 +4,6 @@ One difference: the interpreter is this machine's, not that of the Dockerfile's 
 distribution is in it, not even a shell.
 """
 
-from __future__ import annotations
-
 import hashlib
 import runpy
 import sys

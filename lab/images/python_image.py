@@ -4,8 +4,6 @@ It has the interpreter, the packages of the caas image, a shell and our code. On
 in an image of PyTorch; here is no PyTorch and no GPU, and the programs say that they measured a processor.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lab import tools

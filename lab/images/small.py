@@ -1,7 +1,5 @@
 """The two images that every node needs: what holds a pod, and a shell."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The image that stands for all that no archive has: busybox, and a program that says so and waits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lab import tools

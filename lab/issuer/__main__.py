@@ -8,8 +8,6 @@ token FOLDER TENANT [SECONDS]    print a token
 rotate FOLDER                    sign with a new key from now on
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the issuer is to others: an address, a process, an error; and where its files lie."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final

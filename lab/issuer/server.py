@@ -1,7 +1,5 @@
 """The issuer's server process: two documents over HTTP on loopback, where pods need them over HTTPS too."""
 
-from __future__ import annotations
-
 import errno
 import json
 import signal

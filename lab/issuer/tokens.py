@@ -1,7 +1,5 @@
 """The issuer's keys, and tokens signed with them."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

@@ -1,10 +1,10 @@
 """A stand-in for the kubelets of the simulated hosts: one process that plays one kubelet per node.
 
-    start(folder, control_plane=lab, nodes=[NodeSpec("hgx-01")], image="gpu-clusters/caas")
+    start(folder, KubeletSpec(lab, (NodeSpec("hgx-01"),), image="gpu-clusters/caas"))
 
 It speaks the kubelet's real protocols: nodes with heartbeats and status, device plugins (`v1beta1`:
 registration, ListAndWatch, preferred allocation, Allocate, checkpoint), PodResources (`v1`), and the
-HTTPS log endpoint that the API server asks. A node that it plays is none of KWOK's.
+HTTPS log endpoint that the API server asks. It also calls Cilium's policies valid, as its operator would.
 
 Pods whose image is the one named run as processes of this machine, with the service account, volumes,
 environment, probes and restarts that their spec asks for, each at a loopback address of its own

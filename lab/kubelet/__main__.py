@@ -1,7 +1,5 @@
 """`python -m lab.kubelet serve FOLDER`: play in the foreground (what `start` runs)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

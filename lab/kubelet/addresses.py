@@ -1,7 +1,5 @@
 """Addresses of pods: loopback for real processes, the node's own range for simulated ones."""
 
-from __future__ import annotations
-
 import ipaddress
 import random
 import socket

@@ -4,8 +4,6 @@ A pod of kata-deploy installs Kata on the simulated host and says so by a label;
 machine there. Nothing is written into the status of a pod: that is its kubelet's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Which devices were given to which containers, on disk, so that a restart of the kubelet loses none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass

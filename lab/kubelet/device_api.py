@@ -4,8 +4,6 @@ Only what protoc made of those files is shared with the product; names and types
 their descriptors.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping

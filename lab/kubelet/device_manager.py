@@ -1,7 +1,5 @@
 """The device manager of one kubelet: plugins register with it, pods get their devices from it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping

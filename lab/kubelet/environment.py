@@ -1,7 +1,5 @@
 """The command line and the environment of a container that runs as a process of this machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Fields of a pod that its containers may be told (`fieldRef`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,17 +1,4 @@
-"""Where things lie in the folder of the stand-in.
-
-<folder>/kubelet.json             what to play; written by whoever starts it
-<folder>/ready.json               what it plays; written when all nodes are Ready
-<folder>/process.json             pid and start time
-<folder>/ports.json               port of its log endpoint, chosen once
-<folder>/server.log
-<folder>/<node>/device-plugins    as /var/lib/kubelet/device-plugins, checkpoint included
-<folder>/<node>/pod-resources     as /var/lib/kubelet/pod-resources
-<folder>/<node>/pods/<uid>        volumes of a pod's processes
-<folder>/<node>/logs/<uid>        logs by container and run
-<folder>/<node>/host              other folders of the host that pods mount
-<folder>/<node>/installations.json   of a real node: pods that have installed something on its host
-"""
+"""Where things lie in the folder of the stand-in."""
 
 from __future__ import annotations
 
@@ -21,6 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.files import At
 from lab.kubelet.model import KubeletError
 from lab.server_process import ServerFolder
 
@@ -38,25 +26,14 @@ class NodeFolder:
     def name(self) -> str:
         return self.path.name
 
-    @property
-    def device_plugins(self) -> Path:
-        """Sockets of the kubelet and of plugins."""
-        return self.path / "device-plugins"
-
-    @property
-    def registration(self) -> Path:
-        """Where plugins register."""
-        return self.device_plugins / "kubelet.sock"
-
-    @property
-    def checkpoint(self) -> Path:
-        """Which devices were given to whom."""
-        return self.device_plugins / "kubelet_internal_checkpoint"
-
-    @property
-    def pod_resources(self) -> Path:
-        """The socket that tells it."""
-        return self.path / "pod-resources" / "kubelet.sock"
+    device_plugins = At("device-plugins")
+    """As /var/lib/kubelet/device-plugins: sockets of the kubelet and of plugins."""
+    registration = At("device-plugins/kubelet.sock")
+    """Where plugins register."""
+    checkpoint = At("device-plugins/kubelet_internal_checkpoint")
+    """Which devices were given to whom."""
+    pod_resources = At("pod-resources/kubelet.sock")
+    """The socket that tells it."""
 
     def pod(self, uid: str) -> Path:
         """What a pod's processes are given."""
@@ -66,10 +43,8 @@ class NodeFolder:
         """A pod's logs."""
         return self.path / "logs" / uid
 
-    @property
-    def installations(self) -> Path:
-        """Pods that have installed something on the host of a real node."""
-        return self.path / "installations.json"
+    installations = At("installations.json")
+    """Pods that have installed something on the host of a real node."""
 
     def host(self, path: str) -> Path:
         """A folder of the host, as a pod mounts it."""
@@ -80,15 +55,10 @@ class NodeFolder:
 
 @dataclass(frozen=True, slots=True)
 class KubeletFolder(ServerFolder):
-    @property
-    def specs(self) -> Path:
-        """What to play."""
-        return self.path / "kubelet.json"
-
-    @property
-    def ports(self) -> Path:
-        """The port of its log endpoint."""
-        return self.path / "ports.json"
+    specs = At("kubelet.json")
+    """What to play."""
+    ports = At("ports.json")
+    """The port of its log endpoint."""
 
     def node(self, name: str) -> NodeFolder:
         return NodeFolder(self.path / name)

@@ -1,7 +1,5 @@
 """kata-deploy's pods on a real node: what they do to the machine is played, beside their containers."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterable

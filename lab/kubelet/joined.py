@@ -1,7 +1,5 @@
 """Which nodes machines are, where they join a cluster on their own: as the simulated hosts say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

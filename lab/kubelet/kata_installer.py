@@ -8,8 +8,6 @@ DaemonSet no longer wants a pod on the node, all of it is reverted. No VMM, no i
 file that says so stands for it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping

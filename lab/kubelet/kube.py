@@ -1,7 +1,5 @@
 """What the stand-in asks of the API server beyond reading: statuses, events, tokens, deletions."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import Mapping, Sequence

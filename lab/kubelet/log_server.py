@@ -3,8 +3,6 @@
 Logs are at `/containerLogs/<ns>/<pod>/<container>`; commands at `/exec/…`, `/attach/…`, `/portForward/…`.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Logs of containers in the form that container runtimes write: one file per run, a time on each line."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable

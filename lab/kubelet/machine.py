@@ -4,8 +4,6 @@ A pod that was given GPUs is a virtual machine there: it holds the GPUs' VFIO gr
 tenant's data in their memory, and is gone before the pod is said to have ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.files import read_json
-from lab.hosts import HostsError, faults
+from lab.hosts import HostsError, injecting
 from lab.hosts.folder import HostsFolder
 from lab.hosts.hardware import tenant
 from lab.kubelet.kube import TENANT_LABEL
@@ -45,7 +43,7 @@ class Machine:
         modules = sorted(map(int, devices))
 
         def boot() -> None:
-            faults.set_partition_in_use(self.hosts, self.name, partition, holder)
+            injecting.set_partition_in_use(self.hosts, self.name, partition, holder)
             tenant.use(self.hosts, self.name, modules, owner)
 
         await self._do(boot)
@@ -53,7 +51,7 @@ class Machine:
     async def end(self, pod: Mapping[str, Any]) -> None:
         if partition_of(pod) is not None:
             holder = _holder(pod)
-            await self._do(lambda: faults.end_virtual_machine(self.hosts, self.name, holder))
+            await self._do(lambda: injecting.end_virtual_machine(self.hosts, self.name, holder))
 
     async def keep_only(self, pods: Iterable[Mapping[str, Any]]) -> None:
         """After a restart: virtual machines of pods that are gone are gone too."""
@@ -64,14 +62,14 @@ class Machine:
             for user in (read_json(file) or {}).values():
                 # Others than pods, which tests put there, are called otherwise.
                 if "/" in user["holder"] and user["holder"] not in known:
-                    faults.end_virtual_machine(self.hosts, self.name, user["holder"])
+                    injecting.end_virtual_machine(self.hosts, self.name, user["holder"])
 
         await self._do(clear)
 
     async def _do(self, act: Any) -> None:
         try:
             await asyncio.to_thread(act)
-        except faults.BusyError:
+        except injecting.BusyError:
             raise
         except HostsError as error:
             # A lab whose hosts are being stopped has no machine to change.

@@ -1,7 +1,5 @@
 """Nodes that come and go with their hosts: the kubelet of a host runs while RKE2 or its container does."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

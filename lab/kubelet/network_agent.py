@@ -1,18 +1,28 @@
-"""What Cilium would say of nodes whose kubelets are real: no agent runs there, and tenancies ask for one."""
+"""What Cilium would say where no agent and no operator of it runs: tenancies ask for both.
 
-from __future__ import annotations
+Of nodes whose kubelets are real: that their agent is up. Of policies: that they are valid.
+"""
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from lab.cluster import NODE, Cluster, ClusterError
+from lab.cluster import NODE, Cluster, ClusterError, ObjectKind
 from lab.control_plane.objects import STAND_IN_LABEL
 from lab.kubelet.node_objects import timestamp
 
 MANAGER = "gpu-clusters-network-agent"
+POLICIES = (
+    ObjectKind("cilium.io/v2", "ciliumnetworkpolicies", "CiliumNetworkPolicy"),
+    ObjectKind(
+        "cilium.io/v2",
+        "ciliumclusterwidenetworkpolicies",
+        "CiliumClusterwideNetworkPolicy",
+        namespaced=False,
+    ),
+)
 _THERE = ("ADDED", "MODIFIED")
 _CONDITION = "NetworkUnavailable"
 AGENT_IS_UP = "CiliumIsUp"
@@ -20,41 +30,68 @@ AGENT_IS_UP = "CiliumIsUp"
 _RETRY_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
-
-class NetworkAgent:
-    """Keeps the condition on these nodes, whoever takes it off: a kubelet that restarts, a node made anew."""
-
-    def __init__(self, cluster: Cluster, nodes: Collection[str]) -> None:
-        self._cluster = cluster
-        self._nodes = nodes
-
-    async def follow(self) -> None:
-        while True:
-            try:
-                async for kind, node in self._cluster.watch(NODE):
-                    if kind in _THERE and node["metadata"]["name"] in self._nodes:
-                        await self._look(node)
-            except ClusterError as error:
-                _log.warning("a real node: %s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
-
-    async def _look(self, node: Mapping[str, Any]) -> None:
-        name = node["metadata"]["name"]
-        if STAND_IN_LABEL in (node["metadata"].get("labels") or {}):
-            # Its kubelet was played before, in this same cluster.
-            await self._cluster.patch(
-                NODE, name, "", {"metadata": {"labels": {STAND_IN_LABEL: None}}}
-            )
-        if wants_agent(node):
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-            status = {"conditions": [condition(datetime.now(UTC))]}
-            await self._cluster.apply(
-                NODE, {**body, "status": status}, manager=MANAGER, subresource="status"
-            )
-            _log.info("%s: says what Cilium's agent would", name)
+Object = Mapping[str, Any]
 
 
-def wants_agent(node: Mapping[str, Any]) -> bool:
+async def keep_up(cluster: Cluster, nodes: Collection[str]) -> None:
+    """Keep the condition on these nodes, whoever takes it off: a kubelet that restarts, a node made anew."""
+
+    async def look(node: Object) -> None:
+        if node["metadata"]["name"] in nodes:
+            await _tell_up(cluster, node)
+
+    await _each(cluster, NODE, look)
+
+
+async def judge(cluster: Cluster, kind: ObjectKind) -> None:
+    """Call every policy of a kind valid on which nobody has passed a verdict yet."""
+
+    async def look(policy: Object) -> None:
+        conditions = policy.get("status", {}).get("conditions") or ()
+        if "deletionTimestamp" in policy["metadata"] or any(
+            c["type"] == "Valid" for c in conditions
+        ):
+            return
+        verdict = {
+            "type": "Valid",
+            "status": "True",
+            "message": "Policy validation succeeded (stand-in, nothing was validated)",
+            "lastTransitionTime": timestamp(datetime.now(UTC)),
+        }
+        metadata, body = policy["metadata"], {"status": {"conditions": [*conditions, verdict]}}
+        namespace = metadata.get("namespace", "")
+        await cluster.patch(kind, metadata["name"], namespace, body, "status")
+
+    await _each(cluster, kind, look)
+
+
+async def _each(
+    cluster: Cluster, kind: ObjectKind, look: Callable[[Object], Awaitable[None]]
+) -> None:
+    """Look at every object of a kind, and again whenever it changes."""
+    while True:
+        try:
+            async for event in cluster.watch(kind):
+                if event.kind in _THERE:
+                    await look(event.object)
+        except ClusterError as error:
+            _log.warning("%s: %s", kind.plural, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def _tell_up(cluster: Cluster, node: Object) -> None:
+    name = node["metadata"]["name"]
+    if STAND_IN_LABEL in (node["metadata"].get("labels") or {}):
+        # Its kubelet was played before, in this same cluster.
+        await cluster.patch(NODE, name, "", {"metadata": {"labels": {STAND_IN_LABEL: None}}})
+    if wants_agent(node):
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+        status = {"conditions": [condition(datetime.now(UTC))]}
+        await cluster.apply(NODE, {**body, "status": status}, manager=MANAGER, subresource="status")
+        _log.info("%s: says what Cilium's agent would", name)
+
+
+def wants_agent(node: Object) -> bool:
     """Whether an agent would run on it by now, and its word is missing."""
     conditions = {c["type"]: c for c in node.get("status", {}).get("conditions") or ()}
     said = conditions.get(_CONDITION, {})

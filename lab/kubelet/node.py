@@ -1,7 +1,5 @@
 """One node: registered, kept alive, its pods and devices looked after."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

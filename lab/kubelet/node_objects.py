@@ -1,20 +1,19 @@
 """A node as its kubelet describes it, and the lease that says that the kubelet lives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from lab import kata_runtime
-from lab.cluster import LEASE
+from lab.cluster import LEASE, NODE
 from lab.control_plane import NodeSpec
-from lab.control_plane.objects import STAND_IN_LABEL, node, node_status
+from lab.control_plane.objects import STAND_IN_LABEL
+from lab.control_plane.ports import LOOPBACK
 from lab.nodes.choice import Kind
-from lab.tools.catalogue import KUBERNETES_VERSION
+from lab.tools.catalogue import KUBERNETES_VERSION, host_platform
 
 STAND_IN = "kubelet"
-"""Value of the label that marks a node as one of a stand-in of the kubelet, and not of KWOK."""
+"""Value of the label that marks a node as one whose kubelet is played."""
 LEASE_SECONDS = 40
 
 _HEALTHY = {
@@ -28,11 +27,27 @@ _HEALTHY = {
 
 
 def node_object(spec: NodeSpec) -> dict[str, Any]:
-    body = node(spec)
-    metadata = body["metadata"]
-    # Without KWOK's annotation the node is none of KWOK's.
-    metadata["annotations"] = kata_runtime.node_annotations(Kind.SIMULATED)
-    metadata["labels"][STAND_IN_LABEL] = STAND_IN
+    body: dict[str, Any] = {
+        "apiVersion": NODE.api_version,
+        "kind": NODE.kind,
+        "metadata": {
+            "name": spec.name,
+            "annotations": dict(kata_runtime.node_annotations(Kind.SIMULATED)),
+            "labels": {
+                "kubernetes.io/arch": host_platform().arch,
+                "kubernetes.io/hostname": spec.name,
+                "kubernetes.io/os": "linux",
+                **spec.labels,
+                STAND_IN_LABEL: STAND_IN,
+            },
+        },
+        "spec": {},
+    }
+    if spec.taints:
+        body["spec"]["taints"] = [
+            {"key": t.key, "effect": t.effect} | ({"value": t.value} if t.value else {})
+            for t in spec.taints
+        ]
     return body
 
 
@@ -40,18 +55,8 @@ def status_object(
     spec: NodeSpec, port: int, devices: Mapping[str, tuple[int, int]], since: datetime
 ) -> dict[str, Any]:
     """The status, with what the device plugins say: all devices and healthy ones by resource."""
-    body = node_status(spec, port)
-    status = body["status"]
-    for field, index in (("capacity", 0), ("allocatable", 1)):
-        own = {name: amount for name, amount in status[field].items() if "/" not in name}
-        status[field] = own | {name: str(count[index]) for name, count in devices.items()}
-    status["nodeInfo"] |= {
-        "containerRuntimeVersion": "stand-in://0",
-        "kubeletVersion": f"v{KUBERNETES_VERSION}+standin",
-        "osImage": "simulated host (stand-in of a kubelet)",
-    }
     now = timestamp(datetime.now(UTC))
-    status["conditions"] = [
+    conditions = [
         {
             "type": kind,
             "status": value,
@@ -62,7 +67,38 @@ def status_object(
         }
         for kind, (value, reason, message) in _HEALTHY.items()
     ]
-    return body
+
+    def offered(stated: Mapping[str, str], index: int) -> dict[str, str]:
+        own = {name: amount for name, amount in stated.items() if "/" not in name}
+        return own | {name: str(count[index]) for name, count in devices.items()}
+
+    return {
+        "apiVersion": NODE.api_version,
+        "kind": NODE.kind,
+        "metadata": {"name": spec.name},
+        "status": {
+            "capacity": offered(spec.capacity, 0),
+            "allocatable": offered(spec.allocatable, 1),
+            "addresses": [
+                {"type": "Hostname", "address": spec.name},
+                {"type": "InternalIP", "address": LOOPBACK},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+            "nodeInfo": {
+                "architecture": host_platform().arch,
+                "bootID": "",
+                "containerRuntimeVersion": "stand-in://0",
+                "kernelVersion": "simulated",
+                "kubeProxyVersion": "",
+                "kubeletVersion": f"v{KUBERNETES_VERSION}+standin",
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": "simulated host (stand-in of a kubelet)",
+                "systemUUID": "",
+            },
+            "conditions": conditions,
+        },
+    }
 
 
 def lease_object(node_name: str) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """One registered device plugin, as the kubelet sees it: its devices, and the calls to it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The kubelet's PodResources service of one node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a kubelet writes into the status of a pod, as bodies for server-side apply."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -101,8 +99,9 @@ def running(
     *,
     address: str = "",
     sandbox: bool = True,
+    first: Sequence[ContainerState] = (),
 ) -> dict[str, Any]:
-    """A pod that was admitted; its phase and conditions follow from its containers."""
+    """A pod that was admitted; its phase and conditions follow from its containers. `first` are its inits."""
     phase = _phase(pod, containers)
     all_ready = bool(containers) and all(container.ready for container in containers)
     over = phase in TERMINAL
@@ -123,6 +122,8 @@ def running(
         "conditions": conditions.documents(values, ready_reason),
         "containerStatuses": [container.document() for container in containers],
     }
+    if first:
+        status["initContainerStatuses"] = [container.document() for container in first]
     if address:
         status |= {"podIP": address, "podIPs": [{"ip": address}]}
     return _body(pod, status)

@@ -1,7 +1,5 @@
 """Probes of containers that run as processes: `httpGet` and `tcpSocket`, with Kubernetes' counting."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

@@ -1,78 +1,39 @@
 """Starts, stops and finds the process of a folder, and ends what a killed one left behind."""
 
-from __future__ import annotations
-
 import socket
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from lab.control_plane import NodeSpec
 from lab.control_plane.ports import LOOPBACK
 from lab.files import read_json, write_json
 from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.model import KubeletError, KubeletSpec, KubeletStatus
 from lab.pods.names import FOLDER_VARIABLE
 from lab.server_process import Report, Server
+from lab.written import document
 
 _KILLED_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 
 
-def start(
-    folder: Path,
-    *,
-    control_plane: Path,
-    nodes: Sequence[NodeSpec],
-    image: str,
-    report: Report = lambda _: None,
-    boot_seconds: float = 0.3,
-    hosts: Path | None = None,
-    joins: Collection[str] = (),
-    beside: Collection[str] = (),
-    real: Path | None = None,
-) -> KubeletStatus:
+def start(folder: Path, spec: KubeletSpec, report: Report = lambda _: None) -> KubeletStatus:
     """Play the kubelets of exactly these nodes until stopped; wait until all are Ready.
 
     Does nothing when that is done already. What a device plugin says of a node (every resource with a
     `/` in its name) is left out of its capacity until the plugin says it.
 
-    Args:
-        folder: where everything about the kubelets is kept.
-        control_plane: the folder of the lab whose API server they serve, which must run.
-        nodes: the nodes; KWOK must not have them too.
-        image: pods of this image run as real processes.
-        report: receives a line for each step that takes time.
-        boot_seconds: what each of the two steps of a simulated pod with devices takes.
-        hosts: folder of the simulated hosts of the same names; a pod with GPUs is a virtual machine there.
-        joins: nodes that are played only while their host has joined a cluster; none of them is waited for.
-        beside: names of nodes that have a real kubelet, whether `nodes` has them or not. They are not played,
-            only what stands outside of their containers is: Kata's installation, virtual machines, and what
-            Cilium says of them. None of them has to be there yet.
-        real: folder of `lab.nodes`, which has the nodes of `beside`.
-
     Raises:
         KubeletError: it did not come up, or `beside` names nodes and `real` does not say where they are.
     """
     paths = KubeletFolder(folder.resolve())
-    if beside and real is None:
+    if spec.beside and spec.real is None:
         raise KubeletError(
-            f"the folder of the real nodes {', '.join(sorted(beside))} is not known; give it as `real`"
+            f"the folder of the real nodes {', '.join(spec.beside)} is not known; give it as `real`"
         )
-    spec = KubeletSpec(
-        control_plane.resolve(),
-        tuple(nodes),
-        image,
-        boot_seconds,
-        hosts.resolve() if hosts else None,
-        frozenset(joins),
-        frozenset(beside),
-        real.resolve() if real else None,
-    )
     with SERVER.starting(paths):
-        _serve(paths, spec.document(), report)
+        _serve(paths, document(spec), report)
     return status(folder)
 
 
@@ -89,12 +50,12 @@ def status(folder: Path) -> KubeletStatus:
     found, ready = SERVER.status(paths), read_json(paths.ready)
     if not found.running or ready is None:
         return KubeletStatus(
-            running=False, pid=None, nodes={}, port=0, rss_bytes=0, log=paths.log,
+            running=False, pid=None, nodes={}, port=0, log=paths.log,
             detail=found.detail,
         )  # fmt: skip
     nodes = {name: Path(path) for name, path in sorted(ready["nodes"].items())}
     return KubeletStatus(
-        running=True, pid=found.pid, nodes=nodes, port=ready["port"], rss_bytes=found.rss_bytes,
+        running=True, pid=found.pid, nodes=nodes, port=ready["port"],
         log=paths.log, detail=found.detail,
     )  # fmt: skip
 

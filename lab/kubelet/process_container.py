@@ -1,7 +1,5 @@
 """A container that runs as a process: started, probed, restarted with growing pauses, stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """A pod whose containers are processes of this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

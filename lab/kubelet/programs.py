@@ -1,7 +1,5 @@
 """What runs as a process in pods whose images are not ours: programs of proofs, and images that are known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

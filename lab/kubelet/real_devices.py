@@ -1,7 +1,5 @@
 """Which devices a real kubelet gave to a pod, asked where every program of its machine asks."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a pod is run with: shared by all pods of one node."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

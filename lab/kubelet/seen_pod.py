@@ -1,7 +1,5 @@
 """A pod of a real kubelet as the API server tells of it: what happened to it can be waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Mapping

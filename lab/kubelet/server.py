@@ -1,7 +1,5 @@
 """The process that plays the kubelets of a folder."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -24,13 +22,14 @@ from lab.kubelet.log_server import LogServer
 from lab.kubelet.machine import Machine
 from lab.kubelet.membership import Membership
 from lab.kubelet.model import KubeletError, KubeletSpec
-from lab.kubelet.network_agent import NetworkAgent
+from lab.kubelet.network_agent import POLICIES, judge, keep_up
 from lab.kubelet.node import Node
 from lab.kubelet.pod_worker import PodWorker
 from lab.kubelet.process import SERVER
 from lab.kubelet.real_devices import RealDevices, pod_resources
 from lab.kubelet.runtime import NodeRuntime
 from lab.pods import rootless
+from lab.written import read
 
 _PORT = "kubelet"
 _log = logging.getLogger(__name__)
@@ -66,9 +65,10 @@ class Kubelets:
                 tasks.append(asyncio.create_task(self._follow(stop)))
                 if self._spec.joins:
                     tasks.append(asyncio.create_task(self._follow_members()))
+                cluster = self._kube.cluster
                 if self._beside:
-                    agent = NetworkAgent(self._kube.cluster, self._spec.beside)
-                    tasks.append(asyncio.create_task(agent.follow()))
+                    tasks.append(asyncio.create_task(keep_up(cluster, self._spec.beside)))
+                tasks += [asyncio.create_task(judge(cluster, kind)) for kind in POLICIES]
                 self._tell()
                 await stop.wait()
             finally:
@@ -208,7 +208,7 @@ def serve(path: Path) -> None:
         _log.info(
             "this is a stand-in of kubelets: nodes are played, most pods are only said to run"
         )
-        await Kubelets(folder, KubeletSpec.of(read_json(folder.specs))).run(stop)
+        await Kubelets(folder, read(KubeletSpec, read_json(folder.specs))).run(stop)
 
     try:
         SERVER.run(folder, play)

@@ -1,7 +1,5 @@
 """A pod that only seems to run: its phases, times and log are those of a pod that runs well."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -9,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from lab.hosts.faults import BusyError
+from lab.hosts.injecting import BusyError
 from lab.kubelet import proof_program
 from lab.kubelet.installation import is_installer
 from lab.kubelet.kata_installer import InstallError, KataInstaller
@@ -27,8 +25,8 @@ _STOPPED = 143
 class SimulatedPod:
     """With devices it takes its time to boot and says so in events; without it runs at once.
 
-    A pod of a Job completes. If it is trusted, one of a proof runs its program, on this machine's processor,
-    and one of kata-deploy installs.
+    A pod of a Job completes, and one of a proof, which runs its program on this machine's processor. If it is
+    trusted, one of kata-deploy installs.
     """
 
     def __init__(self, runtime: NodeRuntime, pod: Mapping[str, Any], *, trusted: bool) -> None:
@@ -45,7 +43,9 @@ class SimulatedPod:
         self._stopping = asyncio.Event()
         self._over = asyncio.Event()
         self._installer = _installer(runtime, pod) if trusted else None
-        self._trusted = trusted
+        self._proves = proof_program.brings_our_own(pod) or (
+            trusted and proof_program.is_proof(pod)
+        )
         self._exit_code = 0
 
     @property
@@ -61,7 +61,7 @@ class SimulatedPod:
         if not self._began:
             await self._boot()
         owners = self._pod["metadata"].get("ownerReferences") or ()
-        completes = any(owner["kind"] == "Job" for owner in owners)
+        completes = self._proves or any(owner["kind"] == "Job" for owner in owners)
         if not completes:
             await self._stopping.wait()
         now = datetime.now(UTC)
@@ -108,7 +108,7 @@ class SimulatedPod:
         await self._write()
         if devices:
             await self._tell("Started", "Started container (simulated)")
-        if self._trusted and proof_program.is_proof(self._pod):
+        if self._proves:
             await self._prove()
 
     async def _begin(self, machine: Machine, ids: Sequence[str]) -> None:
@@ -154,8 +154,27 @@ class SimulatedPod:
             log.append(0, "stdout", line.encode())
 
     async def _write(self) -> None:
-        body = running(self._pod, self._conditions, self._containers, address=self._address)
+        body = running(
+            self._pod,
+            self._conditions,
+            self._containers,
+            address=self._address,
+            first=self._first(),
+        )
         await self._runtime.kube.set_status(body)
+
+    def _first(self) -> list[ContainerState]:
+        """Its init containers, which have ended well once the others run; a sidecar runs with them."""
+        main = self._containers[0]
+        states = []
+        for one in self._pod["spec"].get("initContainers") or ():
+            stays = one.get("restartPolicy") == "Always"
+            ended = main.finished if stays else main.started
+            state = ContainerState(one["name"], one["image"], started=main.started, finished=ended)
+            states.append(
+                replace(state, ready=main.started is not None and (main.ready or not stays))
+            )
+        return states
 
     async def _tell(self, reason: str, message: str, *, warning: bool = False) -> None:
         await self._runtime.kube.event(self._pod, reason, message, warning=warning)

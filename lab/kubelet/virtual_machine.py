@@ -4,12 +4,10 @@ The container runs under runc, with the devices that the kubelet gave it. What a
 outside of it is played: while it lives, its partition is in use, and its tenant's data stay in the GPUs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 
-from lab.hosts.faults import BusyError
+from lab.hosts.injecting import BusyError
 from lab.kubelet.device_manager import device_requests
 from lab.kubelet.machine import Machine, partition_of
 from lab.kubelet.real_devices import RealDevices, SilentError

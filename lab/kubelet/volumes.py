@@ -1,7 +1,5 @@
 """Volumes of a pod as folders of the lab: what a kubelet would mount, written as files."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 from collections.abc import Mapping, Sequence

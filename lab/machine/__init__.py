@@ -4,8 +4,6 @@ Simulated hosts (`lab.hosts`) play what a machine does; these do it. They are sl
 Linux with root, apt and some GB of the cache.
 """
 
-from __future__ import annotations
-
 from lab.machine.machine import Machine
 from lab.machine.qemu import MachineError
 

@@ -1,7 +1,5 @@
 """`python -m lab.machine`: make the image of a real machine if there is none, and print where it is."""
 
-from __future__ import annotations
-
 import sys
 
 from lab.machine.image import image

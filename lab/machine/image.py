@@ -1,7 +1,5 @@
 """A real machine as it is after its boot: Debian, kept in the cache by the digest of its recipe."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """A virtual machine as one process of QEMU, all emulated: it ends with the process that started it."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -1,10 +1,10 @@
 """Real nodes beside the lab's control plane: kubelet, containerd, runc, on one Linux machine with root.
 
-    start(folder, control_plane=lab, nodes=[NodeSpec("hgx-01")], images=images.basic())
+    start(folder, NodesSpec(lab, (NodeSpec("hgx-01"),), images.basic()))
 
 Each node is a set of namespaces (network, mounts, processes, name) with a first process of ours, in which
 containerd and a kubelet run as on a machine of its own. Nodes are linked by a bridge; pods of one reach
-those of another. docs/real-nodes.md says what is real, what is a stand-in, and what is put back.
+those of another. docs/lab.md says what is real, what is a stand-in, and what is put back.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from lab.nodes.choice import Choice, Kind, MachineFacts, Wanted, choose
     from lab.nodes.entrances import entrance
     from lab.nodes.facts import machine_facts
-    from lab.nodes.forward import forwarded
     from lab.nodes.model import (
         BRIDGE,
-        CILIUM,
         OWN_CAPACITY,
         TOOLS,
         NodesError,
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
         NodesStatus,
         ProgramState,
         RunningNode,
-        tools_for,
     )
     from lab.nodes.process import command_in, start, status, stop
     from lab.nodes.requests import control, program_state
@@ -39,9 +36,8 @@ else:
             "choice": "Choice Kind MachineFacts Wanted choose",
             "entrances": "entrance",
             "facts": "machine_facts",
-            "forward": "forwarded",
-            "model": "BRIDGE CILIUM OWN_CAPACITY NodesError NodesSpec NodesStatus ProgramState RunningNode "
-            "TOOLS tools_for",
+            "model": "BRIDGE OWN_CAPACITY NodesError NodesSpec NodesStatus ProgramState RunningNode "
+            "TOOLS",
             "process": "command_in start status stop",
             "requests": "control program_state",
         },
@@ -49,7 +45,6 @@ else:
 
 __all__ = [
     "BRIDGE",
-    "CILIUM",
     "OWN_CAPACITY",
     "TOOLS",
     "Choice",
@@ -65,11 +60,9 @@ __all__ = [
     "command_in",
     "control",
     "entrance",
-    "forwarded",
     "machine_facts",
     "program_state",
     "start",
     "status",
     "stop",
-    "tools_for",
 ]

@@ -1,7 +1,5 @@
 """Tells simulated hosts which machines they are: a file in the folder of each, and a word to their server."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path

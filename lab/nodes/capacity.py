@@ -9,8 +9,6 @@ it has not. So each folder leads to a processor that is really there: cpu1, cpu0
 and one number.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

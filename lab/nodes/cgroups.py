@@ -4,8 +4,6 @@ Version 1 has one hierarchy per controller, version 2 a single one. A hybrid mac
 those of version 1, counts as version 1, as a kubelet sees it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

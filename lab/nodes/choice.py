@@ -1,7 +1,5 @@
 """Whether the nodes of a lab are real or played: decided from facts about the machine, with the reason."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

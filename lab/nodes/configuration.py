@@ -1,7 +1,5 @@
 """What the programs of a node are told: containerd, kubelet, CNI. All paths are those inside of the node."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Whether a containerd that answers serves kubelets: it starts without that plugin when it cannot load it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 All paths are those inside of the node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +34,16 @@ class Distribution:
     containerd_socket: str = "/run/containerd/containerd.sock"
     containerd_state: str = "/run/containerd"
     containerd_root: str = "/var/lib/containerd"
-    containerd_drop_ins: tuple[str, ...] = (f"{_CONTAINERD_DROP_INS}/50-*.toml",)
+    containerd_drop_ins: tuple[str, ...] = tuple(
+        f"{_CONTAINERD_DROP_INS}/{which}.toml" for which in ("50-*", "99-nvidia*")
+    )
     kubelet_drop_ins: str = _KUBELET_DROP_INS
     containerd_configuration: str = ""
     cdi: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
-    bound: tuple[str, ...] = ("/etc/cdi", "/run/cdi", _CONTAINERD_DROP_INS, _KUBELET_DROP_INS)
+    bound: tuple[str, ...] = (
+        *("/etc/cdi", "/run/cdi", _CONTAINERD_DROP_INS, _KUBELET_DROP_INS),
+        "/usr/local/nvidia",
+    )
     prepare: Callable[[RealNodeFolder, Path], None] | None = None
 
 

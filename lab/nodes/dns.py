@@ -5,8 +5,6 @@ each pod to the CoreDNS of its own node, and a node that is gone takes no other'
 cluster is known: the lab reaches nothing beyond, and every other name does not exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sockets in the folder of a lab that lead to the machine's loopback: a node has no other way there."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The machine has no route to a Service, and needs none: a node dials for it, wher
 The port is kept over restarts, because others write it down.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import time
@@ -121,8 +119,7 @@ class Entrances:
 async def _dialled(node: str, address: str, port: str) -> relay.Streams:
     reader, writer = await asyncio.open_unix_connection(Path(node) / DIAL)
     try:
-        # The word at the end: the node is to say when it is through.
-        writer.write(f"{address} {port} tell\n".encode())
+        writer.write(f"{address} {port}\n".encode())
         await writer.drain()
         if await reader.readline():
             return reader, writer

@@ -1,7 +1,5 @@
 """What this machine is, for the choice between real and simulated nodes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

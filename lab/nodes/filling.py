@@ -4,8 +4,6 @@ STORE has a root folder, empty or of an older store, and `request.json`. Afterwa
 images of the archives that are asked for and nothing of others, and no process is left.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

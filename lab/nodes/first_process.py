@@ -5,8 +5,6 @@ answers on standard output, one JSON object per line, each with the number of it
 node is made. When its input ends, it ends, and all of the node with it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -89,15 +87,14 @@ class FirstProcess:
     async def _dial(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry a connection from the machine to the address and port in its first line.
 
-        With a third word, an empty line says when it is through.
+        An empty line says when it is through.
         """
         where = (await reader.readline()).split()
-        if len(where) not in (2, 3) or not where[1].isdigit():
+        if len(where) != 2 or not where[1].isdigit():
             writer.close()
             return
         far = functools.partial(asyncio.open_connection, where[0].decode(), int(where[1]))
-        carry = relay.to(far, b"\n" if len(where) == 3 else b"")
-        await self._while_plugged(carry, reader, writer)
+        await self._while_plugged(relay.to(far, b"\n"), reader, writer)
 
     async def _while_plugged(
         self, carry: relay.Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -1,7 +1,5 @@
 """One node as the process that holds it sees it: its machine on and off, its programs, what it is told."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -17,7 +15,7 @@ from typing import Any
 import psutil
 
 from lab.control_plane import NodeSpec
-from lab.nodes import cgroups, cilium, configuration, dns, image_store, node_files
+from lab.nodes import cgroups, configuration, image_store, node_files
 from lab.nodes.distribution import UPSTREAM, Distribution
 from lab.nodes.links import Switch
 from lab.nodes.model import Devices, NodesError
@@ -128,18 +126,17 @@ class HeldNode:
         disk = node_files.on_the_machine(place, distribution, Path(distribution.containerd_root))
         await asyncio.to_thread(image_store.furnish, disk, self.images, around.programs, _log.info)
         lines = configuration.programs(place.folder, place.address, around.programs, distribution)
-        mounts = {}
-        if around.sources is not None:
-            # Names come from a pod there.
-            del lines[dns.NAME]
-            mounts = cilium.mounts(place.cgroup)
         await self._told(
             {
                 "do": "begin",
-                "programs": {name: asdict(line) for name, line in lines.items()},
+                "programs": {
+                    name: asdict(line)
+                    for name, line in lines.items()
+                    if name not in around.network.replaces
+                },
                 "bound": node_files.bound(place, distribution),
                 "folders": [distribution.kubelet_drop_ins],
-                "mounts": mounts,
+                "mounts": dict(around.network.mounts(place.cgroup)),
                 **self._given(),
             }
         )

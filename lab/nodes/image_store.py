@@ -5,8 +5,6 @@ containerd unpacks them, in a folder of the cache, and nodes get its files as fu
 neither content nor the lower folders of a container are ever written to. Only its databases are copied.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """How nodes become part of the cluster: registered, given a range for pods, routes to each other, Ready."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterable, Mapping

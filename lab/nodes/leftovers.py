@@ -1,7 +1,5 @@
 """What real nodes leave on the machine when whoever held them was killed, and how it is removed."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path

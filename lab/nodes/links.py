@@ -4,8 +4,6 @@ The bridge is not in the machine's network: filters of the machine, such as Dock
 say to each other. All of it goes away with the process that holds that network.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json

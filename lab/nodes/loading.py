@@ -1,7 +1,5 @@
 """Gives containerd images without a registry: out of archives, and under the names that pods use."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import tarfile

@@ -1,7 +1,5 @@
 """The machines of a lab: which are on, which of them are nodes, what is told of them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine

@@ -1,15 +1,12 @@
 """What real nodes are asked for, and what they answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from lab.control_plane import NodeSpec, Taint
-from lab.nodes import cilium, dns, proxy
+from lab.control_plane import NodeSpec
+from lab.nodes import dns, proxy
 
 TOOLS = (
     "containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet", "cni-bridge", "cni-host-local",
@@ -18,20 +15,12 @@ TOOLS = (
 """Every node."""
 
 
-def tools_for(network: str) -> tuple[str, ...]:
-    """The programs of nodes whose pods have this network."""
-    return (*TOOLS, *cilium.TOOLS) if network == CILIUM else TOOLS
-
-
 Devices = Mapping[str, tuple[int, int]]
 """Character devices by path in a node, such as /dev/vfio/10: major and minor number."""
 
 
-BRIDGE = "bridge"
+BRIDGE = "lab.nodes.pod_network"
 """Pods of a node are linked by a bridge; policies are not enforced."""
-CILIUM = "cilium"
-"""Pods are linked by Cilium, which enforces policies."""
-NETWORKS = (BRIDGE, CILIUM)
 
 
 class NodesError(RuntimeError):
@@ -51,73 +40,18 @@ class NodesSpec:
     machine's loopback are reached from nodes and pods at `lab.nodes.network.MACHINE`. `hosts` is the folder
     of the simulated hosts of the same names, `joins` those whose kubelet runs only while their host has
     joined a cluster. `aliases` are other names of images, each with the name that an archive gives it.
-    `network` is that of the pods, one of `NETWORKS`.
+    `network` is the module that makes that of the pods (`lab.nodes.pod_network.PodNetwork`).
     """
 
     control_plane: Path
     nodes: tuple[NodeSpec, ...]
-    images: tuple[Path, ...]
+    images: tuple[Path, ...] = ()
     devices: Mapping[str, Devices] = field(default_factory=dict)
     ports: tuple[int, ...] = ()
     hosts: Path | None = None
-    joins: frozenset[str] = frozenset()
+    joins: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     network: str = BRIDGE
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "control-plane": str(self.control_plane),
-            "nodes": [
-                {
-                    "name": node.name,
-                    "labels": dict(node.labels),
-                    "capacity": dict(node.capacity),
-                    "allocatable": dict(node.allocatable),
-                    "taints": [asdict(taint) for taint in node.taints],
-                }
-                for node in self.nodes
-            ],
-            # An archive is known by what is in it: its folder names it after its digest.
-            "images": [str(image) for image in self.images],
-            "devices": {
-                node: {path: list(numbers) for path, numbers in sorted(devices.items())}
-                for node, devices in sorted(self.devices.items())
-            },
-            "ports": sorted(self.ports),
-            "hosts": str(self.hosts) if self.hosts else None,
-            "joins": sorted(self.joins),
-            "aliases": dict(sorted(self.aliases.items())),
-            "network": self.network,
-        }
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> NodesSpec:
-        """From what `document` gave."""
-        nodes = tuple(
-            NodeSpec(
-                node["name"],
-                node["labels"],
-                capacity=node["capacity"],
-                allocatable=node["allocatable"],
-                taints=tuple(Taint(**taint) for taint in node["taints"]),
-            )
-            for node in document["nodes"]
-        )
-        devices = {
-            node: {path: (numbers[0], numbers[1]) for path, numbers in given.items()}
-            for node, given in document["devices"].items()
-        }
-        return cls(
-            Path(document["control-plane"]),
-            nodes,
-            tuple(Path(image) for image in document["images"]),
-            devices,
-            tuple(document["ports"]),
-            Path(document["hosts"]) if document["hosts"] else None,
-            frozenset(document["joins"]),
-            document["aliases"],
-            document.get("network", BRIDGE),
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ All of it happens in a mount namespace of the node and ends with its last proces
 whatever root of a container with a volume of kind hostPath writes.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """Which addresses the nodes of a lab have: chosen so that they meet nothing of the machine's."""
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import os

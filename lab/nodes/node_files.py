@@ -1,7 +1,5 @@
 """The files that a node starts from: for its first process, and for its programs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -14,11 +12,12 @@ from lab.control_plane.layout import Layout
 from lab.control_plane.ports import LOOPBACK
 from lab.hosts.tree import LIB
 from lab.kubeconfig import of_node
-from lab.nodes import capacity, cilium, configuration, dns, proxy
+from lab.nodes import capacity, configuration, proxy
 from lab.nodes.distribution import Distribution
 from lab.nodes.folder import API, REGISTRY, RealNodeFolder, port_socket
 from lab.nodes.model import Devices
 from lab.nodes.network import API_SERVICE, MACHINE, REGISTRY_PORT
+from lab.nodes.pod_network import PodNetwork
 from lab.tools.cache import cache_root
 
 _GROUP = "system:nodes"
@@ -54,7 +53,7 @@ _NAMED = {
 class Surroundings:
     """What all nodes of a lab share. `port` is the API server's on loopback, the machine's and the nodes'.
 
-    `sources` are Cilium's where the network is Cilium, None where it is a bridge.
+    `network` is that of their pods.
     """
 
     layout: Layout
@@ -62,7 +61,7 @@ class Surroundings:
     programs: Mapping[str, Path]
     log: Path
     hosts: Path | None
-    sources: Path | None = None
+    network: PodNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +133,7 @@ def write_programs(
     )
     folder.kubeconfig.write_text(text)
     proxy.write(around.layout, folder, around.port, around.programs)
-    if around.sources is None:
-        dns.write(around.layout, folder, place.address, around.port)
-    else:
-        cilium.write(around.layout, folder, around.port, around.programs, around.sources)
+    around.network.write(around.layout, folder, place.address, around.port)
 
 
 def doors(around: Surroundings, ports: Sequence[int]) -> list[tuple[str, int, str]]:

@@ -1,7 +1,5 @@
 """What real nodes need in the cluster, and what the cluster says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,120 +1,42 @@
-"""The network of the pods, in both kinds: what a cluster has for it, what a node is told, when it works."""
+"""The network of the pods: what a cluster has for it, what a node is told, when it works."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from lab.control_plane.kube import KubeApi
+from lab.control_plane.layout import Layout
 from lab.files import write_atomic
-from lab.images.names import BUSYBOX
-from lab.nodes import cilium_objects, configuration, dns, objects, proxy
+from lab.nodes import configuration, dns, objects, proxy
+from lab.nodes.doors import Doors
 from lab.nodes.folder import RealNodeFolder
-from lab.nodes.objects import LABEL
-
-CONFIGURATION = "coredns"
-"""Name of the ConfigMap with the Corefile."""
-_LABELS = {"k8s-app": dns.SERVICE}
-_PROGRAMS = "/programs"
-_REPLICAS = 2
-_ZONES = f"{dns.DOMAIN} in-addr.arpa ip6.arpa"
-COREFILE = f"""\
-{_ZONES} {{
-    errors
-    kubernetes {_ZONES} {{
-        ttl 5
-    }}
-}}
-. {{
-    errors
-    template ANY ANY {{
-        rcode NXDOMAIN
-    }}
-}}
-"""
-"""What it is told: it knows the cluster, and every other name does not exist."""
-
-Object = dict[str, Any]
-
-
-def declare(api: KubeApi, token: str, tools: Mapping[str, Path]) -> None:
-    """All of it; a Corefile that is there already is left as it is."""
-    for manifest in (*dns.rights(), _account(), _service()):
-        api.apply(manifest)
-    # What somebody has written into it is theirs.
-    if (
-        api.request("GET", f"/api/v1/namespaces/{dns.NAMESPACE}/configmaps/{CONFIGURATION}")[0]
-        == 404
-    ):
-        api.create(_configuration())
-    api.apply(_pods(token, tools["coredns"].parent))
-
-
-def _account() -> Object:
-    metadata = {"name": dns.NAME, "namespace": dns.NAMESPACE}
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-
-
-def _service() -> Object:
-    made = dns.service()
-    del made["spec"]["internalTrafficPolicy"]
-    made["spec"]["selector"] = _LABELS
-    return made
-
-
-def _configuration() -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": CONFIGURATION, "namespace": dns.NAMESPACE},
-        "data": {"Corefile": COREFILE},
-    }
-
-
-def _pods(token: str, programs: Path) -> Object:
-    container = {
-        "name": dns.NAME,
-        "image": BUSYBOX,
-        "command": [f"{_PROGRAMS}/coredns", "-conf", "/etc/coredns/Corefile"],
-        "readinessProbe": {"tcpSocket": {"port": dns.PORT}, "periodSeconds": 1},
-        "volumeMounts": [
-            {"name": "programs", "mountPath": _PROGRAMS, "readOnly": True},
-            {"name": "configuration", "mountPath": "/etc/coredns", "readOnly": True},
-        ],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": dns.NAME, "namespace": dns.NAMESPACE, "labels": _LABELS},
-        "spec": {
-            "replicas": _REPLICAS,
-            "selector": {"matchLabels": _LABELS},
-            "template": {
-                "metadata": {"labels": _LABELS},
-                "spec": {
-                    "serviceAccountName": dns.NAME,
-                    "priorityClassName": "system-cluster-critical",
-                    "terminationGracePeriodSeconds": 1,
-                    "nodeSelector": {LABEL: token},
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": [container],
-                    "volumes": [
-                        {"name": "programs", "hostPath": {"path": str(programs)}},
-                        {"name": "configuration", "configMap": {"name": CONFIGURATION}},
-                    ],
-                },
-            },
-        },
-    }
-
+from lab.nodes.links import Switch
+from lab.nodes.network import NetworkPlan
+from lab.tools import Report
 
 Node = dict[str, Any]
 
 
 class PodNetwork(Protocol):
-    """What a network of pods does while nodes join."""
+    """What a network of pods does while nodes are made and join."""
+
+    @property
+    def replaces(self) -> Collection[str]:
+        """Programs of a node that it does without."""
+
+    def programs(self, report: Report) -> Mapping[str, Path]:
+        """What it needs beside the programs of every node; got now, which may take time."""
+
+    async def open(self, switch: Switch, doors: Doors, plan: NetworkPlan) -> None:
+        """What it has beside the nodes, before there is any."""
+
+    def write(self, layout: Layout, folder: RealNodeFolder, address: str, port: int) -> None:
+        """What a node has for it on its disk; `port` is the API server's on the node's loopback."""
+
+    def mounts(self, cgroup: str) -> Mapping[str, tuple[str, ...]]:
+        """What is mounted in a node whose group has this name: arguments of `mount`, by place."""
 
     def declare(self, api: KubeApi) -> None:
         """Have the cluster have what it needs."""
@@ -137,6 +59,22 @@ class Bridge:
     """A bridge on every node, names from a program of every node; policies are not enforced."""
 
     token: str
+    replaces: tuple[str, ...] = ()
+
+    def programs(self, _report: Report) -> Mapping[str, Path]:
+        """None."""
+        return {}
+
+    async def open(self, _switch: Switch, _doors: Doors, _plan: NetworkPlan) -> None:
+        """Nothing."""
+
+    def write(self, layout: Layout, folder: RealNodeFolder, address: str, port: int) -> None:
+        """Files of its program of names."""
+        dns.write(layout, folder, address, port)
+
+    def mounts(self, _cgroup: str) -> Mapping[str, tuple[str, ...]]:
+        """None."""
+        return {}
 
     def declare(self, api: KubeApi) -> None:
         """The Services `kubernetes` and `kube-dns`."""
@@ -164,30 +102,12 @@ class Bridge:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Cilium:
-    """Cilium's agent on every node, names from pods; `address` is the API server's among the nodes."""
+def network(token: str, _folder: Path) -> PodNetwork:
+    """That of nodes which ask for no other."""
+    return Bridge(token)
 
-    token: str
-    folder: Path
-    programs: Mapping[str, Path]
-    address: str
 
-    def declare(self, api: KubeApi) -> None:
-        cilium_objects.declare(api, self.token, self.folder, self.programs, self.address)
-        declare(api, self.token, self.programs)
-
-    def configure(self, _folder: RealNodeFolder, _pods: str, /) -> bool:
-        """The agent does it, once it serves pods."""
-        return False
-
-    def works(self, node: Node) -> bool:
-        return objects.is_usable(node) and cilium_objects.is_up(node)
-
-    def lead(self, _api: KubeApi, _addresses: Mapping[str, str], /) -> None:
-        """The Service finds its pods by itself."""
-
-    def log(self, folder: RealNodeFolder, /) -> Path | None:
-        """The newest log of the node's agent."""
-        found = folder.var_log.glob("pods/kube-system_cilium-*/cilium-agent/*.log")
-        return max(found, key=lambda path: path.stat().st_mtime, default=None)
+def of(module: str, token: str, folder: Path) -> PodNetwork:
+    """The network that a module makes; `folder` is that of the nodes."""
+    made: PodNetwork = import_module(module).network(token, folder)
+    return made

@@ -1,33 +1,20 @@
 """Starts, stops and finds the process that holds the real nodes of a folder."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lab import tools
-from lab.control_plane import NodeSpec
 from lab.files import read_json, write_json
-from lab.nodes import leftovers
+from lab.nodes import leftovers, pod_network
 from lab.nodes.choice import obstacles
 from lab.nodes.facts import machine_facts
 from lab.nodes.folder import NodesFolder
-from lab.nodes.model import (
-    BRIDGE,
-    CILIUM,
-    NETWORKS,
-    Devices,
-    NodesError,
-    NodesSpec,
-    NodesStatus,
-    RunningNode,
-    tools_for,
-)
+from lab.nodes.model import BRIDGE, TOOLS, NodesError, NodesSpec, NodesStatus, RunningNode
 from lab.nodes.network import MOST_NODES
 from lab.nodes.requests import NotAnsweredError, ask
 from lab.server_process import Report, Server
-from lab.tools.cilium_sources import cilium_sources
+from lab.written import document
 
 SERVER = Server(
     "lab.nodes",
@@ -40,72 +27,29 @@ SERVER = Server(
 )
 
 
-def start(
-    folder: Path,
-    *,
-    control_plane: Path,
-    nodes: Sequence[NodeSpec],
-    images: Sequence[Path] = (),
-    hosts: Path | None = None,
-    joins: Collection[str] = (),
-    devices: Mapping[str, Devices] | None = None,
-    ports: Sequence[int] = (),
-    aliases: Mapping[str, str] | None = None,
-    network: str = BRIDGE,
-    report: Report = lambda _: None,
-) -> NodesStatus:
+def start(folder: Path, spec: NodesSpec, report: Report = lambda _: None) -> NodesStatus:
     """Run exactly these real nodes until stopped; wait until all are Ready. Done already: nothing changes.
 
     Where they run already, only what is different changes: nodes that stay keep their pods.
-
-    Args:
-        folder: where everything about the nodes is kept.
-        control_plane: the folder of the lab whose API server they join, which must run.
-        nodes: name, labels, taints and capacity of each; see `OWN_CAPACITY`.
-        images: OCI archives that every node has from the start (`lab.images`), that of `pause` among them.
-        hosts: folder of simulated hosts: the host with a node's name is the machine under it. Their server
-            is told of machines that come and go (`lab.nodes.announcements`).
-        joins: nodes whose programs run only while their host has joined a cluster; none is waited for.
-        devices: character devices that nodes have, by name of the node.
-        ports: of the machine's loopback; nodes and pods reach them at `lab.nodes.network.MACHINE`.
-        aliases: other names of images, each with the name that an archive gives it; what is named by a
-            digest cannot be had otherwise.
-        network: of the pods. `BRIDGE` enforces no policy. `CILIUM` does: its agent runs on every node, its
-            operator in the cluster, whose kinds of policies it takes over; names come from pods then.
-        report: receives a line for each step that takes time.
 
     Raises:
         NodesError: they did not come up, or this machine cannot have real nodes; the message says why.
         lab.tools.ToolError: a program cannot be had.
     """
     paths = NodesFolder(folder.resolve())
-    spec = NodesSpec(
-        control_plane.resolve(),
-        tuple(nodes),
-        tuple(path.resolve() for path in images),
-        devices or {},
-        tuple(sorted(ports)),
-        hosts.resolve() if hosts else None,
-        frozenset(joins),
-        dict(aliases or {}),
-        network,
-    )
-    if network not in NETWORKS:
-        raise NodesError(f"there is no network {network!r}; there are {', '.join(NETWORKS)}")
-    if network == CILIUM and spec.joins:
+    if spec.network != BRIDGE and spec.joins:
         raise NodesError(
-            "nodes of hosts that join a cluster get no Cilium from the lab; leave `joins` or `network` out"
+            "nodes of hosts that join a cluster have the network of that; leave `joins` or `network` out"
         )
     if len(spec.nodes) > MOST_NODES:
         raise NodesError(f"a lab has at most {MOST_NODES} real nodes, not {len(spec.nodes)}")
     if found := obstacles(machine_facts()):
         raise NodesError("; ".join(found))
     # Here and not in the process, so that a build is reported as it goes.
-    tools.ensure(tools_for(network), report)
-    if network == CILIUM:
-        cilium_sources(report)
+    tools.ensure(TOOLS, report)
+    pod_network.of(spec.network, "", paths.path).programs(report)
     with SERVER.starting(paths):
-        _serve(paths, spec.document(), report)
+        _serve(paths, document(spec), report)
     return status(folder)
 
 

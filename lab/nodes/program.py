@@ -1,7 +1,5 @@
 """A program of a node as the node's first process keeps it: started, watched, its last words kept."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -5,8 +5,6 @@ the node's folder. Nothing is set outside of the node's network: of the table of
 the whole machine's, kube-proxy is told to leave every setting as it is.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ The API server listens on the machine's loopback, which a node's network does no
 system belongs to no network: in the node a connection goes into it, on the machine it comes out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

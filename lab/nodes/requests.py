@@ -1,7 +1,5 @@
 """Requests to the process that holds the nodes: one line of JSON each way, over a socket in its folder."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

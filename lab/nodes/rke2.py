@@ -6,8 +6,6 @@ stands for what RKE2 would have written; runtimes of NVIDIA are looked for at th
 Written by the lab, beside RKE2's own lines: what any node of the lab needs (`configuration.containerd`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

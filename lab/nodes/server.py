@@ -4,8 +4,6 @@ All that it starts ends with it, killed or not: the nodes' input ends, and the n
 process any more. What is left then are empty cgroups, which the next start or stop removes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -25,7 +23,7 @@ from lab.control_plane.ports import kept
 from lab.files import read_json, write_json
 from lab.hosts.folder import HostsFolder
 from lab.kubelet.membership import Membership
-from lab.nodes import cilium_objects, leftovers, links, registry
+from lab.nodes import leftovers, links, pod_network, registry
 from lab.nodes.announcements import Announcements
 from lab.nodes.doors import Doors
 from lab.nodes.entrances import Entrances
@@ -33,14 +31,14 @@ from lab.nodes.folder import REGISTRY, NodesFolder
 from lab.nodes.held_node import HeldNode
 from lab.nodes.joining import Joining
 from lab.nodes.machines import Machines
-from lab.nodes.model import CILIUM, NodesError, NodesSpec, tools_for
+from lab.nodes.model import TOOLS, NodesError, NodesSpec
 from lab.nodes.network import NetworkPlan, plan, token
 from lab.nodes.node_files import Place, Surroundings
-from lab.nodes.pod_network import Bridge, Cilium, PodNetwork
+from lab.nodes.pod_network import PodNetwork
 from lab.nodes.process import SERVER
 from lab.nodes.requests import Answer, answering
 from lab.tools.cache import cache_root
-from lab.tools.cilium_sources import cilium_sources
+from lab.written import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class Nodes:
         folder: NodesFolder,
         spec: NodesSpec,
         programs: Mapping[str, Path],
-        sources: Path | None,
+        network: PodNetwork,
         stop: asyncio.Event,
     ) -> None:
         self._folder = folder
@@ -111,7 +109,7 @@ class Nodes:
         port = kept(layout.ports).get(API_SERVER, 0)
         if not port:
             raise NodesError(f"there is no control plane in {spec.control_plane}; start it first")
-        self._around = Surroundings(layout, port, programs, folder.log, spec.hosts, sources)
+        self._around = Surroundings(layout, port, programs, folder.log, spec.hosts, network)
         self._token = token(folder.path)
         self._doors = Doors(port)
         self._reloading = asyncio.Lock()
@@ -138,7 +136,7 @@ class Nodes:
         self._numbers: dict[str, int] = read_json(self._folder.numbers) or {}
         self._network, self._switch = self._open_network()
         self._joining = Joining(
-            self._around.layout, self._around.port, self._token, self._pod_network()
+            self._around.layout, self._around.port, self._token, self._around.network
         )
         self._machines = Machines(
             self._switch,
@@ -150,12 +148,7 @@ class Nodes:
         stack = contextlib.ExitStack()
         try:
             await self._doors.open(self._spec.ports)
-            if self._around.sources is not None:
-                # Beside the bridge: from there pods are reached by their addresses.
-                self._switch.answer_at(self._network.api)
-                await self._doors.serve(
-                    self._switch.pid, self._network.api, cilium_objects.API_PORT
-                )
+            await self._around.network.open(self._switch, self._doors, self._network)
             await self._entrances.restore()
             self._contents = stack.enter_context(registry.serving(REGISTRY, self._spec.images))
             await asyncio.to_thread(self._joining.prepare, [node.name for node in self._spec.nodes])
@@ -203,11 +196,6 @@ class Nodes:
                 switch.close()
                 raise
         return network, switch
-
-    def _pod_network(self) -> PodNetwork:
-        if self._around.sources is None:
-            return Bridge(self._token)
-        return Cilium(self._token, self._folder.path, self._around.programs, self._network.api)
 
     async def _add(self, names: set[str]) -> None:
         """Make these nodes of the wish; they are on their way when it returns."""
@@ -260,7 +248,7 @@ class Nodes:
     async def _reload(self, _: Mapping[str, Any]) -> Answer:
         """Do what the wish in the folder says now; nodes that stay keep running."""
         async with self._reloading:
-            wanted = NodesSpec.of(read_json(self._folder.specs))
+            wanted = read(NodesSpec, read_json(self._folder.specs))
             if why := must_restart(self._spec, wanted):
                 return {"restart": why}
             found = changes(self._spec, wanted)
@@ -319,12 +307,13 @@ def serve(path: Path) -> None:
         NodesError: another process holds the nodes of this folder, or they cannot be started.
     """
     folder = NodesFolder(path)
-    spec = NodesSpec.of(read_json(folder.specs))
+    spec = read(NodesSpec, read_json(folder.specs))
 
     async def hold(stop: asyncio.Event) -> None:
-        programs = await asyncio.to_thread(tools.ensure, tools_for(spec.network), _log.info)
-        sources = cilium_sources(_log.info) if spec.network == CILIUM else None
-        await Nodes(folder, spec, programs, sources, stop).run()
+        network = pod_network.of(spec.network, token(folder.path), folder.path)
+        programs = await asyncio.to_thread(tools.ensure, TOOLS, _log.info)
+        more = await asyncio.to_thread(network.programs, _log.info)
+        await Nodes(folder, spec, {**programs, **more}, network, stop).run()
 
     try:
         SERVER.run(folder, hold)

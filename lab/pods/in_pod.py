@@ -6,8 +6,6 @@ Only what a network between nodes decides is played: which names are known, and 
 The connections themselves are real ones over loopback.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal

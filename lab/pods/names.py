@@ -1,7 +1,5 @@
 """Variables in the environment of every process of a pod."""
 
-from __future__ import annotations
-
 FOLDER_VARIABLE = "GPU_CLUSTERS_KUBELET"
 """The folder of the kubelets that it belongs to."""
 NODE_VARIABLE = "GPU_CLUSTERS_NODE"

@@ -6,8 +6,6 @@ Only the program that multiplies matrices needs to be told; it then says in its 
 processor. How many devices it plays is what the container was given. All other programs run as they are.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -17,6 +15,7 @@ from pathlib import Path
 _MEASURES = "matmul.py"
 _CPU = "--cpu"
 _GPU = re.compile(r"nvidia\d+")
+_GROUP = re.compile(r"\d+")
 _CAPABILITY = re.compile(r"nvidia-cap\d+")
 _CAPABILITIES_PER_INSTANCE = 2
 """An instance of MIG is a GPU instance and a compute instance: a device node for each."""
@@ -33,13 +32,13 @@ def counted(nodes: Iterable[str], capabilities: Iterable[str]) -> int:
     """How many GPUs, or instances of MIG, a container with these device nodes has.
 
     Args:
-        nodes: names in /dev.
+        nodes: names in /dev, and in /dev/vfio: a virtual machine would have those GPUs inside.
         capabilities: names in /dev/nvidia-caps.
     """
     instances = sum(_CAPABILITY.fullmatch(name) is not None for name in capabilities)
     if instances:
         return instances // _CAPABILITIES_PER_INSTANCE
-    return sum(_GPU.fullmatch(name) is not None for name in nodes)
+    return sum(bool(_GPU.fullmatch(name) or _GROUP.fullmatch(name)) for name in nodes)
 
 
 def _names(folder: Path) -> list[str]:
@@ -47,7 +46,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def main(words: Sequence[str]) -> None:
-    count = counted(_names(Path("/dev")), _names(Path("/dev/nvidia-caps")))
+    nodes = [*_names(Path("/dev")), *_names(Path("/dev/vfio"))]
+    count = counted(nodes, _names(Path("/dev/nvidia-caps")))
     told = arguments(words, count)
     if told != [*words]:
         said = f"stand-in: {count} GPUs without a driver; this is measured on the processor"

@@ -4,8 +4,6 @@ Kept in `<kubelets>/rootless.json`, which the processes of pods read too: to the
 finds by looking at its devices, its runtime's specification and its network.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

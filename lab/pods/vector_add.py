@@ -3,8 +3,6 @@
 Words after NVIDIA/cuda-samples, `vectorAdd.cu`. Without a GPU that the container was given it fails as that.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

@@ -3,8 +3,6 @@
 By default those that every lab needs; real nodes need more (`lab.tools.catalogue.FOR_NODES`).
 """
 
-from __future__ import annotations
-
 import sys
 
 from lab.tools import ToolError, ensure

@@ -1,7 +1,5 @@
 """Building tools from the modules pinned under `modules/`, one `go build` per module."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex
@@ -24,7 +22,6 @@ _NEEDED_GIB: Mapping[str, float] = {
     "kubernetes": 6.0,
     "helm": 2.0,
     "containerd": 2.0,
-    "kwok": 1.5,
     "etcd": 1.0,
     "cni": 0.5,
     "coredns": 2.0,
@@ -70,9 +67,10 @@ def build(go: Path, tools: Sequence[Tool], target: Path, report: Report) -> dict
     Raises `ToolError` with the compiler's words when it fails or the disk has too little room.
     """
     module = tools[0].module
+    called = Path(module).name
     environment = go_environment(os.environ)
     _check_space(go, module, target, environment)
-    log = target / f"{module}.log"
+    log = target / f"{called}.log"
     started = time.monotonic()
     names = ", ".join(tool.name for tool in tools)
     report(f"building {names} from the pinned sources; this is done once")
@@ -146,7 +144,7 @@ def _check_space(go: Path, module: str, target: Path, environment: Mapping[str, 
     if answer.returncode != 0:
         raise ToolError(f"{go} env failed: {answer.stderr.strip()}; repair the Go installation")
     folders = [target, *(Path(line) for line in answer.stdout.splitlines() if line.strip())]
-    needed = _NEEDED_GIB[module]
+    needed = _NEEDED_GIB[Path(module).name]
     for folder in folders:
         free = shutil.disk_usage(_existing(folder)).free / _GIB
         if free < needed:

@@ -4,8 +4,6 @@ An entry appears by a rename of a finished folder, so a reader never sees half a
 whoever writes holds the lock, so two processes never build the same thing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

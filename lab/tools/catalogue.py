@@ -3,11 +3,8 @@
 Versions are pinned here and in `modules/*/go.mod`; a test holds the two together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
-from lab.tools.cilium_programs import CILIUM_PROGRAMS
 from lab.tools.model import Platform, Release, Tool, host_platform, parse_version
 from lab.tools.node_programs import NODE_PROGRAMS
 
@@ -15,7 +12,6 @@ __all__ = ["FOR_NODES", "TOOLS", "Platform", "Release", "Tool", "host_platform",
 
 KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.14"
-KWOK_VERSION = "0.8.0"
 HELM_VERSION = "4.3.1"
 
 
@@ -86,21 +82,6 @@ _TOOLS = (
         systems=("linux", "darwin"),
     ),
     Tool(
-        name="kwok",
-        version=KWOK_VERSION,
-        module="kwok",
-        package="sigs.k8s.io/kwok/cmd/kwok",
-        version_arguments=("--version",),
-        version_digits=2,
-        link_variables={"sigs.k8s.io/kwok/pkg/consts.Version": f"v{KWOK_VERSION}"},
-        release=Release(
-            url="https://github.com/kubernetes-sigs/kwok/releases/download/v{version}/kwok-{os}-{arch}",
-            # No checksum file beside the programs; GitHub itself states the digest of each.
-            checksums_url="https://api.github.com/repos/kubernetes-sigs/kwok/releases/tags/v{version}",
-            systems=("linux", "darwin"),
-        ),
-    ),
-    Tool(
         name="helm",
         version=HELM_VERSION,
         module="helm",
@@ -117,10 +98,6 @@ _TOOLS = (
     ),
 )
 
-TOOLS: Mapping[str, Tool] = {
-    tool.name: tool for tool in (*_TOOLS, *NODE_PROGRAMS, *CILIUM_PROGRAMS)
-}
-FOR_CILIUM = frozenset(tool.name for tool in CILIUM_PROGRAMS)
-"""What only real nodes need whose network is Cilium's."""
-FOR_NODES = FOR_CILIUM | {"kubelet", "kube-proxy", *(tool.name for tool in NODE_PROGRAMS)}
+TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (*_TOOLS, *NODE_PROGRAMS)}
+FOR_NODES = frozenset({"kubelet", "kube-proxy", *(tool.name for tool in NODE_PROGRAMS)})
 """What only real nodes need."""

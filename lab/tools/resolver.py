@@ -3,9 +3,6 @@
 A tool that Debian has ready (`Tool.debian`) is unpacked from its package instead of being built.
 """
 
-from __future__ import annotations
-
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +16,7 @@ from lab.tools import debian_packages
 from lab.tools.cache import ToolCache
 from lab.tools.catalogue import TOOLS, Platform, Tool, host_platform, parse_version
 from lab.tools.download import NetworkError, download
-from lab.tools.golang import find_go
+from lab.tools.golang import find_go, is_offline
 from lab.tools.model import Report, ToolError, to_stderr
 
 _VERSION_SECONDS = 60
@@ -43,12 +40,8 @@ def ensure(names: Sequence[str], report: Report = to_stderr) -> dict[str, Path]:
 
 
 def _build_with_go(tools: Sequence[Tool], target: Path, report: Report) -> Mapping[str, Path]:
-    go = find_go(ToolCache(), report, offline=_offline())
+    go = find_go(ToolCache(), report, offline=is_offline())
     return go_build.build(go, tools, target, report)
-
-
-def _offline() -> bool:
-    return os.environ.get("GPU_CLUSTERS_OFFLINE", "") not in ("", "0")
 
 
 @dataclass
@@ -58,7 +51,7 @@ class Resolver:
     tools: Mapping[str, Tool] = field(default_factory=lambda: TOOLS)
     cache: ToolCache = field(default_factory=ToolCache)
     platform: Platform = field(default_factory=host_platform)
-    offline: bool = field(default_factory=_offline)
+    offline: bool = field(default_factory=is_offline)
     download: Download = download
     build: Build = _build_with_go
     unpack: Unpack = debian_packages.unpack

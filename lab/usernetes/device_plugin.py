@@ -5,8 +5,6 @@ without any it ends with the words of the real one, or waits for ever, as FAIL_O
 strategy than those is refused. Words after NVIDIA/k8s-device-plugin, issues 1220 and 1470.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

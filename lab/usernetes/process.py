@@ -1,7 +1,5 @@
 """Starts, stops and finds the process of a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lab.server_process import Report, Server, ServerFolder, ServerStatus

@@ -1,7 +1,5 @@
 """The process that tells the kubelets of a lab what is inside its rootless nodes."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

@@ -55,7 +55,7 @@ def test_only_partitions_are_protected_and_only_if_told(wanted: bool) -> None:
         protected[args.name] = args.opts.protect
 
     options = pulumi.ResourceOptions(transformations=[note])
-    record(lambda: GpuHost("hgx-01", host_args(protect=wanted), options))
+    record(lambda: GpuHost("hgx-01", options, **host_args(protect=wanted)))
     assert len(protected) > 5
     assert {name for name, said in protected.items() if said} == (
         {"hgx-01-fabric"} if wanted else set()

@@ -38,13 +38,12 @@ CLUSTER = (
     HEAD
     + """
 from components.host_connection import HostConnection
-from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
+from components.rke2.cluster import Rke2Cluster, Rke2Host
 from gpuclusters.rke2.host_config import Settings
 
 server, agent = (Rke2Host(connection=HostConnection(**one)) for one in known["machines"])
 secrets = pulumi.Config()
-Rke2Cluster("test", Rke2ClusterArgs(
-    version=known["version"],
+Rke2Cluster("test", version=known["version"],
     artifacts=known["artifacts"],
     settings=Settings(registration_address=known["address"]),
     servers=[server],
@@ -52,8 +51,7 @@ Rke2Cluster("test", Rke2ClusterArgs(
     server_token=secrets.require_secret("server-token"),
     agent_token=secrets.require_secret("agent-token"),
     join_timeout_seconds=240,
-    adopt=[one["host"] for one in known["machines"]],
-))
+    adopt=[one["host"] for one in known["machines"]])
 """
 )
 BOARD = (

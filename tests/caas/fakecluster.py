@@ -5,8 +5,6 @@ generations, watches. What was sent is carried out whether its sender lives or n
 lost when the sender is dead by then.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import itertools

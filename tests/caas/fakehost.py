@@ -1,35 +1,17 @@
 """A machine in this process: does effects after a fixed time, and remembers what was really done."""
 
-from __future__ import annotations
-
 import asyncio
 
 from caas.controllers.lease_host import Effects
 from caas.settings import Host
 from gpuclusters.fabric.table import TABLES
-from gpuclusters.lease.board import (
-    ActivatePartition,
-    BoardSeen,
-    ClearMemory,
-    DeactivatePartition,
-    Effect,
-    Failed,
-    Orders,
-    Outcome,
-    ReadBoard,
-    ReadFirmware,
-    ReadKnobs,
-    Reset,
-    Succeeded,
-    Unfence,
-    Withhold,
-)
+from gpuclusters.lease import board
 
 
 class FakeHost:
     """One board. `dirty` are GPUs that a tenant had and that were not reset, cleared and read since."""
 
-    def __init__(self, host: Host, orders: Orders, *, seconds: float = 0.0) -> None:
+    def __init__(self, host: Host, orders: board.Orders, *, seconds: float = 0.0) -> None:
         self.table = {p.id: set(p.modules) for p in TABLES[host.baseboard].partitions}
         self.orders = orders
         self.seconds = seconds
@@ -47,7 +29,7 @@ class FakeHost:
         """Whether each was reset, cleared and read, in this order, since its last tenant."""
         return all(self.level[module] == 3 for module in modules)
 
-    async def do(self, effect: Effect) -> Outcome:
+    async def do(self, effect: board.Effect) -> board.Outcome:
         """Do it; in the end, and unless it is cut off before."""
         self.effects += 1
         await asyncio.sleep(self.seconds)
@@ -55,45 +37,47 @@ class FakeHost:
         await asyncio.sleep(0)
         return outcome
 
-    def _do(self, effect: Effect) -> Outcome:
+    def _do(self, effect: board.Effect) -> board.Outcome:
         match effect:
-            case ReadBoard():
+            case board.ReadBoard():
                 offered = frozenset(self.table)
                 active, withheld = frozenset(self.active), frozenset(self.withheld)
-                return Succeeded(effect, BoardSeen(offered, active, frozenset(), withheld))
-            case Withhold((module, _, _)):
+                return board.Succeeded(
+                    effect, board.BoardSeen(offered, active, frozenset(), withheld)
+                )
+            case board.Withhold((module, _, _)):
                 self.withheld.add(module)
-                return Succeeded(effect)
-            case Unfence(modules):
+                return board.Succeeded(effect)
+            case board.Unfence(modules):
                 self.withheld -= modules
-                return Succeeded(effect)
-            case ActivatePartition(partition):
+                return board.Succeeded(effect)
+            case board.ActivatePartition(partition):
                 if any(
                     q != partition and self.table[q] & self.table[partition] for q in self.active
                 ):
-                    return Failed(effect, "in use")
+                    return board.Failed(effect, "in use")
                 self.active.add(partition)
                 self.withheld -= self.table[partition]
-                return Succeeded(effect)
-            case DeactivatePartition(partition):
+                return board.Succeeded(effect)
+            case board.DeactivatePartition(partition):
                 self.withheld |= self.table[partition]
                 self.active.discard(partition)
-                return Succeeded(effect)
-            case Reset(module):
+                return board.Succeeded(effect)
+            case board.Reset(module):
                 assert module in self.withheld
                 assert not any(module in self.table[q] for q in self.active)
                 self.level[module] = max(self.level[module], 1)
-                return Succeeded(effect)
-            case ClearMemory(module):
+                return board.Succeeded(effect)
+            case board.ClearMemory(module):
                 if self.level[module] == 1:
                     self.level[module] = 2
-                return Succeeded(effect)
-            case ReadFirmware(module):
+                return board.Succeeded(effect)
+            case board.ReadFirmware(module):
                 if self.level[module] == 2:
                     self.level[module] = 3
-                return Succeeded(effect, {f"FW_GPU_{module}": "1"})
-            case ReadKnobs():
-                return Succeeded(effect, {})
+                return board.Succeeded(effect, {f"FW_GPU_{module}": "1"})
+            case board.ReadKnobs():
+                return board.Succeeded(effect, {})
             case _:
                 raise AssertionError(f"not for a host: {effect}")
 
@@ -105,7 +89,7 @@ class FakeHosts:
         self.seconds = seconds
         self.by_name: dict[str, FakeHost] = {}
 
-    def __call__(self, host: Host, orders: Orders) -> Effects:
+    def __call__(self, host: Host, orders: board.Orders) -> Effects:
         """The machine of that name."""
         if host.name not in self.by_name:
             self.by_name[host.name] = FakeHost(host, orders, seconds=self.seconds)

@@ -1,7 +1,5 @@
 """A management controller that answers over HTTPS whatever a test wants, for one test."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A lease controller on a real API server with simulated hosts, for one test."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

@@ -3,8 +3,6 @@
 Its kubelet is this process: the API server asks it for logs over TLS, as it asks any kubelet.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import secrets

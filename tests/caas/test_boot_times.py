@@ -1,7 +1,5 @@
 """A container's boot is measured from its lease, step by step, once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

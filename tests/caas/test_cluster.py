@@ -1,7 +1,5 @@
 """Objects of a real API server, and of servers that misbehave."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

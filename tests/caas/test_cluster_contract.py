@@ -1,7 +1,5 @@
 """What programs rely on in an API server: the one in this process keeps to it as the real one does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext

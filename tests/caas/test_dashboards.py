@@ -1,7 +1,5 @@
 """The dashboard and the alert rules ask for what our programs export, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from caas import metrics
 from gpuclusters.lease.model import Phase
+from tests.fixtures import grafana
 from tests.fixtures.grafana import DASHBOARDS as FOLDER
-from tests.fixtures.grafana import (
-    assert_fits_the_grid,
-    assert_importable,
-    assert_knows_its_sources,
-    expressions,
-    unknown,
-)
 from tests.fixtures.promql import PromqlError, parse
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +50,7 @@ def exported() -> dict[str, frozenset[str]]:
 def faults(expression: str) -> list[str]:
     """What an expression asks for and nobody exports."""
     series = {name: labels | TARGET_LABELS for name, labels in exported().items()}
-    problems = unknown(expression, series)
+    problems = grafana.unknown(expression, series)
     for selector in parse(expression).selectors:
         for label, sign, value in selector.matchers:
             known = VALUES.get(label)
@@ -72,7 +64,7 @@ def faults(expression: str) -> list[str]:
 
 def dashboard_expressions() -> Iterator[tuple[str, str]]:
     for path in DASHBOARDS:
-        yield from expressions(path)
+        yield from grafana.expressions(path)
 
 
 def rules() -> list[dict[str, Any]]:
@@ -145,17 +137,17 @@ def test_what_is_not_promql_is_refused(expression: str) -> None:
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
 def test_a_dashboard_is_what_grafana_imports(path: Path) -> None:
-    assert_importable(path)
+    grafana.assert_importable(path)
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
 def test_panels_do_not_overlap_and_fit_the_grid(path: Path) -> None:
-    assert_fits_the_grid(path)
+    grafana.assert_fits_the_grid(path)
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
 def test_every_data_source_is_the_variable_and_every_variable_exists(path: Path) -> None:
-    assert_knows_its_sources(path)
+    grafana.assert_knows_its_sources(path)
 
 
 def test_rules_are_a_prometheus_rule_with_complete_alerts() -> None:

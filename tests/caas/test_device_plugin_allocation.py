@@ -1,7 +1,5 @@
 """A GPU is never in two answers: many requests at once, plugins that are restarted, two plugins at work."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import random

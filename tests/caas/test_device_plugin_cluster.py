@@ -1,7 +1,5 @@
 """The plugin as it runs in a cluster: a pod on a host, a kubelet, leases in a real API server."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time
@@ -14,7 +12,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from components.caas.system import CLUSTER
+from components.caas.system import RULES
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.lease.model import GPULeaseSpec, crd, lease_object
 from lab import tools
@@ -252,14 +250,7 @@ def host(kube_api: KubeCluster, namespace: str, kubelets: Kubelets) -> Iterator[
             host.free(module)
         role = f"device-plugin-{namespace}"
         rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": role}}
-        rules = [
-            {
-                "apiGroups": rule["api_groups"],
-                "resources": rule["resources"],
-                "verbs": rule["verbs"],
-            }
-            for rule in CLUSTER["device-plugin"]
-        ]
+        rules = RULES["cluster"]["device-plugin"]
         api.create({**rbac, "kind": "ClusterRole", "rules": rules})
         api.create(
             {

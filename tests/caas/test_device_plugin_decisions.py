@@ -1,7 +1,5 @@
 """What the device plugin answers, given leases: examples, and rules that hold for every board."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """The plugin and a kubelet over their real sockets, in one process, with leases in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The lease controller, the device plugin and a kubelet together: pods come, run, and leave clean GPUs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The kubelet's protocols: what is committed is what protoc makes, and says what Kubernetes says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A lease and a change of layout on one machine: each sees the other before it acts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A management controller that lies about its firmware, breaks off, or never ends: no GPU is verified."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from collections.abc import Callable
@@ -14,15 +12,7 @@ from caas.controllers import redfish
 from caas.controllers.host_effects import HostEffects
 from caas.controllers.redfish import Redfish
 from caas.settings import Host
-from gpuclusters.lease.board import (
-    Failed,
-    Limits,
-    Orders,
-    Outcome,
-    ReadFirmware,
-    Refused,
-    Succeeded,
-)
+from gpuclusters.lease import board
 from gpuclusters.lease.firmware import Golden, firmware_findings
 from gpuclusters.lease.model import RecyclePolicy
 from tests.caas.hostile_bmc import (
@@ -46,29 +36,31 @@ Prepare = Callable[[HostileBmc], None]
 
 
 def effects(client: Redfish, seconds: float) -> HostEffects:
-    limits = Limits(verifying=seconds)
-    orders = Orders("hgx-01", {}, (), True, RecyclePolicy.FULL, GOLDEN, limits)
+    limits = board.Limits(verifying=seconds)
+    orders = board.Orders("hgx-01", {}, (), True, RecyclePolicy.FULL, GOLDEN, limits)
     host = Host.model_construct(name="hgx-01", fabric_manager="", gpus=())
     return HostEffects(host, orders, Nobody(), client)
 
 
-def read(folder: Path, prepare: Prepare, seconds: float = 60) -> Outcome:
+def read(folder: Path, prepare: Prepare, seconds: float = 60) -> board.Outcome:
     """How the reading of GPU 1's firmware ends, as the lease machine is told."""
 
-    async def reading() -> Outcome:
+    async def reading() -> board.Outcome:
         async with hostile_bmc(folder) as bmc:
             bmc.has({GPU: GOOD, OTHER: GOOD})
             prepare(bmc)
             client = Redfish(bmc.url, "admin", "password", bmc.certificate)
             try:
-                return await effects(client, seconds).do(ReadFirmware(1, 1))
+                return await effects(client, seconds).do(board.ReadFirmware(1, 1))
             finally:
                 await client.close()
 
     return asyncio.run(reading())
 
 
-def ended(outcome: Outcome, kind: type[Failed | Refused], reason: str | None) -> str:
+def ended(
+    outcome: board.Outcome, kind: type[board.Failed | board.Refused], reason: str | None
+) -> str:
     """What is said of it, if it ended like this."""
     assert isinstance(outcome, kind)
     assert outcome.reason == reason
@@ -93,7 +85,7 @@ def first(body: Any) -> Prepare:
 
 def test_an_honest_inventory_is_read(tmp_path: Path) -> None:
     outcome = read(tmp_path, first(page([GPU, OTHER])))
-    assert isinstance(outcome, Succeeded)
+    assert isinstance(outcome, board.Succeeded)
     assert outcome.result == {GPU: GOOD, OTHER: GOOD}
 
 
@@ -122,7 +114,7 @@ def test_a_bad_item_on_the_second_page_is_found(tmp_path: Path, link: str) -> No
         bmc.answers[f"{INVENTORY}?$skip=1"] = page([OTHER], count=2)
 
     outcome = read(tmp_path, prepare)
-    assert isinstance(outcome, Succeeded)
+    assert isinstance(outcome, board.Succeeded)
     assert isinstance(outcome.result, dict)
     (finding,) = firmware_findings(GOLDEN, 1, outcome.result)
     assert finding == f"{OTHER} is {BAD}, accepted is {GOOD}"
@@ -166,21 +158,21 @@ def _redirect(bmc: HostileBmc, link: str) -> None:
 def test_the_login_goes_nowhere_else(
     tmp_path: Path, way: Callable[[HostileBmc, str], None], reason: str, link: str
 ) -> None:
-    async def reading() -> Outcome:
+    async def reading() -> board.Outcome:
         async with hostile_bmc(tmp_path / "a") as bmc, hostile_bmc(tmp_path / "b") as trap:
             ports = (bmc.url.rpartition(":")[2], trap.url.rpartition(":")[2])
             way(bmc, link.format(port=ports[0], other=ports[1]) + f"{INVENTORY}/{OTHER}")
             # Both places would be believed: it is not the certificate that stops it.
             client = Redfish(bmc.url, "admin", "password", f"{bmc.certificate}\n{trap.certificate}")
             try:
-                outcome = await effects(client, 60).do(ReadFirmware(1, 1))
+                outcome = await effects(client, 60).do(board.ReadFirmware(1, 1))
             finally:
                 await client.close()
             assert trap.asked == []
             assert bmc.asked == [INVENTORY]
             return outcome
 
-    said = ended(asyncio.run(reading()), Refused, reason)
+    said = ended(asyncio.run(reading()), board.Refused, reason)
     assert "hgx-01: the BMC 127.0.0.1:" in said
     assert "then recheck" in said
 
@@ -232,7 +224,7 @@ def _packed(bmc: HostileBmc) -> None:
     ids=["itself", "nothing", "round", "endless", "bytes", "items", "packed"],
 )
 def test_an_inventory_without_end_is_refused(tmp_path: Path, prepare: Prepare, reason: str) -> None:
-    ended(read(tmp_path, prepare), Refused, reason)
+    ended(read(tmp_path, prepare), board.Refused, reason)
 
 
 @pytest.mark.attack(
@@ -256,7 +248,7 @@ def test_an_inventory_without_end_is_refused(tmp_path: Path, prepare: Prepare, r
 def test_an_inventory_that_is_not_whole_is_not_believed(
     tmp_path: Path, prepare: Prepare, reason: str
 ) -> None:
-    assert "hgx-01: the BMC 127.0.0.1:" in ended(read(tmp_path, prepare), Failed, reason)
+    assert "hgx-01: the BMC 127.0.0.1:" in ended(read(tmp_path, prepare), board.Failed, reason)
 
 
 @pytest.mark.attack(
@@ -282,14 +274,14 @@ def test_a_slow_inventory_ends_in_time(tmp_path: Path, monkeypatch: pytest.Monke
         bmc.otherwise = answer
 
     for number, (prepare, seconds) in enumerate([(first(dripping), 60), (late, 3)]):
-        ended(read(tmp_path / str(number), prepare, seconds), Failed, "InventorySlow")
+        ended(read(tmp_path / str(number), prepare, seconds), board.Failed, "InventorySlow")
 
 
 def test_a_bmc_that_never_answers_is_silent_and_not_slow(tmp_path: Path) -> None:
     async def silence(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
 
-    said = ended(read(tmp_path, first(silence), seconds=1), Failed, None)
+    said = ended(read(tmp_path, first(silence), seconds=1), board.Failed, None)
     assert "does not answer: no answer in time" in said
 
 
@@ -318,13 +310,13 @@ def test_a_bmc_that_never_answers_is_silent_and_not_slow(tmp_path: Path) -> None
     ],
 )
 def test_wrong_types_are_refused(tmp_path: Path, body: Any) -> None:
-    ended(read(tmp_path, first(document(body))), Refused, "InventoryMalformed")
+    ended(read(tmp_path, first(document(body))), board.Refused, "InventoryMalformed")
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b"\xff\xfe", b"<html>"])
 def test_what_is_no_json_is_refused(tmp_path: Path, text: bytes) -> None:
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
-    ended(read(tmp_path, first(answer)), Refused, "InventoryMalformed")
+    ended(read(tmp_path, first(answer)), board.Refused, "InventoryMalformed")
 
 
 @pytest.mark.parametrize("said", [{"Version": 5}, {"Version": [GOOD]}, {"Id": None}, {"Id": OTHER}])
@@ -335,12 +327,12 @@ def test_an_item_answers_for_itself_with_a_version_in_text(
         bmc.answers[INVENTORY] = page([GPU])
         bmc.answers[f"{INVENTORY}/{GPU}"] = {"Id": GPU, "Version": GOOD} | said
 
-    ended(read(tmp_path, prepare), Refused, "InventoryMalformed")
+    ended(read(tmp_path, prepare), board.Refused, "InventoryMalformed")
 
 
 def test_messages_hold_little_of_what_a_bmc_says(tmp_path: Path) -> None:
     link = f"{ELSEWHERE}/\u202e{'x' * 5000}"
     outcome = read(tmp_path, first(page([GPU], next=link)))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, board.Refused)
     assert len(outcome.message) < 600
     assert "\u202e" not in outcome.message

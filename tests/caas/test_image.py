@@ -1,7 +1,5 @@
 """What the image holds is enough for every program, and holds no Pulumi."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,14 +1,12 @@
 """What `verify` tries at the API without a right: refused by ours, and told where a door is open."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any, cast
 
 from caas.api.gate import StrangerLimit
 from gpuclusters.container_api.client import ContainerApi
-from gpuclusters.proof.evidence import AttemptOutcome
+from gpuclusters.proof.checks import Outcome
 from gpuclusters.tenancy.intrusion import Target, strangers
 from tests.caas.api.apikit import listening
 
@@ -20,9 +18,9 @@ TRIED = [
 ]
 
 
-def tried(**options: Any) -> dict[str, AttemptOutcome]:
+def tried(**options: Any) -> dict[str, Outcome]:
     """What came of each attempt against an API with these options."""
-    found: dict[str, AttemptOutcome] = {}
+    found: dict[str, Outcome] = {}
 
     async def act() -> None:
         async with listening(options=options) as (_, port):
@@ -37,19 +35,19 @@ def tried(**options: Any) -> dict[str, AttemptOutcome]:
                 tenant_claim="tenant",
             )
             findings = await asyncio.to_thread(lambda: list(strangers(target)))
-            found.update({finding.attempt: finding.outcome for finding in findings})
+            found.update({finding.what: finding.outcome for finding in findings})
 
     asyncio.run(act())
     return found
 
 
 def test_who_has_no_right_gets_neither_metrics_nor_as_many_answers_as_it_likes() -> None:
-    assert tried() == dict.fromkeys(TRIED, AttemptOutcome.REFUSED)
+    assert tried() == dict.fromkeys(TRIED, Outcome.PASSED)
 
 
 def test_an_api_that_limits_nobody_is_found_out() -> None:
     open_door = StrangerLimit(time.monotonic, burst=10_000, burst_of_all=10_000)
     assert tried(strangers=open_door) == {
-        **dict.fromkeys(TRIED, AttemptOutcome.REFUSED),
-        TRIED[-1]: AttemptOutcome.SUCCEEDED,
+        **dict.fromkeys(TRIED, Outcome.PASSED),
+        TRIED[-1]: Outcome.FAILED,
     }

@@ -5,8 +5,6 @@ and commands that were sent before its death are still carried out. What the nex
 once for each different state of the world.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
@@ -26,21 +24,10 @@ from gpuclusters.core.ports import ObjectKind
 from gpuclusters.lease.board import Effect, Orders, Outcome
 from gpuclusters.lease.model import EDGES, GPU_LEASE, Phase
 from gpuclusters.tenancy import admission as admission_policy
-from gpuclusters.tenancy import isolation
+from gpuclusters.tenancy import isolation, objects
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
-from gpuclusters.tenancy.objects import (
-    ADMISSION_BINDING,
-    ADMISSION_POLICY,
-    BASELINE_POLICY,
-    NAMESPACE,
-    NETWORK_POLICY,
-    NODE,
-    POD,
-    RESOURCE_QUOTA,
-    RUNTIME_CLASS,
-)
 from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import PROVEN_POLICIES
 from tests.caas.fakecluster import Body, FakeCluster, Server
@@ -140,17 +127,17 @@ class LeaseWorld:
         tenancy = self.server.create(TENANCY, {**_object(TENANCY, "acme"), "spec": spec})
         ready = {"type": "Ready", "status": "True", "observedGeneration": 1}
         _status(self.server, TENANCY, tenancy, {"conditions": [ready]})
-        self.server.create(NAMESPACE, _object(NAMESPACE, "acme"))
-        node = self.server.create(NODE, _object(NODE, "h"))
+        self.server.create(objects.NAMESPACE, _object(objects.NAMESPACE, "acme"))
+        node = self.server.create(objects.NODE, _object(objects.NODE, "h"))
         there = {"type": "Ready", "status": "True"}
-        _status(self.server, NODE, node, {"conditions": [there]})
-        pod = _object(POD, "c-1", "acme", {TENANT_LABEL: "acme"})
+        _status(self.server, objects.NODE, node, {"conditions": [there]})
+        pod = _object(objects.POD, "c-1", "acme", {TENANT_LABEL: "acme"})
         limits = {"limits": {"nvidia.com/pgpu": "2"}}
         pod["spec"] = {
             "schedulingGates": [{"name": LEASE_GATE}],
             "containers": [{"name": "main", "resources": limits}],
         }
-        self.server.create(POD, pod)
+        self.server.create(objects.POD, pod)
 
     async def controller(self) -> None:
         cluster: Any = FakeCluster(self.server)
@@ -158,7 +145,7 @@ class LeaseWorld:
         await controller.run()
 
     def turn(self) -> bool:
-        pod = self.server.get(POD, "c-1", "acme")
+        pod = self.server.get(objects.POD, "c-1", "acme")
         found = [body for body in self.server.of(GPU_LEASE) if body.get("status")]
         for body in found:
             holder, phase = body["status"].get("holder"), body["status"]["phase"]
@@ -172,7 +159,7 @@ class LeaseWorld:
         having = [b for b in found if (b["status"].get("holder") or {}).get("allocated")]
         if pod is not None and len(having) == len(PAIR):
             self._machine.use({body["spec"]["module"] for body in having})
-            self.server.delete(POD, "c-1", "acme", None)
+            self.server.delete(objects.POD, "c-1", "acme", None)
             self.deleted = True
         free = [body for body in found if body["status"]["phase"] == "Free"]
         return self.deleted and len(free) == len(PAIR) and pod is None
@@ -210,7 +197,7 @@ class LeaseWorld:
                 assert self._machine.verified({module}) or now == was
             if now == "Leased" and was != "Leased":
                 assert body["status"]["holder"]["partition"] in self._machine.active
-        if kind == POD and before is not None and not body["spec"].get("schedulingGates"):
+        if kind == objects.POD and before is not None and not body["spec"].get("schedulingGates"):
             held = [lease["status"].get("holder") for lease in self.server.of(GPU_LEASE)]
             assert [h and h["podUid"] for h in held] == [body["metadata"]["uid"]] * len(PAIR)
 
@@ -228,11 +215,14 @@ class TenancyWorld:
         up = {"type": "NetworkUnavailable", "status": "False", "reason": "CiliumIsUp"}
         node = {"conditions": [{"type": "Ready", "status": "True"}, up]}
         for kind, name, rest, status in (
-            (BASELINE_POLICY, isolation.BASELINE, {}, valid),
-            *((ADMISSION_POLICY, name, {}, {"observedGeneration": 1}) for name in PROVEN_POLICIES),
-            *((ADMISSION_BINDING, name, deny, {}) for name in PROVEN_POLICIES),
-            (RUNTIME_CLASS, "kata", {}, {}),
-            (NODE, "h", {}, node),
+            (objects.BASELINE_POLICY, isolation.BASELINE, {}, valid),
+            *(
+                (objects.ADMISSION_POLICY, name, {}, {"observedGeneration": 1})
+                for name in PROVEN_POLICIES
+            ),
+            *((objects.ADMISSION_BINDING, name, deny, {}) for name in PROVEN_POLICIES),
+            (objects.RUNTIME_CLASS, "kata", {}, {}),
+            (objects.NODE, "h", {}, node),
         ):
             made = self.server.create(kind, {**_object(kind, name), **rest})
             _status(self.server, kind, made, status)
@@ -250,11 +240,11 @@ class TenancyWorld:
         self._enforce()
         tenancy = self.server.get(TENANCY, "acme")
         if tenancy is None:
-            assert self.server.get(NAMESPACE, "tenant-acme") is None
+            assert self.server.get(objects.NAMESPACE, "tenant-acme") is None
             return True
         if self.stage == "made" and tenancy_proof.ready(tenancy):
             self.stage = "changed"
-            self.server.delete(NETWORK_POLICY, isolation.POLICY, "tenant-acme", None)
+            self.server.delete(objects.NETWORK_POLICY, isolation.POLICY, "tenant-acme", None)
             document = _acme(egress={"internet": True}).document()
             self.server.change(TENANCY, tenancy, {"spec": document}, status=False)
         elif self.stage == "changed" and tenancy_proof.ready(tenancy):
@@ -274,30 +264,33 @@ class TenancyWorld:
     def _enforce(self) -> None:
         """The quota controller, Cilium's operator, whoever makes namespaces active."""
         valid = {"conditions": [{"type": "Valid", "status": "True"}]}
-        for kind, status in ((NAMESPACE, {"phase": "Active"}), (NETWORK_POLICY, valid)):
+        for kind, status in (
+            (objects.NAMESPACE, {"phase": "Active"}),
+            (objects.NETWORK_POLICY, valid),
+        ):
             for body in self.server.of(kind):
                 if not body.get("status"):
                     _status(self.server, kind, body, status)
-        for body in self.server.of(RESOURCE_QUOTA):
-            _status(self.server, RESOURCE_QUOTA, body, {"hard": body["spec"]["hard"]})
+        for body in self.server.of(objects.RESOURCE_QUOTA):
+            _status(self.server, objects.RESOURCE_QUOTA, body, {"hard": body["spec"]["hard"]})
 
     def _look(self, kind: ObjectKind, before: Body | None, body: Body) -> None:
         if kind == TENANCY and before is not None and tenancy_proof.ready(body):
             if "deletionTimestamp" in body["metadata"]:
                 return
-            policy = self.server.get(NETWORK_POLICY, isolation.POLICY, "tenant-acme")
+            policy = self.server.get(objects.NETWORK_POLICY, isolation.POLICY, "tenant-acme")
             if not tenancy_proof.ready(before):
                 assert policy
                 wanted = TenancySpec.model_validate(body["spec"]).egress
                 assert policy["specs"] == isolation.network_policy(
                     wanted, isolation.Network(), "tenant-acme"
                 )
-                quota = self.server.get(RESOURCE_QUOTA, "tenant", "tenant-acme")
+                quota = self.server.get(objects.RESOURCE_QUOTA, "tenant", "tenant-acme")
                 assert quota
                 assert quota["status"]["hard"] == body["spec"]["quota"]["hard"]
         finalizers = body["metadata"].get("finalizers") or ()
         if kind == TENANCY and before is not None and not finalizers:
-            assert self.server.get(NAMESPACE, "tenant-acme") is None
+            assert self.server.get(objects.NAMESPACE, "tenant-acme") is None
             assert self.stage == "scrubbed"
 
 

@@ -1,7 +1,5 @@
 """A pod that has its GPUs and does not start is ended, once, when its time is over."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime

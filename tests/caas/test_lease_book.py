@@ -1,7 +1,5 @@
 """Leases read from objects and written back: deadlines under clocks that jump, objects that are old."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

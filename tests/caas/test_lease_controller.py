@@ -1,7 +1,5 @@
 """Leases on a real API server, with machines that answer over SSH and Redfish."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

@@ -1,7 +1,5 @@
 """One leader at a time, whatever clocks and servers do."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from typing import Any

@@ -1,7 +1,5 @@
 """GPUs of nodes that get lost and come back, on a real API server, with machines that answer or do not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """`python -m caas.controllers` as it runs in the cluster: elected, watched by probes, ended by a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -23,9 +21,8 @@ from caas.cluster import Cluster
 from caas.settings import Settings
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.tenancy.objects import NAMESPACE
-from lab import control_plane
 from tests.caas.leasekit import PATIENCE_SECONDS, Objects, come, define, settings_of, unique
-from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.control_plane import KubeCluster, start_cluster, stop_cluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 pytestmark = pytest.mark.lab
@@ -35,9 +32,8 @@ pytestmark = pytest.mark.lab
 def own_cluster(tools_at_hand: None, tmp_path: Path) -> Iterator[KubeCluster]:
     """A cluster that no other test sees: the whole program works on everything that it finds."""
     folder = tmp_path / "lab"
-    plane = control_plane.start(folder, [control_plane.NodeSpec("hgx-01")])
-    yield KubeCluster(folder, plane.kubeconfig, plane.url, ("hgx-01",))
-    control_plane.stop(folder)
+    yield start_cluster(folder, "hgx-01")
+    stop_cluster(folder)
 
 
 # As `python -m caas.controllers`, but for the times of the election: a machine that pauses for ten seconds

@@ -1,7 +1,5 @@
 """The queue's own rhythm, and what it takes for free."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from types import SimpleNamespace

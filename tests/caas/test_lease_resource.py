@@ -1,7 +1,5 @@
 """What the API server itself refuses about GPULeases, whoever writes."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Two controllers at once; `test_killed_at_every_await` has those that die and rise."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import AsyncIterator

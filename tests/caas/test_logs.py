@@ -1,7 +1,5 @@
 """Logs are one JSON object per line, and secrets do not get through."""
 
-from __future__ import annotations
-
 import gc
 import io
 import json

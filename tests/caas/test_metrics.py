@@ -1,7 +1,5 @@
 """Each program exposes its own metrics, all of them documented and named by one scheme."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is remembered of the cluster, when a program's own writing and its watch overtake one another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

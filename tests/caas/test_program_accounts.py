@@ -25,6 +25,8 @@ from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import (
     GPU,
     LEASES,
+    ON_DEMAND,
+    PREFIX,
     RUNTIME,
     TENANCIES,
     Request,
@@ -482,6 +484,89 @@ def test_what_a_tenancy_says_is_the_operators(world: World, every_right: bool) -
     path = f"{TENANCIES}/{world.tenant}{DRY}"
     answer = world.accounts.controllers("PATCH", path, body, every_right=every_right)
     refused(answer, "gpu-clusters-program-tenancies")
+
+
+def on_demand() -> dict[str, Any]:
+    """The tenancy that the API makes for a tenant who has none."""
+    made = ON_DEMAND.tenancy(f"new-{secrets.token_hex(4)}")
+    assert made is not None
+    return made
+
+
+@every_way
+def test_the_api_makes_a_tenancy_of_the_template(world: World, every_right: bool) -> None:
+    def answer() -> tuple[int, str]:
+        return world.accounts.api("POST", TENANCIES + DRY, on_demand(), every_right=every_right)
+
+    # The role is bound within a moment.
+    eventually(lambda: answer()[0] == 201, "a tenancy that is let in")
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="give a tenant that has none more than the template of tenancies on demand",
+    stopped_by="admission: a Tenancy that the API makes is the template's, field by field",
+)
+@every_way
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "kube-system"),
+        ("spec.tenant", "acme"),
+        ("spec.namespace", "kube-system"),
+        ("spec.namespace", f"{PREFIX}acme"),
+        ("spec.gpus", 8),
+        ("spec.quota.hard", {f"requests.{GPU}": "2", "pods": "1000"}),
+        ("spec.quota.name", "other"),
+        ("spec.limits", []),
+        ("spec.sizes", [1]),
+        ("spec.egress.internet", True),
+        ("spec.egress.fqdns", ["pypi.org", "evil.example"]),
+        ("spec.images", []),
+        ("spec.podSecurity.enforce", "baseline"),
+        ("spec.runtimeClasses", [RUNTIME, "runc"]),
+        ("spec.pullSecret", True),
+        ("metadata.labels", {"app.kubernetes.io/managed-by": "gpu-clusters"}),
+        ("metadata.finalizers", []),
+        ("metadata.finalizers", ["gpu-clusters.dev/tenancy", "example.com/mine"]),
+        (
+            "metadata.ownerReferences",
+            [{"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "u"}],
+        ),
+    ],
+)
+def test_a_tenancy_beyond_the_template_is_refused(
+    world: World, path: str, value: Any, every_right: bool
+) -> None:
+    body = changed(on_demand(), path, value)
+    if path == "spec.gpus":
+        body = changed(body, "spec.quota.hard", {f"requests.{GPU}": "8", "pods": "10"})
+    answer = world.accounts.api("POST", TENANCIES + DRY, body, every_right=every_right)
+    status, text = answer
+    # What is no Tenancy at all is refused by its definition.
+    assert status in (403, 422), text
+    assert status == 422 or "gpu-clusters-program-tenancies" in text
+
+
+@pytest.mark.attack(
+    by="the API's account",
+    tries="change or delete a tenancy, one on demand too",
+    stopped_by="no role; admission: the API makes tenancies and no more",
+)
+@every_way
+def test_the_api_neither_changes_nor_deletes_tenancies(world: World, every_right: bool) -> None:
+    path = f"{TENANCIES}/{world.tenant}{DRY}"
+    more = {"spec": {"egress": {"internet": True}}}
+    refused(world.accounts.api("PATCH", path, more, every_right=every_right))
+    refused(world.accounts.api("DELETE", path, every_right=every_right))
+
+
+@every_way
+def test_the_controllers_make_no_tenancy(world: World, every_right: bool) -> None:
+    answer = world.accounts.controllers(
+        "POST", TENANCIES + DRY, on_demand(), every_right=every_right
+    )
+    refused(answer)
 
 
 def test_a_binding_that_somebody_changed_or_deleted_is_put_back(

@@ -1,7 +1,5 @@
 """The tenancy controller on a real API server."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable
@@ -14,11 +12,12 @@ from caas.controllers import tenancy, tenancy_children
 from caas.controllers.tenancy import BEGUN_AT_ONCE
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
-from tests.fixtures.accounts import ProgramAccounts
-from tests.fixtures.control_plane import KubeCluster
+from tests.fixtures.accounts import MERGE, ProgramAccounts
+from tests.fixtures.control_plane import KubeCluster, start_cluster, stop_cluster
 from tests.fixtures.tenancies import (
     GPU,
     LEASES,
+    ON_DEMAND,
     PREFIX,
     RUNTIME,
     TENANCIES,
@@ -273,6 +272,31 @@ def test_a_change_of_the_spec_is_judged_anew(tenants: Tenants, operator: Operato
     assert network_rules(tenants, name) == ["isolate", "allow-dns", "deny-api-server"]
 
 
+def test_of_tenancies_on_demand_so_many_are_isolated_as_there_may_be_the_oldest_first(
+    kube_api: KubeCluster, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenancy, "FOREIGN_SECONDS", 1.0)
+    declared, first, second = (tenants.make() for _ in range(3))
+    mark = {"metadata": {"labels": {"gpu-clusters.dev/on-demand": "true"}}}
+    for name in (first, second):
+        status, _ = tenants.request("PATCH", f"{TENANCIES}/{name}", mark, kind=MERGE)
+        assert status == 200
+    # Of one second, as two copies of the API would make them, the server's ids decide.
+    made = [tenants.get(name) or {} for name in (first, second)]
+    age = {
+        m["metadata"]["name"]: (m["metadata"]["creationTimestamp"], m["metadata"]["uid"])
+        for m in made
+    }
+    older, younger = sorted((first, second), key=age.__getitem__)
+    with running(kube_api, tenants.prefix, on_demand=ON_DEMAND):
+        tenants.ready(older)
+        tenants.ready(declared)
+        eventually(lambda: tenants.condition(younger).get("reason") == "TooMany")
+        assert tenants.request.get(core(younger)) is None
+        tenants.delete(older)
+        tenants.ready(younger)
+
+
 def test_policies_of_an_earlier_version_go_when_the_new_one_is_there(
     tenants: Tenants, operator: Operator
 ) -> None:
@@ -425,17 +449,15 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
     tools_at_hand: None, tmp_path: Path
 ) -> None:
     """On a control plane of its own: everybody else's would go too."""
-    nodes = [control_plane.NodeSpec("hgx-01")]
     try:
-        plane = control_plane.start(tmp_path, nodes)
-        cluster = KubeCluster(tmp_path, plane.kubeconfig, plane.url)
+        cluster = start_cluster(tmp_path, "hgx-01")
         tenants = Tenants(declare(cluster), f"{PREFIX}again")
         with running(cluster, tenants.prefix):
             first = tenants.make()
             tenants.ready(first)
             (server,) = (p for p in control_plane.status(tmp_path) if p.name == "kube-apiserver")
             os.kill(server.pid, signal.SIGKILL)
-            control_plane.start(tmp_path, nodes)
+            control_plane.start(tmp_path)
             # Kinds of its own it has a moment later.
             eventually(lambda: tenants.request("DELETE", policy(first))[0] == 200)
             eventually(lambda: tenants.request.get(policy(first)), what="the repair of the policy")
@@ -445,7 +467,7 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
             eventually(lambda: tenants.get(first) is None, what="the deletion of the Tenancy")
         tenants.request.close()
     finally:
-        control_plane.stop(tmp_path)
+        stop_cluster(tmp_path)
 
 
 def test_more_tenancies_than_are_begun_at_once_all_become_ready(

@@ -1,7 +1,5 @@
 """Names that have to be looked at: none is lost, none is looked at by two at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A stand-in for the engine that writes down what a component registers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

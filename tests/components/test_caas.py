@@ -1,16 +1,13 @@
 """What the components of a caas cluster declare, without an engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi
 import pytest
 
-from components.caas.kata import runtime_class
-from components.caas.programs import ProgramNetwork, ProgramNetworkArgs, Programs, ProgramsArgs
-from components.caas.system import System, SystemArgs
-from components.caas.tenancy import TenancyApi, TenancyApiArgs, Tenant, TenantArgs
+from components.caas.programs import ProgramNetwork, Programs
+from components.caas.system import System
+from components.caas.tenancy import TenancyApi, Tenant
 from gpuclusters.tenancy import admission as admission_policy
 from gpuclusters.tenancy import isolation
 from gpuclusters.tenancy import model as tenancy_resource
@@ -19,7 +16,7 @@ from gpuclusters.tenancy.programs import Accounts, Place, Reach
 from tests.components.recorder import record
 
 
-def tenant_args(**changes: Any) -> TenantArgs:
+def tenant_args(**changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "cluster": "test",
         "kubeconfig": "kubeconfig",
@@ -30,7 +27,7 @@ def tenant_args(**changes: Any) -> TenantArgs:
             quota=Quota(hard={"requests.nvidia.com/pgpu": "4"}),
         ),
     }
-    return TenantArgs(**{**values, **changes})
+    return {**values, **changes}
 
 
 @pytest.fixture(params=[False, True], ids=["up", "preview"])
@@ -38,31 +35,17 @@ def preview(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def test_a_runtime_class_states_what_a_vm_costs(preview: bool) -> None:
-    overhead = {"cpu": "1000m", "memory": "10240Mi"}
-    selector = {"nvidia.com/cc.ready.state": "false"}
-
-    def declare() -> None:
-        runtime_class("kata", "kata-qemu-nvidia-gpu", overhead=overhead, node_selector=selector)
-
-    engine = record(declare, preview=preview)
-    (made,) = engine.of(":RuntimeClass").values()
-    assert made["handler"] == made["metadata"]["name"] == "kata-qemu-nvidia-gpu"
-    assert made["overhead"]["podFixed"] == {"cpu": "1000m", "memory": "10240Mi"}
-    assert made["scheduling"]["nodeSelector"] == {"nvidia.com/cc.ready.state": "false"}
-
-
 def test_the_tenancy_api_binds_its_rules_to_every_tenant(preview: bool) -> None:
-    args = TenancyApiArgs(
-        custom_resource_definitions=[tenancy_resource.crd()],
-        runtime_classes=["kata-qemu-nvidia-gpu"],
-        runtime_selector=[],
-        gpu_resource="nvidia.com/pgpu",
-        network=isolation.Network(),
-        huge_pages=False,
-        controllers="system:serviceaccount:gpu-clusters-controllers:controllers",
-    )
-    engine = record(lambda: TenancyApi("tenancy", args), preview=preview)
+    args: dict[str, Any] = {
+        "custom_resource_definitions": [tenancy_resource.crd()],
+        "runtime_classes": ["kata-qemu-nvidia-gpu"],
+        "runtime_selector": [],
+        "gpu_resource": "nvidia.com/pgpu",
+        "network": isolation.Network(),
+        "huge_pages": False,
+        "controllers": "system:serviceaccount:gpu-clusters-controllers:controllers",
+    }
+    engine = record(lambda: TenancyApi("tenancy", **args), preview=preview)
     bindings = engine.of(":ValidatingAdmissionPolicyBinding").values()
     assert {binding["spec"]["policyName"] for binding in bindings} == {
         admission_policy.POD_POLICY,
@@ -78,7 +61,7 @@ def test_the_tenancy_api_binds_its_rules_to_every_tenant(preview: bool) -> None:
 
 
 def test_a_tenant_is_its_tenancy_and_the_proof_that_it_holds(preview: bool) -> None:
-    engine = record(lambda: Tenant("acme", tenant_args()), preview=preview)
+    engine = record(lambda: Tenant("acme", **tenant_args()), preview=preview)
     assert [t.rsplit(":", 1)[-1] for t in engine.types()] == ["Tenant", "TenancyPolicy"]
     (proof,) = engine.of("TenancyPolicy").values()
     assert (proof["tenant"], proof["namespace"]) == ("acme", "tenant-acme")
@@ -89,7 +72,7 @@ def test_a_tenant_is_its_tenancy_and_the_proof_that_it_holds(preview: bool) -> N
 def test_a_tenant_pulls_with_a_secret_of_its_own_namespace(preview: bool) -> None:
     credentials = pulumi.Output.secret('{"auths": {}}')
     engine = record(
-        lambda: Tenant("acme", tenant_args(registry_credentials=credentials)), preview=preview
+        lambda: Tenant("acme", **tenant_args(registry_credentials=credentials)), preview=preview
     )
     (made,) = engine.of(":Secret").values()
     assert made["metadata"]["namespace"] == "tenant-acme"
@@ -102,7 +85,7 @@ def test_the_kubeconfig_is_a_secret_wherever_it_goes() -> None:
     secret: list[bool] = []
 
     def declare() -> object:
-        tenant = Tenant("acme", tenant_args(kubeconfig=pulumi.Output.secret("kubeconfig")))
+        tenant = Tenant("acme", **tenant_args(kubeconfig=pulumi.Output.secret("kubeconfig")))
         return tenant.ready.apply(lambda _: secret.append(True))
 
     engine = record(declare)
@@ -115,7 +98,7 @@ def test_a_program_may_take_its_time_to_start_before_it_is_asked_whether_it_live
 ) -> None:
     def declare() -> None:
         home = system("gpu-clusters-system")
-        Programs("programs", ProgramsArgs(image="image", replicas=1, nodes=["hgx-01"], system=home))
+        Programs("programs", image="image", replicas=1, nodes=["hgx-01"], system=home)
 
     engine = record(declare, preview=preview)
     made = [*engine.of(":Deployment").values(), *engine.of(":DaemonSet").values()]
@@ -130,7 +113,7 @@ def test_a_program_may_take_its_time_to_start_before_it_is_asked_whether_it_live
 
 def system(base: str) -> System:
     secrets: dict[str, pulumi.Input[str]] = {"ssh-private-key": "key"}
-    return System("system", SystemArgs(accounts=Accounts(base), settings="{}", secrets=secrets))
+    return System("system", accounts=Accounts(base), settings="{}", secrets=secrets)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +148,8 @@ def test_each_programs_namespace_is_closed_to_the_network(preview: bool) -> None
     reach = Reach(issuer=[Place("id.example.com", 443)])
 
     def declare() -> None:
-        args = ProgramNetworkArgs(system=system("caas"), reach=reach, monitored=False)
-        ProgramNetwork("program-network", args)
+        home = system("caas")
+        ProgramNetwork("program-network", system=home, reach=reach, monitored=False)
 
     engine = record(declare, preview=preview)
     made = {

@@ -1,7 +1,5 @@
 """Machines on Google Cloud as components: what is declared, who may reach it, what is known when."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -116,7 +114,7 @@ def test_a_rule_for_the_whole_internet_is_refused() -> None:
     plan = gcp.pool(hosts, cluster="c", owner="o", between_nodes=())
 
     def program() -> None:
-        GcpPool("c", replace(plan, ssh_sources=["0.0.0.0/0"]))
+        GcpPool("c", plan=replace(plan, ssh_sources=["0.0.0.0/0"]))
 
     with pytest.raises(pulumi.RunError, match="is the whole internet"):
         record(program)
@@ -209,7 +207,7 @@ def test_a_machine_is_reached_as_the_configuration_says(
     assert recorder.of(":GcpMachine")["gpu-1-machine"]["public_address"] is not tunnel
     if tunnel:
         with pytest.raises(pulumi.RunError, match="gpu-1 is reached through Identity-Aware Proxy"):
-            connection.command_connection(None)
+            connection.root_script("s", None, "cdi/reload-runtime.sh", (), pulumi.ResourceOptions())
 
 
 def test_what_a_machine_is_told_at_its_first_boot() -> None:

@@ -1,16 +1,12 @@
 """What one machine of a caas cluster declares, without an engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from components.caas.gpu_host import (
     GpuHost,
-    GpuHostArgs,
     HostPreparation,
-    HostPreparationArgs,
     RuntimeDropIns,
 )
 from components.host_connection import HostConnection
@@ -51,21 +47,20 @@ def host_args(
     private_key: str | None = None,
     connection: HostConnection = CONNECTION,
     **changes: Any,
-) -> GpuHostArgs:
+) -> dict[str, Any]:
     board = Board({n: f"0000:{n:02x}:00.0" for n in range(1, gpus + 1)}, SWITCHES, ())
     functions = vfio.board_functions(
         gpus=board.gpus, gpu_pci_id="10de:2330", switches=board.switches
     )
     values: dict[str, Any] = {
-        "preparation": HostPreparationArgs(
-            connection=connection,
-            private_key=private_key,
-            wanted=MachinePreparation(
-                kernel_arguments=["intel_iommu=on", "iommu=pt"],
-                files=host_boot.host_files(),
-                functions=functions,
-            ),
+        "connection": connection,
+        "private_key": private_key,
+        "wanted": MachinePreparation(
+            kernel_arguments=["intel_iommu=on", "iommu=pt"],
+            files=host_boot.host_files(),
+            functions=functions,
         ),
+        "adopt": False,
         "expects": Expects(gpus={str(n): address for n, address in board.gpus.items()}),
         "board": board,
         "service_vm": VM,
@@ -78,11 +73,11 @@ def host_args(
         "vfio": "legacy",
         "drop_ins": RuntimeDropIns(kubelet="for the kubelet", containerd="for containerd"),
     }
-    return GpuHostArgs(**{**values, **changes})
+    return {**values, **changes}
 
 
 def declared(*, preview: bool = False, **changes: Any) -> Recorder:
-    return record(lambda: GpuHost("hgx-01", host_args(**changes)), preview=preview)
+    return record(lambda: GpuHost("hgx-01", **host_args(**changes)), preview=preview)
 
 
 @pytest.fixture(params=[False, True], ids=["up", "preview"])
@@ -166,8 +161,8 @@ def prepared(**changes: Any) -> Recorder:
         "packages": {"psmisc": None, "ovmf": "2024.02-2"},
     }
     wanted = MachinePreparation(**{**values, **changes})
-    args = HostPreparationArgs(connection=CONNECTION, private_key=None, wanted=wanted)
-    return record(lambda: HostPreparation("hgx-01", args))
+    args: dict[str, Any] = {"connection": CONNECTION, "private_key": None, "wanted": wanted}
+    return record(lambda: HostPreparation("hgx-01", **args))
 
 
 def test_what_a_machine_boots_with_is_told_in_full_and_it_is_rebooted_only_if_that_is_allowed() -> (

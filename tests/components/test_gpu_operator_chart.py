@@ -3,8 +3,6 @@
 The chart has no schema and takes a mistyped key without a word, so that only its own tree of values can tell.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tarfile
@@ -16,10 +14,10 @@ import pytest
 import yaml
 
 from gpuclusters.compat.rke2_matrix import ModulesPolicy
+from gpuclusters.core.model import merged
 from gpuclusters.gpu_operator import crds, objects
 from gpuclusters.gpu_operator.crds import crd_documents
 from gpuclusters.gpu_operator.values import ContainerDriver, OperatorSpec, values
-from gpuclusters.kata.model import merged
 from lab import tools
 
 VARIABLE = "GPU_OPERATOR_CHART"

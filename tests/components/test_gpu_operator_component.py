@@ -1,7 +1,5 @@
 """What the components of the GPU Operator declare, without an engine."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,7 @@ import pytest
 from components.helm import Chart
 from components.rke2.gpu_operator import (
     GpuOperator,
-    GpuOperatorArgs,
     GpuSharing,
-    GpuSharingArgs,
     MigNode,
 )
 from gpuclusters.gpu_operator import objects
@@ -28,7 +24,7 @@ def preview(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def args(**changes: Any) -> GpuOperatorArgs:
+def args(**changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "cluster": "gpus",
         "kubeconfig": "apiVersion: v1",
@@ -36,11 +32,11 @@ def args(**changes: Any) -> GpuOperatorArgs:
         "values": {"driver": {"enabled": False}},
         "nodes": ["gpu-02", "gpu-01"],
     }
-    return GpuOperatorArgs(**values | changes)
+    return values | changes
 
 
-def declared(wanted: GpuOperatorArgs, *, preview: bool = False) -> Recorder:
-    return record(lambda: GpuOperator("operator", wanted), preview=preview)
+def declared(wanted: dict[str, Any], *, preview: bool = False) -> Recorder:
+    return record(lambda: GpuOperator("operator", **wanted), preview=preview)
 
 
 def test_the_operator_is_one_release_without_definitions(preview: bool) -> None:
@@ -128,7 +124,7 @@ def test_null_is_refused_by_its_path_and_not_taken_out() -> None:
 
 def sharing(**changes: Any) -> Recorder:
     values: dict[str, Any] = {"cluster": "gpus", "kubeconfig": "k"}
-    return record(lambda: GpuSharing("sharing", GpuSharingArgs(**values | changes)))
+    return record(lambda: GpuSharing("sharing", **values | changes))
 
 
 def test_each_node_has_a_layout_of_its_own() -> None:

@@ -1,14 +1,12 @@
 """What the components of Kata and of tenants' storage declare, without an engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi
 import pytest
 
-from components.caas.kata import KataDeploy, KataDeployArgs
-from components.caas.storage import TenantStorage, TenantStorageArgs
+from components.caas.kata import KataDeploy
+from components.caas.storage import TenantStorage
 from components.helm import Chart
 from components.host_connection import HostConnection
 from gpuclusters.tenancy.model import AccessMode, Mounter, TenantVolume
@@ -35,7 +33,7 @@ def connection(name: str) -> HostConnection:
     )
 
 
-def deploy_args(**changes: Any) -> KataDeployArgs:
+def deploy_args(**changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "chart": Chart(reference="oci://example.com/kata-deploy", version="4.1.0"),
         "values": {"deploymentMode": "daemonset"},
@@ -45,11 +43,11 @@ def deploy_args(**changes: Any) -> KataDeployArgs:
         "node_labels": {"nvidia.com/cc.ready.state": "false"},
         "timeout_seconds": 1800,
     }
-    return KataDeployArgs(**{**values, **changes})
+    return {**values, **changes}
 
 
 def test_kata_is_a_release_in_a_namespace_that_lets_its_installer_in(preview: bool) -> None:
-    engine = record(lambda: KataDeploy("kata", deploy_args()), preview=preview)
+    engine = record(lambda: KataDeploy("kata", **deploy_args()), preview=preview)
     (namespace,) = engine.of(":Namespace").values()
     assert namespace["metadata"]["name"] == "kata-system"
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
@@ -63,7 +61,7 @@ def test_kata_is_a_release_in_a_namespace_that_lets_its_installer_in(preview: bo
 
 
 def test_every_node_gets_the_labels_by_which_it_is_chosen(preview: bool) -> None:
-    engine = record(lambda: KataDeploy("kata", deploy_args()), preview=preview)
+    engine = record(lambda: KataDeploy("kata", **deploy_args()), preview=preview)
     patches = engine.of(":NodePatch")
     assert {name: patch["metadata"]["name"] for name, patch in patches.items()} == {
         "hgx-01-labels": "hgx-01",
@@ -74,12 +72,12 @@ def test_every_node_gets_the_labels_by_which_it_is_chosen(preview: bool) -> None
 
 
 def test_nodes_that_register_with_their_labels_are_not_labelled_again() -> None:
-    engine = record(lambda: KataDeploy("kata", deploy_args(node_labels={})))
+    engine = record(lambda: KataDeploy("kata", **deploy_args(node_labels={})))
     assert not engine.of(":NodePatch")
 
 
 def test_every_machine_is_looked_at_when_kata_is_installed(preview: bool) -> None:
-    engine = record(lambda: KataDeploy("kata", deploy_args()), preview=preview)
+    engine = record(lambda: KataDeploy("kata", **deploy_args()), preview=preview)
     commands = engine.of("remote:Command")
     assert commands.keys() == {"hgx-01-kata", "hgx-02-kata"}
     for command in commands.values():
@@ -92,8 +90,9 @@ def test_every_machine_is_looked_at_when_kata_is_installed(preview: bool) -> Non
 def test_a_volume_can_be_claimed_in_its_tenants_namespace_alone(
     preview: bool, mounter: Mounter
 ) -> None:
-    args = TenantStorageArgs(volumes=[VOLUME], mounter=mounter)
-    engine = record(lambda: TenantStorage("acme-storage", args), preview=preview)
+    engine = record(
+        lambda: TenantStorage("acme-storage", volumes=[VOLUME], mounter=mounter), preview=preview
+    )
     (volume,) = engine.of(":PersistentVolume").values()
     (claim,) = engine.of(":PersistentVolumeClaim").values()
     spec = volume["spec"]
@@ -138,10 +137,16 @@ def test_a_tenant_is_told_its_claims() -> None:
     told: list[Any] = []
 
     def declare() -> object:
-        storage = TenantStorage(
-            "acme-storage", TenantStorageArgs(volumes=[VOLUME], mounter=Mounter.KUBELET)
-        )
+        storage = TenantStorage("acme-storage", volumes=[VOLUME], mounter=Mounter.KUBELET)
         return pulumi.Output.from_input(storage.claims).apply(told.append)
 
     record(declare)
     assert told == [{"datasets": "tenant-acme.datasets"}]
+
+
+@pytest.mark.parametrize("changes", [{"hosts": ...}, {"kernel": "6.8"}])
+def test_a_component_takes_the_arguments_of_its_class_and_no_others(changes: Any) -> None:
+    given = {k: v for k, v in {**deploy_args(), **changes}.items() if v is not ...}
+    (wrong,) = changes
+    with pytest.raises(TypeError, match=f"'{wrong}'"):
+        record(lambda: KataDeploy("kata", **given))

@@ -1,11 +1,9 @@
 """The RKE2 cluster as a component: order, tokens, kubeconfig."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from components.host_connection import HostConnection
-from components.rke2.cluster import Rke2Cluster, Rke2ClusterArgs, Rke2Host
+from components.rke2.cluster import Rke2Cluster, Rke2Host
 from gpuclusters.rke2.host_config import Settings
 from tests.components.recorder import Recorder, record
 
@@ -28,7 +26,7 @@ def cluster(**changes: Any) -> Recorder:
             "agents_at_once": 2,
             **changes,
         }
-        Rke2Cluster("c", Rke2ClusterArgs(**args))
+        Rke2Cluster("c", **args)
 
     return record(declare)
 

@@ -1,12 +1,10 @@
 """Metrics of an rke2 cluster as a component."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 from components.helm import Chart
-from components.rke2.metrics import Metrics, MetricsArgs
+from components.rke2.metrics import Metrics
 from gpuclusters.metrics.monitoring_stack import Monitoring
 from tests.components.recorder import Recorder, record
 
@@ -23,7 +21,7 @@ ORIGIN = {"kind": Monitoring.KUBE_PROMETHEUS_STACK, "chart": CHART}
 
 def metrics(**changes: Any) -> Recorder:
     args: dict[str, Any] = {**ORIGIN, "expected": {"n0": {"nvidia.com/gpu": 8}}, **changes}
-    return record(lambda: Metrics("metrics", MetricsArgs(**args)))
+    return record(lambda: Metrics("metrics", **args))
 
 
 def test_the_namespace_is_privileged_before_the_chart_and_dashboards_lie_where_grafana_looks() -> (

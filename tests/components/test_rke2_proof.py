@@ -1,7 +1,5 @@
 """The proof of an rke2 cluster as it is declared, and as the provider sees its inputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,13 +1,11 @@
 """A host of a Usernetes cluster, without an engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from components.host_connection import HostConnection
-from components.usernetes import RootlessHost, RootlessHostArgs
+from components.usernetes import RootlessHost
 from gpuclusters.boot.model import RebootPolicy
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.driver.model import Modules, PackageSource, WantedDriver
@@ -35,7 +33,7 @@ def declare(**changes: Any) -> RootlessHost:
         "sudo": True,
         "ports": (10250, 6443),
     }
-    return RootlessHost("v100-1", RootlessHostArgs(**{**values, **changes}))
+    return RootlessHost("v100-1", **{**values, **changes})
 
 
 @pytest.mark.parametrize("preview", [False, True], ids=["up", "preview"])

@@ -1,7 +1,5 @@
 """The tunnel that a stack's program holds open for what it has in the cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

@@ -1,14 +1,11 @@
 """The Usernetes cluster as a component: one resource a host, and what a worker is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from components.host_connection import HostConnection
 from components.usernetes import (
     OVERLAY,
     UsernetesCluster,
-    UsernetesClusterArgs,
     UsernetesHost,
 )
 from gpuclusters.compat.usernetes_versions import version_set
@@ -35,7 +32,7 @@ def cluster(*workers: UsernetesHost, **changes: Any) -> Recorder:
             "api": ApiAccess(through="tunnel", local_port=16443),
             **changes,
         }
-        UsernetesCluster("c", UsernetesClusterArgs(**args))
+        UsernetesCluster("c", **args)
 
     return record(declare)
 

@@ -1,13 +1,11 @@
 """The device plugin and the proof of a rootless cluster as declared, and as their providers see them."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 
 import pytest
 
-from components.usernetes import GpuPlugin, GpuPluginArgs
+from components.usernetes import GpuPlugin
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.proof.model import LadderInputs
 from gpuclusters.proof.resource import PluginGateProvider, TrainingProof, TrainingProofProvider
@@ -24,7 +22,7 @@ def plugin(**changes: Any) -> Recorder:
         "versions": version_set("current"),
         "nodes": NODES,
     }
-    return record(lambda: GpuPlugin("gpus", GpuPluginArgs(**(args | changes))))
+    return record(lambda: GpuPlugin("gpus", **(args | changes)))
 
 
 def proof(**changes: Any) -> Recorder:

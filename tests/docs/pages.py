@@ -51,6 +51,20 @@ def blocks(page: Path) -> Iterator[Block]:
             begin = None
 
 
+def typed(block: Block) -> list[tuple[str, str]]:
+    """Every command of a console block, `$ …`, with a pattern of what it prints; `…` differs each time."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line.removeprefix("$ "), []))
+        elif found:
+            found[-1][1].append(line)
+    return [
+        (command, re.escape("\n".join(lines).strip()).replace("…", ".*?"))
+        for command, lines in found
+    ]
+
+
 def prose(page: Path) -> str:
     """The text of a page without fenced blocks and code."""
     text = page.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from gpuclusters.cli import reference
+from docs import reference
 from gpuclusters.cli.help import EXAMPLES, PROGRAM
 from gpuclusters.cli.main import app
 from tests.docs.pages import blocks, pages

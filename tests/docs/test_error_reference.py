@@ -12,19 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 import gpuclusters
+from docs.reference import ERRORS, errors
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.explain import PAGE, app, catalogue, render
+from gpuclusters.cli.explain import catalogue
+from gpuclusters.cli.main import app
 from gpuclusters.core.errors import AdapterError, code_of
 from gpuclusters.providers.properties import FOR_THE_USER
 
 
 def test_the_page_has_every_code() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(), "run `make schema`"
+    assert ERRORS.read_text(encoding="utf-8") == errors(), "run `make schema`"
 
 
 @pytest.mark.parametrize("code", sorted(catalogue()))
 def test_every_code_can_be_explained(code: str) -> None:
-    told = CliRunner().invoke(app, [f"[{code}]", "--json"])
+    told = CliRunner().invoke(app, ["explain", f"[{code}]", "--json"])
     assert told.exit_code == 0
     said = json.loads(told.stdout)
     assert said["code"] == code
@@ -34,7 +36,7 @@ def test_every_code_can_be_explained(code: str) -> None:
 
 
 def test_for_people_it_says_where_to_read_on() -> None:
-    told = CliRunner().invoke(app, ["rke2.majority-lost"]).stdout
+    told = CliRunner().invoke(app, ["explain", "rke2.majority-lost"]).stdout
     assert told.startswith("rke2.majority-lost\n  means:  ")
     assert "\n  more:   docs/errors.md#rke2majority-lost\n" in told
 

@@ -199,13 +199,17 @@ class Cluster(ClusterLook):
         return 404, {}
 
 
+def record(revision: int, status: str) -> dict[str, Any]:
+    labels = {"owner": "helm", "name": "x", "version": str(revision), "status": status}
+    return {"metadata": {"name": f"sh.helm.release.v1.x.v{revision}", "labels": labels}}
+
+
 def kept(
     revision: int, status: str, manifest: str = MANIFEST, *, packed: bool = True
 ) -> dict[str, Any]:
     data = json.dumps({"version": revision, "manifest": manifest}).encode()
     body = base64.b64encode(gzip.compress(data) if packed else data)
-    labels = {"version": str(revision), "status": status}
-    return {"metadata": {"labels": labels}, "data": {"release": base64.b64encode(body).decode()}}
+    return {**record(revision, status), "data": {"release": base64.b64encode(body).decode()}}
 
 
 def config_map(name: str, data: Mapping[str, str], **notes: str) -> dict[str, Any]:
@@ -252,8 +256,8 @@ def test_the_deployed_revision_counts_and_none_is_none() -> None:
 @pytest.mark.parametrize(
     "secret",
     [
-        {"metadata": {"labels": {"status": "deployed"}}, "data": {"release": "%%%"}},
-        {"metadata": {"labels": {"status": "deployed"}}, "data": {}},
+        {**record(1, "deployed"), "data": {"release": "%%%"}},
+        {**record(1, "deployed"), "data": {}},
         kept(1, "deployed", "a: [token: hunter2"),
         kept(1, "deployed", "- just\n- a list"),
     ],

@@ -73,7 +73,7 @@ def machine(tmp_path: Path) -> tuple[Path, dict[str, str]]:
         "    sys.exit(json.loads(text)['exit_code'] if text else 2)\n"
         "import typer\nfrom gpuclusters.cli import drift\n"
         "from gpuclusters.cli.errors import RunError, UsageError\n"
-        'app = typer.Typer()\napp.add_typer(drift.app)\napp.command("other")(lambda: None)\n'
+        'app = typer.Typer()\napp.command("drift")(drift.command)\napp.command("other")(lambda: None)\n'
         "try:\n    app()\nexcept (UsageError, RunError) as error:\n"
         "    sys.stderr.write(str(error))\n    sys.exit(error.exit_code)\n"
     )

@@ -27,7 +27,7 @@ from lab import hosts, tools
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
-from lab.hosts import faults, journal
+from lab.hosts import injecting, journal
 from tests.engine.warmkit import WarmProject, warm_project
 from tests.fixtures.keys import quick_keys
 
@@ -346,7 +346,7 @@ def dev(cluster: Checkout) -> Iterator[Checkout]:
     if cluster.restored:
         return
     for host in ("hgx-01", "hgx-02"):
-        faults.clear(cluster.lab / "hosts", host)
+        injecting.clear(cluster.lab / "hosts", host)
     cluster.reset()
     done = cluster.engine("up", "--yes", "--skip-preview", "--refresh")
     assert done.returncode == 0, done.stdout + done.stderr

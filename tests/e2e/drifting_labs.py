@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lab.hosts import faults
+from lab.hosts import faults, injecting
 from tests.e2e.conftest import FABRIC_MANAGER, Checkout
 
 Drifted = tuple[str, str, str]
@@ -73,7 +73,7 @@ def by_hand_on_the_machines(dev: Checkout) -> set[Drifted]:
     dev.on_host(
         "hgx-02", "sudo -n virsh destroy fabric-manager; sudo -n virsh start fabric-manager"
     )
-    faults.inject(
+    injecting.inject(
         dev.lab / "hosts", "hgx-01", faults.FirmwareChanged(module=3, version="96.00.XX.66.66")
     )
     return {

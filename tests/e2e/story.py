@@ -1,14 +1,14 @@
 """Two customers on one machine: what each gets, what neither sees, and what happens to a GPU in between.
 
 It is told twice: on nodes that are played (test_dev_stack.py), and on real ones (test_story.py), where there
-are containers to look into. docs/real-nodes.md lists what only these can show.
+are containers to look into. docs/lab.md lists what only these can show.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,6 @@ from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.reach import container_api
 from gpuclusters.config.caas import CaasConfig
 from gpuclusters.container_api.client import Answer, ContainerApi
-from gpuclusters.kube.objects import path_of
 from gpuclusters.lease.model import GPU_LEASE
 from lab.hosts import journal
 from lab.hosts.hardware import tenant
@@ -80,7 +79,7 @@ class Tenants:
     def leases(self) -> dict[str, Any]:
         return {
             lease["metadata"]["name"]: lease.get("status", {})
-            for lease in self.dev.objects(path_of(GPU_LEASE, ""))
+            for lease in self.dev.objects(GPU_LEASE.path())
         }
 
     def phases(self) -> dict[str, str]:
@@ -137,7 +136,8 @@ def every_output_says_once_what_stands_for_kata(cluster: Tenants, tmp_path: Path
     dev = cluster.dev
     own, other = (Kind.REAL, Kind.SIMULATED) if cluster.real else (Kind.SIMULATED, Kind.REAL)
     outputs = {"up": dev.up(), "doctor": dev.run("doctor").stdout}
-    outputs["verify"] = dev.run("verify", "--evidence", str(tmp_path)).stdout
+    attacks = ("verify", "--level", "isolation", "--evidence", str(tmp_path))
+    outputs["verify"] = dev.run(*attacks).stdout
     for kept in (*tmp_path.glob("*.json"), *tmp_path.glob("*.md")):
         outputs[f"evidence{kept.suffix}"] = kept.read_text()
     outputs["lab status"] = dev.run("lab", "status").stdout
@@ -154,6 +154,21 @@ def every_output_says_once_what_stands_for_kata(cluster: Tenants, tmp_path: Path
         shown = dev.kubectl_text("describe", "node", node)
         assert shown.count(f"{ANNOTATION}: {stand_in(own)}") == 1, shown
         assert stand_in(other) not in shown
+
+
+def computes_in_containers(cluster: Tenants, tmp_path: Path, sizes: Sequence[int]) -> None:
+    """The proof of the stack's file, as its tenant; these sizes are possible."""
+    done = cluster.dev.run("verify", "--level", "proof", "--evidence", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (evidence,) = tmp_path.glob("proof-*.json")
+    found = json.loads(evidence.read_text())
+    computed = [c["subject"] for c in found["checks"] if c["what"] == "multiplies matrices"]
+    assert sorted(computed) == [f"size-{size} cpu-{n}" for size in sizes for n in range(size)]
+    assert {c["outcome"] for c in found["checks"]} == {"passed"}
+    left_out = [line for line in found["remarks"] if "is not possible" in line]
+    assert len(left_out) == 4 - len(sizes)
+    assert any("on this machine's processor" in line for line in found["remarks"])
+    assert cluster.call("globex", "GET", "/v1/containers").body["items"] == []
 
 
 def two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(
@@ -183,7 +198,8 @@ def two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with(
     assert foreign.status == never.status == 404
     assert foreign.body["title"] == never.body["title"]
 
-    done = cluster.dev.run("verify", "--evidence", str(tmp_path))
+    attacks = ("verify", "--level", "isolation", "--evidence", str(tmp_path))
+    done = cluster.dev.run(*attacks)
     assert done.returncode == 0, done.stdout + done.stderr
     (evidence,) = tmp_path.glob("*.json")
     tried = len(json.loads(evidence.read_text())["findings"])

@@ -32,6 +32,7 @@ def preview(home: Path, stack: str, *flags: str) -> subprocess.CompletedProcess[
         ("hgx-h100", ["bmc-password", "controller-ssh-private-key", "kubeconfig"]),
         ("rke2-a100", []),
         ("usernetes-v100", []),
+        ("gke-v100", []),
     ],
 )
 def test_an_example_previews_in_a_fresh_clone_and_changes_nothing(

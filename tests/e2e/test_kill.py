@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from lab.hosts import faults
+from lab.hosts import faults, injecting
 from tests.e2e.conftest import Checkout, checkout, settled
 from tests.e2e.drifting_labs import (
     KUBELET,
@@ -84,7 +84,7 @@ def test_another_layout_updates_the_boards_in_place_and_a_partition_in_use_holds
         "update TenancyPolicy acme-policy",
         "update TenancyPolicy globex-policy",
     ]
-    faults.set_partition_in_use(folder, "hgx-01", 1, "vm-acme")
+    injecting.set_partition_in_use(folder, "hgx-01", 1, "vm-acme")
     try:
         done = dev.run("up")
         assert done.returncode == 1
@@ -95,7 +95,7 @@ def test_another_layout_updates_the_boards_in_place_and_a_partition_in_use_holds
         assert 1 in dev.active_partitions("hgx-01")
         assert dev.comes_to("hgx-02", PAIRS) == PAIRS
     finally:
-        faults.set_partition_in_use(folder, "hgx-01", 1, None)
+        injecting.set_partition_in_use(folder, "hgx-01", 1, None)
     dev.up()
     assert dev.comes_to("hgx-01", PAIRS) == dev.comes_to("hgx-02", PAIRS) == PAIRS
     dev.reset()
@@ -123,13 +123,13 @@ def test_a_machine_that_cannot_be_reached_fails_alone_and_one_with_another_key_g
         (faults.RefuseConnections(), "hgx-02"),
         (faults.WrongHostKey(), "is pinned for it"),
     ):
-        faults.inject(folder, "hgx-02", fault)
+        injecting.inject(folder, "hgx-02", fault)
         done = dev.run("up")
         said = done.stdout + done.stderr
         assert done.returncode == 1
         assert told_as in said
         assert "Traceback" not in said
-        faults.clear(folder, "hgx-02")
+        injecting.clear(folder, "hgx-02")
         assert request_timeout(dev, "hgx-01") == "2040s"
         assert request_timeout(dev, "hgx-02") == before
     dev.up()

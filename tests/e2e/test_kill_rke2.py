@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.hosts import faults, journal
+from lab.hosts import faults, injecting, journal
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.drifting_labs import check, drift, told
 from tests.e2e.killing import ENDS, Kill, up_through_kills
@@ -109,7 +109,7 @@ def test_drift_of_an_rke2_cluster_is_found_and_a_machine_that_is_away_hides_noth
     file = tmp_path / "node.json"
     file.write_text(json.dumps(stranger))
     rke2.kubectl_text("create", "-f", str(file))
-    faults.inject(rke2.lab / "hosts", "cp-01", faults.RefuseConnections())
+    injecting.inject(rke2.lab / "hosts", "cp-01", faults.RefuseConnections())
     code, report = drift(rke2)
     assert code == 2, json.dumps(report, indent=1)
     assert any("cp-01" in one["what"] for one in report["not_looked_at"])

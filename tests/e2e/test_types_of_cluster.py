@@ -12,10 +12,8 @@ from typing import Any
 import asyncssh
 import pytest
 
-from lab import hosts
-from lab.hosts import journal
+from lab.hosts import faults, injecting, journal
 from lab.hosts.rke2 import rke2_release
-from lab.hosts.usernetes import rootless_faults
 from tests.e2e.conftest import Checkout, checkout
 from tests.e2e.test_usernetes_stack import offered, uuids
 
@@ -40,7 +38,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     with checkout(tmp_path_factory.mktemp("types")) as dev:
         dev.only("caas", "usernetes")
         dev.configure(
-            kubernetes=KUBERNETES, nodes=[{"name": "hgx-01"}], tenants=[{"name": "acme", "gpus": 4}]
+            kubernetes=KUBERNETES,
+            nodes=[{"name": "hgx-01"}],
+            tenants=[{"name": "acme", "gpus": 4}],
+            proof=None,
         )
         dev.up()
         yield dev
@@ -196,7 +197,7 @@ def test_a_machine_that_was_replaced_gets_its_node_anew(cluster: Checkout) -> No
     before = uuids(cluster, "u7s-02")
     done = cluster.run("lab", "reinstall", "u7s-02")
     assert done.returncode == 0, done.stdout + done.stderr
-    hosts.faults.inject(cluster.lab / "hosts", "u7s-02", rootless_faults.GpusReplaced())
+    injecting.inject(cluster.lab / "hosts", "u7s-02", faults.GpusReplaced())
     cluster.up()
     assert uuids(cluster, "u7s-02").isdisjoint(before), "another machine has other GPUs"
     assert offered(cluster) == {"u7s-01": "4", "u7s-02": "4"}

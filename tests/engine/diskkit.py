@@ -7,11 +7,12 @@ import dataclasses
 import functools
 from pathlib import Path
 
+from engine import secrets
 from engine.backend import checkpoints
 from engine.backend.filebackend import FileBackend
 from engine.backend.layout import StackReference
 from engine.backend.store import CheckpointStore
-from engine.secrets import PassphraseCrypter, SecretsManager
+from engine.secrets import SecretsManager
 from engine.state import Snapshot
 from tests.engine.enginekit import Stack
 
@@ -20,10 +21,12 @@ DEV = StackReference("memory", "dev")
 
 @functools.cache
 def manager() -> SecretsManager:
+    """Always under the same key: secrets of the tests' programs remember their ciphertexts."""
     salt = b"12345678"
-    crypter = PassphraseCrypter("p", salt)
-    text = f"v1:{base64.b64encode(salt).decode()}:{crypter.encrypt('pulumi')}"
-    return SecretsManager(text, crypter)
+    check = secrets._seal(secrets._derive("p", salt), secrets.CHECK_WORD)
+    made = SecretsManager(f"v1:{base64.b64encode(salt).decode()}:{check}", lambda: "p")
+    made.verify()
+    return made
 
 
 @dataclasses.dataclass(frozen=True)

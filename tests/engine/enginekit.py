@@ -18,7 +18,6 @@ from engine.answers import (
     InitFailedError,
     Live,
     ProviderError,
-    Subject,
 )
 from engine.deletes import TargetError, plan_deletes, run_deletes
 from engine.diff import Changes, Diff
@@ -28,6 +27,8 @@ from engine.executor import CancelledError, Executor
 from engine.goal import Goal
 from engine.keeper import Keeper
 from engine.planner import Planner
+from engine.project import Project
+from engine.protocol import alias_pb2
 from engine.provider import ResourceProvider
 from engine.providers import Handle
 from engine.refresh import refresh
@@ -40,6 +41,13 @@ from engine.targets import Targets
 from engine.values import Unknown, Values, contains_unknown
 
 TYPE = "mem:index:Thing"
+
+
+def alias(urn: str = "", **spec: object) -> alias_pb2.Alias:
+    """What a resource was called before: its URN, or the parts that were different."""
+    if urn:
+        return alias_pb2.Alias(urn=urn)
+    return alias_pb2.Alias(spec=alias_pb2.Alias.Spec(**spec))  # type: ignore[arg-type]
 
 
 class CrashError(BaseException):
@@ -81,7 +89,7 @@ class Memory:
         if f"{verb} {name}" in self.failing:
             raise ProviderError(f"{verb} {name} is not possible")
 
-    def check(self, subject: Subject, olds: Values, news: Values, *, seed: bytes) -> Checked:
+    def check(self, subject: ResourceState, olds: Values, news: Values, *, seed: bytes) -> Checked:
         if news.get("text") == "refused":
             return Checked(news, (Failure("text", "is refused"),))
         return Checked(news)
@@ -103,7 +111,7 @@ class Memory:
         )
 
     def create(
-        self, subject: Subject, inputs: Values, *, timeout: float, preview: bool
+        self, subject: ResourceState, inputs: Values, *, timeout: float, preview: bool
     ) -> tuple[str, Values]:
         self._call("create", subject.name)
         self.made += 1
@@ -118,7 +126,7 @@ class Memory:
         if f"{verb} {name}" in self.unhealthy:
             raise InitFailedError(f"{name} does not come up", id_, outputs, None, ["not ready"])
 
-    def read(self, subject: Subject, id_: str, inputs: Values, outputs: Values) -> Live:
+    def read(self, subject: ResourceState, id_: str, inputs: Values, outputs: Values) -> Live:
         self._call("read", subject.name)
         found = self.objects.get(id_)
         if found is None:
@@ -138,7 +146,7 @@ class Memory:
         return made
 
     def delete(
-        self, subject: Subject, id_: str, *, inputs: Values, outputs: Values, timeout: float
+        self, subject: ResourceState, id_: str, *, inputs: Values, outputs: Values, timeout: float
     ) -> None:
         self._call("delete", subject.name)
         self.timeouts[f"delete {subject.name}"] = timeout
@@ -159,10 +167,10 @@ class MemoryRegistry:
         self._handles: dict[str, Handle] = {}
         self._next = 0
 
-    def check(self, subject: Subject, olds: Values, news: Values) -> Checked:
+    def check(self, subject: ResourceState, olds: Values, news: Values) -> Checked:
         return Checked(news)
 
-    def diff(self, subject: Subject, old: ResourceState, news: Values) -> Diff:
+    def diff(self, subject: ResourceState, old: ResourceState, news: Values) -> Diff:
         return Diff(Changes.NONE)
 
     def needs_replacement(self, old: ResourceState, new: ResourceState) -> bool:
@@ -173,7 +181,7 @@ class MemoryRegistry:
 
     def activate(self, state: ResourceState) -> None:
         ready: concurrent.futures.Future[ResourceProvider] = concurrent.futures.Future()
-        ready.set_result(self._memory)
+        ready.set_result(self._memory)  # type: ignore[arg-type]
         self._handles[f"{state.urn}::{state.id}"] = Handle(state, ready)
 
     def handle(self, reference: str) -> Handle:
@@ -186,13 +194,7 @@ class MemoryRegistry:
         return self._handles[reference].ready.result()
 
 
-@dataclasses.dataclass(frozen=True)
-class Project:
-    name: str = "memory"
-    folder: pathlib.Path = pathlib.Path("/nowhere")
-    main: str = ""
-    runtime_options: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    plugins: Mapping[str, object] = dataclasses.field(default_factory=dict)
+PROJECT = Project("memory", pathlib.Path("/nowhere/Pulumi.yaml"), "python")
 
 
 @dataclasses.dataclass
@@ -256,7 +258,7 @@ class Stack:
         self, program: Sequence[Thing] | None, operation: str, options: Mapping[str, object]
     ) -> Ended:
         request = Request(
-            project=Project(),
+            project=PROJECT,
             stack="dev",
             operation=operation,  # type: ignore[arg-type]
             preview=bool(options.get("preview")),
@@ -307,7 +309,7 @@ def _play(program: Sequence[Thing], registrar: Registrar) -> None:
         if registered.result != "success":
             failed.add(thing.name)
         elif thing.component:
-            registrar.outputs(registered.state.urn, {"done": True})
+            registrar.outputs(registered.state.urn, {"done": thing.text})
     registrar.outputs(stack.urn, {"things": len(made)})
 
 

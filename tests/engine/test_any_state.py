@@ -62,7 +62,6 @@ def resource(
     }
     if uses:
         inputs["of"] = [f"{urns.name_of(u)}@0" for u in uses]
-    external = custom and draw(rare)
     return ResourceState(
         urn=urns.make("dev", "memory", parent, type_, name),
         type=type_,
@@ -74,13 +73,11 @@ def resource(
         provider=f"{PROVIDER}::{PROVIDER_ID}" if custom else "",
         dependencies=(*uses, *draw(some)),
         property_dependencies={"of": tuple(uses)} if uses else {},
-        external=external,
         protect=draw(rare),
         retain_on_delete=draw(rare),
-        pending_replacement=custom and not external and draw(rare),
+        pending_replacement=custom and draw(rare),
         init_errors=("not ready",) if custom and draw(rare) else (),
         deleted_with=draw(st.sampled_from(["", "", "", *customs])),
-        taint=custom and draw(rare),
     )
 
 
@@ -129,9 +126,7 @@ def carry_out(stack: Stack, program: list[Thing], options: Mapping[str, object])
 
 def lost(before: Snapshot, made: set[str], stack: Stack) -> set[str]:
     """Objects that are there and that nobody knows of any more."""
-    given_up = {
-        r.id for r in before.resources if r.external or r.retain_on_delete or r.deleted_with
-    }
+    given_up = {r.id for r in before.resources if r.retain_on_delete or r.deleted_with}
     known = {r.id for r in stack.stored.resources}
     managed = {r.id for r in before.resources if r.id} - given_up
     return {i for i in stack.memory.objects if i in (managed | made) and i not in known}

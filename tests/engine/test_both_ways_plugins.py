@@ -57,7 +57,7 @@ TEXTS = ("description", "keyring", "postrender")
 
 def sealed(value: Any) -> dict[str, str]:
     """A secret of a checkpoint."""
-    crypter = secrets.open_manager(SALT, lambda: "test").crypter
+    crypter = secrets.SecretsManager(SALT, lambda: "test")
     return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(json.dumps(value))}
 
 

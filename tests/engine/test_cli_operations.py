@@ -83,7 +83,7 @@ def test_configuration_reaches_the_engine_decrypted_and_with_defaults(
     assert recorder.requests[0].config == {
         "refs:greeting": ConfigValue("hello"),
         "refs:token": ConfigValue("tok-123", secret=True),
-        "refs:object": ConfigValue('{"a":1,"b":"tok-456"}', secret=True, object=True),
+        "refs:object": ConfigValue('{"a":1,"b":"tok-456"}', secret=True),
         "aws:region": ConfigValue("here"),
     }
     assert "aws:region: here" in dev.stack_file.read_text()
@@ -318,12 +318,9 @@ def test_destroy_can_remove_the_stack(dev: Shell, engine: Use) -> None:
     assert not dev.stack_file.exists()
 
 
-def test_the_first_line_says_which_engine_runs_and_json_stays_json(dev: Shell, engine: Use) -> None:
+def test_json_stays_json(dev: Shell, engine: Use) -> None:
     engine(Recorder())
-    assert dev.ok("preview").out.startswith("Embedded engine")
-    done = dev.ok("preview", "--json")
-    assert done.err.startswith("Embedded engine")
-    json.loads(done.out)
+    json.loads(dev.ok("preview", "--json").out)
     lines = dev.ok("up", "--yes", "--skip-preview", "--json").out.splitlines()
     assert [next(k for k in json.loads(line) if k.endswith("Event")) for line in lines] == [
         "preludeEvent", "summaryEvent", "cancelEvent",
@@ -435,13 +432,13 @@ def test_a_run_goes_on_when_nobody_reads_its_output(dev: Shell) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    head = [process.stdout.readline(), process.stdout.readline()]
+    head = process.stdout.readline()
     process.stdout.close()
     process.stdin.write("go\n")
     process.stdin.close()
     errors = process.stderr.read()
     process.stderr.close()
     assert process.wait(120) == 0, errors
-    assert head[1] == "Previewing update (dev):\n"
+    assert head == "Previewing update (dev):\n"
     assert (dev.folder / "finished").exists()
     assert "Traceback" not in errors

@@ -11,7 +11,7 @@ import pytest
 from engine.backend.filebackend import FileBackend
 from engine.backend.layout import StackReference
 from engine.backend.store import CheckpointStore
-from engine.secrets import open_manager
+from engine.secrets import SecretsManager
 from engine.state import ResourceState, Snapshot
 from engine.values import Secret
 from tests.engine.shellkit import Shell, shell
@@ -30,7 +30,7 @@ def fill(shell: Shell, *, protect: bool = False) -> None:
     backend = FileBackend(shell.state)
     provider = backend.checkpoint(DEV).secrets_provider
     assert provider is not None
-    manager = open_manager(provider["state"]["salt"], lambda: "test")
+    manager = SecretsManager(provider["state"]["salt"], lambda: "test")
     outputs = {"password": Secret("s3cret"), "size": 3, "nested": {"a": [1]}}
     CheckpointStore(backend.bucket, DEV, manager, lambda _: manager).save(
         Snapshot(

@@ -11,6 +11,7 @@ from engine.diff import (
     apply_replace_on_changes,
     compare_inputs,
     ignore_changes,
+    resolve_unknown,
 )
 from engine.events import PropertyDiff
 from engine.paths import PathError, contains, parse, render
@@ -59,44 +60,36 @@ def test_a_pattern_holds_for_what_is_inside() -> None:
     assert not contains(parse("a.b"), parse("a"))
 
 
-OLD: Values = {
-    "tags": {"owner": "old", "zone": "a"},
-    "list": [{"x": 1}, {"x": 2}],
-    "text": "old",
-    "sealed": Secret({"in": "old"}),
-}
-
-
 @pytest.mark.parametrize(
-    ("paths", "new", "expected"),
+    ("path", "old", "new", "expected"),
     [
-        (["text"], {"text": "new"}, {"text": "old"}),
-        (["text"], {}, {"text": "old"}),
-        (["added"], {"added": 1, "text": "t"}, {"text": "t"}),
-        (
-            ["tags.owner"],
-            {"tags": {"owner": "new", "zone": "b"}},
-            {"tags": {"owner": "old", "zone": "b"}},
-        ),
-        (["tags.more"], {"tags": {"more": "new"}}, {"tags": {}}),
-        (
-            ["tags.*"],
-            {"tags": {"owner": "new", "extra": 1}},
-            {"tags": {"owner": "old", "zone": "a"}},
-        ),
-        (["list[1].x"], {"list": [{"x": 8}, {"x": 9}]}, {"list": [{"x": 8}, {"x": 2}]}),
-        (["list[*].x"], {"list": [{"x": 8}, {"x": 9}]}, {"list": [{"x": 1}, {"x": 2}]}),
-        (["sealed.in"], {"sealed": Secret({"in": "new"})}, {"sealed": Secret({"in": "old"})}),
-        (["nowhere.at.all"], {"text": "new"}, {"text": "new"}),
+        ("a", {"a": 1}, {"a": 2}, {"a": 1}),
+        ("a", {}, {"a": 2, "t": 1}, {"t": 1}),
+        ("a", {"a": 1}, {}, {"a": 1}),
+        ("a.b", {"a": {"b": 1, "c": 1}}, {"a": {"b": 2, "c": 2}}, {"a": {"b": 1, "c": 2}}),
+        ("a.more", {"a": {"b": 1}}, {"a": {"more": 2}}, {"a": {}}),
+        ('a["b.c"]', {"a": {"b.c": 1}}, {"a": {"b.c": 2}}, {"a": {"b.c": 1}}),
+        ("a[1]", {"a": [1, 2]}, {"a": [3, 4]}, {"a": [3, 2]}),
+        ("a[1].x", {"a": [{"x": 1}, {"x": 2}]}, {"a": [{"x": 8}, {"x": 9}]}, {"a": [{"x": 8}, {"x": 2}]}),
+        ("a[*].b", {"a": [{"b": 1}, {"b": 2}]}, {"a": [{"b": 3}]}, {"a": [{"b": 1}]}),
+        ("a[*].b", {"a": [{"b": 1}, {"b": 2}]}, {"a": [{"b": 3}, {"b": 4}]}, {"a": [{"b": 1}, {"b": 2}]}),
+        ("a.*", {"a": {"x": 1, "z": 0}}, {"a": {"x": 2, "y": 3}}, {"a": {"x": 1, "z": 0}}),
+        ("*", {"a": 1}, {"a": 2, "b": 3}, {"a": 1}),
+        ("a", {"a": Secret(1)}, {"a": Secret(2)}, {"a": Secret(1)}),
+        ("a.b", {"a": Secret({"b": 1})}, {"a": Secret({"b": 2})}, {"a": Secret({"b": 1})}),
+        ("nowhere.at.all", {"a": 1}, {"a": 2}, {"a": 2}),
     ],
-)
-def test_ignored_changes_are_put_back(paths: list[str], new: Values, expected: Values) -> None:
-    assert ignore_changes(new, OLD, paths) == expected
+)  # fmt: skip
+def test_ignored_changes_are_put_back(
+    path: str, old: Values, new: Values, expected: Values
+) -> None:
+    assert ignore_changes(new, old, [path]) == expected
 
 
 def test_an_ignored_path_whose_way_is_gone_is_refused_by_name() -> None:
-    with pytest.raises(IgnoreChangesError, match=r"tags\.owner"):
-        ignore_changes({"text": "new"}, OLD, ["text", "tags.owner"])
+    old: Values = {"a": {"b": 1}, "text": "old"}
+    with pytest.raises(IgnoreChangesError, match=r'path are missing: "a\.b"'):
+        ignore_changes({"text": "new"}, old, ["text", "a.b"])
 
 
 def test_inputs_are_compared_down_to_single_properties() -> None:
@@ -142,13 +135,9 @@ def detail(*paths: str) -> Diff:
     )
 
 
-def test_a_change_becomes_a_replacement_where_the_program_wants_it() -> None:
-    diff = apply_replace_on_changes(detail("text"), ["text"], init_errors=False)
-    assert diff.replace
-    assert diff.replace_keys == ("text",)
-
-
 def test_a_change_inside_of_a_property_replaces_without_being_a_reason() -> None:
+    whole = apply_replace_on_changes(detail("text"), ["text"], init_errors=False)
+    assert whole.replace_keys == ("text",)
     diff = apply_replace_on_changes(
         detail("tags.zone", "tags.owner"), ["tags.zone"], init_errors=False
     )
@@ -160,11 +149,43 @@ def test_a_change_inside_of_a_property_replaces_without_being_a_reason() -> None
     }
 
 
-def test_a_difference_without_detail_stays_an_update() -> None:
-    diff = apply_replace_on_changes(Diff(Changes.SOME), ["text"], init_errors=False)
-    assert not diff.replace
-
-
 def test_an_init_error_can_ask_for_a_new_object() -> None:
     diff = apply_replace_on_changes(Diff(Changes.NONE), ["#initerror"], init_errors=True)
     assert diff.replace
+
+
+@pytest.mark.parametrize(
+    ("pattern", "old", "new", "replaces"),
+    [
+        ("a", {"a": 1}, {"a": 2}, True),
+        ("a", {"a": {"b": 1}}, {"a": {"b": 2}}, True),
+        ("a.b", {"a": {"b": 1}}, {"a": {"b": 2}}, True),
+        ("a.b", {"a": {"c": 1}}, {"a": {"c": 2}}, False),
+        ("a.*.c", {"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 2}}}, True),
+        ("a[*].c", {"a": [{"c": 1}, {"d": 1}]}, {"a": [{"c": 1}, {"d": 2}]}, False),
+        ("*", {"a": 1}, {"a": 2}, True),
+        ("a", {"a": Secret(1)}, {"a": Secret(2)}, True),
+    ],
+)
+def test_changes_that_ask_for_a_new_object(
+    pattern: str, old: Values, new: Values, *, replaces: bool
+) -> None:
+    diff = apply_replace_on_changes(compare_inputs(old, new), [pattern], init_errors=False)
+    assert diff.changes is Changes.SOME
+    assert diff.replace is replaces
+
+
+def test_a_difference_without_detail_is_only_known_by_its_names() -> None:
+    whole = Diff(Changes.SOME, changed_keys=("a",))
+    assert apply_replace_on_changes(whole, ["a"], init_errors=False).replace
+    assert not apply_replace_on_changes(whole, ["a.b"], init_errors=False).replace
+    assert not apply_replace_on_changes(Diff(Changes.SOME), ["a"], init_errors=False).replace
+
+
+def test_an_equal_value_that_becomes_secret_is_the_same_to_the_engine() -> None:
+    # step_generator.go, diffResource: both sides are compared without the marks of secrets.
+    old: Values = {"a": "1", "b": {"c": [Secret(2)]}}
+    same: Values = {"a": Secret("1"), "b": Secret({"c": [2]})}
+    assert resolve_unknown(Diff(Changes.UNKNOWN), old, same, ()).changes is Changes.NONE
+    other = resolve_unknown(Diff(Changes.UNKNOWN), old, {**same, "a": Secret("2")}, ())
+    assert (other.changes, other.changed_keys) == (Changes.SOME, ("a",))

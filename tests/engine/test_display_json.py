@@ -183,12 +183,11 @@ def test_a_refresh_stays_one_unless_it_is_a_deletion_or_detailed(
     ]
 
 
-def test_messages_are_masked_and_progress_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_are_masked(capsys: pytest.CaptureFixture[str]) -> None:
     document = digest(
         [
             Diagnostic("error", "say hello\n", "urn:x", "error: "),
             Diagnostic("debug", "details\n"),
-            Diagnostic("info", "12 %\n", ephemeral=True),
             Diagnostic("warning", "careful\n", prefix="warning: "),
         ],
         capsys,
@@ -216,7 +215,7 @@ def test_events_are_numbered_lines_with_one_payload_each(
         [
             Prelude({}),
             ResourcePre(step("create", None, a), planning=False),
-            Diagnostic("info", "text\n", a.urn, stream_id=3, ephemeral=True),
+            Diagnostic("info", "text\n", a.urn),
             ResourceOutputs(step("create", None, a), planning=False),
             ResourceFailed(step("delete", a, None)),
             Summary({"create": 1}, "failed", 7, is_preview=False),
@@ -231,8 +230,7 @@ def test_events_are_numbered_lines_with_one_payload_each(
     ]  # fmt: skip
     assert found[0]["preludeEvent"] == {"config": {"refs:token": "[secret]"}}
     assert found[2]["diagnosticEvent"] == {
-        "urn": a.urn, "message": "text\n", "color": "never", "severity": "info", "streamID": 3,
-        "ephemeral": True,
+        "urn": a.urn, "message": "text\n", "color": "never", "severity": "info",
     }  # fmt: skip
     assert found[4]["resOpFailedEvent"]["metadata"]["new"] is None
     assert found[5]["summaryEvent"] == {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from engine import drafts, urn
-from engine.goal import Alias, Goal, GoalError, parse_duration
+from engine.goal import Goal, GoalError, parse_duration
 from engine.graph import Graph, layers, needs
 from engine.planner import in_go
 from engine.project import VersionError, satisfies
@@ -15,14 +15,14 @@ from engine.providers import default_name
 from engine.request import Request
 from engine.state import ResourceState, Snapshot, StateError
 from engine.targets import Targets
-from engine.values import Plaintext, Secret
-from tests.engine.enginekit import Project
+from engine.values import Secret, plaintext
+from tests.engine.enginekit import PROJECT, alias
 
 STACK = "urn:pulumi:dev::memory::pulumi:pulumi:Stack::memory-dev"
 
 
 def request(**fields: object) -> Request:
-    return Request(Project(), "dev", "up", preview=False, **fields)  # type: ignore[arg-type]
+    return Request(PROJECT, "dev", "up", preview=False, **fields)  # type: ignore[arg-type]
 
 
 def test_a_urn_holds_the_types_of_the_parents_but_not_the_stacks() -> None:
@@ -57,7 +57,7 @@ def test_own_aliases_come_first_and_are_multiplied_with_the_parents() -> None:
         "disk",
         custom=True,
         parent=new_parent,
-        aliases=(Alias(name="volume"), Alias(no_parent=True), Alias(urn="urn:pulumi:x::y::z::w")),
+        aliases=(alias(name="volume"), alias(noParent=True), alias(urn="urn:pulumi:x::y::z::w")),
     )
     group = "urn:pulumi:dev::memory::a:b:Group$"
     assert drafts.resolve(goal, request(), {new_parent: old_parent}) == (
@@ -189,7 +189,7 @@ def test_what_a_newer_release_writes_is_kept() -> None:
         "alsoNew": True,
     }
     snapshot = Snapshot.from_checkpoint(document, lambda t: t)
-    assert snapshot.to_json(Plaintext()) == document
+    assert snapshot.to_json(plaintext) == document
 
 
 def test_a_resource_without_a_urn_is_refused() -> None:

@@ -17,10 +17,10 @@ from engine import deployment
 from engine.events import Event, Summary
 from engine.leash import Leash
 from engine.plugins import PluginError, PluginProcess
+from engine.project import Project
 from engine.request import Cancellation, Request
 from engine.state import Snapshot
 from engine.usererror import UserError
-from tests.engine.enginekit import Project
 from tests.engine.processkit import COLD, PROVIDER, Engine
 from tests.engine.warmkit import Warm
 
@@ -261,7 +261,9 @@ def test_a_state_that_cannot_be_written_ends_the_run_and_says_so(
     monkeypatch.delenv("PULUMI_PYTHON_CMD", raising=False)
     (tmp_path / "things.py").write_text(PROVIDER)
     (tmp_path / "__main__.py").write_text("from things import *\nfor i in '12345': Thing(i)\n")
-    request = Request(Project("full", tmp_path), "dev", "up", preview=False, parallel=1)
+    request = Request(
+        Project("full", tmp_path / "Pulumi.yaml", "python"), "dev", "up", preview=False, parallel=1
+    )
     store = FullDisk(room)
     events: list[Event] = []
     with pytest.raises(UserError, match="no space left"):

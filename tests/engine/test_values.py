@@ -17,16 +17,16 @@ from engine.values import (
     UNKNOWN,
     UNKNOWN_STRING,
     Asset,
-    Blinded,
-    Encrypted,
-    Plaintext,
     Reference,
     Secret,
     Value,
+    blinded,
     contains_secret,
     contains_unknown,
+    encrypted,
     from_state,
     from_wire,
+    plaintext,
     reveal,
     to_state,
     to_wire,
@@ -77,8 +77,8 @@ def test_property_maps_arrive_as_they_were(values: dict[str, Value]) -> None:
 @settings(deadline=None)
 @given(VALUES)
 def test_what_is_stored_is_read_as_it_was(value: Value) -> None:
-    assert from_state(to_state(value, Encrypted(same)), same) == value
-    assert from_state(to_state(value, Plaintext()), same) == value
+    assert from_state(to_state(value, encrypted(same)), same) == value
+    assert from_state(to_state(value, plaintext), same) == value
 
 
 @settings(deadline=None)
@@ -98,12 +98,12 @@ def test_what_is_known_holds_nothing_unknown(values: dict[str, Value]) -> None:
 
 def test_a_secret_that_did_not_change_keeps_its_ciphertext() -> None:
     stored = {SIGNATURE: SECRET, "ciphertext": '"hidden"'}
-    assert to_state(from_state(stored, same), Encrypted(lambda _: "new")) == stored
+    assert to_state(from_state(stored, same), encrypted(lambda _: "new")) == stored
 
 
 def test_a_secret_shows_in_no_text() -> None:
     assert "hidden" not in repr(Secret("hidden"))
-    assert to_state({"a": Secret("hidden")}, Blinded()) == {"a": "[secret]"}
+    assert to_state({"a": Secret("hidden")}, blinded) == {"a": "[secret]"}
 
 
 def test_output_values_become_what_they_hold() -> None:

@@ -13,14 +13,13 @@ import psutil
 import pytest
 
 from lab import control_plane
-from lab.control_plane import ControlPlaneError, NodeSpec, lifecycle, ports
+from lab.control_plane import ControlPlaneError, lifecycle, ports
 from lab.control_plane.commands import PROCESSES
 from lab.control_plane.kube import KubeApi
 from lab.control_plane.layout import Layout
 from tests.fixtures.control_plane import KubeCluster
 
 pytestmark = pytest.mark.lab
-NODES = [NodeSpec("hgx-01"), NodeSpec("hgx-02")]
 
 
 @pytest.fixture
@@ -69,9 +68,9 @@ def api(folder: Path) -> KubeApi:
 
 def test_a_second_start_changes_nothing_and_says_so(shared: Path) -> None:
     said: list[str] = []
-    first = control_plane.start(shared, NODES, said.append)
+    first = control_plane.start(shared, said.append)
     before = pids(shared), first.kubeconfig.read_bytes()
-    again = control_plane.start(shared, NODES, said.append)
+    again = control_plane.start(shared, said.append)
     assert (pids(shared), again.kubeconfig.read_bytes()) == before
     assert not again.changed
     assert "no change" in said[-1]
@@ -80,7 +79,7 @@ def test_a_second_start_changes_nothing_and_says_so(shared: Path) -> None:
 
 
 def test_status_tells_what_a_user_wants_to_know(shared: Path) -> None:
-    control_plane.start(shared, NODES)
+    control_plane.start(shared)
     for process in control_plane.status(shared):
         assert process.running
         assert psutil.pid_exists(process.pid)
@@ -90,17 +89,17 @@ def test_status_tells_what_a_user_wants_to_know(shared: Path) -> None:
         assert not ports.is_free(process.port)
 
 
-@pytest.mark.parametrize("victim", ["etcd", "kube-apiserver", "kwok"])
+@pytest.mark.parametrize("victim", ["etcd", "kube-apiserver", "kube-scheduler"])
 def test_a_killed_process_is_started_again_and_its_neighbours_stay(
     shared: Path, victim: str
 ) -> None:
-    control_plane.start(shared, NODES)
+    control_plane.start(shared)
     name = f"kept-{victim}"
     with api(shared) as client:
         client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     before = pids(shared)
     os.kill(before[victim], signal.SIGKILL)
-    assert control_plane.start(shared, NODES).changed
+    assert control_plane.start(shared).changed
     after = pids(shared)
     assert {name for name in PROCESSES if after[name] != before[name]} == {victim}
     with api(shared) as client:
@@ -109,39 +108,28 @@ def test_a_killed_process_is_started_again_and_its_neighbours_stay(
 
 def test_a_hung_process_is_started_anew(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "_HEALTH_SECONDS", 2.0)
-    control_plane.start(shared, NODES)
+    control_plane.start(shared)
     before = pids(shared)
     os.kill(before["kube-scheduler"], signal.SIGSTOP)
     said: list[str] = []
-    control_plane.start(shared, NODES, said.append)
+    control_plane.start(shared, said.append)
     after = pids(shared)
     assert after["kube-scheduler"] != before["kube-scheduler"]
     assert any("restarting kube-scheduler" in line for line in said)
 
 
-def test_a_node_that_is_no_longer_wanted_goes_and_a_changed_one_changes(shared: Path) -> None:
-    control_plane.start(shared, NODES)
-    smaller = NodeSpec("hgx-01", labels={"rack": "b"}, allocatable={"cpu": "1", "pods": "5"})
-    control_plane.start(shared, [smaller])
-    with api(shared) as client:
-        (node,) = client.get("/api/v1/nodes")["items"]
-    assert node["metadata"]["labels"]["rack"] == "b"
-    assert node["status"]["allocatable"] == {"cpu": "1", "pods": "5"}
-
-
 def test_two_labs_run_side_by_side(shared: Path, kube_api: KubeCluster) -> None:
-    plane = control_plane.start(shared, [NodeSpec("other-01")])
+    plane = control_plane.start(shared)
     assert plane.url != kube_api.url
     with api(shared) as mine, kube_api.api() as theirs:
-        assert [n["metadata"]["name"] for n in mine.get("/api/v1/nodes")["items"]] == ["other-01"]
+        assert mine.get("/api/v1/nodes")["items"] == []
         names = {n["metadata"]["name"] for n in theirs.get("/api/v1/nodes")["items"]}
         # Other tests of the shared cluster may have nodes of their own at this moment.
         assert names >= set(kube_api.nodes)
-        assert "other-01" not in names
 
 
 def test_stop_leaves_no_process_and_a_new_start_finds_everything_as_it_was(lab: Path) -> None:
-    first = control_plane.start(lab, NODES)
+    first = control_plane.start(lab)
     kubeconfig = first.kubeconfig.read_bytes()
     with api(lab) as client:
         client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}})
@@ -150,7 +138,7 @@ def test_stop_leaves_no_process_and_a_new_start_finds_everything_as_it_was(lab: 
     assert processes_of(lab) == []
     assert not any(process.running for process in control_plane.status(lab))
 
-    again = control_plane.start(lab, NODES)
+    again = control_plane.start(lab)
     assert again.url == first.url
     assert again.kubeconfig.read_bytes() == kubeconfig
     with api(lab) as client:

@@ -30,7 +30,7 @@ def test_nodes_are_ready_with_eight_gpus(kube_api: KubeCluster) -> None:
             conditions = {c["type"]: c["status"] for c in node["status"]["conditions"]}
             assert conditions["Ready"] == "True"
             assert node["status"]["allocatable"]["nvidia.com/pgpu"] == "8"
-            assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "true"
+            assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "kubelet"
 
 
 def test_a_pod_with_gpus_is_scheduled_runs_and_can_be_deleted(
@@ -65,6 +65,24 @@ def test_a_pod_that_asks_for_more_gpus_than_a_node_has_stays_pending(
             return next((c["message"] for c in conditions if c["type"] == "PodScheduled"), "")
 
         assert "Insufficient nvidia.com/pgpu" in eventually(refusal)
+
+
+def test_init_containers_of_a_pod_that_runs_have_ended_and_sidecars_run(
+    kube_api: KubeCluster, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    first = [
+        {"name": "once", "image": "any"},
+        {"name": "beside", "image": "any", "restartPolicy": "Always"},
+    ]
+    with kube_api.api() as client:
+        spec = {**pod_spec(), "initContainers": first}
+        post(client, pods, {"metadata": {"name": "p"}, "spec": spec})
+        told = eventually(lambda: running(client, f"{pods}/p"))["status"]["initContainerStatuses"]
+    assert [(one["name"], *one["state"], one["ready"]) for one in told] == [
+        ("once", "terminated", True),
+        ("beside", "running", True),
+    ]
 
 
 def test_a_job_completes(kube_api: KubeCluster, namespace: str) -> None:

@@ -19,8 +19,6 @@ from cryptography import x509
 
 from lab.control_plane import (
     ControlPlaneError,
-    NodeSpec,
-    Taint,
     lifecycle,
     pki,
     ports,
@@ -34,7 +32,7 @@ from lab.control_plane.files import exclusive
 from lab.control_plane.health import wait_until
 from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
-from lab.control_plane.objects import MANIFESTS, kubeconfig_of, node, node_status, stand_ins
+from lab.control_plane.objects import kubeconfig_of, stand_ins
 from lab.control_plane.processes import last_words
 from lab.files import write_atomic
 
@@ -77,14 +75,14 @@ def test_certificates_are_renewed_before_they_expire_with_the_authority_kept(
 def test_an_expiring_authority_renews_everything_it_signed(layout: Layout) -> None:
     pki.ensure(layout, NOW)
     renewed = pki.ensure(layout, NOW + datetime.timedelta(days=3640))
-    assert {"ca", "serving", "admin", "kwok"} <= set(renewed)
+    assert {"ca", "serving", "admin", "kubelet"} <= set(renewed)
     certificate(layout, "admin").verify_directly_issued_by(certificate(layout, "ca"))
 
 
 def test_a_damaged_key_is_replaced(layout: Layout) -> None:
     pki.ensure(layout, NOW)
-    layout.key("kwok").write_text("not a key")
-    assert pki.ensure(layout, NOW) == ["kwok"]
+    layout.key("kubelet").write_text("not a key")
+    assert pki.ensure(layout, NOW) == ["kubelet"]
 
 
 def test_the_service_account_key_outlives_certificates(layout: Layout) -> None:
@@ -250,48 +248,9 @@ def test_the_kubeconfig_holds_all_it_needs(layout: Layout) -> None:
     assert key == layout.key("admin").read_bytes()
 
 
-def test_a_node_carries_what_it_is_given_and_says_that_it_is_a_stand_in() -> None:
-    spec = NodeSpec(
-        "hgx-01",
-        labels={"zone": "a"},
-        capacity={"nvidia.com/pgpu": "8"},
-        allocatable={"nvidia.com/pgpu": "4"},
-        taints=(Taint("gpu", "NoSchedule"), Taint("team", "NoExecute", "acme")),
-    )
-    made = node(spec)
-    assert made["metadata"]["labels"]["zone"] == "a"
-    assert made["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "true"
-    assert made["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
-    assert made["spec"]["taints"] == [
-        {"key": "gpu", "effect": "NoSchedule"},
-        {"key": "team", "effect": "NoExecute", "value": "acme"},
-    ]
-    reported = node_status(spec, 1234)["status"]
-    assert reported["capacity"] == {"nvidia.com/pgpu": "8"}
-    assert reported["allocatable"] == {"nvidia.com/pgpu": "4"}
-
-
-def test_an_hgx_node_has_eight_gpus_by_default() -> None:
-    assert node_status(NodeSpec("n"), 1)["status"]["capacity"]["nvidia.com/pgpu"] == "8"
-
-
 def test_every_stand_in_is_labelled_as_one() -> None:
     for manifest in stand_ins():
         assert manifest["metadata"]["labels"] == {"gpu-clusters.dev/stand-in": "true"}
-
-
-def test_kwok_may_touch_every_kind_that_it_has_stages_for() -> None:
-    role = next(manifest for manifest in stand_ins() if manifest["kind"] == "ClusterRole")
-    watched = {r for rule in role["rules"] if "watch" in rule["verbs"] for r in rule["resources"]}
-    plurals = {
-        "Node": "nodes",
-        "Pod": "pods",
-        "CiliumNetworkPolicy": "ciliumnetworkpolicies",
-        "CiliumClusterwideNetworkPolicy": "ciliumclusterwidenetworkpolicies",
-    }
-    with (MANIFESTS / "stages.yaml").open() as stream:
-        for stage in yaml.safe_load_all(stream):
-            assert plurals[stage["spec"]["resourceRef"]["kind"]] in watched
 
 
 # --- logs -----------------------------------------------------------------------------------
@@ -310,7 +269,7 @@ def test_the_last_errors_of_a_log_are_told_not_its_last_lines(tmp_path: Path) ->
 
 
 def test_a_log_without_errors_gives_its_last_lines(tmp_path: Path) -> None:
-    log = tmp_path / "kwok.log"
+    log = tmp_path / "any.log"
     log.write_text("one\ntwo\nthree\nfour\n")
     assert last_words(log) == "two / three / four"
     log.write_text("")

@@ -236,7 +236,8 @@ def test_the_process_is_started_once_found_and_stopped(
 ) -> None:
     def start() -> int | None:
         return gpu_operator.start(
-            tmp_path / "operator", control_plane=kube_api.folder, hosts=tmp_path / "hosts"
+            tmp_path / "operator",
+            gpu_operator.OperatorSpec(control_plane=kube_api.folder, hosts=tmp_path / "hosts"),
         ).pid
 
     first = start()
@@ -264,7 +265,10 @@ def test_the_gpus_of_a_node_are_those_of_its_simulated_machine(
 
 def test_without_a_control_plane_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(gpu_operator.OperatorError, match="there is no control plane in"):
-        gpu_operator.start(tmp_path / "operator", control_plane=tmp_path, hosts=tmp_path / "hosts")
+        gpu_operator.start(
+            tmp_path / "operator",
+            gpu_operator.OperatorSpec(control_plane=tmp_path, hosts=tmp_path / "hosts"),
+        )
     assert not gpu_operator.status(tmp_path / "operator").running
     gpu_operator.stop(tmp_path / "operator")
 

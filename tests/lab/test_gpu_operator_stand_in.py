@@ -27,7 +27,7 @@ import pytest
 import yaml
 
 import lab.kubelet
-from gpuclusters.core.converge import StderrReporter, SystemClock, converge
+from gpuclusters.core.converge import Clock, Reporter, converge
 from gpuclusters.core.finding import Refused
 from gpuclusters.gpu_operator import crds, readiness
 from gpuclusters.gpu_operator.crds import crd_documents
@@ -138,7 +138,7 @@ class World:
             timeout_seconds=seconds,
         )
         snapshot = partial(readiness.read_if_up, self.objects, self.namespace)
-        return readiness.wait(inputs, self.objects.target, snapshot, Quick(), StderrReporter())
+        return readiness.wait(inputs, self.objects.target, snapshot, Quick(), Reporter())
 
     def refused(self, *words: str) -> str:
         """What our gate says of eight GPUs on each node, once it says all of this."""
@@ -187,7 +187,7 @@ class World:
         self.objects.take(NODE, body, manager="test")
 
 
-class Quick(SystemClock):
+class Quick(Clock):
     """Ten seconds of our gates in one."""
 
     def now(self) -> float:
@@ -204,10 +204,12 @@ def world(kube_api: KubeCluster) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(prefix="gco-"))
     lab.kubelet.start(
         folder / "kubelet",
-        control_plane=kube_api.folder,
-        nodes=[NodeSpec(name, labels={MARK: token}) for name in nodes],
-        image="gpu-clusters/caas",
-        boot_seconds=0.05,
+        lab.kubelet.KubeletSpec(
+            control_plane=kube_api.folder,
+            nodes=tuple(NodeSpec(name, labels={MARK: token}) for name in nodes),
+            image="gpu-clusters/caas",
+            boot_seconds=0.05,
+        ),
     )
     objects = KubernetesObjects(kube_api.kubeconfig.read_text())
     machines = Machines(dict.fromkeys(nodes, A100))
@@ -223,7 +225,7 @@ def world(kube_api: KubeCluster) -> Iterator[World]:
         )
     documents = crd_documents(str(CHART), version="", repository="", sha256="")
     wanted = crds.definitions(documents, with_nfd=True)
-    crds.apply(wanted, objects, SystemClock(), StderrReporter())
+    crds.apply(wanted, objects, Clock(), Reporter())
     stop, thread = _play(made)
     try:
         yield made
@@ -330,7 +332,7 @@ def test_a_pod_gets_gpus_by_the_device_plugin_and_the_node_has_no_more_than_it_h
 
 
 def divide(inputs: MigInputs, objects: KubernetesObjects) -> MigState:
-    reporter = StderrReporter()
+    reporter = Reporter()
     state = converge(MigNode(inputs, objects, Quick(), reporter), reporter)
     assert state is not None
     return state

@@ -100,12 +100,14 @@ class Beside:
     def start(self) -> None:
         lab.kubelet.start(
             self.folder / "k",
-            control_plane=self.cluster.folder,
-            nodes=[NodeSpec(self.name)],
-            image=IMAGE,
-            hosts=self.hosts,
-            beside=[self.name],
-            real=self.folder / "real",
+            lab.kubelet.KubeletSpec(
+                control_plane=self.cluster.folder,
+                nodes=(NodeSpec(self.name),),
+                image=IMAGE,
+                hosts=self.hosts,
+                beside=(self.name,),
+                real=self.folder / "real",
+            ),
         )
 
     def stop(self) -> None:
@@ -225,7 +227,10 @@ def test_a_real_node_is_not_played(beside: Beside) -> None:
 def test_where_real_nodes_are_has_to_be_said(kube_api: KubeCluster, tmp_path: Path) -> None:
     with pytest.raises(lab.kubelet.KubeletError, match="folder of the real nodes a is not known"):
         lab.kubelet.start(
-            tmp_path, control_plane=kube_api.folder, nodes=[], image=IMAGE, beside=["a"]
+            tmp_path,
+            lab.kubelet.KubeletSpec(
+                control_plane=kube_api.folder, nodes=(), image=IMAGE, beside=("a",)
+            ),
         )
 
 

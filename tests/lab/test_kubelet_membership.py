@@ -59,11 +59,13 @@ def host(kube_api: KubeCluster, tmp_path: Path) -> Iterator[Host]:
     kubelets = tmp_path / "kubelet"
     lab.kubelet.start(
         kubelets,
-        control_plane=kube_api.folder,
-        nodes=[NodeSpec(host.name)],
-        image=IMAGE,
-        hosts=tmp_path / "hosts",
-        joins=[host.name],
+        lab.kubelet.KubeletSpec(
+            control_plane=kube_api.folder,
+            nodes=(NodeSpec(host.name),),
+            image=IMAGE,
+            hosts=tmp_path / "hosts",
+            joins=(host.name,),
+        ),
     )
     yield host
     lab.kubelet.stop(kubelets)
@@ -161,11 +163,13 @@ def test_a_node_in_a_container_is_told_what_its_own_cluster_is(
     kubelets = tmp_path / "kubelet"
     lab.kubelet.start(
         kubelets,
-        control_plane=kube_api.folder,
-        nodes=[NodeSpec(host.name)],
-        image=IMAGE,
-        hosts=tmp_path / "hosts",
-        joins=[host.name],
+        lab.kubelet.KubeletSpec(
+            control_plane=kube_api.folder,
+            nodes=(NodeSpec(host.name),),
+            image=IMAGE,
+            hosts=tmp_path / "hosts",
+            joins=(host.name,),
+        ),
     )
 
     def node() -> dict[str, Any] | None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gpuclusters.container_api.container import LEASE_ANNOTATION
+from lab import written
+from lab.cluster import Cluster as ClusterClient
+from lab.cluster import Event, ObjectKind
 from lab.control_plane import NodeSpec, Taint
-from lab.hosts.faults import BusyError
 from lab.hosts.folder import HostsFolder
+from lab.hosts.injecting import BusyError
 from lab.kubelet import process_container, status, stop
 from lab.kubelet.addresses import LoopbackAddresses, PodRange, public, reachable
 from lab.kubelet.checkpoint import Allocation, Checkpoint
@@ -25,6 +30,8 @@ from lab.kubelet.folder import KubeletFolder, NodeFolder
 from lab.kubelet.logs import ContainerLog, LogOptions
 from lab.kubelet.machine import Machine
 from lab.kubelet.model import KubeletError, KubeletSpec
+from lab.kubelet.network_agent import POLICIES, judge
+from lab.kubelet.node_objects import node_object, status_object
 from lab.kubelet.pod_status import Conditions, ContainerState, running
 from tests.fixtures.hosts import Hosts
 
@@ -261,10 +268,26 @@ def test_folders_of_the_host_lie_in_the_folder_of_the_node() -> None:
     assert node.host("/var/lib/kubelet2") == Path("/lab/kubelet/n/host/var/lib/kubelet2")
 
 
+def test_a_node_carries_what_it_is_given_and_offers_devices_only_as_plugins_say() -> None:
+    taints = (Taint("gpu", "NoSchedule"), Taint("team", "NoExecute", "acme"))
+    told = {"cpu": "4", "nvidia.com/pgpu": "8"}
+    spec = NodeSpec("n", {"zone": "a"}, told, told, taints)
+    made = node_object(spec)
+    assert made["metadata"]["labels"]["zone"] == "a"
+    assert made["spec"]["taints"] == [
+        {"key": "gpu", "effect": "NoSchedule"},
+        {"key": "team", "effect": "NoExecute", "value": "acme"},
+    ]
+    status = status_object(spec, 1234, {"nvidia.com/gpu": (8, 6)}, NOW)["status"]
+    assert status["capacity"] == {"cpu": "4", "nvidia.com/gpu": "8"}
+    assert status["allocatable"] == {"cpu": "4", "nvidia.com/gpu": "6"}
+    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 1234}}
+
+
 def test_a_spec_is_read_as_it_was_written(tmp_path: Path) -> None:
     node = NodeSpec("n", labels={"a": "b"}, taints=(Taint("k", "NoSchedule", "v"),))
     spec = KubeletSpec(tmp_path, (node,), "image", 0.5)
-    again = KubeletSpec.of(json.loads(json.dumps(spec.document())))
+    again = written.read(KubeletSpec, json.loads(json.dumps(written.document(spec))))
     assert again == spec
 
 
@@ -300,6 +323,37 @@ def test_the_phase_of_a_pod_follows_from_its_containers(
     states: list[ContainerState], phase: str
 ) -> None:
     assert running(pod(), Conditions(pod()), states)["status"]["phase"] == phase
+
+
+@pytest.mark.parametrize("verdict", ["True", "False"])
+def test_a_policy_that_somebody_has_judged_keeps_its_verdict(verdict: str) -> None:
+    def policy(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": "n"}
+        return {"metadata": metadata, "status": {"conditions": [*conditions]}}
+
+    patched: list[str] = []
+
+    class Cluster:
+        async def watch(self, _kind: ObjectKind) -> AsyncIterator[Event]:
+            yield Event("ADDED", policy("judged", {"type": "Valid", "status": verdict}))
+            yield Event("ADDED", policy("new"))
+            yield Event("MODIFIED", policy("other", {"type": "Other", "status": "True"}))
+            yield Event("DELETED", policy("gone"))
+            await asyncio.Event().wait()
+
+        async def patch(
+            self, _kind: object, name: str, _ns: str, body: dict[str, Any], part: str
+        ) -> None:
+            assert body["status"]["conditions"][-1]["type"] == "Valid"
+            patched.append(f"{name}/{part}/{len(body['status']['conditions'])}")
+
+    async def act() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await judge(cast("ClusterClient", Cluster()), POLICIES[0])
+
+    asyncio.run(act())
+    assert patched == ["new/status/1", "other/status/2"]
 
 
 def test_a_container_that_crashes_is_no_reason_to_be_pending_again() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuclusters.proof.checks import ProofTest
-from gpuclusters.proof.manifests import LABEL, PROGRAMS, REACH
+from gpuclusters.proof.manifests import LABEL, REACH
+from gpuclusters.proof.model import Matmul
 from gpuclusters.tenancy.isolation import TENANT_LABEL
 from lab import kata_runtime, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
-from lab.kubelet import KubeletError, reachable, start, status
+from lab.kubelet import KubeletError, KubeletSpec, reachable, start, status
 from lab.nodes import Kind
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE, KubeletStandIn, playing
@@ -71,9 +71,7 @@ def kubectl(cluster: KubeCluster, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_node_is_ready_has_no_devices_and_is_none_of_kwoks(
-    kube_api: KubeCluster, kubelet: KubeletStandIn
-) -> None:
+def test_a_node_is_ready_and_has_no_devices(kube_api: KubeCluster, kubelet: KubeletStandIn) -> None:
     with kube_api.api() as client:
         for name in kubelet.names:
             node = client.get(f"/api/v1/nodes/{name}")
@@ -82,7 +80,6 @@ def test_a_node_is_ready_has_no_devices_and_is_none_of_kwoks(
             assert "nvidia.com/pgpu" not in node["status"]["allocatable"]
             assert node["metadata"]["labels"]["gpu-clusters.dev/stand-in"] == "kubelet"
             said = node["metadata"]["annotations"]
-            assert "kwok.x-k8s.io/node" not in said
             assert said[kata_runtime.ANNOTATION] == kata_runtime.stand_in(Kind.SIMULATED)
     assert "stand-in" in kubelet.log().splitlines()[0]
 
@@ -194,14 +191,14 @@ def test_no_pod_of_a_tenant_is_a_process_of_this_computer(
     elif way == "a program's pod":
         pod["metadata"]["labels"] = {LABEL: REACH}
     else:
-        pod["metadata"]["labels"] = {LABEL: ProofTest.MATMUL.value}
+        pod["metadata"]["labels"] = {LABEL: Matmul.name}
         pod["spec"]["volumes"] = [{"name": "v", "configMap": {"name": "program"}}]
     core = f"/api/v1/namespaces/{name}"
     with kube_api.api() as client:
         post(client, "/api/v1/namespaces", body)
         try:
             eventually(lambda: client.request("GET", f"{core}/serviceaccounts/default")[0] == 200)
-            program = {"metadata": {"name": "program"}, "data": {PROGRAMS[ProofTest.MATMUL]: write}}
+            program = {"metadata": {"name": "program"}, "data": {Matmul.program: write}}
             post(client, f"{core}/configmaps", program)
             post(client, f"{core}/pods", pod)
             eventually(is_ready(client, f"{core}/pods/p"))
@@ -356,7 +353,9 @@ def test_whoever_wants_into_a_container_is_told_that_the_pod_is_played(
 
 def test_kubelets_without_a_control_plane_say_so(tmp_path: Path) -> None:
     with pytest.raises(KubeletError, match="there is no control plane in"):
-        start(tmp_path / "k", control_plane=tmp_path, nodes=[NodeSpec("n")], image=IMAGE)
+        start(
+            tmp_path / "k", KubeletSpec(control_plane=tmp_path, nodes=(NodeSpec("n"),), image=IMAGE)
+        )
     assert not status(tmp_path / "k").running
 
 

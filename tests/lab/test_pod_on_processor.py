@@ -29,6 +29,9 @@ def test_gpus_are_counted_by_their_device_nodes() -> None:
     nodes = ["null", "nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm", "nvidia-caps"]
     assert counted(nodes, ()) == 2
     assert counted(["null"], ()) == 0
+    assert counted(["null", "vfio", "17", "23"], ()) == 2, (
+        "groups that a virtual machine would have"
+    )
 
 
 def test_instances_of_mig_count_instead_of_their_gpu() -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.core.converge import SystemClock
+from gpuclusters.core.converge import Clock
 from gpuclusters.core.errors import BusyError, CommandFailedError
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.kube.jobs import ClusterJobs
 from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
-from gpuclusters.proof.checks import ProofTest, proven
+from gpuclusters.proof.checks import proven
 from gpuclusters.proof.manifests import CONFIG_MAP, JOB, texts
 from gpuclusters.proof.model import ProofInputs
 from gpuclusters.tenancy.objects import NAMESPACE, POD
@@ -86,7 +86,7 @@ class World:
         return [name for name in names if name != "kube-root-ca.crt"]
 
 
-class Quick(SystemClock):
+class Quick(Clock):
     """Looks more often: nothing here takes its time."""
 
     def sleep(self, seconds: float) -> None:
@@ -165,7 +165,7 @@ def test_what_a_killed_run_left_is_cleared_away_and_a_namespace_of_ones_own_is_k
         inputs = world.inputs()
         body = manifests.job(
             inputs,
-            ProofTest.MATMUL,
+            inputs.tests[0],
             inputs.nodes[0],
             config_map="gone",
             image="any@sha256:" + "1" * 64,

@@ -22,7 +22,6 @@ from lab.tools.model import ToolError
 SOURCES = (
     "k8s.io/kubernetes",
     "go.etcd.io/etcd/server/v3",
-    "sigs.k8s.io/kwok",
     "helm.sh/helm/v4",
     "github.com/containerd/containerd/v2",
     "github.com/containernetworking/plugins",
@@ -85,33 +84,33 @@ def test_a_long_build_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     told = tmp_path / "told"
 
     def report(line: str) -> None:
-        if re.fullmatch(r"building kwok: \d+s, 1 packages compiled", line):
+        if re.fullmatch(r"building helm: \d+s, 1 packages compiled", line):
             told.touch()
 
     # It goes on building until that was said.
     waits = f"echo k8s.io/api\nuntil [ -e {told} ]; do sleep 0.05; done\n"
-    build(fake_go(tmp_path / "go", waits + MAKES_WHAT_O_SAYS), [TOOLS["kwok"]], tmp_path, report)
+    build(fake_go(tmp_path / "go", waits + MAKES_WHAT_O_SAYS), [TOOLS["helm"]], tmp_path, report)
     assert told.exists()
 
 
 def test_a_failed_build_says_what_the_compiler_said(tmp_path: Path) -> None:
     script = "echo k8s.io/api\necho 'x.go:1:2: undefined: y'\nexit 1\n"
     go = fake_go(tmp_path / "go", script)
-    with pytest.raises(ToolError, match=r"building kwok failed: x\.go:1:2: undefined: y \(in cd "):
-        build(go, [TOOLS["kwok"]], tmp_path, lambda _: None)
+    with pytest.raises(ToolError, match=r"building helm failed: x\.go:1:2: undefined: y \(in cd "):
+        build(go, [TOOLS["helm"]], tmp_path, lambda _: None)
 
 
 def test_sources_that_cannot_be_fetched_are_named_as_the_cause(tmp_path: Path) -> None:
     script = "echo 'go: x@v1: Get \"https://proxy.test\": dial tcp: no route to host'\nexit 1\n"
     go = fake_go(tmp_path / "go", script)
-    with pytest.raises(ToolError, match=r"the sources of kwok cannot be fetched .*check GOPROXY"):
-        build(go, [TOOLS["kwok"]], tmp_path, lambda _: None)
+    with pytest.raises(ToolError, match=r"the sources of helm cannot be fetched .*check GOPROXY"):
+        build(go, [TOOLS["helm"]], tmp_path, lambda _: None)
 
 
 def test_a_disk_that_fills_up_while_building_is_named_as_the_cause(tmp_path: Path) -> None:
     go = fake_go(tmp_path / "go", "echo 'write /x: no space left on device'\nexit 1\n")
-    with pytest.raises(ToolError, match=r"building kwok filled the disk; free some GiB"):
-        build(go, [TOOLS["kwok"]], tmp_path, lambda _: None)
+    with pytest.raises(ToolError, match=r"building helm filled the disk; free some GiB"):
+        build(go, [TOOLS["helm"]], tmp_path, lambda _: None)
 
 
 def test_too_little_room_is_told_before_anything_is_built(
@@ -141,7 +140,7 @@ def test_an_interrupted_build_stops_the_compilers(
     monkeypatch.setattr(building, "_follow", interrupt)
     go = fake_go(tmp_path / "go", f"sleep 600 &\necho $! > {started}\nwait\n")
     with pytest.raises(KeyboardInterrupt):
-        build(go, [TOOLS["kwok"]], tmp_path, lambda _: None)
+        build(go, [TOOLS["helm"]], tmp_path, lambda _: None)
     compiler = int(started.read_text())
     for _ in range(1200):
         if not psutil.pid_exists(compiler) or (

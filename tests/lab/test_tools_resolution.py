@@ -119,10 +119,10 @@ def test_a_program_on_path_that_does_not_say_its_version_is_not_used(
 def test_what_was_made_once_is_taken_from_the_cache(
     tmp_path: Path, path_folder: Path, said: list[str]
 ) -> None:
-    first = resolver(tmp_path).ensure(["etcd", "kwok"], said.append)
+    first = resolver(tmp_path).ensure(["etcd", "helm"], said.append)
     build = Builds()
     download = Downloads()
-    again = resolver(tmp_path, build=build, download=download).ensure(["etcd", "kwok"], said.append)
+    again = resolver(tmp_path, build=build, download=download).ensure(["etcd", "helm"], said.append)
     assert again == first
     assert build.asked == []
     assert download.asked == []
@@ -133,8 +133,8 @@ def test_a_download_is_preferred_to_a_build(
 ) -> None:
     build = Builds()
     download = Downloads(have=["etcd"])
-    found = resolver(tmp_path, build=build, download=download).ensure(["etcd", "kwok"], said.append)
-    assert build.asked == [["kwok"]]
+    found = resolver(tmp_path, build=build, download=download).ensure(["etcd", "helm"], said.append)
+    assert build.asked == [["helm"]]
     assert (found["etcd"].parent / "origin").read_text() == "official download\n"
     assert "downloaded etcd 3.6.14, checksum verified" in said
 
@@ -143,12 +143,12 @@ def test_one_build_makes_all_that_is_missing_of_a_module(
     tmp_path: Path, path_folder: Path, said: list[str]
 ) -> None:
     build = Builds()
-    names = ["kube-scheduler", "etcd", "kube-apiserver", "kwok", "kube-controller-manager"]
+    names = ["kube-scheduler", "etcd", "kube-apiserver", "helm", "kube-controller-manager"]
     resolver(tmp_path, build=build).ensure(names, said.append)
     assert sorted(map(sorted, build.asked)) == [
         ["etcd"],
+        ["helm"],
         ["kube-apiserver", "kube-controller-manager", "kube-scheduler"],
-        ["kwok"],
     ]
 
 
@@ -294,7 +294,6 @@ def test_a_cache_that_cannot_be_written_says_so(
         ("Kubernetes v1.36.3", "1.36.3"),
         ("etcd Version: 3.6.14\nGit SHA: v3.6.14\nGo Version: go1.26.8", "3.6.14"),
         ("Client Version: v1.32.4-dispatcher", "1.32.4"),
-        ("kwok version v0.8.0 go1.26.8 (linux/amd64)", "0.8.0"),
         ("v4.3.1", "4.3.1"),
         ("v4.3.1+gabcdef0", "4.3.1"),
         ("command not found", None),

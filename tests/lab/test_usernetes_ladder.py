@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 
 import lab.kubelet
 from gpuclusters.compat.usernetes_versions import version_set
-from gpuclusters.core.converge import SystemClock
+from gpuclusters.core.converge import Clock
 from gpuclusters.core.finding import Refused
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import DAEMON_SET
@@ -41,15 +41,17 @@ from lab.usernetes.faults import (
 from lab.usernetes.server import inside, tell
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import IMAGE
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import Waiting, eventually
 
 pytestmark = pytest.mark.lab
 GPUS = 2
 TRAINING = "registry.example.com/train:1.0"
+POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""As Google labels nodes (cloud.google.com/kubernetes-engine/docs/concepts/node-pools)."""
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
-class Quick(SystemClock):
+class Quick(Clock):
     """Looks more often: nothing here takes its time."""
 
     def sleep(self, seconds: float) -> None:
@@ -64,14 +66,6 @@ class Own(ClusterJobs):
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         found = super().list(kind, namespace)
         return [one for one in found if kind != NODE or one["metadata"]["name"] in self.nodes]
-
-
-@dataclass
-class Reporter:
-    lines: list[str] = field(default_factory=list)
-
-    def note(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @dataclass
@@ -127,9 +121,7 @@ class World:
 
     def climb(self, rung: int = 9, **changes: Any) -> ProofResult:
         found = texts(LADDER_PROGRAMS)
-        return ladder_run.run(
-            self.inputs(rung, **changes), self.cluster, Quick(), Reporter(), found
-        )
+        return ladder_run.run(self.inputs(rung, **changes), self.cluster, Quick(), Waiting(), found)
 
     def gate(self, seconds: int = 150) -> dict[str, Any]:
         wanted = GateInputs(
@@ -138,7 +130,7 @@ class World:
             expected=dict.fromkeys(self.nodes, GPUS),
             timeout_seconds=seconds,
         )
-        return dict(nodes.wait(wanted, self.cluster, Quick(), Reporter()))
+        return dict(nodes.wait(wanted, self.cluster, Quick(), Waiting()))
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +145,14 @@ def world(kube_api: KubeCluster) -> Iterator[World]:
     made.tell()
     lab.kubelet.start(
         folder,
-        control_plane=kube_api.folder,
-        nodes=[NodeSpec(name, labels=mark) for name in names],
-        image=IMAGE,
-        boot_seconds=0.05,
+        lab.kubelet.KubeletSpec(
+            control_plane=kube_api.folder,
+            nodes=tuple(
+                NodeSpec(name, labels=mark | {POOL_LABEL: made.namespace}) for name in names
+            ),
+            image=IMAGE,
+            boot_seconds=0.05,
+        ),
     )
     body = device_plugin_manifest.device_plugin(version_set("current").device_plugin_image)
     # The cluster is shared with other tests, whose nodes are not to get a plugin.
@@ -209,6 +205,20 @@ def test_two_nodes_climb_to_the_training_and_nothing_stays_behind(world: World) 
     assert last.figures["accuracy"] > 0.8
     assert "simulated" in result.remarks[0]
     assert {facts[WHOLE] for facts in result.observed.values()} == {str(GPUS)}
+    eventually(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
+
+
+def test_nodes_of_a_pool_climb_without_being_named(world: World) -> None:
+    world.gate()
+    pool = {"name": world.namespace, "nodes": 2, "gpus": GPUS}
+    result = world.climb(8, nodes=[], pools=[pool])
+    assert proven(result.checks), [c for c in result.checks if c.outcome is not Outcome.PASSED]
+    assert {check.level for check in result.checks} == {"R5", "R6", "R7", "R8"}
+    assert set(result.observed) == set(world.nodes)
+    short = world.climb(8, nodes=[], pools=[{**pool, "nodes": 3}], settle_seconds=1)
+    first, *rest = short.checks
+    assert f"2 of 3 nodes of the pools {world.namespace} are in the cluster" in first.said
+    assert {check.outcome for check in rest} == {Outcome.NOT_TRIED}
     eventually(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
 
 

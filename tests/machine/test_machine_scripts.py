@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.host.connect import SshCredentials
-from gpuclusters.host.model import HostConnection
 from gpuclusters.host.script import run_script
 from gpuclusters.host.ssh import SshHost
 from lab.machine.qemu import GPUS
-from tests.fixtures.hosts import SimulatedHost
 from tests.machine.conftest import RealMachine
 from tests.providers.provider_process import PROJECT
 
@@ -208,6 +205,7 @@ _IN_USE = "it runs on the real machine in a test of this folder, and on simulate
 _NEEDS_CLUSTER = "it speaks to a node container or a control plane, and none is on the real machine"
 _NEEDS_GPU = "it speaks to NVIDIA's driver or switches"
 NOT_COMPARED = {
+    "cdi/inject": "it runs NVIDIA's container runtime, which no simulated host has",
     **dict.fromkeys(("boot/reboot", "rke2/prepare", "cdi/reload-runtime"), _IN_USE),
     **dict.fromkeys(("driver/install", "rootless/rootful", "rootless/engine"), _IN_USE),
     **dict.fromkeys(("service_vm/define", "service_vm/disk", "service_vm/seed"), _IN_USE),
@@ -265,18 +263,13 @@ def said(host: SshHost, asked: Asked, gpu: str) -> dict[str, set[str]]:
     return {**forms(done.stdout.decode(), gpu), "status": {str(done.status)}}
 
 
-def ssh(host: SimulatedHost) -> SshHost:
-    credentials = SshCredentials("the test's key", host.client_key.read_text())
-    return SshHost(HostConnection.model_validate(host.connection), credentials)
-
-
 @pytest.fixture(scope="module")
 def simulated(hosts_pool: Any) -> dict[str, SshHost]:
     """A bare host of each platform."""
     return {
-        platform: ssh(hosts_pool.add(1, "supermicro-hgx-h100")[0])
+        platform: hosts_pool.add(1, "supermicro-hgx-h100")[0].ssh
         if platform == PREPARED
-        else ssh(hosts_pool.add(1, platform, condition="bare")[0])
+        else hosts_pool.add(1, platform, condition="bare")[0].ssh
         for platform in SIMULATED_GPU
     }
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from caas.controllers.host_effects import HostEffects
+from caas.controllers.host_effects import SshHost as ControllersSsh
+from caas.settings import Gpu, Host
 from gpuclusters.cdi.resource import CdiSpecProvider
-from gpuclusters.core.errors import AdapterError, DeniedError, UnreachableError
+from gpuclusters.core.errors import DeniedError, UnreachableError
 from gpuclusters.host.remote import SshNodeFiles
 from gpuclusters.host.script import run_script
+from gpuclusters.lease import board
+from gpuclusters.lease.firmware import Golden
+from gpuclusters.lease.model import Phase, RecyclePolicy
 from gpuclusters.preflight.host import read_facts
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.machine.qemu import GPUS
@@ -68,29 +78,10 @@ def test_a_cdi_specification_names_devices_that_exist(
     ] * len(nodes)
 
 
-def test_drop_ins_are_read_when_the_runtime_starts_again(bound: RealMachine) -> None:
-    files = SshNodeFiles(bound.ssh)
-    files.write(
-        "/etc/systemd/system/containerd.service.d/50-lab.conf",
-        b"[Service]\nEnvironment=LAB=read\n",
-        mode="0644",
-        owner="root:root",
-    )
-    bound.sudo("systemctl enable --now containerd")
-    before = bound.sudo("systemctl show -P MainPID containerd")
-    run_script(bound.ssh, "cdi/reload-runtime", ["containerd.service"], tried="reload")
-    assert bound.sudo("systemctl show -P MainPID containerd") != before
-    assert "LAB=read" in bound.sudo("systemctl show -P Environment containerd")
-    files.write("/etc/containerd/config.toml", b"version = [", mode="0644", owner="root:root")
-    with pytest.raises(AdapterError, match="containerd"):
-        run_script(bound.ssh, "cdi/reload-runtime", ["containerd.service"], tried="reload")
-    bound.sudo("systemctl disable --now containerd")
-
-
 def test_an_account_that_may_not_become_root_is_said_so(bound: RealMachine) -> None:
     rules = "/etc/sudoers.d/operator"
-    narrow = f"mv {rules} /root; echo 'operator ALL=(ALL) /usr/bin/true' >{rules}"
-    back = f"until [ -e /tmp/back ]; do sleep 1; done; mv /root/operator {rules}"
+    narrow = f"mv {rules} /var/backups; echo 'operator ALL=(ALL) /usr/bin/true' >{rules}"
+    back = f"until [ -e /tmp/back ]; do sleep 1; done; mv /var/backups/operator {rules}"
     bound.sudo(f'systemd-run --quiet sh -c "{narrow}; {back}"')
     while bound.run("sudo -n id").returncode == 0:
         time.sleep(1)
@@ -126,3 +117,123 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_the_old_file_or_the_new(
     assert live.content in (b"b" * 400_000, b"c" * 400_000)
     files.write(path, b"d" * 400_000, mode="0640", owner="root:root")
     assert bound.sudo(f"stat -c '%a %U %s' {path}").split() == ["640", "root", "400000"]
+
+
+RULES = {
+    "fmpm": {board.ReadBoard, board.ActivatePartition, board.DeactivatePartition},
+    "nvidia_gpu_tools[.]py": {board.Reset, board.ClearMemory, board.ReadKnobs},
+    "fuser": {board.ReadBoard},
+    "readlink": {board.ReadBoard},
+    "ls": {board.ReadBoard},
+    "mkdir": {board.Withhold, board.ActivatePartition, board.DeactivatePartition, board.ReadBoard},
+    "rm": {board.Unfence, board.ActivatePartition, board.Reset},
+}
+"""By the program that a rule for sudo allows: what the controllers cannot do, or see, without it."""
+CONTROLLERS = "gpu-controllers"
+ALLOWED = "timeout --kill-after=5 5 ls /var/lib/gpu-clusters/withheld"
+ITS_LOCK = f"timeout --kill-after=5 5 flock --nonblock /sys/bus/pci/devices/{GPUS[0]}"
+TOOL = f"{ITS_LOCK} nvidia_gpu_tools.py --devices {GPUS[0]}"
+BESIDE = f"""{ALLOWED}
+id
+timeout --kill-after=5 5 id
+timeout --kill-after=5 5 sh -c id
+timeout --kill-after=5 5 rm -rf /etc/gpu-clusters
+timeout --kill-after=5 5 rm -rf /run/gpu-clusters-leases
+timeout --kill-after=5 5 rm -rf /run/gpu-clusters-leases/{GPUS[0]}/../../../etc/gpu-clusters
+timeout --kill-after=5 5 rm -rf /run/gpu-clusters-leases/{GPUS[0]} /etc/gpu-clusters
+timeout --kill-after=5 5 mkdir -p /etc/gpu-clusters/{GPUS[0]}
+timeout --kill-after=5 5 ls /root
+timeout --kill-after=5 5 readlink -e /etc/sudoers.d/operator
+timeout --kill-after=5 5 fuser -k /dev/vfio/vfio
+timeout --kill-after=5 5 flock --timeout 20 -E 75 /run/lock/gpu-clusters-fabric id
+timeout --kill-after=5 5 fmpm --hostname 127.0.0.1 --set-activated-list 1
+{TOOL.replace("/sys/bus/pci/devices/", "/etc/")} --reset-with-sbr
+{TOOL} --set-cc-mode=on
+"""
+
+
+def controllers(machine: RealMachine) -> dict[type, board.Outcome]:
+    """What the controllers do on a machine as their own account, by kind of effect."""
+    folders = "/run/gpu-clusters-leases /var/lib/gpu-clusters/withheld"
+    machine.sudo(f"rm -rf {folders}; mkdir -p {folders}")
+    gpus = [Gpu(module=n, pci=pci, device=str(n)) for n, pci in enumerate(GPUS, 1)]
+    reached = {key: machine.connection[key] for key in ("address", "port", "host_key")}
+    host = Host.model_validate(
+        {
+            **reached,
+            "name": "hgx-real",
+            "user": CONTROLLERS,
+            "baseboard": "hgx-h100",
+            "gpus": gpus,
+            "partitions": (),
+            "fabric_manager": "127.0.0.1",
+        }
+    )
+    golden = Golden(knobs={"ecc": "enabled"})
+    policy = RecyclePolicy.FULL
+    orders = board.Orders("h", {3: (1, 2)}, (), keep_active=True, policy=policy, golden=golden)
+    entry = (1, 1, Phase.ACTIVATING)
+
+    async def all_of_it() -> dict[type, board.Outcome]:
+        ssh = ControllersSsh(host, machine.client_key.read_text())
+        effects = HostEffects(host, orders, ssh, None)
+        done = {
+            type(effect): await effects.do(effect)
+            for effect in (
+                board.DeactivatePartition(3),
+                board.ReadBoard(frozenset({entry})),
+                board.ActivatePartition(3, frozenset({entry})),
+                board.Withhold(entry),
+                board.Unfence(frozenset({1, 2})),
+                board.Reset(1, 1),
+                board.ClearMemory(1, 1),
+                board.ReadKnobs(1, 1),
+            )
+        }
+        await effects.close()
+        return done
+
+    return asyncio.run(all_of_it())
+
+
+def test_controllers_need_the_rules_for_sudo_that_the_documents_have_and_no_others(
+    bound: RealMachine,
+) -> None:
+    active = """'{"partitionInfo": [{"partitionId": 3, "isActive": 1}]}'"""
+    for name, said in (("fmpm", active), ("nvidia_gpu_tools.py", '"ECC is enabled"')):
+        program = f"/usr/local/bin/{name}"
+        bound.sudo(f"cat >{program}; chmod 755 {program}", stdin=f"#!/bin/sh\necho {said}\n")
+    home = f"/home/{CONTROLLERS}/.ssh"
+    bound.sudo(f"useradd --create-home --shell /bin/sh {CONTROLLERS}")
+    bound.sudo(f"install -d -o {CONTROLLERS} {home}; cp ~operator/.ssh/authorized_keys {home}")
+
+    page = Path("docs/caas-hosts.md").read_text()
+    (path,) = re.findall(rf"/etc/sudoers.d/{CONTROLLERS}", page)
+    (defaults,) = re.findall(r"^Defaults:.*$", page, re.MULTILINE)
+    rules = re.findall(r"^  (/usr/bin/timeout .*?)(?:, \\)?$", page, re.MULTILINE)
+
+    def allow(some: Sequence[str]) -> None:
+        text = f"{defaults}\n{CONTROLLERS} ALL=(root) NOPASSWD: {', '.join(some)}\n"
+        bound.sudo(f"cat >{path}; chmod 440 {path}; visudo -c", stdin=text)
+
+    allow(rules)
+    whole = controllers(bound)
+    assert {kind for kind, outcome in whole.items() if isinstance(outcome, board.Succeeded)} == {
+        *whole
+    }, whole
+    seen = whole[board.ReadBoard].result
+    assert seen == board.BoardSeen({3}, {3}, frozenset(), frozenset({1, 2}))
+
+    each = "while read -r words; do sudo -n $words </dev/null >/dev/null 2>&1 && echo $words; done"
+    allowed = bound.sudo(f"su {CONTROLLERS} -c '{each}; true'", stdin=BESIDE)
+    assert allowed == f"{ALLOWED}\n"
+    assert bound.run("test -d /etc/gpu-clusters").returncode == 0
+
+    without = {}
+    for name in RULES:
+        (one,) = (rule for rule in rules if re.search(rf"[ ?]{re.escape(name)}[ (]", rule))
+        allow([rule for rule in rules if rule != one])
+        done = controllers(bound)
+        without[name] = {kind for kind in done if done[kind] != whole[kind]}
+    assert without == RULES
+    assert len(rules) == len(RULES)

@@ -24,6 +24,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PLACES = ("gpuclusters", "caas", "components")
+SUFFIXES = (".py", ".sh", ".xml", ".yaml")
 SIDE_BY_SIDE = 2
 SECONDS = 300
 
@@ -65,7 +66,7 @@ def place_of(mutant: Mutant, tree: Path) -> Path:
     Raises:
         MutantError: it stands nowhere, or more than once.
     """
-    files = [f for p in PLACES for f in sorted((tree / p).rglob("*")) if f.suffix in (".py", ".sh")]
+    files = [f for p in PLACES for f in sorted((tree / p).rglob("*")) if f.suffix in SUFFIXES]
     found = [f for f in files for _ in range(f.read_text().count(mutant.find))]
     if len(found) != 1:
         where = ", ".join(str(f.relative_to(tree)) for f in found) or "nowhere"

@@ -23,14 +23,13 @@ def test_pages_and_rules_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_page_says_why_what_how_to_fix_and_how_to_switch_off(rule: Rule) -> None:
+def test_a_page_says_why_what_and_how_to_fix(rule: Rule) -> None:
     text = (ROOT / rule.page).read_text()
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert [h for h in headings if h != "Parameters"] == [
         "Why",
         "What it looks at",
         "How to fix it",
-        "How to switch it off",
     ]
     title = f"{rule.title[0].upper()}{rule.title[1:]}"
     assert text.startswith(f"# {rule.id}\n\n{title}. Severity: **{rule.severity.word}**")
@@ -48,6 +47,6 @@ def test_configurations_in_the_pages_are_right() -> None:
     blocks = [
         block for text in texts for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     ]
-    assert len(blocks) > len(RULES)
+    assert blocks
     for block in blocks:
         assert configured(RULES, json.loads(block), "page") != RULES

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from gpuclusters.policy.rule import Severity
 from gpuclusters.policy.rules import RULES, ProtectionParameters
-from gpuclusters.policy.settings import SettingsError, configured, read_settings
+from gpuclusters.policy.settings import SettingsError, configured
 
 
 def test_a_level_alone_or_with_parameters_is_taken_and_the_rest_stays() -> None:
@@ -28,8 +25,7 @@ def test_all_is_for_every_rule_that_is_not_named() -> None:
     assert {r.id for r in made if r.severity is not Severity.DISABLED} == {"host-key"}
 
 
-def test_all_faults_are_told_at_once_with_the_nearest_name(tmp_path: Path) -> None:
-    file = tmp_path / "policy.json"
+def test_all_faults_are_told_at_once_with_the_nearest_name() -> None:
     wrong = {
         "host-keys": "mandatory",
         "unpinned": "sometimes",
@@ -38,10 +34,9 @@ def test_all_faults_are_told_at_once_with_the_nearest_name(tmp_path: Path) -> No
         "open-firewall": 7,
         "all": {"enforcementLevel": "advisory", "x": 1},
     }
-    file.write_text(json.dumps(wrong))
     with pytest.raises(SettingsError) as refused:
-        read_settings(file, RULES)
-    assert str(refused.value).replace(str(file), "f").splitlines() == [
+        configured(RULES, wrong, "f")
+    assert str(refused.value).splitlines() == [
         "f: there is no rule 'host-keys'; did you mean host-key?",
         "f: all: write one of mandatory, advisory, disabled, and nothing else",
         "f: unpinned: 'sometimes' is no level; write one of mandatory, advisory, disabled",
@@ -52,10 +47,7 @@ def test_all_faults_are_told_at_once_with_the_nearest_name(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.parametrize(("text", "says"), [("{", "is not JSON"), ("[]", "is not an object")])
-def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    (tmp_path / "policy.json").write_text(text)
-    with pytest.raises(SettingsError, match=says):
-        read_settings(tmp_path / "policy.json", RULES)
-    (tmp_path / "policy.json").write_text("")
-    assert read_settings(tmp_path / "policy.json", RULES) == RULES
+def test_what_is_no_configuration_is_refused() -> None:
+    with pytest.raises(SettingsError, match="is not an object"):
+        configured(RULES, [], "f")
+    assert configured(RULES, {}, "f") == RULES

@@ -4,8 +4,6 @@ Answers have the shape of Compute Engine API v1: operations are begun, waited fo
 insert into a zone without stock ends as an operation with ZONE_RESOURCE_POOL_EXHAUSTED and leaves nothing.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

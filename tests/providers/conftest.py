@@ -1,7 +1,5 @@
 """Providers in the SDK's own process, against simulated hosts over real SSH."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our provider's process, spoken to over gRPC as the engine does."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -4,8 +4,6 @@ Given by GPU_CLUSTERS_REGISTRY_HOST=user@address[:port]: a machine with rootless
 needs no `sudo`. Its key has to be in ~/.ssh/known_hosts; ours is in GPU_CLUSTERS_SSH_KEY_FILE or in an agent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,13 +18,8 @@ import yaml
 from components.usernetes import OVERLAY
 from gpuclusters.compat.usernetes_versions import VersionSet, version_set
 from gpuclusters.core.errors import AdapterError
+from gpuclusters.host import connect
 from gpuclusters.host import ssh as ssh_forward
-from gpuclusters.host.connect import (
-    AGENT_VARIABLE,
-    KEY_FILE_VARIABLE,
-    SshCredentials,
-    find_credentials,
-)
 from gpuclusters.host.model import KEY_TYPES, HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.kube.jobs import ClusterJobs
@@ -104,7 +97,7 @@ def given(text: str, known_hosts: Path) -> HostConnection:
 
 def log_in_with(environment: Mapping[str, str]) -> dict[str, str]:
     """What of the environment lets providers log in."""
-    names = (KEY_FILE_VARIABLE, AGENT_VARIABLE)
+    names = (connect.KEY_FILE_VARIABLE, connect.AGENT_VARIABLE)
     return {name: environment[name] for name in names if environment.get(name)}
 
 
@@ -177,9 +170,9 @@ class Site:
         return f"{CLUSTER}/{self.connection.host}"
 
     @property
-    def credentials(self) -> SshCredentials:
+    def credentials(self) -> connect.SshCredentials:
         """With which this process logs in."""
-        return find_credentials(None, self.environment)
+        return connect.find_credentials(None, self.environment)
 
     @property
     def ssh(self) -> SshHost:
@@ -211,7 +204,7 @@ class Site:
         if live.docker != "ok":
             raise UnusableHostError(
                 f"{VARIABLE}: {place}: the rootless Docker of {self.account} does not answer "
-                f"({live.docker}); prepare the host as docs/usernetes-hosts.md says"
+                f"({live.docker}); prepare the host as docs/usernetes-nodes.md says"
             )
         if live.is_begun and live.owner != self.natural_id:
             raise UnusableHostError(

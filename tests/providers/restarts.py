@@ -1,7 +1,5 @@
 """A simulated machine that restarts, waited for until it lets in again."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 

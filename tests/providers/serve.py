@@ -1,7 +1,5 @@
 """Our provider with kinds of a test's own: `TEST_PROVIDERS` names them as `Name=module:Class`."""
 
-from __future__ import annotations
-
 import os
 
 from gpuclusters.providers import server

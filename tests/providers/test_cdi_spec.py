@@ -1,7 +1,5 @@
 """The CDI spec of a host's GPUs, through the SDK's provider process and real SSH."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`gpu-clusters doctor` on simulated machines: one connection each, all at once."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +15,6 @@ from gpuclusters.host import connect as ssh_connect
 from gpuclusters.host.model import HostConnection
 from gpuclusters.preflight.model import expects_of
 from lab.hosts import faults
-from lab.hosts.hardware import hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
@@ -46,7 +43,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_machine_says_what_is_wrong_with_it(three: list[SimulatedHost]) -> None:
     well, broken, strange = three
-    broken.inject(faults.GpuFellOffTheBus(module=2), hardware_faults.OldVersion())
+    broken.inject(faults.GpuFellOffTheBus(module=2), faults.OldVersion())
     strange.inject(faults.WrongHostKey())
     for host in three:
         host.forget()

@@ -1,7 +1,5 @@
 """`gpu-clusters doctor` on simulated machines of RKE2 and of usernetes: well, and with faults."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,10 +11,7 @@ from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.host.model import HostConnection
 from lab.hosts import faults
-from lab.hosts.hardware import hardware_faults
 from lab.hosts.model import USER
-from lab.hosts.rke2 import rke2_faults
-from lab.hosts.usernetes import rootless_faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.unit.config.documents import base
 
@@ -73,7 +68,7 @@ def test_a_bare_machine_with_gpus_says_what_up_puts_right_about_their_driver(
 
 
 def test_faults_of_a_machine_of_rke2_are_told_by_their_codes(a100: SimulatedHost) -> None:
-    a100.inject(rke2_faults.PortTaken(port=9345), hardware_faults.GpuMissing(module=1))
+    a100.inject(faults.PortTaken(port=9345), faults.GpuMissing(module=1))
     try:
         assert said(a100, rke2("s1")) == [(Level.FAILURE, "rke2.port-in-use")]
         assert said(a100, rke2("g1")) == [
@@ -90,7 +85,7 @@ def test_a_machine_of_usernetes_that_can_be_prepared_is_well(v100: SimulatedHost
 
 
 def test_faults_of_a_machine_of_usernetes_are_told_by_their_codes(v100: SimulatedHost) -> None:
-    v100.inject(rootless_faults.OpenKernelModule(), rke2_faults.PortTaken(port=6443))
+    v100.inject(faults.OpenKernelModule(), faults.PortTaken(port=6443))
     try:
         found = said(v100, usernetes())
     finally:

@@ -1,7 +1,5 @@
 """Active partitions of a board, through the SDK's provider process and `fmpm` over real SSH."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

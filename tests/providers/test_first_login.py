@@ -1,7 +1,5 @@
 """Waiting for a machine that was just made: as long as it starts, and no longer than it makes sense."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,25 +16,13 @@ from gpuclusters.core.errors import (
 from gpuclusters.gcp.resource import FirstLoginProvider, wait_until_ready
 from gpuclusters.host.ssh import Completed, SshHost
 from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.waiting import Waiting
 from tests.providers.conftest import StartProvider
 
 SCRIPT = Path(__file__).resolve().parents[2] / "gpuclusters/gcp/scripts/first-login.sh"
 DONE = Completed(0, b"", "")
 REFUSED = UnreachableError("gpu-1", "wait", "Connection refused", "check that the host is up")
 NO_ACCOUNT = DeniedError("gpu-1", "wait", "user ubuntu is not let in", "add its key")
-
-
-class Clock:
-    """Seconds that pass only while somebody waits."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 class Booting(SshHost):
@@ -57,14 +43,14 @@ class Booting(SshHost):
 
 
 def test_it_is_tried_until_the_machine_lets_us_in() -> None:
-    clock = Clock()
+    clock = Waiting()
     wait_until_ready(Booting(REFUSED, REFUSED, NO_ACCOUNT, DONE), clock, 600)
     assert clock.time == 15
 
 
 @pytest.mark.parametrize("error", [REFUSED, NO_ACCOUNT])
 def test_a_machine_that_never_comes_is_given_up_with_the_last_reason(error: Exception) -> None:
-    clock = Clock()
+    clock = Waiting()
     with pytest.raises(type(error), match="for 60 s since it was made") as late:
         wait_until_ready(Booting(error), clock, 60)
     assert "get-serial-port-output" in str(late.value)
@@ -72,7 +58,7 @@ def test_a_machine_that_never_comes_is_given_up_with_the_last_reason(error: Exce
 
 
 def test_another_host_key_is_not_waited_for() -> None:
-    clock = Clock()
+    clock = Waiting()
     shown = HostKeyMismatchError("gpu-1", "wait", "the host shows another key", "compare")
     with pytest.raises(HostKeyMismatchError):
         wait_until_ready(Booting(shown, DONE), clock, 600)
@@ -82,7 +68,7 @@ def test_another_host_key_is_not_waited_for() -> None:
 def test_a_set_up_that_failed_says_what_cloud_init_says() -> None:
     failed = Completed(1, b"", "cloud-init ended with an error:\nstatus: error\n")
     with pytest.raises(CommandFailedError, match="cloud-init ended with an error"):
-        wait_until_ready(Booting(failed), Clock(), 600)
+        wait_until_ready(Booting(failed), Waiting(), 600)
 
 
 def test_a_machine_is_reached_over_ssh(host: SimulatedHost, start_provider: StartProvider) -> None:

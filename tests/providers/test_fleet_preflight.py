@@ -1,7 +1,5 @@
 """All machines are looked at before any is changed, and reported together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +9,7 @@ from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.fabric.table import Board
 from gpuclusters.preflight.model import expects_of
 from gpuclusters.preflight.resource import FleetPreflightProvider
-from lab.hosts import faults
-from lab.hosts.hardware import hardware_faults
+from lab.hosts import faults, injecting
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
@@ -34,7 +31,7 @@ def test_findings_of_all_machines_come_together_and_only_news_is_judged(
 ) -> None:
     one, two, three = hosts(3, platform="supermicro-hgx-h100")
     provider = start_provider(one)
-    one.inject(hardware_faults.IommuOff())
+    one.inject(faults.IommuOff())
     two.inject(faults.GpuFellOffTheBus(module=2))
     three.inject(faults.RefuseConnections())
     with pytest.raises(StepFailed) as failed:
@@ -48,7 +45,7 @@ def test_findings_of_all_machines_come_together_and_only_news_is_judged(
     assert "Connection refused" in said
 
     for host in (one, two, three):
-        faults.clear(host.folder, host.name)
+        injecting.clear(host.folder, host.name)
     inputs = wanted(one, two)
     made = provider.create(FleetPreflightProvider, inputs)
     assert made.id == "dev/fleet"

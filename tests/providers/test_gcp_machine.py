@@ -1,7 +1,5 @@
 """Machines on Google Cloud, made by the provider's own process against a double of the Compute API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole runs of the engine that make machines on a double of the Compute API."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

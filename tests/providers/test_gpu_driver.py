@@ -1,7 +1,5 @@
 """NVIDIA's driver on hosts, through the SDK's provider process, real SSH and the real scripts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

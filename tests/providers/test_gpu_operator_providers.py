@@ -1,7 +1,5 @@
 """The providers around the GPU Operator, in the SDK's own process against a real API server."""
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import tarfile

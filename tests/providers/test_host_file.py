@@ -1,7 +1,5 @@
 """One file on a host, through the SDK's provider process and real SSH."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

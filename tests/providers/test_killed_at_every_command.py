@@ -8,8 +8,6 @@ undone must get done by running the step again. `make test` kills each step at i
 that is certain and in between; `make test-long` at every one.
 """
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +21,7 @@ from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.host import BootCapability
 from gpuclusters.boot.model import HostBootInputs
 from gpuclusters.core import scripts
-from gpuclusters.core.converge import StderrReporter, converge
+from gpuclusters.core.converge import Reporter, converge
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Refused
 from gpuclusters.host.connect import find_credentials
@@ -346,7 +344,7 @@ def test_what_a_machine_boots_with_is_finished_by_the_next_run(
 
     def act() -> None:
         with pytest.raises(Refused, match="it is set for the next boot, and reboots are refused"):
-            converge(boot, StderrReporter())
+            converge(boot, Reporter())
 
     act()
     undisturbed = machine.sudo(truth).stdout

@@ -1,18 +1,13 @@
 """Rungs 1 to 4 on a simulated host over real SSH: they hold where it was prepared, and faults fail them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from gpuclusters.host.connect import SshCredentials
-from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts
 from gpuclusters.proof.checks import Check, CheckLevel, Outcome
-from lab.hosts.usernetes.rootless_faults import CdiInvisible, EngineIsRootful, NvmlLost
+from lab.hosts.faults import CdiInvisible, EngineIsRootful, NvmlLost
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.usernetes_kit import ACCOUNT, GPUS, Cluster, prepare
@@ -38,9 +33,7 @@ def node(hosts: Hosts, start_provider: StartProvider, standing: dict[str, Any]) 
 
 
 def climb(host: SimulatedHost, highest: CheckLevel = CheckLevel.NODE_CDI) -> list[Check]:
-    connection = HostConnection.model_validate(host.connection)
-    credentials = SshCredentials("test", private_key=host.client_key.read_text())
-    said = hosts.ask(SshHost(connection, credentials), ACCOUNT, highest)
+    said = hosts.ask(host.ssh, ACCOUNT, highest)
     return hosts.judge(host.name, GPUS, said, highest)
 
 

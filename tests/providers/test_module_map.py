@@ -1,7 +1,5 @@
 """The module map of a host, through its script over real SSH."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +11,6 @@ from gpuclusters.core.errors import CommandFailedError
 from gpuclusters.core.finding import Refused
 from gpuclusters.fabric.decide import require_map
 from gpuclusters.fabric.manager import SshModuleMap
-from gpuclusters.host.connect import find_credentials
-from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import SshHost
 from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 
@@ -44,14 +39,7 @@ def host(shared: SimulatedHost) -> Iterator[SimulatedHost]:
 
 
 def reached(host: SimulatedHost) -> SshModuleMap:
-    connection = HostConnection.model_validate(host.connection)
-    return SshModuleMap(SshHost(connection, find_credentials(None)))
-
-
-@pytest.fixture(autouse=True)
-def key(shared: SimulatedHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_CLUSTERS_SSH_KEY_FILE", str(shared.client_key))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return SshModuleMap(host.ssh)
 
 
 def asked(host: SimulatedHost) -> list[str]:

@@ -1,7 +1,5 @@
 """A node out of service, on a real API server through the SDK's provider process."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A machine has one writer at a time, and a provider ends with its engine: nobody acts who should be gone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

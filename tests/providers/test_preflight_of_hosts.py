@@ -1,7 +1,5 @@
 """Preflight of simulated hosts: one script over real SSH, through the SDK's provider process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,15 +7,11 @@ import pytest
 from gpuclusters.compat.platforms import PRESETS, Platform
 from gpuclusters.core import codes
 from gpuclusters.fabric.table import Board
-from gpuclusters.host.connect import SshCredentials
-from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import SshHost
 from gpuclusters.preflight.decide import judge
 from gpuclusters.preflight.host import read_facts
 from gpuclusters.preflight.model import Expects, Stage, expects_of
 from gpuclusters.preflight.resource import PreflightProvider
 from lab.hosts import faults
-from lab.hosts.hardware import hardware_faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import UNKNOWN, StepFailed
@@ -45,9 +39,7 @@ def wanted(host: SimulatedHost, stage: str = "prepared", **changes: Any) -> dict
 def found(
     host: SimulatedHost, stage: Stage = Stage.PREPARED, expects: Expects = EXPECTS
 ) -> list[str]:
-    credentials = SshCredentials("test", private_key=host.client_key.read_text())
-    reached = SshHost(HostConnection(**host.connection), credentials)
-    facts = read_facts(reached, expects.functions)
+    facts = read_facts(host.ssh, expects.functions)
     return [finding.code.removeprefix("preflight.") for finding in judge(facts, expects, stage)]
 
 
@@ -58,7 +50,7 @@ def test_a_prepared_host_passes_both_stages_with_one_command(machine: SimulatedH
     assert len(machine.journal("connection")) == 1
 
 
-K = hardware_faults
+K = faults
 # What can be wrong at the same time on one machine, each beside the finding that names it.
 TOGETHER: dict[str, list[tuple[str, Any]]] = {
     "account": [("sudo-password", faults.SudoNeedsPassword())],

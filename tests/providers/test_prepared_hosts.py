@@ -1,7 +1,5 @@
 """What prepares a host: boot, functions on vfio-pci, units; real scripts on simulated machines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A proof in the SDK's own provider process, on a real API server that has no GPUs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Our provider as an engine meets it: what it keeps of the configuration, and what it says of itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Hosts that join an RKE2 cluster, through the SDK's provider process, real SSH and the real scripts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ import yaml
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.resource import Rke2NodeProvider
 from lab.hosts import faults
-from lab.hosts.hardware.hardware_faults import DiskNearlyFull
+from lab.hosts.faults import DiskNearlyFull
 from lab.hosts.rke2 import rke2_release
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider

@@ -1,7 +1,5 @@
 """Three servers and four agents go from one minor of Kubernetes to the next; the API answers all the time."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rootless Docker with GPUs on hosts, through the SDK's provider process, real SSH and the real scripts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +11,6 @@ from gpuclusters.rootless import files
 from gpuclusters.rootless.resource import RootlessHostProvider
 from lab.hosts import faults
 from lab.hosts.model import USER
-from lab.hosts.usernetes import rootless_faults as rootless
 from lab.hosts.usernetes.rootless import Engine, rootless_engine
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
@@ -156,14 +153,14 @@ def test_after_a_restart_the_gpus_are_back_and_follow_another_machine(kept: Kept
     assert kept.drift() == []
 
     # Made anew from its disk: other GPUs, and nobody ran anything of ours but the boot.
-    kept.host.inject(rootless.GpusReplaced())
+    kept.host.inject(faults.GpusReplaced())
     said = "; ".join(kept.drift())
     assert "the CDI specification names other GPUs" in said
     restart(kept.host)
     assert kept.drift() == []
     replaced = engine(kept.host)
     assert not set(replaced.cdi_devices) & {d for d in before.cdi_devices if "=GPU-" in d}
-    kept.host.inject(rootless.GpusReplaced(generation=2))
+    kept.host.inject(faults.GpusReplaced(generation=2))
     assert kept.update().outputs["drift"] == []  # without a restart too
 
 
@@ -184,10 +181,10 @@ def test_all_that_speaks_against_a_host_is_said_at_once_and_nothing_is_touched(
     (host,) = hosts(1, platform="plain-gpu-v100", condition="prepared")
     provider = start_provider(host)
     host.inject(
-        rootless.RootfulContainers(names=("registry", "web")),
-        rootless.OpenKernelModule(),
-        rootless.UserNamespacesRestricted(),
-        rootless.NerdctlRuns(),
+        faults.RootfulContainers(names=("registry", "web")),
+        faults.OpenKernelModule(),
+        faults.UserNamespacesRestricted(),
+        faults.NerdctlRuns(),
         faults.PortTaken(port=6443),
     )
     # Somebody's Docker, as root and in use; and nerdctl of the account.
@@ -223,10 +220,10 @@ def test_all_that_speaks_against_a_host_is_said_at_once_and_nothing_is_touched(
 
 def test_steps_that_do_not_help_say_why_all_at_once(kept: Kept) -> None:
     kept.host.inject(
-        rootless.LegacyRuntime(no_cgroups=True),
-        rootless.CdiStale(),
-        rootless.HoldsLost(),
-        rootless.SubordinateIdsLost(),
+        faults.LegacyRuntime(no_cgroups=True),
+        faults.CdiStale(),
+        faults.HoldsLost(),
+        faults.SubordinateIdsLost(),
     )
     kept.host.sudo(
         "nvidia-ctk config --in-place --set a.b=c; systemctl restart nvidia-cdi-refresh; apt-mark showhold"
@@ -248,7 +245,7 @@ def test_steps_that_do_not_help_say_why_all_at_once(kept: Kept) -> None:
 
 def test_all_that_is_wrong_with_the_daemon_is_said_at_once(kept: Kept) -> None:
     kept.host.inject(
-        rootless.CdiInvisible(), rootless.DaemonConfigurationIgnored(), rootless.EngineIsRootful()
+        faults.CdiInvisible(), faults.DaemonConfigurationIgnored(), faults.EngineIsRootful()
     )
     with pytest.raises(StepFailed) as failed:
         kept.update()
@@ -268,38 +265,38 @@ def test_all_that_is_wrong_with_the_daemon_is_said_at_once(kept: Kept) -> None:
     ("fault", "before", "words"),
     [
         (
-            rootless.CdiWithoutUuids(),
+            faults.CdiWithoutUuids(),
             "systemctl restart nvidia-cdi-refresh",
             r"does not name the GPUs by UUID",
         ),
         (
-            rootless.NvmlLost(),
+            faults.NvmlLost(),
             "rm /var/lib/gpu-clusters/usernetes/passed",
             r"a container lost its GPUs: systemd reloaded",
         ),
         (
-            rootless.ImageRefused(),
+            faults.ImageRefused(),
             "rm /var/lib/gpu-clusters/usernetes/passed",
             r"an image cannot be pulled.*may name registry-mirrors",
         ),
         (
-            rootless.DelegationIneffective(),
+            faults.DelegationIneffective(),
             "systemctl restart user@1000.service",
             r"controllers cpu cpuset io are not delegated.*cgroup_disable=",
         ),
-        (rootless.UserBusGone(), "", r"cannot be reached.*no bus.*dbus-user-session"),
+        (faults.UserBusGone(), "", r"cannot be reached.*no bus.*dbus-user-session"),
         (
-            rootless.LingerRefused(),
+            faults.LingerRefused(),
             f"rm /var/lib/systemd/linger/{USER}",
             r"lingering is not allowed there.*polkit",
         ),
         (
-            rootless.Slirp4netnsFails(),
+            faults.Slirp4netnsFails(),
             f"systemctl --user -M {USER}@ stop docker",
             r"network does not come up.*slirp4netns.*169\.254\.169\.254",
         ),
         (
-            rootless.AccountOfDirectory(),
+            faults.AccountOfDirectory(),
             "rm /etc/subuid",
             r"comes from OS Login or a directory.*enable-oslogin=FALSE",
         ),

@@ -1,7 +1,5 @@
 """The service VM of a host, through the SDK's provider process and a simulated libvirt over real SSH."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +13,6 @@ from gpuclusters.service_vm.model import IMAGE_FOLDER, LAB_IMAGE, STATE_FOLDER
 from gpuclusters.service_vm.resource import ServiceVmProvider
 from gpuclusters.vfio.resource import VfioBindingProvider
 from lab.hosts import faults
-from lab.hosts.service_vm import service_vm_guest
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
@@ -94,6 +91,9 @@ def test_a_vm_is_made_serves_changes_and_goes(
     assert made.outputs["drift"] == []
     assert made.outputs["ssh_host_key"].startswith("ssh-ed25519 AAAA")
     assert host.run("fmpm -l --hostname 192.168.250.2").returncode == 0
+    # Leases can begin: the fabric manager has been told that nothing is active.
+    for change in ("-a 7", "-d 7"):
+        assert host.run(f"fmpm {change} --hostname 192.168.250.2").returncode == 0
     xml = host.sudo("virsh dumpxml fabric-manager").stdout
     for bus in ("05", "06", "07", "08", "03"):
         assert f'bus="0x{bus}"' in xml
@@ -251,10 +251,10 @@ def test_what_goes_wrong_is_told_with_its_remedy_and_mends_when_it_is_over(
 ) -> None:
     host, provider = bare, start_provider(bare)
     for fault, words in (
-        (service_vm_guest.LibvirtDown(), "libvirt cannot be asked"),
+        (faults.LibvirtDown(), "libvirt cannot be asked"),
         (faults.DiskFull(path=IMAGE_FOLDER), "free some space"),
-        (service_vm_guest.VmDoesNotBoot(), "its console says nothing"),
-        (service_vm_guest.FabricManagerStaysResident(), "its service is active, yet the API"),
+        (faults.VmDoesNotBoot(), "its console says nothing"),
+        (faults.FabricManagerStaysResident(), "its service is active, yet the API"),
     ):
         host.inject(fault)
         text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))

@@ -1,14 +1,12 @@
 """Machines that hang do not keep the others from being worked on, however many they are."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
 from collections.abc import Callable
 
 from gpuclusters.host.resource import HostFileProvider
-from lab.hosts import faults, journal
+from lab.hosts import faults, injecting, journal
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
@@ -34,7 +32,7 @@ def test_a_step_is_taken_while_others_hang(
             create(host)
 
     for host in ill:
-        faults.inject(host.folder, host.name, faults.Hang())
+        injecting.inject(host.folder, host.name, faults.Hang())
     threads = [threading.Thread(target=hang, args=(host,)) for host in ill]
     for thread in threads:
         thread.start()

@@ -1,7 +1,5 @@
 """The SSH transport against a server of our own, for what simulated hosts cannot show."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

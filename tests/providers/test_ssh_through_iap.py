@@ -1,7 +1,5 @@
 """Hosts that are reached through Google's Identity-Aware Proxy, with a gcloud of our own that relays."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

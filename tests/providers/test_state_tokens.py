@@ -1,7 +1,5 @@
 """What 1.0 has published: types in users' state, and codes that they search for and alert on."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 
@@ -15,7 +13,8 @@ from gpuclusters.providers.server import PROVIDERS
 TYPES = {
     "CdiSpec", "FabricPartitions", "FirstLogin", "FleetPreflight", "GcpMachine", "GcpQuota", "GpuDriver",
     "GpuOperatorCrds", "GpuOperatorPreflight", "GpuReadiness", "HostBoot", "HostFile",
-    "MigLayout", "NodeMaintenance", "PluginGate", "Preflight", "ProofRun", "Rke2Node", "Rke2Tokens",
+    "MigLayout", "NodeMaintenance", "OnDemandTenancies", "PluginGate", "Preflight", "ProofRun",
+    "Rke2Node", "Rke2Tokens",
     "RootlessHost", "ServiceVm", "SshHostKey", "TenancyPolicy", "TrainingProof", "UsernetesNode",
     "VfioBinding",
 }  # fmt: skip

@@ -1,7 +1,5 @@
 """A tenant's isolation, proven on a real API server through the SDK's provider process."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The ladder and the plugin's gate in the SDK's provider process, on an API server without these nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 Always on a simulated host, and on a real one with rootless Docker where somebody gives it (`registry_host`).
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -108,12 +106,14 @@ def simulated(kube_api: KubeCluster) -> Iterator[Site]:
         host = SimulatedHost(name, hosts, endpoints[name], folder / "ssh" / "id_ed25519")
         lab.kubelet.start(
             kubelets,
-            control_plane=kube_api.folder,
-            nodes=[NodeSpec(name)],
-            image=IMAGE,
-            boot_seconds=0.05,
-            hosts=hosts,
-            joins=[name],
+            lab.kubelet.KubeletSpec(
+                control_plane=kube_api.folder,
+                nodes=(NodeSpec(name),),
+                image=IMAGE,
+                boot_seconds=0.05,
+                hosts=hosts,
+                joins=(name,),
+            ),
         )
         lab.usernetes.start(
             folder / "usernetes", control_plane=kube_api.folder, hosts=hosts, kubelets=kubelets

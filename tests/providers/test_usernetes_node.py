@@ -1,7 +1,5 @@
 """Hosts that join a Usernetes cluster, through the SDK's provider process, real SSH and the real scripts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +9,6 @@ import yaml
 
 from gpuclusters.usernetes.resource import UsernetesNodeProvider
 from lab.hosts import faults
-from lab.hosts.usernetes import rootless_faults, usernetes_faults
 from lab.hosts.usernetes.usernetes_cluster import PUBLIC_IP, Clusters
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
@@ -148,7 +145,7 @@ def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(joined: Cluster) 
 def test_other_gpus_in_the_same_machine_are_found_and_named_anew(joined: Cluster) -> None:
     worker = joined.hosts[1]
     before = joined.made[worker.name].outputs["gpu_uuids"]
-    worker.inject(rootless_faults.GpusReplaced())
+    worker.inject(faults.GpusReplaced())
     said = drift(joined, worker)
     assert "specification names GPUs of another machine" in said
     assert "unresolvable CDI devices" in said
@@ -165,9 +162,9 @@ def test_a_machine_that_was_made_anew_gets_a_new_node_in_its_old_place(joined: C
     before = joined.made[worker.name].outputs["gpu_uuids"]
     # A new disk from an image that was prepared, and other GPUs.
     docker = "DOCKER_HOST=unix:///run/user/1000/docker.sock docker"
-    gone = f"{docker} rm --force usernetes-node; {docker} volume rm all; rm -rf {STATE}"
-    assert worker.run(gone).returncode == 0
-    worker.inject(rootless_faults.GpusReplaced())
+    gone = f"{docker} rm --force usernetes-node; {docker} volume rm --force usernetes_node-var"
+    assert worker.run(f"{gone}; rm -rf {STATE}").returncode == 0
+    worker.inject(faults.GpusReplaced())
     connection = {**worker.connection, "machine": "made-again"}
     assert joined.differs(worker, connection=connection) == (True, [])
     made = joined.update(worker, connection=connection)
@@ -198,8 +195,8 @@ def test_a_node_image_or_container_that_fails_says_why_and_the_next_run_goes_on(
 ) -> None:
     worker = small.hosts[1]
     said: dict[Any, str] = {
-        usernetes_faults.NodeImageFails(why="wrong-tag"): "the files are of two tags",
-        usernetes_faults.NodeStartFails(why="cdi-unresolvable"): "does not know the CDI device",
+        faults.NodeImageFails(why="wrong-tag"): "the files are of two tags",
+        faults.NodeStartFails(why="cdi-unresolvable"): "does not know the CDI device",
         faults.PortTaken(port=10250): "a port of the node is in use",
     }
     for fault, words in said.items():
@@ -212,7 +209,7 @@ def test_a_node_image_or_container_that_fails_says_why_and_the_next_run_goes_on(
         "nvml": "the node container has no access to the driver",
         "index-names": "CDI specification lacks GPU-.*unresolvable CDI devices",
     }.items():
-        worker.inject(usernetes_faults.NodeGpusFail.model_validate({"why": why}))
+        worker.inject(faults.NodeGpusFail.model_validate({"why": why}))
         with pytest.raises(StepFailed, match=words):
             small.create(worker)
         worker.clear_faults()
@@ -221,23 +218,21 @@ def test_a_node_image_or_container_that_fails_says_why_and_the_next_run_goes_on(
 
 def test_a_host_that_cannot_join_says_why_and_leaves_no_token(small: Cluster) -> None:
     worker = small.hosts[1]
-    worker.inject(usernetes_faults.NodeJoinFails(why="port-closed"))
+    worker.inject(faults.NodeJoinFails(why="port-closed"))
     with pytest.raises(StepFailed, match=r"does not reach the control plane's API.*open 6443/tcp"):
         small.create(worker)
     assert not worker.path(STATE).exists()
     worker.clear_faults()
-    worker.inject(usernetes_faults.NodeJoinFails(why="token-expired"))
+    worker.inject(faults.NodeJoinFails(why="token-expired"))
     with pytest.raises(StepFailed, match=r"no longer accepts the join token.*join-token-hours"):
         small.create(worker)
     worker.clear_faults()
     # When many join at once this comes and goes.
-    worker.inject(usernetes_faults.CidrAssignmentFails(seconds=600))
+    worker.inject(faults.CidrAssignmentFails(seconds=600))
     with pytest.raises(StepFailed, match=r"not done after 1 s.*cni plugin.*CIDRAssignmentFailed"):
         small.create(worker, join_timeout_seconds=1)
     worker.clear_faults()
-    worker.inject(
-        usernetes_faults.CidrAssignmentFails(seconds=0.5), usernetes_faults.FlannelStartsEarly()
-    )
+    worker.inject(faults.CidrAssignmentFails(seconds=0.5), faults.FlannelStartsEarly())
     assert small.create(worker).outputs["joined"] is True
     # Every token was used once and is gone: from the cluster, from the hosts, from what was logged.
     cluster = Clusters(worker.folder).cluster_of(worker.name)
@@ -260,7 +255,7 @@ def test_what_the_cluster_lost_of_a_node_is_drift_and_is_put_back(joined: Cluste
     said = drift(joined, worker)
     assert "flannel does not know" in said
     assert "the node is closed for removal" in said
-    joined.first.inject(usernetes_faults.SyncFails())
+    joined.first.inject(faults.SyncFails())
     with pytest.raises(StepFailed, match="pods of other nodes do not reach its pods"):
         joined.update(worker, join_timeout_seconds=0.5)
     joined.first.clear_faults()

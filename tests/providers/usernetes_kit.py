@@ -1,7 +1,5 @@
 """A Usernetes cluster of simulated hosts: rootless Docker on each, one resource each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from gpuclusters.cli import draw
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.review import Format, Options, app, run
+from gpuclusters.cli.main import app
+from gpuclusters.cli.review import Format, Options, run
 from gpuclusters.review import gates
-from gpuclusters.review.cost import OwnMachine, PriceError, price_table
+from gpuclusters.review.cost import OwnMachine, price_table
 from tests.review.catalogue import handmade, loading
 from tests.review.forge_standin import TOKEN, forge
 from tests.review.reviewing import reviewed
@@ -90,7 +91,7 @@ def test_the_file_of_the_policy_pack_sets_the_rules_of_a_review(
     def code(plan: str, settings: dict[str, object], *more: str) -> int:
         file.write_text(json.dumps(settings))
         command = [plans[plan], "--policy", str(file), "--fail-on", "policy", *more]
-        return CliRunner().invoke(app, command).exit_code
+        return CliRunner().invoke(app, ["review", *command]).exit_code
 
     assert code("tenant-removed", {}) == 5
     assert code("tenant-removed", {"stateful-delete": "advisory"}) == 0
@@ -172,27 +173,32 @@ def test_a_comment_that_the_forge_finds_too_long_is_made_shorter(tmp_path: Path)
 
 
 def test_the_command_explains_itself() -> None:
-    said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    said = CliRunner().invoke(app, ["review", "--help"], env={"COLUMNS": "200"}).output
     for word in ("--fail-on", "--comment", "--budget", "Exit code"):
         assert word in said
 
 
-def test_prices_of_ones_own_are_laid_over_ours(tmp_path: Path) -> None:
-    own = tmp_path / "prices.yaml"
-    own.write_text(
-        "as-of: 2026-11-01\ncurrency: EUR\n"
-        "own-machines: {hgx-h100: {purchase: 280320, years: 4, power-kw: 10, kwh: 0.2, monthly: 730}}\n"
-    )
+def test_prices_of_ones_own_are_laid_over_ours(plans: dict[str, str], tmp_path: Path) -> None:
+    machine = {"purchase": 280320, "years": 4, "power-kw": 10, "kwh": 0.2, "monthly": 730}
+    own = {"as-of": "2026-11-01", "currency": "EUR", "own-machines": {"hgx-h100": machine}}
     table = price_table(own)
     assert table.own("hgx-001", "hgx-h100") == pytest.approx(280320 / 35040 + 2 + 1)
     assert table.own("hgx-001", "other") is None
     assert OwnMachine(purchase=0, years=1).per_hour(730) == 0
-    own.write_text("currency: EUR\n")
-    with pytest.raises(PriceError, match="no as-of"):
-        price_table(own)
-    own.write_text("as-of: 2026-11-01\nown-machines: {x: {purchase: -1, years: 0}}\n")
-    with pytest.raises(PriceError, match=r"purchase.*\n.*years"):
-        price_table(own)
+    wrong = "as-of: 2026-11-01\nown-machines: {x: {purchase: -1, years: 0}}\n"
+    file = tmp_path / "prices.yaml"
+    for text, says in (
+        ("currency: EUR", "no as-of"),
+        (wrong, r"purchase.*\n.*years"),
+        ("- x", "is not an object"),
+        ("{", "cannot be read as YAML"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=says):
+            run([plans["nothing"]], [], Options(prices=file))
+    file.write_text("{")
+    with pytest.raises(UsageError, match="cannot be read as JSON"):
+        run([plans["nothing"]], [], Options(policy=file))
 
 
 def test_an_unknown_price_is_unknown_and_never_zero() -> None:

@@ -90,7 +90,7 @@ def machine(tmp_path: Path) -> tuple[Path, dict[str, str]]:
         f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
         "import typer\nfrom gpuclusters.cli import review\n"
         "from gpuclusters.cli.errors import RunError, UsageError\n"
-        'app = typer.Typer()\napp.add_typer(review.app)\napp.command("other")(lambda: None)\n'
+        'app = typer.Typer()\napp.command("review")(review.command)\napp.command("other")(lambda: None)\n'
         "try:\n    app()\nexcept (UsageError, RunError) as error:\n    sys.exit(str(error))\n"
     )
     (bin_ / "pulumi").write_text(

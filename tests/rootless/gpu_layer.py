@@ -3,8 +3,6 @@ library of management is a stand-in."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -13,10 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.gpu_operator import toolkit
-from lab.tools.build import go_environment
-from lab.tools.cache import ToolCache
-from lab.tools.go_program import BUILD_SECONDS
-from lab.tools.golang import find_go
+from lab.tools.go_program import module_folder
 
 HERE = Path(__file__).parent
 MODULE = "github.com/NVIDIA/nvidia-container-toolkit"
@@ -39,7 +34,7 @@ def lay(folder: Path, version: str, uuids: Sequence[str] = ()) -> None:
     for name in toolkit.NAMES:
         program = toolkit.program(name, version).built(print)
         shutil.copy2(program, folder / "usr/bin" / name)
-    units = _source(toolkit.SOURCES / version) / "deployments/systemd"
+    units = module_folder(toolkit.SOURCES / version, MODULE, print) / "deployments/systemd"
     for unit in units.glob("nvidia-cdi-refresh.*"):
         (folder / "etc/systemd/system" / unit.name).write_text(unit.read_text())
     shutil.copy2(HERE / "systemctl.sh", folder / "usr/bin/systemctl")
@@ -67,21 +62,3 @@ def _lay_driver(folder: Path, uuids: Sequence[str]) -> None:
 def _compiled(source: Path, to: Path, *options: str) -> None:
     warnings = ("-Wall", "-Wextra", "-Werror")
     subprocess.run(["gcc", *warnings, *options, "-o", to, source, "-ldl"], check=True)
-
-
-def _source(pinned: Path) -> Path:
-    """The folder of the toolkit's sources, which have its units of systemd."""
-    go = find_go(ToolCache(), print, offline=bool(os.environ.get("GPU_CLUSTERS_OFFLINE")))
-    done = subprocess.run(
-        [go, "mod", "download", "-json", MODULE],
-        cwd=pinned,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=BUILD_SECONDS,
-        env=go_environment(os.environ),
-    )
-    if done.returncode:
-        reason = done.stderr.strip() or done.stdout.strip()
-        pytest.skip(f"the sources of NVIDIA's container toolkit cannot be had here: {reason}")
-    return Path(json.loads(done.stdout)["Dir"])

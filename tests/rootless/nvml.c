@@ -1,9 +1,10 @@
-/* What NVIDIA's container toolkit asks of libnvidia-ml.so.1, answered without a GPU: whole GPUs without MIG.
+/* What NVIDIA's container toolkit, device plugin and GPU feature discovery ask of libnvidia-ml.so.1, answered without
+ * a GPU: whole GPUs without MIG.
  *
  * GPU_UUIDS in the environment, else GPUS when it is compiled: UUIDs separated by commas; each is a GPU, its place is
  * its minor number. nvmlInit fails without any, as it does without a driver.
  * A GPU without a device node is not there, as in a container that was given others.
- * A function that is missing shows as "undefined symbol" when the toolkit comes to need it.
+ * A function that is missing shows as "undefined symbol" when one of them comes to need it.
  * Layouts and numbers are those of NVIDIA's nvml.h, release 13.
  */
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #define GPUS ""
 #endif
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, TIMEOUT = 10 };
 
 typedef struct {
     char legacy_bus_id[16];
@@ -89,6 +90,25 @@ int nvmlDeviceGetPciInfo_v3(gpu *device, pci_info *info) {
     return SUCCESS;
 }
 int nvmlDeviceGetPciInfo_v2(gpu *device, pci_info *info) { return nvmlDeviceGetPciInfo_v3(device, info); }
+int nvmlDeviceGetMemoryInfo(gpu *device, unsigned long long bytes[3]) {
+    (void)device;
+    bytes[0] = bytes[1] = 16384ULL << 20; /* all, free, used */
+    bytes[2] = 0;
+    return SUCCESS;
+}
+/* How near two GPUs are, by which the plugin prefers some: all alike, without links. */
+int nvmlDeviceGetTopologyCommonAncestor(gpu *one, gpu *other, int *level) { (void)one; (void)other; *level = 50; return SUCCESS; }
+int nvmlDeviceGetNvLinkState(gpu *device, unsigned int link, int *active) { (void)device; (void)link; (void)active; return NOT_SUPPORTED; }
+/* Nothing ever happens to a GPU. */
+int nvmlEventSetCreate(void **set) { *set = gpus; return SUCCESS; }
+int nvmlEventSetFree(void *set) { (void)set; return SUCCESS; }
+int nvmlEventSetWait_v2(void *set, void *event, unsigned int milliseconds) {
+    (void)set; (void)event;
+    usleep(milliseconds * 1000);
+    return TIMEOUT;
+}
+int nvmlDeviceGetSupportedEventTypes(gpu *device, unsigned long long *types) { (void)device; *types = 0x1f; return SUCCESS; }
+int nvmlDeviceRegisterEvents(gpu *device, unsigned long long types, void *set) { (void)device; (void)types; (void)set; return SUCCESS; }
 /* Volta has no MIG. */
 int nvmlDeviceGetMigMode(gpu *device, unsigned int *now, unsigned int *next) { (void)device; (void)now; (void)next; return NOT_SUPPORTED; }
 int nvmlDeviceGetMaxMigDeviceCount(gpu *device, unsigned int *most) { (void)device; *most = 0; return SUCCESS; }

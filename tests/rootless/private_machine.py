@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import rootless_node
-from lab.rootless_node import PrivateMachine, RootlessNodeError
+from tests.rootless import node as rootless_node
+from tests.rootless.node import PrivateMachine, RootlessNodeError
 
 __all__ = ["PrivateMachine", "needed", "private_machine"]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import secrets
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,19 +16,22 @@ import pytest
 
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.proof.model import WHOLE
+from gpuclusters.usernetes import device_plugin
 from gpuclusters.usernetes.model import LiveNode
-from lab import images, rootless_node, tools
+from lab import images, tools
 from lab.control_plane import NodeSpec, Taint
 from lab.images import archive
 from lab.images.archive import Image, Settings
 from lab.images.interpreter import LIBRARIES, libraries
 from lab.images.small import PATH, SYSTEM, tools_of
 from lab.pods.names import VISIBLE
-from lab.rootless_node import RootlessNode, RootlessNodeError, RootlessSpec
+from tests.fixtures import nvidia_plugin
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes.real_lab import TAINT, RealLab
 from tests.rootless import gpu_layer
+from tests.rootless import node as rootless_node
+from tests.rootless.node import RootlessNode, RootlessNodeError, RootlessSpec
 from tests.rootless.private_machine import needed
 
 NODES = (
@@ -43,7 +45,6 @@ LOOK = (
     "{ nvidia-smi -L; ls -1 /dev/nvidia*; echo visible $NVIDIA_VISIBLE_DEVICES; } >/tmp/seen; "
     "cat /tmp/seen; sleep 100000"
 )
-_PLUGINS = "var/lib/kubelet/device-plugins"
 _NODE_SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes/scripts"
 
 
@@ -105,17 +106,36 @@ class RootlessLab:
         )
 
     @contextlib.contextmanager
-    def plugin(self, uuids: Sequence[str]) -> Iterator[None]:
-        """GPUs are offered to the kubelet until the end of the block."""
-        folder = str(Path(f"/proc/{self.node.pid}/root") / _PLUGINS)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lab.rootless_node.device_plugin", folder, *uuids]
-        )
+    def plugin(self) -> Iterator[None]:
+        """NVIDIA's device plugin runs by our manifest and offers what it finds until the end of the block."""
+        daemons = device_plugin.device_plugin(nvidia_plugin.IMAGE)
+        name = daemons["metadata"]["name"] = f"nvidia-device-plugin-{self.cluster.token}"
+        labels = {"plugin-of": self.cluster.token}
+        daemons["spec"]["selector"] = {"matchLabels": labels}
+        template = daemons["spec"]["template"]
+        template["metadata"]["labels"] = labels
+        template["spec"]["nodeSelector"] = {TAINT: self.cluster.token}
+        template["spec"]["tolerations"].append({"key": TAINT, "operator": "Exists"})
+        self.cluster.kubectl("create", "-f", "-", given=json.dumps(daemons))
         try:
             yield
         finally:
-            process.kill()
-            process.wait()
+            where = f"--namespace={device_plugin.NAMESPACE}"
+            self.cluster.kubectl("delete", "daemonset", name, where, "--cascade=foreground")
+
+    def features(self, namespace: str, name: str) -> dict[str, str]:
+        """The labels that NVIDIA's GPU feature discovery has for the node, from a pod that sees all GPUs."""
+        find = (
+            "gpu-feature-discovery --oneshot --no-timestamp --use-node-feature-api=false "
+            "--output-file=/tmp/labels && cat /tmp/labels && echo found; sleep 100000"
+        )
+        self.cluster.pod(namespace, name, find, container={"image": nvidia_plugin.IMAGE})
+        self.cluster.ready(namespace, name)
+        eventually(
+            lambda: self.cluster.logs(namespace, name).endswith("found\n"), "labels are found"
+        )
+        lines = self.cluster.logs(namespace, name).splitlines()
+        return dict(line.split("=", 1) for line in lines if line.startswith("nvidia.com/"))
 
     def replace_gpus(self, *uuids: str) -> None:
         """Another machine's GPUs are in this one."""
@@ -136,7 +156,11 @@ def rootless_lab(cluster: KubeCluster, uuids: Sequence[str]) -> Iterator[Rootles
     layer = folder / "gpus"
     gpu_layer.lay(layer, version_set("current").container_toolkit, uuids)
     kubectl = tools.ensure(["kubectl", "busybox"])
-    archives = (*images.basic(print), _with_libc(kubectl["busybox"], layer, folder).archive)
+    archives = (
+        *images.basic(print),
+        _with_libc(kubectl["busybox"], layer, folder).archive,
+        nvidia_plugin.image(kubectl["busybox"], folder).archive,
+    )
     name = f"rootless-{token}"
     spec = RootlessSpec(
         cluster.folder,

@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuclusters.cdi import injection
+from gpuclusters.cdi.injection import Added, Injected
+from gpuclusters.cli import inject
 from gpuclusters.compat import known_errors
 from gpuclusters.compat.usernetes_versions import version_set
 from gpuclusters.rootless.model import LiveRootless
@@ -30,6 +33,8 @@ from tests.unit.machines.test_containerd_reads import MODULE, PINNED, pinned
 pytestmark = pytest.mark.timeout(3 * go_programs.BUILD_SECONDS)
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/rootless/scripts"
+INJECT = SCRIPTS.parents[1] / "cdi/scripts/inject.sh"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "injection.md"
 NODE_GPUS = SCRIPTS.parents[1] / "usernetes/overlay/node-gpus.sh"
 HERE = Path(__file__).parent
 CONTAINER = HERE / "container.sh"
@@ -231,6 +236,51 @@ def test_containerd_itself_reads_the_result(node: Node, tmp_path: Path) -> None:
     runtimes = runtime["containerd"]["runtimes"]
     assert set(runtimes) == {"nvidia", "runc"}
     assert runtimes["nvidia"]["options"]["SystemdCgroup"] is True
+
+
+def injected(machine: PrivateMachine, gpus: str, *modes: str) -> tuple[Injected, Added]:
+    """What the real runtime adds to a container, by mode."""
+    asked = injection.container(gpus, "compute,utility")
+    uuids = f"{FIRST},{SECOND}"
+    said = machine.script(INJECT, json.dumps(asked), *modes, GPU_UUIDS=uuids)
+    found = Injected.parse(said)
+    return found, found.added(asked)
+
+
+def test_what_each_mode_adds_is_what_the_page_shows(node: Node) -> None:
+    node.start(FIRST, SECOND)
+    before = node.files()
+    found, added = injected(node.machine, "all", *injection.Mode)
+    assert node.files() == before
+    assert found.gpu == ("Tesla V100-SXM2-16GB",) * 2
+    hook = ("hook", "prestart: nvidia-container-runtime-hook prestart")
+    assert added["legacy"] == [hook]
+    for mode in ("cdi", "auto"):
+        kinds = {
+            kind: {what for one, what in added[mode] if one == kind} for kind, _ in added[mode]
+        }
+        assert kinds["device"] == {"/dev/nvidia0", "/dev/nvidia1", *CONTROL}
+        assert f"/{gpu_layer.LIBRARY_FOLDER}/libcuda.so.{gpu_layer.DRIVER}" in kinds["mount"]
+        assert "NVIDIA_VISIBLE_DEVICES=void" in kinds["environment"]
+        folder = f"--folder /{gpu_layer.LIBRARY_FOLDER}"
+        assert kinds["ld cache"] == {f"createContainer: update-ldcache {folder}"}
+    text = "".join(f"{line.rstrip()}\n" for line in inject.lines(found, added))
+    assert found.runtime != version_set("current").container_toolkit or text in PAGE.read_text()
+
+
+def test_a_machine_without_a_gpu_is_seen_as_one(node: Node) -> None:
+    asked = json.dumps(injection.container("all", "utility"))
+    found = Injected.parse(node.machine.script(INJECT, asked, "legacy"))
+    assert (bool(found.runtime), found.gpu) == (True, ())
+
+
+def test_a_gpu_that_no_specification_names_is_no_addition_but_a_failure(node: Node) -> None:
+    node.start(FIRST)
+    found, added = injected(node.machine, OTHER, "cdi", "legacy")
+    assert set(added) == {"legacy"}
+    *_, last = inject.lines(found, added)
+    assert last.startswith("cdi failed: ")
+    assert f"unresolvable CDI devices {KIND}={OTHER}" in last
 
 
 def test_links_for_systemd_lead_to_every_gpu(node: Node) -> None:

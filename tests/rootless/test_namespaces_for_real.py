@@ -15,8 +15,8 @@ from gpuclusters.compat import known_errors
 from gpuclusters.rootless import files
 from gpuclusters.rootless.decide import LEAST_IDS, next_range
 from gpuclusters.rootless.model import LiveRootless
-from lab import rootless_node
 from lab.tools.debian_packages import unpacked
+from tests.rootless import node as rootless_node
 from tests.rootless.private_machine import PrivateMachine, needed, private_machine
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/rootless/scripts"

@@ -20,15 +20,20 @@ import pytest
 
 from gpuclusters.proof.model import WHOLE
 from gpuclusters.rootless.decide import LEAST_IDS
+from lab.gpu_operator.labelling import features
+from lab.gpu_operator.sharing import Sharing
+from lab.gpu_operator.view import Memory, View
+from lab.hosts import GpuState
 from lab.nodes import cgroups
 from lab.nodes.network import token
-from lab.rootless_node import RootlessNodeError
-from lab.rootless_node.configuration import SLIRP_HOST
 from tests.fixtures import go_programs
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes import cgroup_files
 from tests.lab.nodes.real_lab import BUILD_SECONDS, only_where_possible
+from tests.rootless.gpu_layer import DRIVER
+from tests.rootless.node import RootlessNodeError
+from tests.rootless.node.configuration import SLIRP_HOST
 from tests.rootless.node_traces import changes, traces
 from tests.rootless.rootless_lab import CONTROL, WITH_LIBC, RootlessLab, rootless_lab
 
@@ -51,10 +56,8 @@ def lab(kube_api: KubeCluster) -> Iterator[RootlessLab]:
 
 @pytest.fixture(scope="module")
 def offered(lab: RootlessLab) -> Iterator[RootlessLab]:
-    """The GPUs that a container with all of them sees are offered to the kubelet."""
-    finder = f"finder-{lab.cluster.token}"
-    lab.look("default", finder, visible="all")
-    with lab.plugin(lab.seen("default", finder).gpus):
+    """NVIDIA's device plugin, in a pod that sees all GPUs, offers them to the kubelet."""
+    with lab.plugin():
         eventually(lambda: allocatable(lab) == len(GPUS), "the kubelet offers all GPUs")
         yield lab
 
@@ -187,6 +190,23 @@ def test_a_pod_gets_its_gpu_by_the_real_hooks_and_no_other(
     lab.cluster.ready(namespace, "more")
 
 
+def test_nvidias_feature_discovery_finds_what_the_labs_stand_in_says(
+    lab: RootlessLab, namespace: str
+) -> None:
+    found = lab.features(namespace, "features")
+    assert found["nvidia.com/gpu.product"] == "Tesla-V100-SXM2-16GB"
+    assert found["nvidia.com/gpu.count"] == str(len(GPUS))
+    assert found["nvidia.com/gpu.memory"] == "16384"
+    assert found["nvidia.com/gpu.family"] == "volta"
+    assert found["nvidia.com/gpu.sharing-strategy"] == "none"
+    state = GpuState("Tesla V100-SXM2-16GB", len(GPUS), len(GPUS), DRIVER, DRIVER, None, False)
+    view = View("gpu-operator", {}, {}, {"n": state}, (), {}, (), Memory(Path("state.json")))
+    played = features(view, "n", Sharing.of(""))
+    # It is asked for no strategy of MIG here, and says none where no GPU has any.
+    assert played.pop("nvidia.com/mig.strategy") == "single"
+    assert {key: found.get(key) for key in played} == played
+
+
 def test_a_pod_that_asks_for_none_has_nothing_of_a_driver(
     offered: RootlessLab, namespace: str
 ) -> None:
@@ -228,8 +248,9 @@ def test_without_a_driver_our_step_fails_and_with_it_puts_the_node_right(
 
 
 def test_after_a_restart_the_node_sets_the_gpus_of_now_up_by_itself(
-    lab: RootlessLab, namespace: str
+    offered: RootlessLab, namespace: str
 ) -> None:
+    lab = offered
     lab.look(namespace, "lives", visible="all")
     assert lab.seen(namespace, "lives").gpus == GPUS
     lab.node.stop()
@@ -243,16 +264,22 @@ def test_after_a_restart_the_node_sets_the_gpus_of_now_up_by_itself(
         lambda: lab.seen(namespace, "lives").gpus == (OTHER,),
         "the pod runs again with what is there",
     )
-    with lab.plugin([OTHER]):
-        eventually(lambda: allocatable(lab) == 1, "the kubelet offers the GPU of now")
-        lab.look(namespace, "new", gpus=1)
-        assert lab.seen(namespace, "new").gpus == (OTHER,)
+    eventually(lambda: allocatable(lab) == 1, "the plugin offers the GPU of now")
+    lab.look(namespace, "new", gpus=1)
+    assert lab.seen(namespace, "new").gpus == (OTHER,)
 
 
 def test_nothing_is_left_when_its_holder_is_killed(kube_api: KubeCluster, tmp_path: Path) -> None:
     name = f"rootless-{os.getpid()}"
     before = changes(tmp_path)
-    command = (sys.executable, "-m", "lab.rootless_node", str(tmp_path), str(kube_api.folder), name)
+    command = (
+        sys.executable,
+        "-m",
+        "tests.rootless.node",
+        str(tmp_path),
+        str(kube_api.folder),
+        name,
+    )
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.control_plane import NodeSpec, Taint
-from lab.rootless_node import configuration, delegation
-from lab.rootless_node.host import layer
-from lab.rootless_node.model import LIBEXEC
+from tests.rootless.node import configuration, delegation
+from tests.rootless.node.host import layer
+from tests.rootless.node.model import LIBEXEC
 
 ACCOUNT = 1001
 
@@ -89,9 +89,7 @@ def test_the_api_server_is_called_where_slirp_shows_it_by_the_name_in_its_certif
 
 def test_nodes_have_the_scripts_of_our_overlay_as_its_dockerfile_puts_them(tmp_path: Path) -> None:
     made = layer(tmp_path)
-    dockerfile = (
-        Path(delegation.__file__).parents[2] / "gpuclusters/usernetes/overlay/Dockerfile.gpu"
-    )
+    dockerfile = Path(__file__).parents[2] / "gpuclusters/usernetes/overlay/Dockerfile.gpu"
     placed = [
         line.split() for line in dockerfile.read_text().splitlines() if line.startswith("COPY")
     ]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -22,8 +25,8 @@ SECRETS = {
     "gpu-clusters:controller-ssh-private-key": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{MADE_UP}",
     "gpu-clusters:bmc-password": MADE_UP,
 }
-UNUSED = {"rke2": [key for key in SECRETS if key != "gpu-clusters:ssh-private-key"]}
-"""Secrets that a type of cluster has no use for, and warns of."""
+RKE2_USES = {"rke2": "gpu-clusters:ssh-private-key", "existing": "gpu-clusters:kubeconfig"}
+"""By source of an rke2 cluster, the one secret of these that it has a use for; it warns of others."""
 
 
 def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
@@ -34,8 +37,12 @@ def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
         for key, value in keys.items()
     }
 
-    unused = UNUSED.get(str(keys["cluster-type"]), [])
-    secrets = {key: value for key, value in SECRETS.items() if key not in unused}
+    secrets = SECRETS
+    if keys["cluster-type"] == "gke":
+        secrets = {}
+    if keys["cluster-type"] == "rke2":
+        used = RKE2_USES[keys["rke2"].get("kubernetes", {}).get("source", "rke2")]
+        secrets = {used: SECRETS[used]}
 
     def program() -> None:
         pulumi.runtime.set_all_config({**config, **secrets}, list(secrets))
@@ -43,3 +50,33 @@ def declared(keys: Mapping[str, Any], *, preview: bool) -> Recorder:
         import_module(f"stacks.{loaded.cluster_type}").build(loaded.section, loaded.secrets)
 
     return record(program, preview=preview)
+
+
+def previewed(folder: Path, stack: str, stack_file: str, *options: str) -> str:
+    """What the embedded engine says of a preview in a folder, with no account, no network and no lab."""
+    for path in PROJECT.iterdir():
+        if not path.name.startswith((".git", ".lab", "Pulumi.", "tests", "docs")):
+            (folder / path.name).symlink_to(path)
+    (folder / "Pulumi.yaml").write_text((PROJECT / "Pulumi.yaml").read_text())
+    (folder / f"Pulumi.{stack}.yaml").write_text(stack_file)
+    (folder / "state").mkdir()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("GOOGLE_", "PULUMI_"))}
+    told = {
+        "PULUMI_BACKEND_URL": f"file://{folder / 'state'}",
+        "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+        "PULUMI_PYTHON_CMD": sys.executable,
+        "GPU_CLUSTERS_LAB": str(folder / "no-lab"),
+    }
+    said = ""
+    for words in (("stack", "init", stack), ("preview", "--stack", stack, *options)):
+        done = subprocess.run(
+            [sys.executable, "-m", "engine", *words],
+            cwd=folder,
+            env={**kept, **told},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        said = done.stdout
+    return said

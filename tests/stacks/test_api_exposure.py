@@ -215,3 +215,10 @@ def test_where_something_else_ends_tls_nothing_is_declared_for_it() -> None:
     assert tls_of(seen) == []
     assert settings(seen)["proxies"] == ["10.9.0.0/16"]
     assert outside(seen) == ["10.9.0.0/16"]
+
+
+def test_operators_are_who_the_configuration_says_and_otherwise_nobody() -> None:
+    exposure = {"kind": "ingress", "ingress-class": "nginx", "host": HOST, "certificate": MANAGED}
+    said = settings(stack(exposure=exposure, **{"operator-group": "gpu-operators"}))
+    assert said["operatorGroup"] == "gpu-operators"
+    assert "operatorGroup" not in settings(stack(exposure=exposure))

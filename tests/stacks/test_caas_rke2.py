@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ import yaml
 
 from gpuclusters.rke2 import host_config, releases
 from tests.components.recorder import Recorder
-from tests.stacks.declaring import PROJECT, declared
+from tests.stacks.declaring import declared, previewed
 
 VERSION = "v1.35.7+rke2r1"
 TYPE = ":Rke2Node"
@@ -124,9 +121,6 @@ def test_proxies_reach_the_units() -> None:
 
 
 def test_the_embedded_engine_previews_it_before_anything_is_there(tmp_path: Path) -> None:
-    for path in PROJECT.iterdir():
-        if not path.name.startswith((".git", ".lab", "Pulumi.dev", "Pulumi.hgx", "tests", "docs")):
-            (tmp_path / path.name).symlink_to(path)
     kubernetes = {
         "source": "rke2",
         "version": VERSION,
@@ -134,30 +128,7 @@ def test_the_embedded_engine_previews_it_before_anything_is_there(tmp_path: Path
         "servers": [{"name": "cp-1"}],
     }
     keys = {f"gpu-clusters:{key}": value for key, value in document(kubernetes, ["hgx-01"]).items()}
-    (tmp_path / "Pulumi.t.yaml").write_text(yaml.safe_dump({"config": keys}))
-    backend = tmp_path / "state"
-    backend.mkdir()
-
-    def engine(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "engine", *arguments],
-            cwd=tmp_path,
-            env={
-                **{k: v for k, v in os.environ.items() if not k.startswith("PULUMI_")},
-                "PULUMI_BACKEND_URL": f"file://{backend}",
-                "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
-                "PULUMI_PYTHON_CMD": sys.executable,
-                "GPU_CLUSTERS_LAB": str(tmp_path / "no-lab"),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    engine("stack", "init", "t")
-    said = engine("preview", "--stack", "t", "--non-interactive")
+    said = previewed(tmp_path, "t", yaml.safe_dump({"config": keys}), "--non-interactive")
     for line in (
         "gpu-clusters:rke2:Rke2Cluster dev create",
         "gpu-clusters:gpu:Rke2Node cp-1-rke2 create",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.stacks.declaring import PROJECT
+from tests.stacks.declaring import PROJECT, previewed
 
 STACK = "usernetes-v100"
 
@@ -18,35 +15,8 @@ STACK = "usernetes-v100"
 @pytest.fixture(scope="module")
 def preview(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `preview --json` of the embedded engine says, with no account and no network."""
-    folder = tmp_path_factory.mktemp("example")
-    for path in PROJECT.iterdir():
-        if not path.name.startswith((".git", ".lab", "Pulumi.", "tests", "docs")):
-            (folder / path.name).symlink_to(path)
-    for name in ("Pulumi.yaml", f"Pulumi.{STACK}.yaml"):
-        (folder / name).write_text((PROJECT / name).read_text())
-    backend = folder / "state"
-    backend.mkdir()
-
-    def engine(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "engine", *arguments],
-            cwd=folder,
-            env={
-                **{k: v for k, v in os.environ.items() if not k.startswith(("GOOGLE_", "PULUMI_"))},
-                "PULUMI_BACKEND_URL": f"file://{backend}",
-                "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
-                "PULUMI_PYTHON_CMD": sys.executable,
-                "GPU_CLUSTERS_LAB": str(folder / "no-lab"),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout
-
-    engine("stack", "init", STACK)
-    found: dict[str, Any] = json.loads(engine("preview", "--stack", STACK, "--json"))
+    folder, file = tmp_path_factory.mktemp("example"), PROJECT / f"Pulumi.{STACK}.yaml"
+    found: dict[str, Any] = json.loads(previewed(folder, STACK, file.read_text(), "--json"))
     return found
 
 

@@ -1,7 +1,5 @@
 """What differs between what is there and what is declared, before it is taken over."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +14,9 @@ from gpuclusters.rke2 import adopt
 from gpuclusters.rke2.model import LiveHost, Rke2NodeInputs
 from gpuclusters.rke2.releases import Role
 from gpuclusters.tenancy import cluster as reconcile_tenancy
+from tests.fixtures.waiting import Waiting
 from tests.unit import test_rke2 as rke2_hosts
 from tests.unit.machines import test_gpu_driver_rules as drivers
-from tests.unit.proof.proof_world import Clock, Reporter
 from tests.unit.tenants import test_tenancy_proof as tenancies
 
 TOKEN = "a-token-of-sixteen"
@@ -195,6 +193,6 @@ def test_a_layout_of_mig_counts_when_it_is_asked_for() -> None:
         ("all-3g.40gb", ("its GPUs are divided as all-3g.40gb instead of all-1g.10gb",)),
     ):
         there = OneObject({"metadata": {"labels": {MIG_LABEL: asked}}})
-        node = MigNode(inputs, there, Clock(), Reporter())  # type: ignore[arg-type]
+        node = MigNode(inputs, there, Waiting(), Waiting())  # type: ignore[arg-type]
         assert tuple(f.problem for f in node.differences(node.observe())) == told
         assert not node.differences(None)

@@ -1,7 +1,5 @@
 """Codes are listed once, and what is listed is what the program says."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache
@@ -40,6 +38,8 @@ def test_a_code_is_said_somewhere_and_explained_in_sentences(code: str) -> None:
     told = codes.listed()[code]
     assert told.means.endswith((".", "!", "`")), told.means
     assert told.do.endswith((".", "!", "`")), told.do
+    assert not told.like or told.like in codes.listed()
+    assert all(case.problem or case.do for case in told.cases.values())
 
 
 def test_every_code_that_is_said_is_listed() -> None:

@@ -1,29 +1,12 @@
 """The one loop: what it does in which order, what it refuses, and how it waits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
 
 from gpuclusters.core.converge import Step, converge, poll
 from gpuclusters.core.finding import Finding, Level, Refused, refused
-
-
-class Notes(list[str]):
-    def note(self, line: str) -> None:
-        self.append(line)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+from tests.fixtures.waiting import Waiting
 
 
 class Machine:
@@ -69,13 +52,13 @@ class Machine:
 
 def test_nothing_is_done_where_nothing_is_wrong() -> None:
     machine = Machine()
-    assert converge(machine, Notes()) == frozenset()
+    assert converge(machine, Waiting()) == frozenset()
     assert (machine.done, machine.looks) == ([], 1)
 
 
 def test_steps_are_done_in_their_order_with_a_look_where_one_decides_the_next() -> None:
     machine = Machine("reboot", "unit", "files")
-    converge(machine, Notes())
+    converge(machine, Waiting())
     assert machine.done == ["files", "unit", "reboot"]
     assert machine.looks == 3, "files and unit after one look, reboot after another, and the last"
 
@@ -83,7 +66,7 @@ def test_steps_are_done_in_their_order_with_a_look_where_one_decides_the_next() 
 def test_what_blocks_is_refused_with_all_reasons_before_anything_is_done() -> None:
     machine = Machine("files", blocked="a GPU is in use")
     with pytest.raises(Refused) as caught:
-        converge(machine, Notes())
+        converge(machine, Waiting())
     assert str(caught.value) == "hgx-01: a GPU is in use; end it [a.in-use]"
     assert machine.done == []
 
@@ -91,76 +74,71 @@ def test_what_blocks_is_refused_with_all_reasons_before_anything_is_done() -> No
 def test_a_step_that_does_not_help_is_done_once_and_told_with_its_remedy() -> None:
     machine = Machine("unit", stays={"unit": 9})
     with pytest.raises(Refused, match=r"hgx-01: unit is broken; look \[a.broken\]"):
-        converge(machine, Notes())
+        converge(machine, Waiting())
     assert machine.done == ["unit"]
 
 
 def test_a_repeatable_step_is_done_again_and_not_for_ever() -> None:
     machine = Machine("reboot", stays={"reboot": 2})
-    converge(machine, Notes())
+    converge(machine, Waiting())
     assert machine.done == ["reboot"] * 3
     with pytest.raises(Refused):
-        converge(Machine("reboot", stays={"reboot": 99}), Notes())
+        converge(Machine("reboot", stays={"reboot": 99}), Waiting())
 
 
 def test_drift_that_is_put_back_is_told_once_and_first_steps_are_not() -> None:
-    notes = Notes()
+    notes = Waiting()
     converge(Machine("files", "unit"), notes, made_before=True)
     warned = "hgx-01: is old [a.old]"
     put_back = ["hgx-01: files is broken; put back", "hgx-01: unit is broken; put back"]
-    assert notes == [*put_back, warned]
-    first = Notes()
+    assert notes.notes == [*put_back, warned]
+    first = Waiting()
     converge(Machine("files"), first)
-    assert first == [warned]
+    assert first.notes == [warned]
 
 
-def waited(
-    answers: Sequence[str], *, timeout: float = 60, looks: int = 1
-) -> tuple[str, Clock, Notes]:
+def waited(answers: Sequence[str], *, timeout: float = 60, looks: int = 1) -> tuple[str, Waiting]:
     """What is left after looks that find these problems, one after the other, and then the last for ever."""
-    left, clock, notes = list(answers), Clock(), Notes()
+    left, waiting = list(answers), Waiting()
 
     def look() -> list[Finding]:
         said = left.pop(0) if len(left) > 1 else left[0]
         level = Level.BLOCK if said.startswith("!") else Level.REPAIR
         return [Finding("a.b", said, level=level)] if said else []
 
-    found = poll(
-        look, target="node", timeout_seconds=timeout, poll_seconds=5, clock=clock, reporter=notes,
-        looks=looks,
-    )  # fmt: skip
-    return ",".join(f.problem for f in found), clock, notes
+    found = poll(look, "node", timeout, 5, waiting, waiting, looks=looks)
+    return ",".join(f.problem for f in found), waiting
 
 
 def test_it_waits_until_nothing_is_found_and_tells_each_change_once() -> None:
-    left, clock, notes = waited(["not there", "not there", "not ready", ""])
-    assert (left, clock.seconds) == ("", 15)
-    assert notes == [
+    left, waiting = waited(["not there", "not there", "not ready", ""])
+    assert (left, waiting.time) == ("", 15)
+    assert waiting.notes == [
         "node: waiting for: not there (0s of 1m00s)",
         "node: waiting for: not ready (10s of 1m00s)",
     ]
 
 
 def test_what_is_waited_for_is_told_again_less_and_less_often() -> None:
-    _, _, notes = waited(["not there"], timeout=600)
-    assert [line.split("(")[1] for line in notes] == [
+    _, waiting = waited(["not there"], timeout=600)
+    assert [line.split("(")[1] for line in waiting.notes] == [
         f"{passed} of 10m00s)" for passed in ("0s", "1m00s", "2m00s", "4m00s", "8m00s")
     ]
 
 
 def test_it_answers_what_is_left_when_the_time_is_over() -> None:
-    left, clock, _ = waited(["never"], timeout=20)
-    assert (left, clock.seconds) == ("never", 20)
+    left, waiting = waited(["never"], timeout=20)
+    assert (left, waiting.time) == ("never", 20)
 
 
 def test_what_waiting_cannot_mend_ends_it_at_once() -> None:
-    left, clock, _ = waited(["not there", "!failed"])
-    assert (left, clock.seconds) == ("!failed", 5)
+    left, waiting = waited(["not there", "!failed"])
+    assert (left, waiting.time) == ("!failed", 5)
 
 
 def test_several_looks_in_a_row_have_to_find_nothing() -> None:
-    left, clock, _ = waited(["", "flaps", "", ""], looks=2)
-    assert (left, clock.seconds) == ("", 15)
+    left, waiting = waited(["", "flaps", "", ""], looks=2)
+    assert (left, waiting.time) == ("", 15)
 
 
 def test_every_reason_of_a_refusal_is_a_line_with_its_code() -> None:

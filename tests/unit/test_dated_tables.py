@@ -1,7 +1,5 @@
 """Every row of every table says from which release of which source it is."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -84,14 +82,15 @@ NO_ROOMS = {
 
 
 def _large_literals(home: Path) -> Iterator[tuple[str, str]]:
-    """Module and name of every literal of the domain and the rooms with twenty rows or more."""
+    """Module and name of every literal of the rooms with twenty rows or more that state something."""
     for path in sorted(path for path in home.glob("*/*.py") if path.parent.name not in NO_ROOMS):
         for node in ast.parse(path.read_text()).body:
             if not isinstance(node, ast.Assign | ast.AnnAssign):
                 continue
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            rows = getattr(node.value, "keys", None) or getattr(node.value, "elts", ())
-            if len(rows) >= 20:
+            rows = getattr(node.value, "values", None) or getattr(node.value, "elts", ())
+            stated = [r for r in rows if any(isinstance(n, ast.Constant) for n in ast.walk(r))]
+            if len(stated) >= 20:
                 yield f"{path.parent.name}.{path.stem}", ast.unparse(target)
 
 

@@ -1,7 +1,5 @@
 """What inspect scripts print, as models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

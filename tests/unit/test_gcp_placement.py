@@ -1,7 +1,5 @@
 """Waiting for a machine on Google Cloud, and the order in which zones are asked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -12,6 +10,7 @@ import pytest
 from gpuclusters.core.finding import Refused as RefusedError
 from gpuclusters.gcp import placement
 from gpuclusters.gcp.model import ApiError, GcpMachineInputs, Instance, Quota
+from tests.fixtures.waiting import Waiting
 
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 
@@ -42,7 +41,7 @@ def instance(zone: str, status: str) -> Instance:
 
 
 @dataclass
-class World:
+class World(Waiting):
     """Compute, clock and journal in one."""
 
     there: dict[str, Instance] = field(default_factory=dict)
@@ -51,8 +50,6 @@ class World:
     becomes: list[str] = field(default_factory=list)
     """Statuses that the machine shows one after the other, the last one for ever."""
     asked: list[str] = field(default_factory=list)
-    time: float = 0.0
-    notes: list[str] = field(default_factory=list)
 
     def find(self, project: str, name: str) -> Sequence[Instance]:
         return list(self.there.values())
@@ -91,15 +88,6 @@ class World:
 
     def quotas(self, project: str, region: str) -> Mapping[str, Quota]:
         return {}
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-    def note(self, line: str) -> None:
-        self.notes.append(line)
 
     def ensure(self, **changes: Any) -> Instance:
         return placement.Machine(machine(**changes), self, self, self).ensure()

@@ -1,7 +1,5 @@
 """What runs on a machine of Google Cloud at its boot and before it is saved, run for real on a folder."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

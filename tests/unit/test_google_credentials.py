@@ -1,7 +1,5 @@
 """As whom Google Cloud is asked: the environment first, then application default credentials."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

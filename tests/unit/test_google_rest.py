@@ -1,7 +1,5 @@
 """Calls of the Compute API: what is repeated, what is waited for, what is said."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What programs say when something fails is told with its cause: one message for every known error."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Property bags: numbers, unknowns at any depth, defaults, secrets in messages."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

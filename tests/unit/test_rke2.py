@@ -1,7 +1,5 @@
 """RKE2 without a host: what follows what, what is told, why a host does not join, what speaks against it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

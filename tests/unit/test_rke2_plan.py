@@ -1,7 +1,5 @@
 """From the section of an rke2 cluster to what its components are given."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

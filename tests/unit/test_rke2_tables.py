@@ -1,7 +1,5 @@
 """Dated tables, and what is decided from them: releases, drivers, MIG, keys and values of the chart."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -82,6 +80,44 @@ def test_the_largest_profile_of_a_product_is_the_whole_of_it() -> None:
         whole = f"{kind.slices[0]}x{kind.slices[1]}"
         memory = max(size for shape, size, _ in found.profiles.values() if shape == whole)
         assert memory == product.memory_gib, name
+
+
+@pytest.mark.parametrize(
+    ("pci_id", "generation"),
+    [
+        ("10de:0fc6", None),  # GeForce GTX 650, of Kepler
+        ("10de:13c2", Architecture.MAXWELL),  # GeForce GTX 970
+        ("10de:15f8", Architecture.PASCAL),  # Tesla P100 PCIe
+        ("10de:17fd", Architecture.MAXWELL),  # Tesla M40
+        ("10de:1aeb", None),  # USB controller of TU116
+        ("10de:1af1", None),  # NVSwitch of A100
+        ("10de:1db1", Architecture.VOLTA),  # Tesla V100 SXM2
+        ("10de:1eb8", Architecture.TURING),  # Tesla T4
+        ("10de:20b2", Architecture.AMPERE),  # A100 SXM4 80GB
+        ("10de:2184", Architecture.TURING),  # GeForce GTX 1660
+        ("10de:228e", None),  # sound of GA106
+        ("10de:22a3", None),  # NVSwitch of H100
+        ("10de:2330", Architecture.HOPPER),  # H100 SXM5 80GB
+        ("10de:2503", Architecture.AMPERE),  # GeForce RTX 3060
+        ("10de:26b9", Architecture.ADA),  # L40S
+        ("10de:2901", Architecture.BLACKWELL),  # B200
+        ("10de:2f80", None),  # sound of GB205
+        ("10de:3182", Architecture.BLACKWELL),  # B300 SXM6 AC
+    ],
+)
+def test_a_pci_id_says_the_generation_of_a_gpu(
+    pci_id: str, generation: Architecture | None
+) -> None:
+    assert gpu_products.generation(pci_id) is generation
+
+
+def test_a_product_that_is_not_in_the_table_is_written_by_pci_id_and_memory() -> None:
+    found = gpu_products.product("10de:2503-12gb")
+    assert (found.architecture, found.memory_gib) == (Architecture.AMPERE, 12)
+    assert not gpu_products.has_nvswitch("10de:2503-12gb", 8)
+    for wrong in ("10de:2503", "10de:2503-0gb", "8086:2503-12gb", "10de:228e-12gb"):
+        with pytest.raises(KeyError):
+            gpu_products.product(wrong)
 
 
 @pytest.mark.parametrize("sizes", VALID_ON_A100, ids=str)
@@ -259,7 +295,7 @@ _WISHES = st.builds(
 def test_every_value_that_is_derived_is_one_that_the_chart_reads(
     wish: OperatorSpec, monitoring: Monitoring
 ) -> None:
-    metrics = monitoring_stack.operator_values(monitoring, counters="dcgm-metrics-0")
+    metrics = monitoring_stack.operator_values(monitoring)
     found = gpu_operator_values.values(wish, metrics)
     major = rke2_matrix.operator_major(wish.version)
     assert list(keys.problems(found, major)) == []

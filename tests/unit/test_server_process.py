@@ -1,7 +1,5 @@
 """Processes of the lab's servers: which one a record means, and that none is left."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -7,15 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gpuclusters.cli import unfinished
-from gpuclusters.cli.unfinished import (
-    ClearCreates,
-    Fate,
-    ForgetRevisions,
-    Lock,
-    Process,
-    Remove,
-    Resource,
-)
+from gpuclusters.cli.unfinished import Fate, Lock, Process, Resource
 from gpuclusters.gpu_operator.helm_release import Revision
 
 # As Pulumi 3.272 writes it: `time.Time` of Go in JSON.
@@ -101,8 +93,9 @@ def test_only_records_of_what_was_cut_off_are_forgotten(
         release(name="kata", namespace="kube-system"), records(*statuses), in_state=in_state
     )
     assert fault is not None
-    assert fault.repair == ForgetRevisions("provider::id", "kube-system", secrets(*forgotten))
-    assert fault.by_hand[-len(forgotten) :] == secrets(*forgotten)
+    command = ("kubectl", "--namespace", "kube-system", "delete", "secret", *secrets(*forgotten))
+    assert fault.by_hand == command
+    assert fault.act is not None
 
 
 @pytest.mark.parametrize("statuses", [[], ["deployed"], ["failed"], ["superseded", "deployed"]])
@@ -113,7 +106,8 @@ def test_a_release_that_can_be_upgraded_is_left_alone(statuses: list[str]) -> No
 def test_a_removal_that_was_cut_off_is_carried_to_its_end() -> None:
     fault = unfinished.release_fault(release(), records("uninstalling"), in_state=True)
     assert fault is not None
-    assert fault.repair == Remove(release().urn)
+    assert fault.by_hand == ("pulumi", "destroy", "--yes", "--target", release().urn)
+    assert fault.act is not None
 
 
 def exported(*creating: tuple[str, str], resources: list[dict[str, object]] | None = None):
@@ -144,8 +138,8 @@ def test_a_create_that_finds_what_is_there_is_cleared_and_another_is_looked_at()
             ("gcp:compute/network:Network", "net"),
         )
     )
-    repairs = [fault.repair for fault in unfinished.create_faults(state)]
-    assert repairs == [*[ClearCreates()] * 4, None]
+    acts = [fault.act for fault in unfinished.create_faults(state)]
+    assert acts == [*[unfinished.clear_creates] * 4, None]
 
 
 def test_a_release_that_the_state_has_is_not_taken_for_a_lost_one() -> None:

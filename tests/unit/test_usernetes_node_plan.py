@@ -1,7 +1,5 @@
 """What is done about a node of a Usernetes cluster, and what speaks against it: tables without a host."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -15,14 +13,6 @@ from gpuclusters.host.model import sha256_of
 from gpuclusters.host.node import DRAINED, ClusterNode
 from gpuclusters.usernetes import decide
 from gpuclusters.usernetes.addresses import ApiAccess
-from gpuclusters.usernetes.decide import (
-    LivePlace,
-    Meeting,
-    Plan,
-    kubeconfig,
-    plan,
-    sync_faults,
-)
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqXZ1Jv9lJtKfNnq1cfhUP4ZEdnVFh2U9w2qjZQv1oR"
@@ -110,12 +100,12 @@ def found_in(
     of: UsernetesNodeInputs,
     host: LiveNode,
     there: ClusterNode | None = None,
-    meeting: Meeting | None = None,
+    meeting: decide.Meeting | None = None,
     *,
     known: bool = True,
 ) -> list[Finding]:
     """All findings; each has a code that is listed, and can be told as drift."""
-    found = [*decide.findings(of, LivePlace(host, there, meeting), known=known)]
+    found = [*decide.findings(of, decide.LivePlace(host, there, meeting), known=known)]
     assert all(codes.listed()[one.code].severity for one in found)
     return found
 
@@ -130,8 +120,8 @@ def test_a_node_that_is_as_it_must_be_is_left_alone() -> None:
 
 
 def test_a_bare_host_gets_everything() -> None:
-    steps = plan(inputs(), LiveNode(docker="ok", host_gpu=GPUS, route=IP))
-    assert steps == Plan(
+    steps = decide.plan(inputs(), LiveNode(docker="ok", host_gpu=GPUS, route=IP))
+    assert steps == decide.Plan(
         leave="",
         fetch=True,
         overlay=("compose.yaml",),
@@ -154,7 +144,7 @@ def test_a_worker_whose_volumes_do_not_fit_is_removed_first(
     changes: dict[str, Any], word: str
 ) -> None:
     of = inputs()
-    steps = plan(of, joined(of, **changes))
+    steps = decide.plan(of, joined(of, **changes))
     assert word in steps.leave
     assert (steps.fetch, steps.up, steps.join, steps.reset) == (True, True, True, False)
     assert steps.disturbs
@@ -163,7 +153,7 @@ def test_a_worker_whose_volumes_do_not_fit_is_removed_first(
 def test_a_copied_disk_carries_the_node_of_another_machine() -> None:
     of = inputs(connection=connection("gpu-02", machine="new"))
     live = joined(of, owner="lab/gpu-01", machine="old")
-    assert "its disk is a copy" in plan(of, live).leave
+    assert "its disk is a copy" in decide.plan(of, live).leave
     # Where nobody knows one machine from another it is left to its owner.
     known = inputs()
     other = joined(known, owner="lab/gpu-01")
@@ -182,17 +172,17 @@ def test_what_a_container_is_made_of_changes_around_its_volumes(
     changes: dict[str, Any], word: str
 ) -> None:
     of = inputs()
-    steps = plan(of, joined(of, **changes))
+    steps = decide.plan(of, joined(of, **changes))
     assert word in steps.recreate
     assert (steps.leave, steps.up, steps.join) == ("", True, False)
 
 
 def test_what_kubeadm_began_is_reset_unless_it_ended() -> None:
     of = inputs()
-    assert plan(of, joined(of, joined="", began=True)).reset
-    assert plan(of, joined(of, joined="", kubelet_conf=True)).reset
-    assert not plan(of, joined(of, began=True)).reset
-    stopped = plan(of, joined(of, container="exited"))
+    assert decide.plan(of, joined(of, joined="", began=True)).reset
+    assert decide.plan(of, joined(of, joined="", kubelet_conf=True)).reset
+    assert not decide.plan(of, joined(of, began=True)).reset
+    stopped = decide.plan(of, joined(of, container="exited"))
     assert (stopped.up, stopped.recreate, stopped.join) == (True, "", False)
 
 
@@ -221,7 +211,7 @@ def test_all_that_is_wrong_with_a_host_is_said_at_once() -> None:
     ):
         assert words in said
     of = inputs()
-    late = blocking(of, joined(of, joined=""), None, Meeting(100, "v1.32.1", "refused"))
+    late = blocking(of, joined(of, joined=""), None, decide.Meeting(100, "v1.32.1", "refused"))
     for words in ("100 s apart", "runs Kubernetes v1.32.1", "6443/tcp", "8472/udp"):
         assert words in late
 
@@ -289,10 +279,10 @@ def test_gpus_that_pods_could_not_use_are_found(changes: dict[str, Any], words: 
 
 
 def test_what_a_sync_puts_right_is_found() -> None:
-    assert sync_faults(node(), IP) == []
+    assert decide.sync_faults(node(), IP) == []
     taint = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
     tainted = node(taints=frozenset({taint}))
-    found = sync_faults(dataclasses.replace(tainted, external_ips=(), annotations={}), IP)
+    found = decide.sync_faults(dataclasses.replace(tainted, external_ips=(), annotations={}), IP)
     assert len(found) == 3
     for words in ("ExternalIP", "flannel", "taint"):
         assert any(words in fault for fault in found)
@@ -339,13 +329,13 @@ current-context: c
 def test_a_kubeconfig_leads_there_from_outside(
     access: ApiAccess, server: str, name: str | None
 ) -> None:
-    text = kubeconfig(KUBECONFIG, access, name="lab", node_name="gpu-01", host_ip=IP)
+    text = decide.kubeconfig(KUBECONFIG, access, name="lab", node_name="gpu-01", host_ip=IP)
     cluster = yaml.safe_load(text)["clusters"][0]
     assert cluster["cluster"]["server"] == server
     assert cluster["cluster"].get("tls-server-name") == name
     assert cluster["name"] == "lab"
     with pytest.raises(ValueError, match="not a kubeconfig"):
-        kubeconfig("clusters: []", access, name="lab", node_name="gpu-01", host_ip=IP)
+        decide.kubeconfig("clusters: []", access, name="lab", node_name="gpu-01", host_ip=IP)
 
 
 def test_every_variable_is_stated_at_every_call() -> None:
@@ -357,6 +347,8 @@ def test_every_variable_is_stated_at_every_call() -> None:
     assert variables["HOST_IP"] == IP
     assert variables["CNI"] == "flannel"
     assert variables["FLANNEL_IGNORE_IP_CHECKSUM"] == "1"
+    # Without them its preflight takes whatever image is latest.
+    assert (variables["QUICK"], variables["BUSYBOX_IMAGE"]) == ("0", of.preflight_image)
     source = {**of.source.model_dump(), "tag": "gen2-v20250210.0"}
     older = inputs(source=source)
     assert "POD_SUBNET" not in older.environment(IP)

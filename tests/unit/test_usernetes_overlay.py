@@ -1,7 +1,5 @@
 """Our files beside upstream's: they are what compose, systemd and a shell take."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,14 +1,13 @@
 """One event loop beside the gRPC threads, so that any running command can be stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from engine.stand_ins.calls import Cancelled, ProviderError
+from engine.answers import ProviderError
+from engine.stand_ins.calls import Cancelled
 
 _Result = TypeVar("_Result")
 

@@ -1,21 +1,14 @@
 """How to reach a host, as a program states it: fields, defaults, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncssh
 
-from engine.stand_ins.calls import Failure
-from engine.stand_ins.values import (
-    Secret,
-    Unknown,
-    Value,
-    contains_unknown,
-    plain_properties,
-)
+from engine.answers import Failure
+from engine.stand_ins.values import Value, plain_properties
+from engine.values import Secret, Unknown, contains_unknown
 
 # Defaults of pulumi-command 1.2.1 (its SDK fills in the same).
 _DEFAULTS: Final[Mapping[str, Any]] = {

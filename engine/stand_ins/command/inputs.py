@@ -1,13 +1,12 @@
 """The inputs of `command:remote:Command`: their fields, their defaults, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.stand_ins.calls import Checked, Failure
+from engine.answers import Checked, Failure
 from engine.stand_ins.command import connection
-from engine.stand_ins.values import Properties, Secret, Unknown, Value, plain_properties
+from engine.stand_ins.values import Properties, Value, plain_properties
+from engine.values import Secret, Unknown
 
 REMOTE: Final = "command:remote:Command"
 FIELDS: Final = (

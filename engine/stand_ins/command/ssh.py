@@ -1,25 +1,53 @@
-"""SSH: dialling with a pinned host key, one command per connection."""
-
-from __future__ import annotations
+"""SSH: dialling with a pinned host key, one command per connection, what it says."""
 
 import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import asyncssh
 
-from engine.stand_ins.calls import ProviderError
+from engine.answers import ProviderError
 from engine.stand_ins.command.connection import Connection
-from engine.stand_ins.command.output import Capture, Finished
 
 _RETRY_SECONDS: Final = 0.5
 _LONGEST_RETRY_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 3.0
 _KEEPALIVE_SECONDS: Final = 15
 _BLOCK: Final = 65536
+LIMIT_BYTES: Final = 1 << 20
+_LAST_LINES: Final = 10
+_LAST_CHARACTERS: Final = 2000
+
+
+@dataclass
+class Output:
+    """What a command says, each stream up to a limit; `cut` names those that went on."""
+
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+    cut: set[str] = field(default_factory=set)
+
+    def add(self, stream: str, block: bytes) -> None:
+        kept: bytearray = getattr(self, stream)
+        room = LIMIT_BYTES - len(kept)
+        kept += block[:room]
+        if len(block) > room:
+            self.cut.add(stream)
+
+    def text(self, stream: str) -> str:
+        """All that was kept, without the last line end, as the real provider has it."""
+        kept: bytearray = getattr(self, stream)
+        return kept.decode(errors="replace").removesuffix("\n")
+
+    @property
+    def last_words(self) -> str:
+        """Its end, for an error message; that of stderr if there is anything."""
+        text = self.text("stderr").strip() or self.text("stdout").strip()
+        return "\n".join(text.splitlines()[-_LAST_LINES:])[-_LAST_CHARACTERS:]
 
 
 @asynccontextmanager
@@ -141,13 +169,9 @@ async def _close(connection: asyncssh.SSHClientConnection) -> None:
 
 
 async def run(
-    connection: asyncssh.SSHClientConnection,
-    command: str,
-    *,
-    stdin: str | None,
-    capture: Capture,
-) -> Finished:
-    """Run one command to its end; a cancelled task ends the command too."""
+    connection: asyncssh.SSHClientConnection, command: str, stdin: str | None, output: Output
+) -> int:
+    """Run one command to its end and give its exit code; a cancelled task ends the command too."""
     process = await connection.create_process(command, encoding=None)
     try:
         # A command may end, or close its input, without reading all of it.
@@ -155,7 +179,7 @@ async def run(
             process.stdin.write((stdin or "").encode())
             process.stdin.write_eof()
         await asyncio.gather(
-            _drain(process.stdout, capture, "stdout"), _drain(process.stderr, capture, "stderr")
+            _drain(process.stdout, output, "stdout"), _drain(process.stderr, output, "stderr")
         )
         await process.wait_closed()
     except asyncio.CancelledError:
@@ -163,9 +187,9 @@ async def run(
         raise
     if process.returncode is None:
         raise ConnectionError("the connection was lost before the command ended")
-    return Finished(process.returncode, capture.text("stdout"), capture.text("stderr"))
+    return process.returncode
 
 
-async def _drain(reader: asyncssh.SSHReader[bytes], capture: Capture, stream: str) -> None:
+async def _drain(reader: asyncssh.SSHReader[bytes], output: Output, stream: str) -> None:
     while block := await reader.read(_BLOCK):
-        capture.add(stream, block)
+        output.add(stream, block)

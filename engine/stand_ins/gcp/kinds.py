@@ -1,7 +1,5 @@
 """The kinds of resources that the stand-in knows, from `types.yaml`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +20,7 @@ class Kind:
     decided: tuple[str, ...]
     """Inputs that Google decides where they are left out."""
     replaces: frozenset[str]
-    """Inputs whose change makes another resource of it."""
+    """Inputs whose change makes another resource of it, `a.b` of one within another."""
 
 
 @dataclass(frozen=True)

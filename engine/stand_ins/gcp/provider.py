@@ -1,18 +1,16 @@
 """The stand-in for pulumi-gcp: checks, compares and previews by a table; makes nothing."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 from collections.abc import Collection
 from typing import Final, NoReturn
 
-from engine import paths
+from engine.answers import Checked, Failure, ProviderError
 from engine.stand_ins import calls
-from engine.stand_ins.calls import Failure, ProviderError
-from engine.stand_ins.comparison import compare, without_ignored
+from engine.stand_ins.comparison import compare, diff_of, without_ignored
 from engine.stand_ins.gcp.kinds import Kind, table
-from engine.stand_ins.values import UNKNOWN, Properties, plain_properties
+from engine.stand_ins.values import Properties, plain_properties
+from engine.values import UNKNOWN
 
 _NAMED: Final = "name"
 _ENDPOINT: Final = "CustomEndpoint"
@@ -30,7 +28,7 @@ class GcpProvider(calls.Provider):
     version = "10.2.0"
     stands_in_for = "pulumi-gcp 10.2.0"
 
-    def check_config(self, inputs: Properties) -> calls.Checked:
+    def check_config(self, inputs: Properties) -> Checked:
         """Options by name; what they say is not looked at, for nothing is reached."""
         known = table().options
         failures = [
@@ -38,17 +36,17 @@ class GcpProvider(calls.Provider):
             for key in inputs
             if key not in (*known, *_INTERNAL) and not key.endswith(_ENDPOINT)
         ]
-        return calls.Checked(inputs, failures)
+        return Checked(inputs, failures)
 
     def configure(self, options: Properties) -> None:
         """Nothing is reached, so there is nothing to take."""
 
-    def check(self, call: calls.CheckCall) -> calls.Checked:
+    def check(self, call: calls.Call) -> Checked:
         """Known type, known inputs, none missing; a name is made where there is none, and kept."""
         kind = table().kinds.get(call.resource.type)
         if kind is None:
             known = ", ".join(sorted(table().kinds))
-            return calls.Checked(
+            return Checked(
                 call.news,
                 [
                     Failure(
@@ -59,39 +57,34 @@ class GcpProvider(calls.Provider):
                 ],
             )
         given = {key: value for key, value in call.news.items() if key not in _INTERNAL}
-        return calls.Checked(_named(call, kind, given), _faults(call.resource.type, kind, given))
+        return Checked(_named(call, kind, given), _faults(call.resource.type, kind, given))
 
-    def diff(self, call: calls.DiffCall) -> calls.Diff:
+    def diff(self, call: calls.Call) -> calls.Diff:
         """Compare inputs with those in the state."""
         kind = table().kinds[call.resource.type]
         olds = call.old_inputs or call.olds
         old = {key: value for key, value in plain_properties(olds).items() if key in kind.inputs}
         new = {key: v for key, v in plain_properties(call.news).items() if key in kind.inputs}
         changes = without_ignored(compare(old, new), call.ignore_changes)
-        return calls.Diff(
-            {
-                paths.render(path): change.with_replace() if path[0] in kind.replaces else change
-                for path, change in sorted(changes.items(), key=lambda one: str(one[0]))
-            }
-        )
+        return diff_of(changes, kind.replaces)
 
-    def create(self, call: calls.CreateCall) -> calls.Created:
+    def create(self, call: calls.Call) -> calls.Found:
         """What would be made; only in a preview."""
         if not call.preview:
             self._refuse("make", call.resource)
-        return calls.Created("", _previewed(call.resource, call.inputs, {}))
+        return calls.Found("", _previewed(call.resource, call.news, {}))
 
-    def update(self, call: calls.UpdateCall) -> Properties:
+    def update(self, call: calls.Call) -> Properties:
         """What it would become; only in a preview."""
         if not call.preview:
             self._refuse("change", call.resource)
         return _previewed(call.resource, call.news, call.olds)
 
-    def delete(self, call: calls.DeleteCall) -> None:
+    def delete(self, call: calls.Call) -> None:
         """Never."""
         self._refuse("delete", call.resource)
 
-    def read(self, call: calls.ReadCall) -> calls.Found | None:
+    def read(self, call: calls.Call) -> calls.Found | None:
         """Never: what is live is not known here."""
         self._refuse("look at", call.resource)
 
@@ -127,11 +120,11 @@ def _near(key: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _named(call: calls.CheckCall, kind: Kind, given: Properties) -> Properties:
+def _named(call: calls.Call, kind: Kind, given: Properties) -> Properties:
     if _NAMED not in kind.inputs or given.get(_NAMED) is not None:
         return given
-    if call.olds.get(_NAMED) is not None:
-        return {**given, _NAMED: call.olds[_NAMED]}
+    if call.old_inputs.get(_NAMED) is not None:
+        return {**given, _NAMED: call.old_inputs[_NAMED]}
     if not call.autonaming:
         return given
     if call.proposed_name:

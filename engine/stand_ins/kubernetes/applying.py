@@ -1,7 +1,5 @@
 """Server-side apply: one object, one field manager, conflicts that name who else owns a field."""
 
-from __future__ import annotations
-
 import copy
 import re
 import secrets
@@ -9,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.stand_ins.calls import ProviderError
+from engine.answers import ProviderError
 from engine.stand_ins.kubernetes.client import APPLY, JSON_PATCH, Api, ApiError, ApiResource
 from engine.stand_ins.kubernetes.objects import (
     FIELD_MANAGER,

@@ -1,13 +1,12 @@
 """Check: inputs made complete (kind, name, namespace) or refused by name."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from engine.stand_ins.calls import CheckCall, Checked, Failure
+from engine.answers import Checked, Failure
+from engine.stand_ins.calls import Call
 from engine.stand_ins.kubernetes.objects import (
     AUTONAMED,
     Object,
@@ -20,12 +19,13 @@ from engine.stand_ins.kubernetes.objects import (
     to_object,
     with_secrets,
 )
-from engine.stand_ins.values import Properties, Secret, Unknown, Value
+from engine.stand_ins.values import Properties, Value
+from engine.values import Secret, Unknown
 
 _SUFFIX_LENGTH: Final = 8
 
 
-def check(call: CheckCall) -> Checked:
+def check(call: Call) -> Checked:
     """Inputs with API version, kind and name filled in, as the real provider does.
 
     A name is made up from the resource's name where the program gives none; the annotation
@@ -63,14 +63,14 @@ def _metadata(inputs: Properties) -> dict[str, Value] | None:
     return dict(metadata) if isinstance(metadata, Mapping) else None
 
 
-def _name(call: CheckCall, metadata: dict[str, Value]) -> Failure | None:
+def _name(call: Call, metadata: dict[str, Value]) -> Failure | None:
     if metadata.get("generateName"):
         return Failure(
             "metadata.generateName",
             "metadata.generateName does not work with server-side apply; "
             "set metadata.name, or leave both out",
         )
-    old = to_object(call.olds)
+    old = to_object(call.old_inputs)
     if annotation(old, AUTONAMED) == "true" and name_of(old):
         name = name_of(old)
     elif old:
@@ -90,7 +90,7 @@ def _name(call: CheckCall, metadata: dict[str, Value]) -> Failure | None:
     return None
 
 
-def _invented(call: CheckCall) -> str:
+def _invented(call: Call) -> str:
     """Name and random suffix; with the engine's seed the preview and the update agree."""
     if call.seed:
         digest = hashlib.sha256(call.seed + call.resource.urn.encode()).hexdigest()
@@ -99,7 +99,7 @@ def _invented(call: CheckCall) -> str:
     return f"{call.resource.name}-{digest[:_SUFFIX_LENGTH]}"
 
 
-def _refusals(call: CheckCall, obj: Object) -> list[Failure]:
+def _refusals(call: Call, obj: Object) -> list[Failure]:
     token = call.resource.type.rpartition(":")[2]
     kind = kind_of(obj).kind or token
     if is_patch(call.resource.type, obj) and "name" not in metadata_of(obj):
@@ -108,25 +108,10 @@ def _refusals(call: CheckCall, obj: Object) -> list[Failure]:
         return [
             Failure("items", f"{kind} is a list of objects; declare the objects one by one instead")
         ]
-    return [*_unsupported_annotations(obj)]
-
-
-def _unsupported_annotations(obj: Mapping[str, Any]) -> list[Failure]:
-    failures = []
-    if annotation(obj, "pulumi.com/replaceUnready"):
-        failures.append(
-            Failure(
-                'metadata.annotations["pulumi.com/replaceUnready"]',
-                "pulumi.com/replaceUnready is not supported by the kubernetes stand-in",
-            )
+    return [
+        Failure(
+            f'metadata.annotations["{key}"]', f"{key} is not supported by the kubernetes stand-in"
         )
-    wait_for = annotation(obj, "pulumi.com/waitFor")
-    if wait_for and not wait_for.startswith("condition="):
-        failures.append(
-            Failure(
-                'metadata.annotations["pulumi.com/waitFor"]',
-                "the kubernetes stand-in waits for one condition=TYPE[=STATUS] only "
-                f"(got {wait_for!r})",
-            )
-        )
-    return failures
+        for key in ("pulumi.com/replaceUnready", "pulumi.com/waitFor")
+        if annotation(obj, key)
+    ]

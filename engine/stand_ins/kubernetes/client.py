@@ -1,7 +1,5 @@
 """The Kubernetes API over HTTPS: requests, discovery, and errors that say what the server said."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from engine.stand_ins.calls import ProviderError
+from engine.answers import ProviderError
 from engine.stand_ins.kubernetes.kubeconfig import Cluster
 from engine.stand_ins.kubernetes.objects import GroupVersionKind, Object
 

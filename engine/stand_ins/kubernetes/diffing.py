@@ -6,15 +6,13 @@ quantity written differently, a default spelled out or a field that the server d
 and a field that cannot change is found by the server's own answer.
 """
 
-from __future__ import annotations
-
 import copy
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from engine import paths
 from engine.stand_ins.calls import Diff
-from engine.stand_ins.comparison import Changes, compare, without_ignored
+from engine.stand_ins.comparison import Changes, compare, diff_of, without_ignored
 from engine.stand_ins.kubernetes.client import ApiError
 from engine.stand_ins.kubernetes.objects import (
     Object,
@@ -36,7 +34,7 @@ from engine.stand_ins.kubernetes.replacement import (
 DryRun = Callable[[Object], Object | None]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """Old and new form of one object.
 
@@ -89,13 +87,8 @@ def diff(
     changes = _in_program_terms(changes, comparison)
     changes = without_ignored(with_replacements(changes, fields), ignored)
     replaced = any(kind.replaces for kind in changes.values())
-    return Diff(
-        {
-            paths.render(path): kind
-            for path, kind in sorted(changes.items(), key=lambda c: str(c[0]))
-        },
-        delete_before_replace=replaced and old_one_first(live, new),
-    )
+    first = replaced and old_one_first(live, new)
+    return dataclasses.replace(diff_of(changes), delete_before_replace=first)
 
 
 def _against(

@@ -1,7 +1,5 @@
 """Running the `helm` program: its own folders, secrets in files without a name, its errors as sentences."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -18,7 +16,8 @@ from typing import Any, Final
 
 import yaml
 
-from engine.stand_ins.calls import Cancelled, ProviderError
+from engine.answers import ProviderError
+from engine.stand_ins.calls import Cancelled
 from engine.stand_ins.kubernetes.kubeconfig import Cluster
 from engine.stand_ins.unnamed_file import path_of, unnamed
 

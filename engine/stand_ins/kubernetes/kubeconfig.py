@@ -1,7 +1,5 @@
 """How to reach a cluster: a kubeconfig's active context as an address, a TLS context and headers."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import os
@@ -13,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from engine.stand_ins.calls import ProviderError
+from engine.answers import ProviderError
 from engine.stand_ins.unnamed_file import path_of, unnamed
 
 

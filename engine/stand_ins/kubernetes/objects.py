@@ -4,15 +4,18 @@ Everything here is pure. An "object" is what the API server speaks; "properties"
 speaks, with secret marks and a few keys spelled differently.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, cast
 
-from engine.stand_ins.values import Properties, Secret, Value, mark_secrets, plain_properties
+import yaml
+
+from engine.stand_ins.values import Properties, Value, mark_secrets, plain_properties
+from engine.values import Secret
 
 Object = dict[str, Any]
 
@@ -20,7 +23,6 @@ INPUTS: Final = "__inputs"
 FIELD_MANAGER: Final = "__fieldManager"
 INITIAL_API_VERSION: Final = "__initialApiVersion"
 
-ANNOTATION_PREFIX: Final = "pulumi.com/"
 AUTONAMED: Final = "pulumi.com/autonamed"
 
 # The Python SDK cannot spell dashes in keywords; CustomResourceDefinition schemas need them.
@@ -49,6 +51,13 @@ _SYSTEM_METADATA: Final = (
     "selfLink",
     "uid",
 )
+
+
+@cache
+def known_kinds() -> Mapping[str, Mapping[str, Any]]:
+    """What is known of Kubernetes' own kinds, by group."""
+    table = Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8")
+    return cast("Mapping[str, Mapping[str, Any]]", yaml.safe_load(table))
 
 
 @dataclass(frozen=True)

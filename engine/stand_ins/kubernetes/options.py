@@ -1,16 +1,16 @@
 """The provider's own options: which are understood, and what they mean."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.stand_ins.calls import Checked, Diff, Failure, Kind, ProviderError
+from engine.answers import Checked, Failure, ProviderError
+from engine.stand_ins.calls import Diff, Kind
 from engine.stand_ins.kubernetes import kubeconfig
 from engine.stand_ins.kubernetes.replacement import Mutability
-from engine.stand_ins.values import Properties, Unknown, Value, plain_properties
+from engine.stand_ins.values import Properties, Value, plain_properties
+from engine.values import Unknown
 
 _TEXTS: Final = ("kubeconfig", "clusterIdentifier")
 

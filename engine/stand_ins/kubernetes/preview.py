@@ -1,13 +1,11 @@
 """What a dry run can say of an object that does not exist yet, and what only the real thing will know."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, Final
 
 from engine.stand_ins.kubernetes.client import ApiError
 from engine.stand_ins.kubernetes.objects import Object, metadata_of
-from engine.stand_ins.values import UNKNOWN
+from engine.values import UNKNOWN
 
 _NEW_METADATA: Final = ("creationTimestamp", "generation", "resourceVersion", "uid")
 _CHANGED_METADATA: Final = ("generation", "resourceVersion")

@@ -1,11 +1,11 @@
 """The stand-in for pulumi-kubernetes: calls of the engine, sent to plain objects or to Helm releases."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
+from engine.answers import Checked, ProviderError
 from engine.stand_ins import calls
-from engine.stand_ins.calls import ProviderError
 from engine.stand_ins.engine_log import EngineLog
 from engine.stand_ins.kubernetes import checking, kubeconfig, options, releases
 from engine.stand_ins.kubernetes.applying import field_manager
@@ -24,8 +24,10 @@ from engine.stand_ins.kubernetes.options import Options
 from engine.stand_ins.kubernetes.releases import Releases
 from engine.stand_ins.kubernetes.resources import Resources
 from engine.stand_ins.kubernetes.scopes import Scopes
-from engine.stand_ins.kubernetes.store import Store
-from engine.stand_ins.values import Properties, contains_unknown
+from engine.stand_ins.values import Properties
+from engine.values import contains_unknown
+
+_Result = TypeVar("_Result")
 
 
 class KubernetesProvider(calls.Provider):
@@ -44,7 +46,7 @@ class KubernetesProvider(calls.Provider):
         self._cluster: Resources | None = None
         self._helm: Releases | None = None
 
-    def check_config(self, inputs: Properties) -> calls.Checked:
+    def check_config(self, inputs: Properties) -> Checked:
         return options.check(inputs)
 
     def diff_config(self, olds: Properties, news: Properties) -> calls.Diff:
@@ -57,10 +59,10 @@ class KubernetesProvider(calls.Provider):
         cluster = kubeconfig.load(kubeconfig.find(self._options.kubeconfig))
         api = Api(cluster)
         self._cluster = Resources(
-            Store(api, self._options, self.engine, self._cancelled, cluster.namespace)
+            api, self._options, self.engine, self._cancelled, cluster.namespace
         )
         helm = Helm(cluster, self._cancelled)
-        self._helm = Releases(helm, self.engine, cluster.namespace)
+        self._helm = Releases(helm, cluster.namespace)
         try:
             api.request("GET", "/version")
         except (Unreachable, ApiError) as error:
@@ -69,7 +71,7 @@ class KubernetesProvider(calls.Provider):
                 f"{error}. Previews compare with the state only, and what needs the cluster will fail"
             )
 
-    def check(self, call: calls.CheckCall) -> calls.Checked:
+    def check(self, call: calls.Call) -> Checked:
         if call.resource.type == releases.TOKEN:
             return self._releases.check(call)
         checked = checking.check(call)
@@ -79,11 +81,11 @@ class KubernetesProvider(calls.Provider):
         if obj["kind"] == "CustomResourceDefinition":
             self._scopes.plan(obj)
         if self._scopes.namespaced(kind_of(obj), self._reachable_api()):
-            namespace = self._resources.store.default_namespace
-            return calls.Checked(checking.with_namespace(checked.inputs, namespace))
+            namespace = self._resources.default_namespace
+            return Checked(checking.with_namespace(checked.inputs, namespace))
         return checked
 
-    def diff(self, call: calls.DiffCall) -> calls.Diff:
+    def diff(self, call: calls.Call) -> calls.Diff:
         """Compare the state with new inputs, with the server's help where it can be had."""
         if call.resource.type == releases.TOKEN:
             return self._releases.diff(call)
@@ -104,7 +106,7 @@ class KubernetesProvider(calls.Provider):
             old_inputs=old_inputs,
             new_inputs=new,
             namespaced=self._scopes.namespaced(kind_of(new), api),
-            default_namespace=self._resources.store.default_namespace,
+            default_namespace=self._resources.default_namespace,
             patch=is_patch(call.resource.type, new),
         )
         possible = api is not None and not contains_unknown(new)
@@ -115,39 +117,36 @@ class KubernetesProvider(calls.Provider):
             dry_run if possible else None,
         )
 
-    def create(self, call: calls.CreateCall) -> calls.Created:
+    def create(self, call: calls.Call) -> calls.Found:
         if call.resource.type == releases.TOKEN:
             if not call.preview:
                 self._require_cluster()
             return self._releases.create(call)
-        if call.preview and not self._can_preview(call.inputs):
-            return calls.Created("", dict(call.inputs))
-        self._require_cluster()
-        try:
-            return self._resources.create(call, to_object(call.inputs))
-        except Unreachable as error:
-            if not call.preview:
-                raise
-            self.engine.warning(f"inputs shown as they are: {error}", call.resource.urn)
-            return calls.Created("", dict(call.inputs))
+        found = self._tried(call, lambda: self._resources.create(call, to_object(call.news)))
+        return found or calls.Found("", dict(call.news))
 
-    def update(self, call: calls.UpdateCall) -> Properties:
+    def update(self, call: calls.Call) -> Properties:
         if call.resource.type == releases.TOKEN:
             if not call.preview:
                 self._require_cluster()
             return self._releases.update(call)
-        if call.preview and not self._can_preview(call.news):
-            return dict(call.news)
+        outputs = self._tried(call, lambda: self._resources.update(call, to_object(call.news)))
+        return outputs or dict(call.news)
+
+    def _tried(self, call: calls.Call, work: Callable[[], _Result]) -> _Result | None:
+        """What the cluster makes of it; None for a preview that it cannot help with."""
+        if call.preview and (self._unreachable or contains_unknown(call.news)):
+            return None
         self._require_cluster()
         try:
-            return self._resources.update(call, to_object(call.news))
+            return work()
         except Unreachable as error:
             if not call.preview:
                 raise
             self.engine.warning(f"inputs shown as they are: {error}", call.resource.urn)
-            return dict(call.news)
+            return None
 
-    def delete(self, call: calls.DeleteCall) -> None:
+    def delete(self, call: calls.Call) -> None:
         if self._unreachable and self._options.delete_unreachable:
             self.engine.warning(
                 f"the cluster does not answer and deleteUnreachable is set: {call.id} leaves the state",
@@ -160,8 +159,8 @@ class KubernetesProvider(calls.Provider):
         else:
             self._resources.delete(call)
 
-    def read(self, call: calls.ReadCall) -> calls.Found | None:
-        if not call.inputs:
+    def read(self, call: calls.Call) -> calls.Found | None:
+        if not call.old_inputs:
             raise ProviderError(
                 f"{call.resource.type} cannot be imported by the kubernetes stand-in ({call.id});"
                 " install the Pulumi CLI to import it"
@@ -195,10 +194,7 @@ class KubernetesProvider(calls.Provider):
         return self._helm
 
     def _reachable_api(self) -> Api | None:
-        return None if self._unreachable else self._resources.store.api
-
-    def _can_preview(self, inputs: Properties) -> bool:
-        return not self._unreachable and not contains_unknown(inputs)
+        return None if self._unreachable else self._resources.api
 
     def _require_cluster(self) -> None:
         if self._cancelled.is_set():

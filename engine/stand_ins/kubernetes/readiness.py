@@ -4,8 +4,6 @@ The rules are those of the controllers' documented status fields (Kubernetes API
 `conditions` of each kind) and, where the real provider waits for more or less, its choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -57,15 +55,6 @@ def condition(obj: Object, kind: str) -> Object:
         if item.get("type") == kind:
             return dict(item)
     return {}
-
-
-def custom(obj: Object, expression: str) -> Progress:
-    """The annotation `pulumi.com/waitFor: condition=Type[=Status]`."""
-    kind, _, status = expression.removeprefix("condition=").partition("=")
-    found = condition(obj, kind)
-    if found.get("status") == (status or "True"):
-        return READY
-    return Progress(message=_said(kind, found))
 
 
 def _get(obj: Any, *keys: str) -> Any:

@@ -1,72 +1,27 @@
 """A Helm release as the program asks for it: defaults, refusals, and helm's flags for it."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, Literal
 
-from engine.stand_ins.calls import CheckCall, Failure
-from engine.stand_ins.values import (
-    Properties,
-    Secret,
-    Value,
-)
+import yaml
+
+from engine.answers import Failure
+from engine.stand_ins.calls import Call
+from engine.stand_ins.values import Properties, Value
+from engine.values import Secret
 
 Verb = Literal["install", "upgrade"]
 
 DEFAULT_TIMEOUT_SECONDS: Final = 300
 
-# What the real provider's check adds to what the program says, and keeps: every switch and every text
-# (`Release` in its provider/pkg/provider/helm_release.go; an int without a value stays out).
+_TABLE: Final = yaml.safe_load(Path(__file__).with_name("release.yaml").read_text(encoding="utf-8"))
 _DEFAULTS: Final[Mapping[str, Value]] = {
-    **dict.fromkeys(
-        (
-            "allowNullValues",
-            "atomic",
-            "cleanupOnFail",
-            "createNamespace",
-            "dependencyUpdate",
-            "devel",
-            "disableCRDHooks",
-            "disableOpenapiValidation",
-            "disableWebhooks",
-            "forceUpdate",
-            "lint",
-            "recreatePods",
-            "renderSubchartNotes",
-            "replace",
-            "resetValues",
-            "reuseValues",
-            "skipAwait",
-            "skipCrds",
-            "takeOwnership",
-            "verify",
-            "waitForJobs",
-        ),
-        False,
-    ),
-    **dict.fromkeys(("description", "keyring", "postrender"), ""),
+    **dict.fromkeys(_TABLE["switches"], False),
+    **dict.fromkeys(_TABLE["texts"], ""),
 }
-
-# What the real provider follows and this one does not; switched off, or empty, it is what both do.
 _REFUSED: Final = frozenset(_DEFAULTS) - {"skipCrds"} | {"valueYamlFiles"}
-_KNOWN: Final = frozenset(
-    {
-        "chart",
-        "compat",
-        "maxHistory",
-        "name",
-        "namespace",
-        "repositoryOpts",
-        "skipCrds",
-        "timeout",
-        "values",
-        "version",
-    }
-)
-_REPOSITORY: Final = ("repo", "caFile", "certFile", "keyFile", "password", "username")
-_OUTPUTS: Final = ("manifest", "resourceNames", "status", "checksum")
 
 
 def refusals(inputs: Mapping[str, Value]) -> list[Failure]:
@@ -77,7 +32,7 @@ def refusals(inputs: Mapping[str, Value]) -> list[Failure]:
             failures.append(
                 Failure(key, f"{key} is not supported by the kubernetes stand-in; leave it out")
             )
-        elif key not in (*_KNOWN, *_REFUSED, *_OUTPUTS):
+        elif key not in (*_TABLE["followed"], *_REFUSED, *_TABLE["outputs"]):
             failures.append(Failure(key, f"{key} is not an option of a Helm release"))
     repository = inputs.get("repositoryOpts")
     if isinstance(repository, Secret):
@@ -98,11 +53,11 @@ def refusals(inputs: Mapping[str, Value]) -> list[Failure]:
     return failures
 
 
-def with_defaults(call: CheckCall, namespace: str) -> Properties:
+def with_defaults(call: Call, namespace: str) -> Properties:
     """All inputs that the real provider keeps: name, namespace and defaults."""
-    inputs = {key: value for key, value in call.news.items() if key not in _OUTPUTS}
+    inputs = {key: value for key, value in call.news.items() if key not in _TABLE["outputs"]}
     if not inputs.get("name"):
-        old = call.olds.get("name")
+        old = call.old_inputs.get("name")
         inputs["name"] = old or f"{call.resource.name}-{secrets.token_hex(4)}"
     inputs["namespace"] = inputs.get("namespace") or namespace
     inputs.setdefault("timeout", DEFAULT_TIMEOUT_SECONDS)
@@ -119,7 +74,7 @@ def _completed_repository(options: Value) -> Value:
         return Secret(_completed_repository(options.value))
     if not isinstance(options, Mapping):
         return options
-    return {**dict.fromkeys(_REPOSITORY, ""), **options}
+    return {**dict.fromkeys(_TABLE["repository"], ""), **options}
 
 
 def chart_flags(spec: Mapping[str, Any]) -> list[str]:

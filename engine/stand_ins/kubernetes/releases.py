@@ -1,29 +1,20 @@
 """Helm releases as resources."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
-from engine import paths
+from engine.answers import Checked, Failure, ProviderError
 from engine.stand_ins import calls
-from engine.stand_ins.calls import PartialError, ProviderError
-from engine.stand_ins.comparison import compare, without_ignored
-from engine.stand_ins.engine_log import EngineLog
+from engine.stand_ins.calls import PartialError
+from engine.stand_ins.comparison import compare, diff_of, without_ignored
 from engine.stand_ins.kubernetes import release_spec
 from engine.stand_ins.kubernetes.helm import Helm, HelmError
 from engine.stand_ins.kubernetes.objects import INPUTS, parse_identifier
-from engine.stand_ins.values import (
-    UNKNOWN,
-    Properties,
-    Secret,
-    contains_unknown,
-    mark_secrets,
-    plain_properties,
-)
+from engine.stand_ins.values import Properties, mark_secrets, plain_properties
+from engine.values import UNKNOWN, Secret, contains_unknown
 
 TOKEN: Final = "kubernetes:helm.sh/v3:Release"  # noqa: S105 - a type token
 _IDENTITY: Final = ("name", "namespace")
@@ -33,17 +24,16 @@ _SHOW_SECONDS: Final = 120.0
 @dataclass(frozen=True)
 class Releases:
     helm: Helm
-    engine: EngineLog
     default_namespace: str
 
-    def check(self, call: calls.CheckCall) -> calls.Checked:
+    def check(self, call: calls.Call) -> Checked:
         """Complete the inputs and resolve the chart's version, so that a preview can show it."""
         failures = release_spec.refusals(call.news)
         if failures:
-            return calls.Checked(dict(call.news), failures)
+            return Checked(dict(call.news), failures)
         inputs = release_spec.with_defaults(call, self.default_namespace)
         if contains_unknown(inputs):
-            return calls.Checked(inputs)
+            return Checked(inputs)
         spec = plain_properties(inputs)
         try:
             shown = self.helm.run(
@@ -51,10 +41,10 @@ class Releases:
             )
         except HelmError as error:
             reason = f"{error}; check the chart's name or path, its version and the repository"
-            return calls.Checked(inputs, [calls.Failure("chart", reason)])
-        return calls.Checked({**inputs, "version": str(yaml.safe_load(shown)["version"])})
+            return Checked(inputs, [Failure("chart", reason)])
+        return Checked({**inputs, "version": str(yaml.safe_load(shown)["version"])})
 
-    def diff(self, call: calls.DiffCall) -> calls.Diff:
+    def diff(self, call: calls.Call) -> calls.Diff:
         """Compare inputs; after a refresh, also the values and version that are live."""
         recorded = plain_properties(call.olds)
         old = dict(recorded.pop(INPUTS, None) or plain_properties(call.old_inputs))
@@ -64,35 +54,30 @@ class Releases:
         changes = without_ignored(
             compare(_comparable(old), _comparable(plain_properties(call.news))), call.ignore_changes
         )
-        return calls.Diff(
-            {
-                paths.render(path): kind.with_replace() if path[0] in _IDENTITY else kind
-                for path, kind in sorted(changes.items(), key=lambda change: str(change[0]))
-            }
-        )
+        return diff_of(changes, _IDENTITY)
 
-    def create(self, call: calls.CreateCall) -> calls.Created:
+    def create(self, call: calls.Call) -> calls.Found:
         """Install the release; a name in use is refused, whoever uses it, as by the real provider."""
         if call.preview:
-            return calls.Created("", _previewed(call.inputs))
-        spec = plain_properties(call.inputs)
+            return calls.Found("", _previewed(call.news))
+        spec = plain_properties(call.news)
         if self.helm_metadata(spec) is not None:
             raise ProviderError(
                 f"Helm release {_id(spec)}: cannot re-use a name that is still in use"
             )
-        outputs = self._run("install", call.resource, call.inputs, call.timeout_seconds)
-        return calls.Created(_id(spec), outputs)
+        outputs = self._run("install", call.news, call.timeout_seconds)
+        return calls.Found(_id(spec), outputs)
 
-    def update(self, call: calls.UpdateCall) -> Properties:
+    def update(self, call: calls.Call) -> Properties:
         """Upgrade the release; one that is not there, or at which helm is (or was killed), is refused."""
         if call.preview:
             return _previewed(call.news)
-        return self._run("upgrade", call.resource, call.news, call.timeout_seconds)
+        return self._run("upgrade", call.news, call.timeout_seconds)
 
-    def delete(self, call: calls.DeleteCall) -> None:
+    def delete(self, call: calls.Call) -> None:
         """Uninstall the release; one that is not there is an error, as for the real provider."""
         namespace, name = parse_identifier(call.id)
-        spec = plain_properties(call.outputs)
+        spec = plain_properties(call.olds)
         if call.timeout_seconds:
             spec["timeout"] = call.timeout_seconds
         flags = ["--namespace", namespace, *release_spec.timeout_flags(spec), "--wait"]
@@ -101,7 +86,7 @@ class Releases:
         except HelmError as error:
             raise ProviderError(f"Helm release {call.id} could not be removed: {error}") from error
 
-    def read(self, call: calls.ReadCall) -> calls.Found | None:
+    def read(self, call: calls.Call) -> calls.Found | None:
         """The release as helm records it: version, values and status."""
         namespace, name = parse_identifier(call.id)
         where = ["--namespace", namespace or self.default_namespace]
@@ -110,14 +95,12 @@ class Releases:
             return None
         values = self.helm.json(["get", "values", name, *where]) or {}
         manifest = self.helm.run(["get", "manifest", name, *where], seconds=60)
-        outputs = _outputs(call.inputs, metadata, manifest)
-        outputs["values"] = mark_secrets(values, call.inputs.get("values"))
+        outputs = _outputs(call.old_inputs, metadata, manifest)
+        outputs["values"] = mark_secrets(values, call.old_inputs.get("values"))
         outputs["version"] = metadata["version"]
-        return calls.Found(call.id, outputs, call.inputs)
+        return calls.Found(call.id, outputs, call.old_inputs)
 
-    def _run(
-        self, verb: release_spec.Verb, owner: calls.Resource, inputs: Properties, timeout: float
-    ) -> Properties:
+    def _run(self, verb: release_spec.Verb, inputs: Properties, timeout: float) -> Properties:
         spec = plain_properties(inputs)
         if timeout:
             spec["timeout"] = timeout
@@ -130,7 +113,6 @@ class Releases:
             *where,
             *release_spec.flags(verb, spec),
         ]
-        self.engine.status(f"helm {verb} {_id(spec)}", owner.urn)
         try:
             self.helm.run(command, seconds=_seconds(spec), values=spec.get("values") or {})
         except ProviderError as error:

@@ -5,8 +5,6 @@ those where the real provider replaces by choice: data of ConfigMaps and Secrets
 is rolled, and the whole of a Pod.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,51 +12,16 @@ from typing import Final
 from engine import paths
 from engine.stand_ins.comparison import Changes
 from engine.stand_ins.kubernetes.client import ApiError
-from engine.stand_ins.kubernetes.objects import AUTONAMED, Object, annotation, name_of, namespace_of
+from engine.stand_ins.kubernetes.objects import (
+    AUTONAMED,
+    Object,
+    annotation,
+    known_kinds,
+    name_of,
+    namespace_of,
+)
 
 _IDENTITY: Final = ("apiVersion", "kind", "metadata.name", "metadata.namespace")
-_WORKLOAD: Final = ("spec.selector",)
-
-_FIELDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
-    ("apps", "Deployment"): _WORKLOAD,
-    ("apps", "DaemonSet"): _WORKLOAD,
-    ("apps", "StatefulSet"): (
-        *_WORKLOAD,
-        "spec.podManagementPolicy",
-        "spec.serviceName",
-        "spec.volumeClaimTemplates",
-    ),
-    ("batch", "Job"): (
-        *_WORKLOAD,
-        "spec.completions",
-        "spec.completionMode",
-        "spec.parallelism",
-        "spec.template",
-    ),
-    ("", "PersistentVolumeClaim"): (
-        "spec.accessModes",
-        "spec.selector",
-        "spec.storageClassName",
-        "spec.volumeName",
-        "spec.volumeMode",
-    ),
-    ("", "Pod"): ("spec",),
-    ("", "ResourceQuota"): ("spec.scopes", "spec.scopeSelector"),
-    ("", "Secret"): ("type",),
-    ("", "Service"): ("spec.clusterIP",),
-    ("node.k8s.io", "RuntimeClass"): ("handler",),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): ("roleRef",),
-    ("rbac.authorization.k8s.io", "RoleBinding"): ("roleRef",),
-    ("scheduling.k8s.io", "PriorityClass"): ("value", "preemptionPolicy"),
-    ("storage.k8s.io", "StorageClass"): (
-        "parameters",
-        "provisioner",
-        "reclaimPolicy",
-        "volumeBindingMode",
-    ),
-    ("storage.k8s.io", "CSIDriver"): ("spec.attachRequired", "spec.fsGroupPolicy"),
-}
-
 # How the API server and its validation code say that a field cannot change.
 _REFUSALS: Final = (
     "field is immutable",
@@ -86,7 +49,7 @@ def immutable_fields(obj: Object, mutability: Mutability) -> list[paths.Path]:
     """Paths whose change needs a new object."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     kind = str(obj.get("kind", ""))
-    fields = list(_FIELDS.get((group, kind), ()))
+    fields = list(known_kinds()["immutable"].get(group, {}).get(kind, ()))
     if group == "" and kind == "ConfigMap" and (not mutability.config_map or obj.get("immutable")):
         fields += ["data", "binaryData"]
     if group == "" and kind == "Secret" and (not mutability.secret or obj.get("immutable")):

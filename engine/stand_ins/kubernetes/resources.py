@@ -1,14 +1,11 @@
 """Kubernetes objects as resources: create, read, update and delete against one API server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from engine import paths
+from engine.answers import ProviderError
 from engine.stand_ins import calls
-from engine.stand_ins.calls import ProviderError
 from engine.stand_ins.comparison import same
 from engine.stand_ins.kubernetes import applying, preview
 from engine.stand_ins.kubernetes.applying import Applied, Conflict
@@ -44,11 +41,8 @@ _SKIP_AWAIT_ON_DELETE: Final = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Store):
     """Objects of one cluster, as the engine's calls want them."""
-
-    store: Store
 
     def dry_run(self, obj: Object, manager: str) -> Object | None:
         """What applying `obj` would give; None if the server cannot say.
@@ -56,20 +50,18 @@ class Resources:
         Raises:
             ApiError: the server refuses a change of a field.
         """
-        resource = self.store.api.find(kind_of(obj))
+        resource = self.api.find(kind_of(obj))
         if resource is None:
             return None
-        obj = self.store.placed(obj, resource)
+        obj = self.placed(obj, resource)
         try:
-            return applying.apply(
-                self.store.api, resource, obj, manager, force=True, dry_run=True
-            ).live
+            return applying.apply(self.api, resource, obj, manager, force=True, dry_run=True).live
         except ApiError as error:
             if error.status in (403, 422):
                 raise
             return None
 
-    def create(self, call: calls.CreateCall, obj: Object) -> calls.Created:
+    def create(self, call: calls.Call, obj: Object) -> calls.Found:
         """Make the object and wait until it is ready.
 
         One that exists is refused, also where an interrupted create has made it; with
@@ -78,18 +70,18 @@ class Resources:
         manager = applying.field_manager({}, obj)
         if call.preview:
             return self._create_preview(call, obj, manager)
-        resource = self.store.located(kind_of(obj), obj)
-        obj = self.store.placed(obj, resource)
-        if self.store.options.upsert or is_patch(call.resource.type, obj):
-            applied = self.store.apply(resource, obj, manager)
+        resource = self.located(kind_of(obj), obj)
+        obj = self.placed(obj, resource)
+        if self.options.upsert or is_patch(call.resource.type, obj):
+            applied = self.apply(resource, obj, manager)
         else:
             applied = self._create_new(call.resource, resource, obj)
-        live = self.store.ready(call, resource, applied, obj, manager)
-        return calls.Created(identifier(live), outputs(live, obj, call.inputs, manager))
+        live = self.ready(call, resource, applied, obj, manager)
+        return calls.Found(identifier(live), outputs(live, obj, call.news, manager))
 
     def _create_new(self, owner: calls.Resource, resource: ApiResource, obj: Object) -> Applied:
         try:
-            return self.store.create(resource, obj)
+            return self.make(resource, obj)
         except ProviderError as error:
             if not _exists(error.__cause__):
                 raise
@@ -99,38 +91,36 @@ class Resources:
                 "upsertExistingObjects to take it over"
             ) from error
 
-    def _create_preview(self, call: calls.CreateCall, obj: Object, manager: str) -> calls.Created:
-        resource = self.store.api.find(kind_of(obj))
+    def _create_preview(self, call: calls.Call, obj: Object, manager: str) -> calls.Found:
+        resource = self.api.find(kind_of(obj))
         if resource is None or is_patch(call.resource.type, obj):
-            return calls.Created("", dict(call.inputs))
-        obj = self.store.placed(obj, resource)
+            return calls.Found("", dict(call.news))
+        obj = self.placed(obj, resource)
         try:
-            if self.store.options.upsert:
+            if self.options.upsert:
                 # Forced, so that what is replaced by this run is no conflict; the run itself does not force.
-                applied = applying.apply(
-                    self.store.api, resource, obj, manager, force=True, dry_run=True
-                )
+                applied = applying.apply(self.api, resource, obj, manager, force=True, dry_run=True)
             else:
-                applied = applying.create(self.store.api, resource, obj, dry_run=True)
+                applied = applying.create(self.api, resource, obj, dry_run=True)
         except ApiError as error:
             # That it exists a preview does not say: the run may remove it first.
             if preview.is_inconclusive(error) or _exists(error):
-                return calls.Created("", dict(call.inputs))
+                return calls.Found("", dict(call.news))
             raise refused("be created", obj, error) from error
-        self.store.warn(applied.warnings, call.resource)
+        self.warn(applied.warnings, call.resource)
         live = preview.of_creation(applied.live, obj)
-        return calls.Created("", outputs(live, obj, call.inputs, manager))
+        return calls.Found("", outputs(live, obj, call.news, manager))
 
-    def update(self, call: calls.UpdateCall, obj: Object) -> Properties:
+    def update(self, call: calls.Call, obj: Object) -> Properties:
         """Bring the object to new inputs and wait until it is ready; one that is gone is an error."""
         before = applying.field_manager(call.olds, recorded_inputs(call.olds))
         manager = applying.field_manager(call.olds, obj)
-        resource = self.store.api.find(kind_of(obj))
+        resource = self.api.find(kind_of(obj))
         if resource is None and call.preview:
             return dict(call.news)
-        resource = resource or self.store.located(kind_of(obj), obj)
-        obj = self.store.placed(obj, resource)
-        current = self.store.api.get(resource, namespace_of(obj), name_of(obj))
+        resource = resource or self.located(kind_of(obj), obj)
+        obj = self.placed(obj, resource)
+        current = self.api.get(resource, namespace_of(obj), name_of(obj))
         if current is None:
             raise ProviderError(
                 f"update of resource {call.resource.urn!r} failed: {title(obj)} not found; somebody "
@@ -143,9 +133,9 @@ class Resources:
             applied = self._replaced(resource, obj, current, manager)
         else:
             if not is_patch(call.resource.type, obj):
-                applying.take_over(self.store.api, resource, current, manager)
-            applied = self.store.apply(resource, obj, manager)
-        live = self.store.ready(call, resource, applied, obj, manager)
+                applying.take_over(self.api, resource, current, manager)
+            applied = self.apply(resource, obj, manager)
+        live = self.ready(call, resource, applied, obj, manager)
         if before != manager and not _is_definition(obj):
             self._relinquish(resource, live, before)
         version = str(call.olds.get(INITIAL_API_VERSION) or obj["apiVersion"])
@@ -155,13 +145,13 @@ class Resources:
         self, resource: ApiResource, obj: Object, current: Object, manager: str
     ) -> Applied:
         try:
-            return applying.replace(self.store.api, resource, obj, current, manager)
+            return applying.replace(self.api, resource, obj, current, manager)
         except ApiError as error:
             raise refused("be replaced", obj, error) from error
 
     def _update_preview(
         self,
-        call: calls.UpdateCall,
+        call: calls.Call,
         resource: ApiResource,
         obj: Object,
         current: Object,
@@ -170,35 +160,31 @@ class Resources:
         force = applying.forced(obj)
         try:
             if _is_definition(obj):
-                applied = applying.replace(
-                    self.store.api, resource, obj, current, manager, dry_run=True
-                )
+                applied = applying.replace(self.api, resource, obj, current, manager, dry_run=True)
             else:
                 applied = applying.apply(
-                    self.store.api, resource, obj, manager, force=force, dry_run=True
+                    self.api, resource, obj, manager, force=force, dry_run=True
                 )
         except Conflict as conflict:
             if not conflict.would_be_taken_over:
                 raise
-            applied = applying.apply(
-                self.store.api, resource, obj, manager, force=True, dry_run=True
-            )
+            applied = applying.apply(self.api, resource, obj, manager, force=True, dry_run=True)
         except ApiError as error:
             if preview.is_inconclusive(error):
                 return dict(call.news)
             raise refused("be updated", obj, error) from error
-        self.store.warn(applied.warnings, call.resource)
+        self.warn(applied.warnings, call.resource)
         version = str(call.olds.get(INITIAL_API_VERSION) or obj["apiVersion"])
         return outputs(preview.of_update(applied.live), obj, call.news, manager, version)
 
-    def delete(self, call: calls.DeleteCall) -> None:
+    def delete(self, call: calls.Call) -> None:
         """Remove the object and wait until it is gone; absent is done."""
-        inputs, recorded = recorded_inputs(call.outputs), live_object(call.outputs)
+        inputs, recorded = recorded_inputs(call.olds), live_object(call.olds)
         namespace, name = parse_identifier(call.id)
-        resource = self.store.api.find(
+        resource = self.api.find(
             kind_of(recorded) if recorded.get("kind") else kind_of_token(call.resource.type)
         )
-        live = self.store.api.get(resource, namespace, name) if resource else None
+        live = self.api.get(resource, namespace, name) if resource else None
         if resource is None or live is None:
             return
         if is_patch(call.resource.type, recorded):
@@ -211,7 +197,7 @@ class Resources:
             "propagationPolicy": _PROPAGATION.get(policy, "Foreground"),
         }
         try:
-            self.store.api.request("DELETE", resource.path(namespace, name), body=body)
+            self.api.request("DELETE", resource.path(namespace, name), body=body)
         except ApiError as error:
             if error.absent:
                 return
@@ -220,14 +206,14 @@ class Resources:
         skips = annotation(inputs, "pulumi.com/skipAwait") == "true"
         if not (skips and live.get("kind") in _SKIP_AWAIT_ON_DELETE):
             seconds = timeout_seconds(call.timeout_seconds, inputs)
-            self.store.waiter.until_gone(resource, live, seconds=seconds, urn=call.resource.urn)
-        self.store.forget_defined(resource, live)
+            self.waiter.until_gone(resource, live, seconds=seconds)
+        self.forget_defined(resource, live)
 
     def _let_go(
-        self, call: calls.DeleteCall, resource: ApiResource, live: Object, inputs: Object
+        self, call: calls.Call, resource: ApiResource, live: Object, inputs: Object
     ) -> None:
         """End the ownership of a patch's fields: what nobody else owns goes, the object stays."""
-        self._relinquish(resource, live, applying.field_manager(call.outputs, inputs))
+        self._relinquish(resource, live, applying.field_manager(call.olds, inputs))
 
     def _relinquish(self, resource: ApiResource, live: Object, manager: str) -> None:
         identity = {key: live[key] for key in ("apiVersion", "kind")}
@@ -235,26 +221,28 @@ class Resources:
         if resource.namespaced:
             metadata["namespace"] = namespace_of(live)
         try:
-            applying.apply(self.store.api, resource, {**identity, "metadata": metadata}, manager)
+            applying.apply(self.api, resource, {**identity, "metadata": metadata}, manager)
         except ApiError as error:
             if not error.absent:
                 raise refused("be left without the patched fields", live, error) from error
 
-    def read(self, call: calls.ReadCall) -> calls.Found | None:
+    def read(self, call: calls.Call) -> calls.Found | None:
         """The object as it is, and the inputs that describe it as it is."""
-        old_inputs = to_object(call.inputs)
-        resource = self.store.api.find(kind_of(old_inputs))
+        old_inputs = to_object(call.old_inputs)
+        resource = self.api.find(kind_of(old_inputs))
         namespace, name = parse_identifier(call.id)
         if resource is not None and resource.namespaced:
-            namespace = namespace or self.store.default_namespace
-        live = self.store.api.get(resource, namespace, name) if resource else None
+            namespace = namespace or self.default_namespace
+        live = self.api.get(resource, namespace, name) if resource else None
         if live is None:
             return None
-        inputs = refreshed_inputs(live, old_inputs, live_object(call.outputs))
-        manager = applying.field_manager(call.outputs, inputs)
-        version = str(call.outputs.get(INITIAL_API_VERSION) or live.get("apiVersion"))
-        found = outputs(live, inputs, call.inputs, manager, version)
-        return calls.Found(call.id or identifier(live), found, with_secrets(inputs, call.inputs))
+        inputs = refreshed_inputs(live, old_inputs, live_object(call.olds))
+        manager = applying.field_manager(call.olds, inputs)
+        version = str(call.olds.get(INITIAL_API_VERSION) or live.get("apiVersion"))
+        found = outputs(live, inputs, call.old_inputs, manager, version)
+        return calls.Found(
+            call.id or identifier(live), found, with_secrets(inputs, call.old_inputs)
+        )
 
 
 def refreshed_inputs(live: Object, old_inputs: Object, recorded: Object) -> Object:

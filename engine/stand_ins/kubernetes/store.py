@@ -1,15 +1,14 @@
 """Objects in one cluster: where they go, applying them, waiting for them, what the state keeps of them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from engine.answers import ProviderError
 from engine.stand_ins import calls
-from engine.stand_ins.calls import PartialError, ProviderError
+from engine.stand_ins.calls import PartialError
 from engine.stand_ins.engine_log import EngineLog
 from engine.stand_ins.kubernetes import applying
 from engine.stand_ins.kubernetes.applying import Applied
@@ -44,11 +43,11 @@ class Store:
 
     @property
     def waiter(self) -> Waiter:
-        return Waiter(self.api, self.cancelled, self.engine)
+        return Waiter(self.api, self.cancelled)
 
     def ready(
         self,
-        call: calls.CreateCall | calls.UpdateCall,
+        call: calls.Call,
         resource: ApiResource,
         applied: Applied,
         obj: Object,
@@ -60,19 +59,17 @@ class Store:
             PartialError: it did not become ready; the state has to keep it.
         """
         self.warn(applied.warnings, call.resource)
-        marks = call.inputs if isinstance(call, calls.CreateCall) else call.news
         try:
             live = self.waiter.until_ready(
                 resource,
                 applied.live,
                 seconds=timeout_seconds(call.timeout_seconds, obj),
-                urn=call.resource.urn,
             )
         except NotReady as error:
             raise PartialError(
                 str(error),
                 id=identifier(error.live),
-                properties=outputs(error.live, obj, marks, manager),
+                properties=outputs(error.live, obj, call.news, manager),
                 reasons=error.reasons,
             ) from error
         self.forget_defined(resource, live)
@@ -87,7 +84,7 @@ class Store:
             lambda: applying.apply(self.api, resource, obj, manager, force=force),
         )
 
-    def create(self, resource: ApiResource, obj: Object) -> Applied:
+    def make(self, resource: ApiResource, obj: Object) -> Applied:
         return self._settled("be created", obj, lambda: applying.create(self.api, resource, obj))
 
     def _settled(self, what: str, obj: Object, tried: Callable[[], Applied]) -> Applied:

@@ -1,15 +1,13 @@
 """Waiting: until an object is ready, until an object is gone."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.stand_ins.calls import Cancelled, ProviderError
-from engine.stand_ins.engine_log import EngineLog
+from engine.answers import ProviderError
+from engine.stand_ins.calls import Cancelled
 from engine.stand_ins.kubernetes import readiness
 from engine.stand_ins.kubernetes.client import Api, ApiError, ApiResource, Unreachable
 from engine.stand_ins.kubernetes.objects import (
@@ -52,41 +50,33 @@ class Waiter:
 
     api: Api
     cancelled: threading.Event
-    engine: EngineLog
 
-    def until_ready(
-        self, resource: ApiResource, live: Object, *, seconds: float, urn: str
-    ) -> Object:
+    def until_ready(self, resource: ApiResource, live: Object, *, seconds: float) -> Object:
         """The object once it is ready.
 
         Raises:
             NotReady: it failed, the time is over, or the wait was cancelled.
         """
-        wait_for = annotation(live, "pulumi.com/waitFor")
         if annotation(live, "pulumi.com/skipAwait") == "true":
             return live
-        if not wait_for and not readiness.is_awaited(live):
+        if not readiness.is_awaited(live):
             return live
-        progress = self._progress(live, wait_for)
-        told = ""
+        progress = self._progress(live)
         for _ in self._pauses(seconds):
             if progress.ready:
                 return live
             if progress.failed:
                 break
-            if progress.message != told:
-                told = progress.message
-                self.engine.status(f"waiting for {title(live)}: {told}", urn)
             seen = self._look(resource, live)
             if seen is None:
                 raise NotReady(f"{title(live)} was deleted while it was waited for", live, [])
-            live, progress = seen, self._progress(seen, wait_for)
+            live, progress = seen, self._progress(seen)
         else:
             if progress.ready:
                 return live
         raise self._not_ready(live, progress, seconds)
 
-    def until_gone(self, resource: ApiResource, live: Object, *, seconds: float, urn: str) -> None:
+    def until_gone(self, resource: ApiResource, live: Object, *, seconds: float) -> None:
         """Return when the object is gone, or another one has its name.
 
         Raises:
@@ -94,22 +84,17 @@ class Waiter:
             Cancelled: the engine asked to stop.
         """
         uid = metadata_of(live).get("uid")
-        told = ""
         for _ in self._pauses(seconds):
             seen = self._look(resource, live)
             if seen is None or metadata_of(seen).get("uid") != uid:
                 return
             live = seen
-            held = what_holds(live)
-            if held != told:
-                told = held
-                self.engine.status(f"waiting until {title(live)} is gone: {held}", urn)
         if self.cancelled.is_set():
             raise Cancelled(
                 f"stopped while waiting until {title(live)} is gone; its deletion goes on in the cluster"
             )
         raise ProviderError(
-            f"{title(live)} is still there after {seconds:g} s: {told or what_holds(live)}; remove what "
+            f"{title(live)} is still there after {seconds:g} s: {what_holds(live)}; remove what "
             "holds it, or give it more time (custom timeout or annotation pulumi.com/timeoutSeconds)"
         )
 
@@ -137,9 +122,7 @@ class Waiter:
                     message = f"lost sight of {title(live)}: {error}"
                     raise NotReady(message, live, [str(error)]) from error
 
-    def _progress(self, live: Object, wait_for: str) -> readiness.Progress:
-        if wait_for:
-            return readiness.custom(live, wait_for)
+    def _progress(self, live: Object) -> readiness.Progress:
         return readiness.progress(live, self._surroundings(live))
 
     def _surroundings(self, live: Object) -> readiness.Surroundings | None:

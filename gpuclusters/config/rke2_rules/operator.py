@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat import containerd_places, rke2_matrix
+from gpuclusters.compat.containerd_places import (
+    SETS_DEFAULT,
+    ContainerdDistribution,
+    ContainerdPlace,
+)
 from gpuclusters.compat.rke2_matrix import OperatingSystem, operator_major
 from gpuclusters.compat.versions import release
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kubernetes import RELEASES, DownloadedArtifacts, FileChart, LocalArtifacts
-from gpuclusters.config.rke2_cluster import NoMetrics, OperatorDriver, RancherMonitoring, Rke2Config
-from gpuclusters.config.rke2_plan import has_free_node, images, taints
+from gpuclusters.config.rke2_cluster import (
+    FoundCluster,
+    MadeCluster,
+    NoMetrics,
+    OperatorDriver,
+    Pool,
+    RancherMonitoring,
+    Rke2Config,
+)
+from gpuclusters.config.rke2_plan import has_free_node, images, operator_spec, taints
 from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.gpu_operator import keys
@@ -19,14 +32,19 @@ from gpuclusters.gpu_operator.keys import at, environment
 from gpuclusters.gpu_operator.values import Taint, registries, toleration
 from gpuclusters.rke2 import releases
 from gpuclusters.rke2.host_config import Cni
-from gpuclusters.rke2.releases import CONTAINERD_SOCKET
 
 _VALUES: Path = ("operator", "values")
 
 
 def _containerd(config: Rke2Config) -> tuple[int, ...] | None:
-    """The containerd that the release of RKE2 brings; None if nobody has read about it."""
+    """The containerd that the release of RKE2 brings; None if nobody has read about it, or it is there."""
+    if not isinstance(config, MadeCluster):
+        return None
     return rke2_matrix.containerd(releases.parse_version(config.version))
+
+
+def _place(config: Rke2Config) -> ContainerdPlace:
+    return containerd_places.place(operator_spec(config).distribution)
 
 
 def _operator(config: Rke2Config) -> str:
@@ -37,8 +55,8 @@ def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
-@rule("rke2.kubernetes-unsupported")
-def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
+@rule("rke2.kubernetes-unsupported", section=MadeCluster)
+def the_release_is_in_the_operators_matrix(config: MadeCluster) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     runs = (1, releases.parse_version(config.version).minor)
 
@@ -48,56 +66,45 @@ def the_release_is_in_the_operators_matrix(config: Rke2Config) -> Wrongs:
     if known is not None and not fits(*known.kubernetes):
         majors = rke2_matrix.operators().majors.items()
         fitting = " or ".join(name for name, one in majors if fits(*one.kubernetes))
-        other = f", or operator.version of {fitting}" if fitting else ""
         first, last = known.kubernetes
-        by = _operator(config)
-        wrong = f"is Kubernetes {_dotted(runs)}, and {by} was validated on {first} to {last}"
-        yield Wrong("version", wrong, f"write a release of v{first} to v{last}{other}")
+        said = {"kubernetes": _dotted(runs), "by": _operator(config), "fitting": fitting}
+        yield Wrong("version", "other" if fitting else "none", first=first, last=last, **said)
 
 
-@rule("rke2.containerd-unsupported")
-def its_containerd_is_one_that_the_operator_knows(config: Rke2Config) -> Wrongs:
+@rule("rke2.containerd-unsupported", section=MadeCluster)
+def its_containerd_is_one_that_the_operator_knows(config: MadeCluster) -> Wrongs:
     brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is not None and brings is not None and known.cdi_default and brings < (2, 0):
-        by = _operator(config)
-        wrong = f"brings containerd {_dotted(brings)}; CDI, as {by} uses it, needs 2.0"
-        yield Wrong("version", wrong)
+        yield Wrong("version", containerd=_dotted(brings), by=_operator(config))
 
 
-@rule("rke2.containerd-not-validated", level=Level.WARN)
-def its_containerd_is_in_the_operators_range(config: Rke2Config) -> Wrongs:
+@rule("rke2.containerd-not-validated", level=Level.WARN, section=MadeCluster)
+def its_containerd_is_in_the_operators_range(config: MadeCluster) -> Wrongs:
     brings, known = _containerd(config), rke2_matrix.major(config.operator.version)
     if known is None or brings is None:
         return
     first, last = map(release, known.containerd)
     if brings[:2] > last or (brings[:2] < first and not known.cdi_default):
-        by = _operator(config)
-        validated = " to ".join(known.containerd)
-        wrong = f"has containerd {_dotted(brings)}, and {by} was validated with {validated}"
-        yield Wrong("version", wrong)
+        said = {"containerd": _dotted(brings), "by": _operator(config)}
+        yield Wrong("version", validated=" to ".join(known.containerd), **said)
 
 
 @rule("rke2.release-unknown", level=Level.WARN)
 def releases_are_known(config: Rke2Config) -> Wrongs:
-    if _containerd(config) is None:
-        wrong = f"is of a minor that was not read about here, as of {rke2_matrix.matrix().as_of}"
-        remedy = "read its release notes for containerd, CNI and ingress before you apply it"
-        yield Wrong("version", wrong, remedy)
+    if isinstance(config, MadeCluster) and _containerd(config) is None:
+        yield Wrong("version", "rke2", table=rke2_matrix.matrix())
     table = rke2_matrix.operators()
     if config.operator.version not in table.releases:
         known = rke2_matrix.major(config.operator.version)
-        what = "a patch" if known is not None else "of a major release"
-        wrong = f"is {what} that was not read about here, as of {table.as_of}"
-        remedy = f"write one of {', '.join(table.releases)}, or read its release notes first"
-        yield Wrong("operator.version", wrong, remedy)
+        case = "operator-patch" if known is not None else "operator-major"
+        yield Wrong("operator.version", case, table=table)
 
 
 @rule("rke2.operator-end-of-support", level=Level.WARN)
 def the_operator_is_supported(config: Rke2Config) -> Wrongs:
     known, table = rke2_matrix.major(config.operator.version), rke2_matrix.operators()
     if known is not None and known.status == "ended":
-        remedy = f"go on to {list(table.releases)[-1]}, by one major release at a time"
-        yield Wrong("operator.version", f"gets no fixes any more, as of {table.as_of}", remedy)
+        yield Wrong("operator.version", table=table, newest=list(table.releases)[-1])
 
 
 def _systems(config: Rke2Config) -> Iterator[tuple[Path, OperatingSystem]]:
@@ -114,21 +121,20 @@ def the_operating_system_is_in_the_operators_matrix(config: Rke2Config) -> Wrong
     validated = (*known.operating_systems, *known.partner) if known is not None else ()
     for path, system in _systems(config) if known is not None else ():
         if system.family != "rocky" and system not in validated:
-            wrong = f"is none that {_operator(config)} was validated on"
-            remedy = f"write one of {', '.join(validated)}, or another operator.version"
-            yield Wrong(path, wrong, remedy)
+            yield Wrong(path, operator=_operator(config), validated=validated)
 
 
 @rule("rke2.system-not-validated", each=["pools"], level=Level.WARN)
 def somebody_validated_the_operating_system(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     for path, system in _systems(config):
-        if system.family == "rocky":
-            wrong = "is in NVIDIA's matrix for plain Kubernetes, not for RKE2"
-            yield Wrong(path, wrong, "write rhel, or know that a fault there is yours to find")
+        if (
+            system.family == "rocky"
+            and operator_spec(config).distribution is ContainerdDistribution.RKE2
+        ):
+            yield Wrong(path, "rocky")
         elif known is not None and system in known.partner:
-            wrong = "is validated by its vendor, on one release of Kubernetes and two GPUs"
-            yield Wrong(path, wrong, "ask SUSE before you ask NVIDIA")
+            yield Wrong(path, "partner")
 
 
 _DECIDED: Mapping[str, str] = {
@@ -159,7 +165,8 @@ _DECIDED: Mapping[str, str] = {
 def the_chart_reads_every_value(config: Rke2Config) -> Wrongs:
     values = config.operator.values
     for one in keys.problems(values, operator_major(config.operator.version)):
-        yield Wrong((*_VALUES, *one.path), one.wrong, one.instead, _shown(values, one.path))
+        got = _shown(values, one.path)
+        yield Wrong((*_VALUES, *one.path), got=got, problem=one.wrong, remedy=one.instead)
 
 
 def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
@@ -176,18 +183,18 @@ def values_are_not_decided_twice(config: Rke2Config) -> Wrongs:
     for key, instead in _DECIDED.items():
         if at(config.operator.values, key) is not None:
             path = (*_VALUES, *key.split("."))
-            yield Wrong(path, "is decided by this configuration already", instead)
+            yield Wrong(path, remedy=instead)
 
 
 _BREAKING = {
     "CONTAINERD_CONFIG": (
-        "points the toolkit at a file that RKE2 writes anew with every start: the node does not come back "
+        "points the toolkit at a file that is written anew with every start: the node does not come back "
         "from its next reboot (NVIDIA/gpu-operator, issue 992)"
     ),
     "RUNTIME_CONFIG_SOURCE": (
-        "makes the toolkit write a configuration of containerd that RKE2 does not read"
+        "makes the toolkit write a configuration of containerd that is not read here"
     ),
-    "RUNTIME_DROP_IN_CONFIG": "names a drop-in that RKE2's containerd does not import",
+    "RUNTIME_DROP_IN_CONFIG": "names a drop-in that containerd does not import here",
 }
 _NEEDLESS = {
     "CONTAINERD_SET_AS_DEFAULT": "has no effect since v25.10, where CDI needs no default runtime",
@@ -199,27 +206,57 @@ def _variables(config: Rke2Config, refused: Mapping[str, str]) -> Iterator[Wrong
     for name, value in environment(config.operator.values, "toolkit").items():
         if name in refused:
             path = (*_VALUES, "toolkit", "env", name)
-            yield Wrong(path, refused[name], "remove it", show(value))
+            yield Wrong(path, problem=refused[name], got=show(value))
 
 
 @rule("rke2.toolkit-containerd-config")
 def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Wrongs:
-    return _variables(config, _BREAKING)
+    return _variables(config, _BREAKING) if _place(config).written else ()
 
 
 @rule("rke2.toolkit-socket")
-def the_toolkit_knows_the_socket(config: Rke2Config) -> Wrongs:
-    values = config.operator.values
+def the_toolkit_knows_containerd(config: Rke2Config) -> Wrongs:
+    values, spec = config.operator.values, operator_spec(config)
     if at(values, "toolkit.env") is None or config.operator.nri_plugin:
         return
-    found = environment(values, "toolkit").get("CONTAINERD_SOCKET")
-    wrong, remedy = "is not the socket of RKE2's containerd", f"write {CONTAINERD_SOCKET}"
-    if found is None:
-        wrong = 'is missing: the toolkit signals another socket, "error signaling containerd … no such file"'
-        remedy = f"add {{name: CONTAINERD_SOCKET, value: {CONTAINERD_SOCKET}}}; a list here replaces ours"
-    if found != CONTAINERD_SOCKET:
-        path = (*_VALUES, "toolkit", "env", "CONTAINERD_SOCKET")
-        yield Wrong(path, wrong, remedy, show(found))
+    stated = environment(values, "toolkit")
+    told = _place(config).told(spec.version).variables(default_runtime=spec.default_runtime)
+    for name, value in told.items():
+        found, case = stated.get(name), "default" if name in SETS_DEFAULT else "place"
+        case = "socket" if name == "CONTAINERD_SOCKET" else case
+        if found is None:
+            case = "no-socket" if case == "socket" else "missing"
+        if found != value:
+            row = {"name": name, "value": _quoted(value) if found is None else value}
+            path = (*_VALUES, "toolkit", "env", name)
+            yield Wrong(path, case, got=show(found), distribution=spec.distribution, **row)
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if value in ("true", "false") else value
+
+
+@rule("rke2.default-runtime-not-read", section=FoundCluster)
+def the_default_runtime_is_read(config: FoundCluster) -> Wrongs:
+    if not config.kubernetes.default_runtime:
+        return
+    path, distribution = "kubernetes.default-runtime", config.kubernetes.distribution
+    if config.operator.nri_plugin or _off(config, "toolkit.enabled"):
+        yield Wrong(path, "no-toolkit")
+    elif _place(config).written:
+        yield Wrong(path, "written", distribution=distribution)
+
+
+@rule("rke2.default-runtime-opens-gpus", level=Level.WARN, section=FoundCluster)
+def the_default_runtime_gives_gpus_to_whoever_asks(config: FoundCluster) -> Wrongs:
+    if config.kubernetes.default_runtime:
+        yield Wrong("kubernetes.default-runtime")
+
+
+@rule("rke2.labels-not-ours", "pools", section=FoundCluster)
+def nodes_that_are_there_have_their_labels(_config: FoundCluster, pool: Pool) -> Wrongs:
+    if pool.labels:
+        yield Wrong("labels", got=show(sorted(pool.labels)))
 
 
 @rule("rke2.toolkit-old-variable", level=Level.WARN)
@@ -230,9 +267,11 @@ def variables_of_old_guides_are_gone(config: Rke2Config) -> Wrongs:
 
 @rule("rke2.toolkit-folder")
 def the_toolkit_is_where_rke2_looks(config: Rke2Config) -> Wrongs:
-    if at(config.operator.values, "toolkit.installDir") not in (None, "/usr/local/nvidia"):
-        wrong = "is not where RKE2 looks for the runtime when it starts"
-        yield Wrong((*_VALUES, "toolkit", "installDir"), wrong)
+    if _place(config).written and at(config.operator.values, "toolkit.installDir") not in (
+        None,
+        "/usr/local/nvidia",
+    ):
+        yield Wrong((*_VALUES, "toolkit", "installDir"))
 
 
 def _off(config: Rke2Config, key: str, *, nri: bool | None = None) -> bool:
@@ -242,28 +281,25 @@ def _off(config: Rke2Config, key: str, *, nri: bool | None = None) -> bool:
 
 
 _TOOLKIT, _CDI = "operator.values.toolkit.enabled", "operator.values.cdi.enabled"
-_REFUSED = ("is off while operator.nri-plugin is true, which the chart refuses", "remove it")
 
 
 @rule("rke2.toolkit-not-installed", level=Level.WARN)
 def somebody_installs_the_toolkit(config: Rke2Config) -> Wrongs:
     if _off(config, "toolkit.enabled", nri=False):
-        wrong = "is off: no GPU gets into a container unless every host has the toolkit"
-        yield Wrong(_TOOLKIT, wrong)
+        yield Wrong(_TOOLKIT)
 
 
 @rule("rke2.cdi-off")
 def cdi_stays_on(config: Rke2Config) -> Wrongs:
     if _off(config, "cdi.enabled", nri=True):
-        yield Wrong(_CDI, *_REFUSED)
+        yield Wrong(_CDI)
 
 
 @rule("rke2.gpus-open-to-pods", level=Level.WARN)
 def without_cdi_pods_can_take_all_gpus(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     if _off(config, "cdi.enabled") and (known is None or known.cdi_default):
-        wrong = "is off: pods need a RuntimeClass, and NVIDIA_VISIBLE_DEVICES=all gives every GPU"
-        yield Wrong(_CDI, wrong)
+        yield Wrong(_CDI)
 
 
 @rule("rke2.nri-unsupported")
@@ -272,14 +308,14 @@ def the_nri_plugin_has_what_it_needs(config: Rke2Config) -> Wrongs:
     if not config.operator.nri_plugin or known is None:
         return
     if not known.nri:
-        wrong = f"is not in {_operator(config)}"
-        remedy = "write operator.version v26.3.0 or later, or remove it"
-        yield Wrong("operator.nri-plugin", wrong, remedy)
+        yield Wrong("operator.nri-plugin", "operator", operator=_operator(config))
         return
     brings = _containerd(config)
-    if brings is not None and not any(_is_of(brings, release(one)) for one in known.nri):
-        wrong = f"needs containerd {', '.join(known.nri)}, and {config.version} brings {_dotted(brings)}"
-        yield Wrong("operator.nri-plugin", wrong, "write another version, or remove it")
+    if not isinstance(config, MadeCluster) or brings is None:
+        return
+    if not any(_is_of(brings, release(one)) for one in known.nri):
+        path, has = "operator.nri-plugin", _dotted(brings)
+        yield Wrong(path, "containerd", needs=known.nri, version=config.version, containerd=has)
 
 
 def _is_of(brings: tuple[int, ...], one: tuple[int, ...]) -> bool:
@@ -290,14 +326,13 @@ def _is_of(brings: tuple[int, ...], one: tuple[int, ...]) -> bool:
 @rule("rke2.nri-without-toolkit")
 def the_nri_plugin_runs_in_the_toolkit(config: Rke2Config) -> Wrongs:
     if _off(config, "toolkit.enabled", nri=True):
-        yield Wrong(_TOOLKIT, *_REFUSED)
+        yield Wrong(_TOOLKIT)
 
 
 @rule("rke2.nri-experimental", level=Level.WARN)
 def the_nri_plugin_is_experimental(config: Rke2Config) -> Wrongs:
     if config.operator.nri_plugin:
-        wrong = "is experimental, and pods with runtimeClassName: nvidia no longer start"
-        yield Wrong("operator.nri-plugin", wrong)
+        yield Wrong("operator.nri-plugin")
 
 
 RESERVED = ("kube-system", "kube-public", "kube-node-lease", "default")
@@ -308,29 +343,26 @@ def namespaces_are_ours(config: Rke2Config) -> Wrongs:
     for part in ("operator", "proof"):
         name = getattr(config, part).namespace
         if name in RESERVED or name.startswith("cattle-"):
-            wrong = "is not this program's: it labels its namespaces, which profile: cis closes otherwise"
-            yield Wrong((part, "namespace"), wrong, "write a namespace that this program makes")
+            yield Wrong((part, "namespace"), "foreign")
     if config.operator.namespace == config.proof.namespace:
-        wrong = "is that of the operator, whose pods may do what no other pod may"
-        yield Wrong("proof.namespace", wrong, "write another one")
+        yield Wrong("proof.namespace", "operator")
 
 
 @rule("rke2.taint-not-tolerated")
 def operands_tolerate_the_taints(config: Rke2Config) -> Wrongs:
     places = {
-        "daemonsets.tolerations": "0 desired pods on them: no driver, no plugin, no GPU",
-        "node-feature-discovery.worker.tolerations": "no label on them, so that they do not count",
+        "daemonsets.tolerations": "operands",
+        "node-feature-discovery.worker.tolerations": "labels",
     }
-    for key, what in places.items():
+    for key, case in places.items():
         stated = at(config.operator.values, key)
         if not isinstance(stated, list | tuple):
             continue
         for taint in taints(config):
             if taint["effect"] != "PreferNoSchedule" and not _tolerated(taint, stated):
-                missing = ", ".join(f"{name}: {text}" for name, text in toleration(taint).items())
-                wrong = f"leave out taint {taint['key']}={taint['value']}:{taint['effect']} of a pool: {what}"
-                remedy = f"add {{{missing}}}, or remove the list: it is derived from the pools"
-                yield Wrong(f"operator.values.{key}", wrong, remedy, f"a list of {len(stated)}")
+                missing = [f"{name}: {text}" for name, text in toleration(taint).items()]
+                got, said = f"a list of {len(stated)}", "{key}={value}:{effect}".format(**taint)
+                yield Wrong(f"operator.values.{key}", case, got=got, taint=said, missing=missing)
 
 
 def _tolerated(taint: Taint, stated: Iterable[object]) -> bool:
@@ -348,23 +380,21 @@ def _tolerated(taint: Taint, stated: Iterable[object]) -> bool:
     return False
 
 
-@rule("rke2.all-nodes-tainted", level=Level.WARN)
-def there_is_a_node_for_everything_else(config: Rke2Config) -> Wrongs:
+@rule("rke2.all-nodes-tainted", level=Level.WARN, section=MadeCluster)
+def there_is_a_node_for_everything_else(config: MadeCluster) -> Wrongs:
     if config.pools and not has_free_node(config):
-        wrong = "leave no node without a taint: the operator is made to tolerate them, and nothing else is"
-        yield Wrong("pools", wrong, got=show([pool.name for pool in config.pools]))
+        yield Wrong("pools", got=show([pool.name for pool in config.pools]))
 
 
-@rule("rke2.selinux-system")
-def selinux_is_of_the_rhel_family(config: Rke2Config) -> Wrongs:
+@rule("rke2.selinux-system", section=MadeCluster)
+def selinux_is_of_the_rhel_family(config: MadeCluster) -> Wrongs:
     system = config.operating_system
     if config.selinux and system is not None and system.family == "ubuntu":
-        wrong = f"is on, and {system.value} has no rke2-selinux"
-        yield Wrong("selinux", wrong)
+        yield Wrong("selinux", value=system.value)
 
 
-@rule("rke2.registry-unused")
-def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Wrongs:
+@rule("rke2.registry-unused", section=MadeCluster)
+def passwords_are_for_registries_that_are_used(config: MadeCluster) -> Wrongs:
     endpoints = {
         endpoint.partition("://")[2].partition("/")[0]
         for mirror in config.mirrors.values()
@@ -375,42 +405,38 @@ def passwords_are_for_registries_that_are_used(config: Rke2Config) -> Wrongs:
     for number, name in enumerate(config.registry_auth):
         path = ("registry-auth", number)
         if "/" in name:
-            remedy = "write host and port alone: registry.example.com:5000"
-            yield Wrong(path, "is an address or a path", remedy, show(name))
+            yield Wrong(path, "address", got=show(name))
         elif name not in known:
-            wrong = "is no registry that this configuration pulls from"
-            remedy = f"write one of {', '.join(sorted(endpoints | set(config.mirrors)) or sorted(public))}"
-            yield Wrong(path, wrong, remedy, show(name))
+            mirrors = sorted(endpoints | set(config.mirrors))
+            yield Wrong(path, "unused", got=show(name), known=mirrors or sorted(public))
 
 
 _ANY = "*"
 Artifacts = DownloadedArtifacts | LocalArtifacts
 
 
-@rule("rke2.air-gap-release", "artifacts")
+@rule("rke2.air-gap-release", "artifacts", section=MadeCluster)
 def rke2_comes_from_the_closed_network(
-    config: Rke2Config, artifacts: DownloadedArtifacts | LocalArtifacts
+    config: MadeCluster, artifacts: DownloadedArtifacts | LocalArtifacts
 ) -> Wrongs:
     if not config.air_gap:
         return
     if isinstance(artifacts, DownloadedArtifacts):
         if artifacts.url == RELEASES:
-            remedy = "write the address of your mirror, or artifacts.source: folder"
-            yield Wrong("url", "is on the internet, and air-gap is true", remedy)
+            yield Wrong("url", "internet")
         return
     # An archive of all images has Canal; for another CNI its own has to come along.
     cni, names = Cni(config.cni.kind), set(artifacts.images)
     whole, core = "rke2-images.linux-amd64.tar.zst", "rke2-images-core.linux-amd64.tar.zst"
     if names.isdisjoint((whole, core)):
         wanted = whole if cni is Cni.CANAL else core
-        yield Wrong("images", "have no archive with RKE2's own images", f"add {wanted}")
+        yield Wrong("images", "rke2", wanted=wanted)
     if cni.images not in names and not (whole in names and cni is Cni.CANAL):
-        wrong = f"have no archive with {cni}: every node would stay NotReady"
-        yield Wrong("images", wrong, f"add {cni.images}")
+        yield Wrong("images", "cni", cni=cni, images=cni.images)
 
 
-@rule("rke2.air-gap-chart")
-def charts_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
+@rule("rke2.air-gap-chart", section=MadeCluster)
+def charts_come_from_the_closed_network(config: MadeCluster) -> Wrongs:
     if not config.air_gap or isinstance(config.hosts, LabHosts):
         return
     charts: dict[str, object] = {"operator.chart": config.operator.chart}
@@ -420,24 +446,21 @@ def charts_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
         charts["metrics.crd-chart"] = config.metrics.crd_chart
     for path, chart in charts.items():
         if not isinstance(chart, FileChart) and getattr(chart, "repository", None) is None:
-            wrong = "is fetched from the internet, and air-gap is true"
-            yield Wrong(path, wrong, got=NOTHING if chart is None else '"registry"')
+            yield Wrong(path, got=NOTHING if chart is None else '"registry"')
 
 
-@rule("rke2.air-gap-image", each=["pools"])
-def images_come_from_the_closed_network(config: Rke2Config) -> Wrongs:
+@rule("rke2.air-gap-image", each=["pools"], section=MadeCluster)
+def images_come_from_the_closed_network(config: MadeCluster) -> Wrongs:
     if not config.air_gap or _ANY in config.mirrors:
         return
     wanted = images(config)
     for registry in registries(wanted):
         if registry not in config.mirrors:
             its = [one.partition("/")[2] for one in wanted if one.startswith(f"{registry}/")]
-            remedy = f"write a mirror for it, or for {_ANY}; it must have {', '.join(its)}"
-            yield Wrong(("mirrors", registry), "is missing, and air-gap is true", remedy)
+            yield Wrong(("mirrors", registry), any=_ANY, its=its)
 
 
-@rule("rke2.air-gap-packages", "driver", kind=OperatorDriver)
-def driver_containers_find_packages(config: Rke2Config, driver: OperatorDriver) -> Wrongs:
+@rule("rke2.air-gap-packages", "driver", kind=OperatorDriver, section=MadeCluster)
+def driver_containers_find_packages(config: MadeCluster, driver: OperatorDriver) -> Wrongs:
     if config.air_gap and driver.package_mirror is None:
-        wrong = "is missing, and air-gap is true: the driver container finds no kernel headers"
-        yield Wrong("package-mirror", wrong)
+        yield Wrong("package-mirror")

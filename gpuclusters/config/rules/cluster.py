@@ -20,7 +20,7 @@ from gpuclusters.config.caas import (
 )
 from gpuclusters.config.cluster import uses_lab
 from gpuclusters.config.fault import HIDDEN, show, show_values
-from gpuclusters.config.hosts import ExistingHosts, LabHosts
+from gpuclusters.config.hosts import ExistingHosts, LabHosts, listed_machines
 from gpuclusters.config.kubernetes import Distribution, LabKubernetes, Rke2Kubernetes
 from gpuclusters.config.nodes import Node
 from gpuclusters.config.plan import machine_addresses
@@ -67,7 +67,7 @@ def _machines(config: CaasConfig) -> set[str]:
 @rule("caas.node-twice", each=["nodes"])
 def node_names_differ(config: CaasConfig) -> Wrongs:
     names = [node.name for node in config.nodes]
-    return named_twice("nodes", names, "give every node a name of its own")
+    return named_twice("nodes", names)
 
 
 @rule("caas.node-without-machine", "nodes")
@@ -76,8 +76,7 @@ def nodes_have_machines(config: CaasConfig, node: Node) -> Wrongs:
         return
     known = [machine.name for machine in config.hosts.machines]
     if node.name not in known:
-        remedy = f"write one of {show_values(known)}" if known else "add the machine there"
-        yield Wrong("name", "is not the name of a machine under hosts.machines", remedy)
+        yield Wrong("name", "known" if known else "none", known=show_values(known))
 
 
 @rule("caas.machine-unused", "hosts", kind=ExistingHosts)
@@ -85,7 +84,7 @@ def machines_have_nodes(config: CaasConfig, hosts: ExistingHosts) -> Wrongs:
     used = _machines(config)
     for position, machine in enumerate(hosts.machines):
         if machine.name not in used:
-            yield Wrong(("machines", position, "name"), "is a machine that no node uses")
+            yield Wrong(("machines", position, "name"))
 
 
 @rule("caas.lab-mixed")
@@ -95,8 +94,7 @@ def lab_is_one_thing(config: CaasConfig) -> Wrongs:
         return  # made on whatever machines there are
     if lab_hosts != isinstance(config.kubernetes, LabKubernetes):
         other = "lab" if lab_hosts else "existing"
-        remedy = f"write {other}, or change hosts.source: the machines are nodes of this cluster"
-        yield Wrong("kubernetes.source", f"does not fit hosts.source, which is {other}", remedy)
+        yield Wrong("kubernetes.source", other=other)
 
 
 @_rke2("rke2.network-too-small")
@@ -118,16 +116,15 @@ def containerd_imports_its_drop_ins(_config: CaasConfig, cluster: Rke2Kubernetes
     if rke2_matrix.drop_ins(releases.parse_version(cluster.version)) is DropIns.NO:
         table = rke2_matrix.matrix().rke2.drop_ins
         likely = ", ".join(table[DropIns.LIKELY][minor] for minor in sorted(table[DropIns.LIKELY]))
-        wrong = "writes a containerd configuration that imports no drop-ins, which Kata needs"
-        remedy = f"write v1.{min(table[DropIns.CONFIRMED])} or newer; unconfirmed: from {likely} on"
-        yield Wrong("version", wrong, remedy)
+        yield Wrong(
+            "version", "no-drop-ins", confirmed=min(table[DropIns.CONFIRMED]), likely=likely
+        )
     if cluster.containerd.config_version not in (None, ContainerdSchema.V3):
-        wrong = "is not that of RKE2's containerd: a drop-in with it would be ignored silently"
-        yield Wrong("containerd.config-version", wrong, "remove it, or write 3")
+        yield Wrong("containerd.config-version", "config-version")
     if cluster.containerd.is_old:
-        yield Wrong("containerd.version", "is older than that of any such RKE2", "remove it")
+        yield Wrong("containerd.version", "old-version")
     if cluster.distribution is not Distribution.RKE2:
-        yield Wrong("distribution", "is another one than kubernetes.source", "remove it")
+        yield Wrong("distribution", "other-distribution")
 
 
 @_rke2("caas.drop-ins-unconfirmed", level=Level.WARN)
@@ -136,27 +133,25 @@ def drop_ins_are_confirmed(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wron
     known = version.minor <= rke2_matrix.newest_minor()
     if known and rke2_matrix.drop_ins(version) is DropIns.LIKELY:
         first = min(rke2_matrix.matrix().rke2.drop_ins[DropIns.CONFIRMED])
-        wrong = "likely imports containerd's drop-ins; if not, `up` ends on the first machine"
-        yield Wrong("version", wrong, f"write v1.{first} or newer, or go on")
+        yield Wrong("version", first=first)
 
 
 @_rke2("caas.rke2-release-unknown", level=Level.WARN)
 def the_release_is_known(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     newest = rke2_matrix.newest_minor()
     if releases.parse_version(cluster.version).minor > newest:
-        yield Wrong("version", f"is newer than v1.{newest}, the last one that was read about here")
+        yield Wrong("version", newest=newest)
 
 
 @_rke2("caas.policy-closes-system", level=Level.WARN)
 def always_closes_the_system_too(_config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
     if cluster.cilium.policy_enforcement is PolicyEnforcement.ALWAYS:
-        wrong = "closes system pods too, CoreDNS among them, until policies open them"
-        yield Wrong("cilium.policy-enforcement", wrong)
+        yield Wrong("cilium.policy-enforcement")
 
 
 @_rke2("caas.server-machine")
 def servers_are_machines_of_their_own(config: CaasConfig, cluster: Rke2Kubernetes) -> Wrongs:
-    machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
+    machines = listed_machines(config.hosts)
     listed = {machine.name: f"{machine.address}:{machine.port}" for machine in machines}
     nodes = {node.name for node in config.nodes}
     taken = {place: f"hosts.machines, as {name}" for name, place in listed.items()}
@@ -164,26 +159,19 @@ def servers_are_machines_of_their_own(config: CaasConfig, cluster: Rke2Kubernete
         path: Path = ("servers", position)
         if server.address is None:
             if server.host_key is not None:
-                remedy = "write the address too, or leave both to the machine of this name"
-                yield Wrong((*path, "host-key"), "is stated without an address", remedy)
+                yield Wrong((*path, "host-key"), "key-without-address")
             if isinstance(config.hosts, ExistingHosts) and server.name not in listed:
-                wrong = "is missing, and no machine of this name is under hosts.machines"
-                yield Wrong((*path, "address"), wrong, "write address and host-key of the server")
+                yield Wrong((*path, "address"), "no-machine")
             continue
         if server.host_key is None:
-            remedy = "write what `ssh-keyscan -t ed25519 ADDRESS` prints; without it nothing is run"
-            yield Wrong((*path, "host-key"), "is missing", remedy)
+            yield Wrong((*path, "host-key"), "no-key")
         if server.name in nodes or server.name in listed:
-            wrong = "is the name of another machine here, which has an address already"
-            remedy = "give the server another name, or leave its address out if it is that machine"
-            yield Wrong((*path, "name"), wrong, remedy)
+            yield Wrong((*path, "name"), "name-taken")
         place = f"{server.address}:{server.port}"
         if place in taken:
-            wrong = f"is also that of {taken[place]}"
-            yield Wrong((*path, "address"), wrong, "write the address of this server")
+            yield Wrong((*path, "address"), "address-taken", owner=taken[place])
         taken.setdefault(place, f"servers[{position}]")
-    remedy = "give every server a name of its own: etcd and the cluster know it by its name"
-    yield from named_twice("servers", [server.name for server in cluster.servers], remedy)
+    yield from named_twice("servers", [server.name for server in cluster.servers], "name-twice")
 
 
 @_rke2("rke2.registration-address")
@@ -213,7 +201,13 @@ _CHARTS = {
 def full_recycling_has_something_to_compare_with(config: CaasConfig, leases: Leases) -> Wrongs:
     full = leases.recycle_policy is RecyclePolicy.FULL
     if full and isinstance(config.hosts, ExistingHosts) and not leases.golden_firmware.versions:
-        yield Wrong("golden-firmware.versions", "is missing while leases.recycle-policy is full")
+        yield Wrong("golden-firmware.versions")
+
+
+@rule("caas.controllers-user-in-lab", "leases")
+def the_controllers_account_is_there(config: CaasConfig, leases: Leases) -> Wrongs:
+    if leases.user is not None and not isinstance(config.hosts, ExistingHosts):
+        yield Wrong("user", got=show(leases.user))
 
 
 @rule("caas.bmc-missing", "nodes")
@@ -222,19 +216,16 @@ def firmware_can_be_read(config: CaasConfig, node: Node) -> Wrongs:
         return
     existing = isinstance(config.hosts, ExistingHosts)
     if existing and node.bmc is None:
-        wrong = "is missing while leases.recycle-policy is full"
-        yield Wrong("bmc", wrong, "write {url: https://ADDRESS, user: NAME}, or choose reset-only")
+        yield Wrong("bmc", "missing")
     if not existing and node.bmc is not None:
-        wrong = "is stated although the lab has its own"
-        yield Wrong("bmc", wrong, "remove it", show(node.bmc.url))
+        yield Wrong("bmc", "in-lab", got=show(node.bmc.url))
 
 
 @rule("caas.bmc-twice", each=["nodes"])
 def each_machine_has_its_own_bmc(config: CaasConfig) -> Wrongs:
     stated = [(at, node.bmc.url) for at, node in enumerate(config.nodes) if node.bmc is not None]
     for again, first in repeats([url for _, url in stated]):
-        wrong = f"is also that of nodes[{stated[first][0]}]: its firmware would count for both"
-        yield Wrong(("nodes", stated[again][0], "bmc", "url"), wrong)
+        yield Wrong(("nodes", stated[again][0], "bmc", "url"), first=stated[first][0])
 
 
 @rule("caas.firmware-item-unknown", "leases", level=Level.WARN)
@@ -242,54 +233,41 @@ def golden_items_are_those_of_a_bmc(_config: CaasConfig, leases: Leases) -> Wron
     for item in leases.golden_firmware.versions:
         if not any(item.startswith(known) or known.startswith(item) for known in _ITEMS):
             near = difflib.get_close_matches(item, _ITEMS, n=1)
-            yield Wrong(
-                ("golden-firmware", "versions", item),
-                "is no item that BMCs of HGX boards are known to list; without it every GPU is quarantined",
-                f"did you mean {near[0].rstrip('_')}?"
-                if near
-                else f"they begin with {', '.join(_ITEMS)}",
-                f"the key {show(item)}",
-            )
+            case = "near" if near else "unknown"
+            path, got = ("golden-firmware", "versions", item), f"the key {show(item)}"
+            meant = [one.rstrip("_") for one in near]
+            yield Wrong(path, case, got=got, near=meant, known=_ITEMS)
 
 
 @rule("caas.programs-image-missing")
 def programs_have_an_image(config: CaasConfig) -> Wrongs:
     if not uses_lab(config) and config.programs.image is None:
-        wrong = f"is missing while kubernetes.source is {config.kubernetes.source}"
-        yield Wrong("programs.image", wrong)
+        yield Wrong("programs.image", source=config.kubernetes.source)
 
 
 @rule("caas.issuer-missing")
 def api_knows_its_issuer(config: CaasConfig) -> Wrongs:
     if not uses_lab(config) and config.api.issuer is None:
-        wrong = f"is missing while kubernetes.source is {config.kubernetes.source}"
-        yield Wrong("api.issuer", wrong)
+        yield Wrong("api.issuer", source=config.kubernetes.source)
 
 
 @rule("caas.api-without-tls")
 def tenants_reach_the_api_over_tls(config: CaasConfig) -> Wrongs:
     if config.api.exposure is None and not uses_lab(config):
-        yield Wrong(
-            "api.exposure",
-            "is missing: tenants would send their tokens in clear",
-            "write {kind: ingress, ingress-class: nginx, host: api.example.com, certificate: {source: "
-            "cert-manager, issuer: NAME}}, or {kind: external} if something that you have ends TLS",
-        )
+        yield Wrong("api.exposure")
 
 
 @rule("caas.exposure-in-lab")
 def the_lab_exposes_its_own_api(config: CaasConfig) -> Wrongs:
     exposure = config.api.exposure
     if isinstance(exposure, TlsExposure) and isinstance(config.kubernetes, LabKubernetes):
-        wrong = "is nothing that the lab has, whose API ends TLS itself, with its own certificate"
-        yield Wrong("api.exposure", wrong, got=show(exposure.kind))
+        yield Wrong("api.exposure", got=show(exposure.kind))
 
 
 @rule("caas.proxies-unknown", "api")
 def proxies_are_known(_config: CaasConfig, api: Api) -> Wrongs:
     if isinstance(api.exposure, ExternalExposure) and not api.proxies:
-        wrong = "is empty while api.exposure.kind is external: all connections would count as one client's"
-        yield Wrong("proxies", wrong)
+        yield Wrong("proxies")
 
 
 @rule("caas.ingress-class-unserved")
@@ -300,17 +278,14 @@ def rke2_serves_the_ingress_class(config: CaasConfig) -> Wrongs:
     charts = _CHARTS.get(exposure.ingress_class, ())
     if missing := [chart for chart in charts if chart in cluster.disabled_charts]:
         kept = [chart for chart in cluster.disabled_charts if chart not in charts]
-        wrong = f"is served by {' and '.join(missing)}, which kubernetes.disabled-charts leaves out"
-        remedy = f"write kubernetes.disabled-charts: [{', '.join(kept)}], or another class"
-        yield Wrong("api.exposure.ingress-class", wrong, remedy)
+        yield Wrong("api.exposure.ingress-class", charts=" and ".join(missing), kept=kept)
 
 
 @rule("caas.gateway-crds-missing")
 def a_gateway_has_its_kinds(config: CaasConfig) -> Wrongs:
     made_here = isinstance(config.kubernetes, Rke2Kubernetes)
     if made_here and isinstance(config.api.exposure, GatewayExposure):
-        wrong = "needs the CRDs of the Gateway API, which a cluster made by RKE2 does not have"
-        yield Wrong("api.exposure.kind", wrong)
+        yield Wrong("api.exposure.kind")
 
 
 def _given(api: Api) -> tuple[str, certificate.Chain] | None:
@@ -324,14 +299,13 @@ def _given(api: Api) -> tuple[str, certificate.Chain] | None:
 def the_certificate_is_for_the_host(_config: CaasConfig, api: Api) -> Wrongs:
     if (given := _given(api)) and not certificate.covers(given[1], given[0]):
         known = ", ".join(certificate.names(given[1])) or "no DNS name"
-        wrong = f"is for {known} and not for api.exposure.host"
-        yield Wrong(_CHAIN, wrong, got=show(given[0]))
+        yield Wrong(_CHAIN, got=show(given[0]), known=known)
 
 
 @rule("caas.certificate-chain", "api")
 def the_chain_is_in_order(_config: CaasConfig, api: Api) -> Wrongs:
     if (given := _given(api)) and not certificate.is_in_order(given[1]):
-        yield Wrong(_CHAIN, "holds a certificate that the one after it did not sign", got=HIDDEN)
+        yield Wrong(_CHAIN, got=HIDDEN)
 
 
 @rule("caas.certificate-expired", "api")
@@ -342,7 +316,6 @@ def the_certificate_is_valid(_config: CaasConfig, api: Api) -> Wrongs:
     now = datetime.datetime.now(datetime.UTC)
     begins, ends = certificate.begins(given[1]), certificate.ends(given[1])
     if now >= ends:
-        yield Wrong(_CHAIN, "has expired", "give a new one, with its key", f"{ends:%Y-%m-%d}")
+        yield Wrong(_CHAIN, "over", got=f"{ends:%Y-%m-%d}")
     elif now < begins:
-        remedy = "give one that is, or wait until then"
-        yield Wrong(_CHAIN, "is not valid yet", remedy, f"{begins:%Y-%m-%d}")
+        yield Wrong(_CHAIN, "not-yet", got=f"{begins:%Y-%m-%d}")

@@ -47,9 +47,7 @@ def kubelet_outwaits_kata(config: CaasConfig) -> Wrongs:
     stated = config.kubernetes.kubelet.runtime_request_timeout_seconds
     least = boot_profile(config).problems().get("kubelet_request_timeout")
     if stated is not None and least is not None:
-        wrong = f"is less than Kata's create_container_timeout, which is {least}"
-        remedy = f"write {least} or more, or leave it out"
-        yield Wrong("kubernetes.kubelet.runtime-request-timeout-seconds", wrong, remedy)
+        yield Wrong("kubernetes.kubelet.runtime-request-timeout-seconds", least=least)
 
 
 @rule("caas.kata-timeout", "kata")
@@ -57,58 +55,46 @@ def kata_outwaits_its_guest(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     least = profile.problems().get("create_container_timeout")
     if kata.create_container_timeout_seconds is not None and least is not None:
-        yield Wrong(
-            "create-container-timeout-seconds",
-            f"is less than the boot takes, about {profile.estimate.total} seconds, or than "
-            f"agent.cdi_timeout and a minute, {profile.cdi_timeout} + 60",
-            f"write {least} or more, or leave it out",
-        )
+        yield Wrong("create-container-timeout-seconds", profile=profile, least=least)
 
 
 @rule("caas.guest-driver-timeout", "kata")
 def guests_have_time_for_their_drivers(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     if kata.cdi_timeout_seconds is not None and "cdi_timeout" in profile.problems():
-        yield Wrong(
-            "cdi-timeout-seconds",
-            f"is too low: {profile.guest.gpus} GPUs' driver takes about {profile.estimate.guest} s",
-            f"leave it out, which means {boot_profile(config, cdi_timeout=None).cdi_timeout}",
-        )
+        derived = boot_profile(config, cdi_timeout=None)
+        yield Wrong("cdi-timeout-seconds", profile=profile, derived=derived)
 
 
 @rule("caas.guest-boot-timeout", "kata")
 def guests_have_time_to_boot(config: CaasConfig, kata: Kata) -> Wrongs:
     profile = boot_profile(config)
     if kata.dial_timeout_seconds is not None and "dial_timeout" in profile.problems():
-        guest = profile.guest
-        wrong = f"is less than a VM of {guest.gpus} GPUs takes to boot, {profile.estimate.total} s"
-        remedy = f"leave it out, which means {boot_profile(config, dial_timeout=None).dial_timeout}"
-        yield Wrong("dial-timeout-seconds", wrong, remedy)
+        derived = boot_profile(config, dial_timeout=None)
+        yield Wrong("dial-timeout-seconds", profile=profile, derived=derived)
 
 
 @rule("caas.feature-discovery-twice", "kata", level=Level.WARN)
 def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Wrongs:
     if config.gpu_operator and kata.node_feature_discovery:
-        wrong = "is on, and the GPU Operator brings its own unless its nfd.enabled is false"
-        yield Wrong("node-feature-discovery", wrong)
+        yield Wrong("node-feature-discovery")
 
 
 @rule("caas.chart-value-unknown", "kata")
 def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Wrongs:
     for unknown in kata_model.unknown_keys(kata.values):
-        near = unknown.nearest
-        known = ", ".join(unknown.known[:_SHOWN]) + (", …" if len(unknown.known) > _SHOWN else "")
-        wrong = f"is not a value that the chart kata-deploy {kata_model.VERSION} reads"
-        remedy = f"did you mean {near}?" if near else f"remove it; the keys here are {known}"
-        yield Wrong(("values", *unknown.path), wrong, remedy, f"the key {show(unknown.path[-1])}")
+        known = [*unknown.known[:_SHOWN], *(["…"] if len(unknown.known) > _SHOWN else [])]
+        path, got = ("values", *unknown.path), f"the key {show(unknown.path[-1])}"
+        near, version = unknown.nearest, kata_model.VERSION
+        case = "near" if near else "unknown"
+        yield Wrong(path, case, got=got, near=near, known=known, version=version)
 
 
 @rule("caas.chart-value-twice", "kata")
 def chart_values_are_set_once(_config: CaasConfig, kata: Kata) -> Wrongs:
     for key in kata.values:
         if key in kata_model.OWNED:
-            remedy = f"remove it; {kata_model.OWNED[key]}"
-            yield Wrong(("values", key), "is set by this program", remedy, f"the key {show(key)}")
+            yield Wrong(("values", key), got=f"the key {show(key)}", instead=kata_model.OWNED[key])
 
 
 @rule("caas.lab-chart")
@@ -118,47 +104,41 @@ def stand_ins_are_of_the_lab(config: CaasConfig) -> Wrongs:
         ("storage.csi-driver-chart.source", config.storage.csi_driver_chart),
     ):
         if isinstance(chart, LabChart) and isinstance(config.hosts, ExistingHosts):
-            wrong = "is the lab's stand-in, which installs nothing, while hosts are not the lab's"
-            yield Wrong(path, wrong)
+            yield Wrong(path)
 
 
 @rule("caas.containerd-config-version")
 def containerd_reads_its_drop_in(config: CaasConfig) -> Wrongs:
     containerd = config.kubernetes.containerd
     if containerd.is_old and containerd.config_version is ContainerdSchema.V3:
-        wrong = f"is unknown to containerd {containerd.version}, which would ignore the drop-in"
-        yield Wrong("kubernetes.containerd.config-version", wrong)
+        yield Wrong("kubernetes.containerd.config-version", version=containerd.version)
 
 
 @rule("caas.snapshotter-missing")
 def containerd_has_the_snapshotter(config: CaasConfig) -> Wrongs:
     version = config.kubernetes.containerd.version
     if config.kata.snapshotter is Snapshotter.EROFS and older(version, CONTAINERD_EROFS):
-        wrong = f"needs containerd 2.2, while kubernetes.containerd.version is {version}"
-        yield Wrong("kata.snapshotter", wrong)
+        yield Wrong("kata.snapshotter", version=version)
 
 
 @rule("caas.confidential-image-pull", "kata")
 def confidential_guests_pull_their_images(_config: CaasConfig, kata: Kata) -> Wrongs:
     if kata.shim.confidential and kata.snapshotter is Snapshotter.OVERLAYFS:
-        wrong = f"unpacks images on the machine, and {kata.shim} is confidential: its guest pulls them itself"
-        yield Wrong("snapshotter", wrong)
+        yield Wrong("snapshotter", shim=kata.shim)
 
 
 @rule("caas.cdi-kind", "device_access")
 def cdi_kind_is_the_resource_name(_config: CaasConfig, access: DeviceAccess) -> Wrongs:
     name = access.resource_name
     if access.cdi_kind != name:
-        wrong = f"differs from resource-name, which is {name}: Kata would look for {name}=1 and find nothing"
-        yield Wrong("cdi-kind", wrong, f"write {name}, or leave both out")
+        yield Wrong("cdi-kind", name=name)
 
 
 @rule("caas.vm-overhead", "kata")
 def overhead_covers_the_vm(config: CaasConfig, kata: Kata) -> Wrongs:
     least = boot_profile(config).memory_overhead_mib
     if kata.overhead.memory_mib < least:
-        wrong = f"is less than the {least} MiB that a VM takes beside its containers"
-        yield Wrong("overhead.memory-mib", wrong, f"write {least} or more, or leave it out")
+        yield Wrong("overhead.memory-mib", least=least)
 
 
 @rule("caas.machine-memory", "nodes")
@@ -171,10 +151,8 @@ def guests_fit_into_the_machine(config: CaasConfig, node: Node) -> Wrongs:
     guests = guests_mib(cuts, largest * GIB, overhead)
     needed = -(-(guests + config.service_vm.memory_mib) // GIB)
     if needed > memory:
-        wrong = (
-            f"is less than {len(cuts)} VMs of {largest} GiB and the service VM need, {needed} GiB"
-        )
-        yield Wrong("memory-gib", wrong, got=show(memory))
+        got, vms = show(memory), len(cuts)
+        yield Wrong("memory-gib", got=got, guests=vms, largest=largest, needed=needed)
 
 
 @rule("caas.largest-container", "tenants")
@@ -184,8 +162,8 @@ def largest_guest_fits_somewhere(config: CaasConfig, tenant: Tenant) -> Wrongs:
         return
     room = max(known) - overhead_gib(config) - service_vm_gib(config)
     if tenant.max_container.memory_gib > room:
-        wrong = f"fits into no machine: the largest leaves {max(room, 0)} of {max(known)} GiB"
-        yield Wrong("max-container.memory-gib", wrong, f"write {max(room, 1)} or less")
+        path, left = "max-container.memory-gib", max(room, 0)
+        yield Wrong(path, left=left, largest=max(known), most=max(room, 1))
 
 
 @rule("caas.huge-pages-too-many", "nodes")
@@ -193,17 +171,14 @@ def huge_pages_fit(config: CaasConfig, node: Node) -> Wrongs:
     pages, numa_nodes = node.hugepages_gib_per_numa_node, preset(config).numa_nodes
     if pages is None:
         return
+    key = "hugepages-gib-per-numa-node"
     if len(pages) != numa_nodes:
-        wrong = f"has {len(pages)} numbers for {numa_nodes} NUMA nodes"
-        remedy = f"write {numa_nodes} numbers, one for each"
-        yield Wrong("hugepages-gib-per-numa-node", wrong, remedy)
+        yield Wrong(key, "numbers", count=len(pages), numa_nodes=numa_nodes)
     elif len(set(pages)) > 1:
-        wrong = "differs between NUMA nodes, so that a VM's memory cannot be spread like its GPUs"
-        yield Wrong("hugepages-gib-per-numa-node", wrong, "write the same number for each")
+        yield Wrong(key, "uneven")
     memory = memory_gib(config, node)
     if memory is not None and sum(pages) > (room := memory - service_vm_gib(config)):
-        wrong = f"reserves {sum(pages)} GiB, and the service VM leaves {max(room, 0)} of {memory}"
-        yield Wrong("hugepages-gib-per-numa-node", wrong, "reserve less")
+        yield Wrong(key, "memory", reserved=sum(pages), left=max(room, 0), memory=memory)
 
 
 @rule("caas.huge-pages-missing", "nodes")
@@ -214,17 +189,14 @@ def huge_pages_are_reserved(config: CaasConfig, node: Node) -> Wrongs:
     needed = max(sizes, default=0) + GUEST_BASE_MIB // GIB
     pages = list(node.hugepages_gib_per_numa_node or ())
     if sum(pages) < needed:
-        wrong = f"reserves {sum(pages)} GiB, and with kata.huge-pages a default VM takes {needed}"
-        yield Wrong("hugepages-gib-per-numa-node", wrong)
+        yield Wrong("hugepages-gib-per-numa-node", reserved=sum(pages), needed=needed)
 
 
 @rule("caas.slow-gpu-mapping", "nodes", level=Level.WARN)
 def several_gpus_start_fast(config: CaasConfig, node: Node) -> Wrongs:
     gpus = max((partition.size for partition in partitions(config, node)), default=0)
     if gpus > 1 and node.kernel is not None and older(node.kernel, KERNEL_HUGE_FAULTS):
-        wrong = f"maps the memory of {gpus} GPUs in small pages: seconds for each, minutes before Linux 6.8"
-        remedy = f"upgrade to {'.'.join(map(str, KERNEL_HUGE_FAULTS))} or newer"
-        yield Wrong("kernel", wrong, remedy)
+        yield Wrong("kernel", gpus=gpus, first=".".join(map(str, KERNEL_HUGE_FAULTS)))
 
 
 @rule("caas.kernel-argument-twice", "preparation")
@@ -233,6 +205,6 @@ def extra_arguments_are_not_set_elsewhere(_config: CaasConfig, preparation: Prep
     for position, name in enumerate(names):
         path = ("extra-kernel-arguments", position)
         if name in _SET_ELSEWHERE:
-            yield Wrong(path, f"is set already, from {_SET_ELSEWHERE[name]}", "remove it here")
+            yield Wrong(path, "elsewhere", setting=_SET_ELSEWHERE[name])
         elif name in names[:position]:
-            yield Wrong(path, "has the name of another argument before it", "keep one of both")
+            yield Wrong(path, "here")

@@ -14,17 +14,31 @@ from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.core.section import Section
 
 
-@dataclass(frozen=True, slots=True)
 class Wrong:
     """What is wrong with one key. What was written there is read from the section itself."""
 
-    path: str | Path
-    """Below what the rule is about; `network.bridge` is a path too."""
-    problem: str
-    remedy: str = ""
-    """By default what is to be done as it is listed with the code."""
-    got: str = ""
-    """What was written, where the value itself does not show it."""
+    def __init__(
+        self,
+        path: str | Path,
+        case: str = "",
+        *,
+        got: str = "",
+        problem: str = "",
+        remedy: str = "",
+        **values: Any,
+    ) -> None:
+        """What is said stands with the code, by case, with a place for each of these values.
+
+        Args:
+            path: below what the rule is about; `network.bridge` is a path too.
+            case: which of several ways in which the code is said.
+            got: what was written, where the value itself does not show it.
+            problem: instead of what stands with the code.
+            remedy: likewise.
+            values: what is put in.
+        """
+        self.path, self.case, self.got = path, case, got
+        self.problem, self.remedy, self.values = problem, remedy, values
 
 
 def _value(section: Any, path: Path) -> Any:
@@ -60,16 +74,12 @@ class Rule:
     level: Level
     shared: bool = False
     """Whether several cluster types have it: then it is told a part too, if only the whole section."""
-
-    @property
-    def name(self) -> str:
-        return self.find.__name__
-
-    @property
-    def means(self) -> str:
-        return codes.listed()[self.code].means
+    section: type[Section] = Section
+    """The variant of the section that it is about."""
 
     def check(self, section: Any) -> Iterator[Finding]:
+        if not isinstance(section, self.section):
+            return
         for prefix, parts in self._about(section):
             if self.shared:
                 parts = parts or (section,)
@@ -77,8 +87,9 @@ class Rule:
                 below = tuple(one.path.split(".")) if isinstance(one.path, str) else one.path
                 path = (*prefix, *below)
                 got = one.got or show(_value(section, path), path)
-                remedy = one.remedy or codes.remedy(self.code)
-                found = finding(path, one.problem, got, remedy, self.code)
+                problem, remedy = codes.said(self.code, one.case, one.values)
+                said = one.problem or problem, got, one.remedy or remedy
+                found = finding(path, *said, self.code)
                 yield replace(found, level=self.level)
 
     def _about(self, section: Any) -> Iterator[tuple[Path, tuple[Any, ...]]]:
@@ -90,6 +101,10 @@ class Rule:
         if isinstance(value, tuple):
             for position, item in enumerate(value):
                 yield (key, position), (item,)
+            # What is true of each tenant is true of those on demand.
+            also = getattr(section, f"{self.of}_on_demand", None)
+            if also is not None:
+                yield (f"{key}-on-demand",), (also.as_tenant(),)
         elif value is not None and isinstance(value, self.kind):
             yield (key,), (value,)
 
@@ -102,12 +117,13 @@ def rule(
     each: Iterable[str] = (),
     level: Level = Level.BLOCK,
     shared: bool = False,
+    section: type[Section] = Section,
 ) -> Callable[[Check], Rule]:
     """Make a rule of a function. `of` and `each` are field names of the section's model."""
 
     def make(find: Check) -> Rule:
         lists = (*each, of) if of else tuple(each)
-        return Rule(code, find, of, kind, lists, level, shared)
+        return Rule(code, find, of, kind, lists, level, shared, section)
 
     return make
 
@@ -127,10 +143,10 @@ def repeats(values: Sequence[object]) -> Iterator[tuple[int, int]]:
             yield position, first[value]
 
 
-def named_twice(key: str, names: Sequence[str], remedy: str) -> Iterator[Wrong]:
+def named_twice(key: str, names: Sequence[str], case: str = "") -> Iterator[Wrong]:
     """Items of a list that have the name of another before them."""
     for position, first in repeats(names):
-        yield Wrong((key, position, "name"), f"is also the name of {key}[{first}]", remedy)
+        yield Wrong((key, position, "name"), case, first=first)
 
 
 def machines_are_listed_once(config: Any) -> Wrongs:
@@ -138,20 +154,23 @@ def machines_are_listed_once(config: Any) -> Wrongs:
     hosts = config.hosts
     if not isinstance(hosts, ExistingHosts):
         return
-    names = [machine.name for machine in hosts.machines]
-    addresses = [f"{machine.address}:{machine.port}" for machine in hosts.machines]
-    host_keys = [machine.host_key for machine in hosts.machines]
-    for key, values in (("name", names), ("address", addresses), ("host-key", host_keys)):
-        for position, first in repeats(values):
-            wrong, remedy = f"is also that of machines[{first}]", "write the one of this machine"
-            if key == "host-key":
-                remedy += ", or give it one: `ssh-keygen -A` after a clone"
-            yield Wrong(("hosts", "machines", position, key), wrong, remedy, show(values[position]))
+    values = {
+        "name": [machine.name for machine in hosts.machines],
+        "address": [f"{machine.address}:{machine.port}" for machine in hosts.machines],
+        "host-key": [machine.host_key for machine in hosts.machines],
+    }
+    for key, each in values.items():
+        for position, first in repeats(each):
+            path, case = (
+                ("hosts", "machines", position, key),
+                "key" if key == "host-key" else "name",
+            )
+            yield Wrong(path, case, got=show(each[position]), first=first)
 
 
 def unexpected_names(path: Path, stated: Sequence[str], known: Collection[str]) -> Wrongs:
     """Names that are none of the cluster's."""
     for position, name in enumerate(stated):
         if name not in known:
-            instead = f"write one of {show_values(sorted(known))}" if known else "leave it out"
-            yield Wrong((*path, position), "is not in the cluster", instead)
+            case = "known" if known else "none"
+            yield Wrong((*path, position), case, known=show_values(sorted(known)))

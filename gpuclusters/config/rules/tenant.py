@@ -18,6 +18,7 @@ from gpuclusters.config.plan import (
 )
 from gpuclusters.config.rules.rule import Wrong, Wrongs, named_twice, repeats, rule
 from gpuclusters.config.tenants import NfsMount, Tenant
+from gpuclusters.container_api import image
 from gpuclusters.core import naming
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.tenancy.isolation import (
@@ -34,6 +35,7 @@ from gpuclusters.tenancy.isolation import (
     overlapping,
 )
 from gpuclusters.tenancy.model import quota_keys
+from gpuclusters.tenancy.on_demand import PLACEHOLDER
 
 _GPUS_PER_NODE = 8
 
@@ -41,7 +43,7 @@ _GPUS_PER_NODE = 8
 @rule("caas.tenant-twice", each=["tenants"])
 def tenant_names_differ(config: CaasConfig) -> Wrongs:
     names = [tenant.name for tenant in config.tenants]
-    return named_twice("tenants", names, "give every tenant a name of its own")
+    return named_twice("tenants", names)
 
 
 def _named(tenant: Tenant) -> str:
@@ -56,29 +58,34 @@ def namespaces_are_valid(config: CaasConfig) -> Wrongs:
         if naming.is_dns_label(name):
             continue
         if len(name) > naming.LABEL_LENGTH:
-            wrong = f"gives a namespace of {len(name)} characters; Kubernetes accepts {naming.LABEL_LENGTH}"
-            remedy = "shorten the name or tenant-namespace-prefix, or state a namespace"
-            yield Wrong(("tenants", position, _named(tenant)), wrong, remedy, show(name))
+            path, most = ("tenants", position, _named(tenant)), naming.LABEL_LENGTH
+            yield Wrong(path, "long", got=show(name), length=len(name), most=most)
         else:
-            wrong = f"gives {tenant.name} a namespace that Kubernetes does not accept"
-            remedy = "begin it with a letter or digit, and use lower-case letters, digits and '-'"
-            yield Wrong("tenant-namespace-prefix", wrong, remedy, show(name))
+            yield Wrong("tenant-namespace-prefix", "form", got=show(name), name=tenant.name)
 
 
 @rule("caas.namespace-taken", "tenants")
 def namespaces_are_free(config: CaasConfig, tenant: Tenant) -> Wrongs:
-    name = namespace(config, tenant)
-    if naming.is_reserved_namespace(name) or name in config.programs.accounts.namespaces:
-        wrong = "gives the tenant a namespace that belongs to the cluster"
-        yield Wrong(_named(tenant), wrong, got=show(name))
+    name, own = namespace(config, tenant), config.programs.accounts.namespaces
+    # Of those on demand it is said of what their names begin with.
+    if tenant in config.tenants and (naming.is_reserved_namespace(name) or name in own):
+        yield Wrong(_named(tenant), got=show(name))
+
+
+@rule("caas.on-demand-namespaces")
+def namespaces_on_demand_are_nobody_elses(config: CaasConfig) -> Wrongs:
+    prefix = config.tenant_namespace_prefix
+    one = f"{prefix}a"
+    free = naming.is_dns_label(one) and not naming.is_reserved_namespace(one)
+    if config.tenants_on_demand is not None and not (prefix and free):
+        yield Wrong("tenant-namespace-prefix")
 
 
 @rule("caas.programs-namespace")
 def programs_live_apart_from_tenants(config: CaasConfig) -> Wrongs:
     prefix = config.tenant_namespace_prefix
     if prefix and any(name.startswith(prefix) for name in config.programs.accounts.namespaces):
-        wrong = f"begins with tenant-namespace-prefix ({prefix}), like the namespaces of tenants"
-        yield Wrong("programs.namespace", wrong)
+        yield Wrong("programs.namespace", prefix=prefix)
 
 
 @rule("caas.namespace-shared", each=["tenants"])
@@ -89,8 +96,8 @@ def namespaces_differ(config: CaasConfig) -> Wrongs:
             continue  # said of the names already
         yield Wrong(
             ("tenants", position, _named(config.tenants[position])),
-            f"gives the tenant the namespace of tenants[{first}]",
             got=show(names[position]),
+            first=first,
         )
 
 
@@ -100,13 +107,9 @@ def quota_entries_are_enforced(config: CaasConfig, tenant: Tenant) -> Wrongs:
     for key in tenant.extra_quota:
         bare = key.removeprefix("limits.")
         if key in ours:
-            wrong = "is set from the tenant's gpus, cpu, memory-gib, disk-gib, storage-gib and nfs.volumes"
-            remedy = "remove it, and change those"
-            yield Wrong(("extra-quota", key), wrong, remedy, f"the key {show(key)}")
+            yield Wrong(("extra-quota", key), "ours", got=f"the key {show(key)}")
         elif "/" in bare and not bare.startswith(("requests.", "count/")) and _is_extended(bare):
-            wrong = "is never enforced: extended resources count under requests. alone"
-            remedy = f"write requests.{bare}"
-            yield Wrong(("extra-quota", key), wrong, remedy, f"the key {show(key)}")
+            yield Wrong(("extra-quota", key), "never", got=f"the key {show(key)}", bare=bare)
 
 
 def _is_extended(key: str) -> bool:
@@ -129,9 +132,7 @@ def quota_holds_one_pod(config: CaasConfig, tenant: Tenant) -> Wrongs:
         key, beside = name.replace("_", "-"), " and its VM's overhead" if overhead else ""
         quota, least = getattr(its.total, name), getattr(its.default_container, name) + overhead
         if quota < least:
-            wrong = f"is less than one default container{beside}, {least} {unit}"
-            remedy = f"write {least} or more, or a smaller default-container.{key}"
-            yield Wrong(key, wrong, remedy, show(quota))
+            yield Wrong(key, got=show(quota), beside=beside, least=least, unit=unit, key=key)
 
 
 @rule("caas.container-size", "tenants")
@@ -146,51 +147,56 @@ def container_sizes_are_in_order(config: CaasConfig, tenant: Tenant) -> Wrongs:
         )
         path: Path = ("max-container", key)
         if most < default:
-            wrong = f"is less than default-container.{key}, which is {default}"
-            yield Wrong(path, wrong, f"write {default} or more", show(most))
+            yield Wrong(path, "below-default", got=show(most), key=key, default=default)
         if most + overhead > total:
             does = f"and the VM's overhead of {overhead} do" if overhead else "does"
-            remedy = f"write {max(total - overhead, 1)} or less, or raise the tenant's {key}"
-            yield Wrong(path, f"{does} not fit into the quota of {total}", remedy, show(most))
+            yield Wrong(
+                path,
+                "above-quota",
+                got=show(most),
+                does=does,
+                total=total,
+                left=max(total - overhead, 1),
+                key=key,
+            )
 
 
 @rule("caas.gpus-above-cluster", "tenants")
 def gpu_quota_exists(config: CaasConfig, tenant: Tenant) -> Wrongs:
     total = len(config.nodes) * _GPUS_PER_NODE
     if tenant.gpus > total:
-        wrong = f"is more than the cluster has, {total} on {len(config.nodes)} nodes"
-        yield Wrong("gpus", wrong, f"write {total} or less, or add nodes")
+        yield Wrong("gpus", total=total, nodes=len(config.nodes))
 
 
 @rule("caas.size-above-quota", "tenants")
 def sizes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     for entry, size in enumerate(tenant.sizes or ()):
         if size > tenant.gpus:
-            yield Wrong(("sizes", entry), f"is more than the tenant's gpus, which is {tenant.gpus}")
+            yield Wrong(("sizes", entry), gpus=tenant.gpus)
 
 
 @rule("caas.gpus-overpromised", level=Level.WARN)
 def gpu_quotas_add_up(config: CaasConfig) -> Wrongs:
     total = len(config.nodes) * _GPUS_PER_NODE
-    promised = sum(tenant.gpus for tenant in config.tenants)
+    more = config.tenants_on_demand
+    promised = sum(tenant.gpus for tenant in config.tenants) + (
+        more.gpus * more.most if more else 0
+    )
     if promised > total and all(tenant.gpus <= total for tenant in config.tenants):
-        wrong = f"are promised more GPUs than the cluster has, {total}"
-        yield Wrong("tenants", wrong, got=f"{promised} in all")
+        yield Wrong("tenants", got=f"{promised} in all", total=total)
 
 
 @rule("caas.volumes-above-quota", "tenants")
 def volumes_fit_the_quota(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     total = sum(volume.size_gib for volume in tenant.volumes)
     if total > tenant.storage_gib:
-        wrong = f"is less than the tenant's nfs.volumes ask for, {total} GiB: the last claims are refused"
-        yield Wrong("storage-gib", wrong, f"write {total} or more, or make the volumes smaller")
+        yield Wrong("storage-gib", total=total)
 
 
 @rule("caas.volume-mounted-by-guest", "tenants")
 def volumes_are_mounted_on_the_machine(_config: CaasConfig, tenant: Tenant) -> Wrongs:
     if tenant.nfs and tenant.nfs.volumes and tenant.nfs.mounted_by is NfsMount.GUEST:
-        wrong = "are volumes of the kubelet, while mounted-by is guest"
-        yield Wrong("nfs.volumes", wrong, got=show([volume.name for volume in tenant.nfs.volumes]))
+        yield Wrong("nfs.volumes", got=show([volume.name for volume in tenant.nfs.volumes]))
 
 
 @rule("caas.volume-server", "tenants")
@@ -198,7 +204,7 @@ def volumes_are_on_the_tenants_servers(_config: CaasConfig, tenant: Tenant) -> W
     for entry, volume in enumerate(tenant.volumes):
         servers = tenant.nfs.servers if tenant.nfs else ()
         if not any(volume.server in network for network in servers):
-            yield Wrong(("nfs", "volumes", entry, "server"), "is none of the tenant's nfs.servers")
+            yield Wrong(("nfs", "volumes", entry, "server"))
 
 
 @rule("caas.volume-twice", "tenants")
@@ -206,23 +212,20 @@ def volumes_have_names_of_their_own(_config: CaasConfig, tenant: Tenant) -> Wron
     names = Counter(volume.name for volume in tenant.volumes)
     for entry, volume in enumerate(tenant.volumes):
         if names[volume.name] > 1:
-            wrong = "is the name of another volume of the tenant too"
-            yield Wrong(("nfs", "volumes", entry, "name"), wrong)
+            yield Wrong(("nfs", "volumes", entry, "name"))
 
 
 @rule("caas.mounted-files-copied", "tenants")
 def mounted_files_stay_live(config: CaasConfig, tenant: Tenant) -> Wrongs:
     shim = config.kata.shim
     if tenant.nfs and tenant.nfs.mounted_by is NfsMount.KUBELET and not shim.shares_files:
-        wrong = f"does not work with {shim.value}, which copies files into the VM once"
-        yield Wrong("nfs.mounted-by", wrong)
+        yield Wrong("nfs.mounted-by", value=shim.value)
 
 
 @rule("caas.any-registry", "tenants", level=Level.WARN)
 def images_come_from_listed_registries(config: CaasConfig, tenant: Tenant) -> Wrongs:
     if not tenant.images.allowed and not isinstance(config.hosts, LabHosts):
-        wrong = "is empty: the tenant chooses which host the machines contact, at any address"
-        yield Wrong("images.allowed", wrong)
+        yield Wrong("images.allowed")
 
 
 @rule("caas.registry-not-allowed", "tenants")
@@ -230,9 +233,28 @@ def passwords_are_for_allowed_registries(_config: CaasConfig, tenant: Tenant) ->
     known = {source.partition("/")[0] for source in tenant.images.allowed}
     for entry, name in enumerate(tenant.images.registry_auth):
         if known and name not in known:
-            wrong = "is no registry that the tenant's images.allowed names"
-            remedy = f"write one of {', '.join(sorted(known))}, or add it there"
-            yield Wrong(("images", "registry-auth", entry), wrong, remedy, show(name))
+            yield Wrong(("images", "registry-auth", entry), got=show(name), known=sorted(known))
+
+
+@rule("caas.proof-tenant", each=["tenants"])
+def proof_is_run_as_a_tenant(config: CaasConfig) -> Wrongs:
+    names = [tenant.name for tenant in config.tenants]
+    if config.tenants_on_demand is None and config.proof and config.proof.tenant not in names:
+        yield Wrong("proof.tenant", names=names or "of whom there is none")
+
+
+@rule("caas.proof-image", each=["tenants"])
+def proof_is_run_with_an_allowed_image(config: CaasConfig) -> Wrongs:
+    proof = config.proof
+    if proof is None:
+        return
+    declared = proof.tenant in [tenant.name for tenant in config.tenants]
+    for tenant in config.shares:
+        if tenant.name != (proof.tenant if declared else PLACEHOLDER):
+            continue
+        allowed = tenant.images.allowed
+        if not image.is_allowed(image.full(proof.image), allowed):
+            yield Wrong("proof.image", tenant=proof.tenant, allowance=image.allowance(allowed))
 
 
 _WIDEST_PREFIX = 8
@@ -277,17 +299,11 @@ def _held(config: CaasConfig, key: str, what: str, places: Iterable[tuple[Path, 
         shown = ", ".join(hosts[:_SHOWN]) + (", …" if len(hosts) > _SHOWN else "")
         near = (around(address) for host in hosts if (address := literal(host)))
         guess = ", ".join(f'"{one}"' for one in joined(near))
-        yield Wrong(
-            ("network", key),
-            f"is missing: nothing closes the network of the {what} to tenants: {shown}",
-            f"write it, [{guess}] for example" if guess else "write it: address/length in quotes",
-            NOTHING,
-        )
+        case = "unstated" if guess else "unknown"
+        yield Wrong(("network", key), case, got=NOTHING, what=what, shown=shown, guess=guess)
         return
     for path, host in open_now:
-        wrong = f"is in no range that is closed to tenants: network.{key} is {', '.join(map(str, stated))}"
-        remedy = f"add its network to network.{key}, or write the right address"
-        yield Wrong(path, wrong, remedy, show(host))
+        yield Wrong(path, "outside", got=show(host), key=key, stated=stated)
 
 
 @rule("caas.egress-name-local", "tenants", each=["nodes"])
@@ -299,40 +315,33 @@ def names_are_not_local(config: CaasConfig, tenant: Tenant) -> Wrongs:
         labels = name.removesuffix(".").split(".")
         zone = next((zone for zone in zones if may_name(name, zone)), None)
         host = next((host for host in own if names(name, host)), None)
-        if labels[-1].isdigit():
-            wrong = "is an address and not a name"
-        elif zone is not None:
-            wrong = f"stands for names of {zone}, which mean something in or beside the cluster"
-        elif len(labels) == 1:
-            wrong = "is one word, which means something in or beside the cluster"
-        elif host is not None:
-            wrong = f"stands for {host}, a machine of this configuration"
-        else:
-            continue
-        yield Wrong(("egress", "fqdns", entry), wrong)
+        cases = {
+            "address": labels[-1].isdigit(),
+            "zone": zone is not None,
+            "one-word": len(labels) == 1,
+            "machine": host is not None,
+        }
+        if case := next((case for case, found in cases.items() if found), None):
+            yield Wrong(("egress", "fqdns", entry), case, zone=zone, host=host)
 
 
 @rule("caas.file-server-network", "tenants")
 def file_servers_are_nothing_else(config: CaasConfig, tenant: Tenant) -> Wrongs:
     storage = config.network.storage_cidrs
-    known = ", ".join(map(str, storage))
     for entry, servers in enumerate(tenant.nfs.servers if tenant.nfs else ()):
         path: Path = ("nfs", "servers", entry)
         if not any(servers.subnet_of(network) for network in storage):
-            remedy = f"write a range within {known}" if known else "state network.storage-cidrs"
-            yield Wrong(path, "is not within network.storage-cidrs", remedy)
+            yield Wrong(path, "outside" if storage else "no-storage", storage=storage)
         for what, networks in _closed(config).items():
             for network in overlapping(servers, networks):
-                remedy = "write the addresses of the file servers alone"
-                yield Wrong(path, f"meets {network}, {what}", remedy)
+                yield Wrong(path, "meets", network=network, what=what)
 
 
 @rule("caas.networks-overlap")
 def cluster_networks_do_not_meet(config: CaasConfig) -> Wrongs:
     pods, services = config.kubernetes.pod_cidr, config.kubernetes.service_cidr
     if pods.overlaps(services):
-        remedy = "write the range that the API server was started with"
-        yield Wrong("kubernetes.service-cidr", f"meets pod-cidr, which is {pods}", remedy)
+        yield Wrong("kubernetes.service-cidr", "services", pods=pods)
     keys: Mapping[str, tuple[Range, ...]] = {
         "node-cidrs": config.network.node_cidrs,
         "bmc-cidrs": config.network.bmc_cidrs,
@@ -343,11 +352,9 @@ def cluster_networks_do_not_meet(config: CaasConfig) -> Wrongs:
             path: Path = ("network", key, entry)
             for other, name in ((pods, "pod-cidr"), (services, "service-cidr")):
                 if network.overlaps(other):
-                    wrong = f"meets kubernetes.{name}, which is {other}"
-                    yield Wrong(path, wrong, "write the machines' own network alone")
+                    yield Wrong(path, "cluster", name=name, other=other)
             if network.prefixlen < _WIDEST_PREFIX:
-                wrong = f"is wider than a /{_WIDEST_PREFIX}"
-                yield Wrong(path, wrong, "write the networks of this cluster's machines")
+                yield Wrong(path, "wide", widest_prefix=_WIDEST_PREFIX)
 
 
 @rule("caas.storage-network-denied")
@@ -357,5 +364,4 @@ def storage_is_apart_from_machines(config: CaasConfig) -> Wrongs:
     for entry, storage in enumerate(network.storage_cidrs):
         for key, ranges in closed.items():
             for other in overlapping(storage, ranges):
-                wrong = f"meets {other} of network.{key}, which is closed to tenants"
-                yield Wrong(("network", "storage-cidrs", entry), wrong)
+                yield Wrong(("network", "storage-cidrs", entry), other=other, key=key)

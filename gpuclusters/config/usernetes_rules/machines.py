@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 
 from gpuclusters.compat import gpu_products
-from gpuclusters.config import gcp_rules, rke2_checks
+from gpuclusters.config import gcp_rules, rke2_checks, training_checks
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpGroup, GcpHosts, OwnNetwork, either, public_system
-from gpuclusters.config.hosts import ExistingHosts, LabHosts
+from gpuclusters.config.hosts import ExistingHosts, LabHosts, listed_addresses
 from gpuclusters.config.rke2_cluster import Hosts
 from gpuclusters.config.rules.rule import Wrong, Wrongs, machines_are_listed_once, repeats, rule
 from gpuclusters.config.usernetes import (
@@ -31,7 +31,7 @@ from gpuclusters.config.usernetes_plan import (
     versions,
 )
 from gpuclusters.core.finding import Level, Path
-from gpuclusters.core.section import kebab
+from gpuclusters.core.naming import kebab
 from gpuclusters.usernetes import addresses
 from gpuclusters.usernetes.addresses import DOCKER_BRIDGE, POD_SUBNET, SERVICE_SUBNET
 
@@ -72,24 +72,21 @@ def node_numbers_are_unique(config: UsernetesConfig) -> Wrongs:
     every = range(addresses.FIRST_NUMBER, addresses.LAST_NUMBER + 1)
     free = next((number for number in every if number not in taken), 0)
     for again, first in repeats(taken):
-        wrong = f"is that of {node_name(first)}, and with it its network"
-        yield Wrong(("workers", again - 1, "number"), wrong, f"write one that is free: {free}")
+        yield Wrong(("workers", again - 1, "number"), node=node_name(first), free=free)
 
 
 @rule("usernetes.node-range")
 def node_subnets_hold_every_number(config: UsernetesConfig) -> Wrongs:
     stated = config.network.node_subnets
     if stated.prefixlen != _NODES_PREFIX or not stated.is_private:
-        remedy = f"write one like {addresses.NODE_SUBNETS}"
-        yield Wrong("network.node-subnets", "is not a private /16", remedy)
+        yield Wrong("network.node-subnets", usual=addresses.NODE_SUBNETS)
 
 
 @rule("usernetes.networks-overlap")
 def networks_of_the_cluster_do_not_meet(config: UsernetesConfig) -> Wrongs:
     known = {_DOCKER: DOCKER_BRIDGE, **ranges(config)}
     for against, key in addresses.collisions(known):
-        wrong = f"meets {against}, which is {known[against]}"
-        yield Wrong(key, wrong)
+        yield Wrong(key, against=against, network=known[against])
 
 
 @rule("usernetes.network-too-small")
@@ -99,10 +96,9 @@ def pods_and_services_have_room(config: UsernetesConfig) -> Wrongs:
 
 @rule("usernetes.machine-in-cluster-network", each=["workers"])
 def machines_are_outside_of_the_nodes_networks(config: UsernetesConfig) -> Wrongs:
-    machines = config.hosts.machines if isinstance(config.hosts, ExistingHosts) else ()
     places: list[tuple[Path, str | None]] = [
         *((path, node.host_ip) for path, node in stated_for_nodes(config, "host-ip")),
-        *((("hosts", "machines", n, "address"), one.address) for n, one in enumerate(machines)),
+        *listed_addresses(config.hosts),
     ]
     return rke2_checks.outside(places, {**ranges(config), _DOCKER: DOCKER_BRIDGE})
 
@@ -116,7 +112,7 @@ def hosts_are_reached_at_addresses_of_their_own(config: UsernetesConfig) -> Wron
         owner = seen.setdefault(node.host_ip, node)
         own = rke2_checks.is_own(node.host_ip)
         if own or owner is not node:
-            yield Wrong(path, "is every host's own" if own else f"is that of {owner.host} too")
+            yield Wrong(path, "own" if own else "taken", owner=owner)
 
 
 @rule("usernetes.range-fixed")
@@ -125,16 +121,14 @@ def generation_2_has_fixed_ranges(config: UsernetesConfig) -> Wrongs:
     fixed = {"network.pod-subnet": POD_SUBNET, "network.service-subnet": SERVICE_SUBNET}
     for key, network in fixed.items():
         if chosen.generation == 2 and stated[key] != network:
-            wrong = f"cannot be chosen with {chosen.usernetes}, which has {network}"
-            yield Wrong(key, wrong)
+            yield Wrong(key, usernetes=chosen.usernetes, network=network)
 
 
 @rule("usernetes.port-twice")
 def services_have_ports_of_their_own(config: UsernetesConfig) -> Wrongs:
     for _, names in addresses.shared_ports(config.network.ports):
         *others, last = map(kebab, names)
-        wrong = f"is the port of {' and '.join(others)} too"
-        yield Wrong(("network", "ports", last), wrong)
+        yield Wrong(("network", "ports", last), others=" and ".join(others))
 
 
 @rule("usernetes.ssh-port")
@@ -146,7 +140,7 @@ def ports_leave_ssh_alone(config: UsernetesConfig) -> Wrongs:
         listening = {one.port: f"the SSH server of {one.name}" for one in config.hosts.machines}
     for name, port in config.network.ports.tcp.items():
         if port in listening:
-            yield Wrong(("network", "ports", kebab(name)), f"is the port of {listening[port]}")
+            yield Wrong(("network", "ports", kebab(name)), whose=listening[port])
 
 
 @rule("usernetes.mtu-above-network", level=Level.WARN)
@@ -155,18 +149,15 @@ def nodes_packets_fit_into_googles_network(config: UsernetesConfig) -> Wrongs:
         return
     stated, most = config.network.mtu, host_mtu(config)
     if stated is not None and most is not None and stated > most:
-        wrong = f"is above hosts.network.mtu, which is {most}: packets go out in pieces"
-        yield Wrong("network.mtu", wrong, f"write {most} or less, or remove it")
+        yield Wrong("network.mtu", "above", most=most)
     elif stated is None and most is None:
-        wrong = f"is missing: Docker's {DOCKER_MTU} is above Google's default of 1460"
-        remedy = "write the MTU that `gcloud compute networks describe` prints"
-        yield Wrong("network.mtu", wrong, remedy)
+        yield Wrong("network.mtu", "unstated", mtu=DOCKER_MTU)
 
 
 @rule("usernetes.api-address", "api", kind=AddressApi)
 def the_apis_address_is_reached_from_outside(config: UsernetesConfig, api: AddressApi) -> Wrongs:
     if rke2_checks.is_own(api.address):
-        yield Wrong("address", "is every machine's own")
+        yield Wrong("address")
     known = {**ranges(config), _DOCKER: DOCKER_BRIDGE}
     yield from rke2_checks.outside([(("address",), api.address)], known)
 
@@ -174,15 +165,13 @@ def the_apis_address_is_reached_from_outside(config: UsernetesConfig, api: Addre
 @rule("usernetes.api-behind-firewall", "api", kind=AddressApi)
 def googles_firewall_lets_the_api_through(config: UsernetesConfig, _api: AddressApi) -> Wrongs:
     if isinstance(config.hosts, GcpHosts) and isinstance(config.hosts.network, OwnNetwork):
-        wrong = "is address, and the firewall that is made with hosts.network lets only SSH in from outside"
-        yield Wrong("through", wrong)
+        yield Wrong("through")
 
 
 @rule("usernetes.api-in-lab", level=Level.WARN)
 def the_labs_api_is_on_this_computer(config: UsernetesConfig) -> Wrongs:
     if isinstance(config.hosts, LabHosts) and config.api is not None:
-        wrong = "changes nothing in the lab, whose API is on this computer"
-        yield Wrong("api", wrong, got=show(config.api.through))
+        yield Wrong("api", got=show(config.api.through))
 
 
 MOST_MEASURED = 32
@@ -197,7 +186,7 @@ def _named(config: UsernetesConfig) -> list[tuple[Path, str]]:
 def a_machine_is_one_node(config: UsernetesConfig) -> Wrongs:
     named = _named(config)
     for again, first in repeats([name for _, name in named]):
-        yield Wrong(named[again][0], f"is {node_name(first)} already")
+        yield Wrong(named[again][0], node=node_name(first))
 
 
 @rule("usernetes.machine-unknown", each=["workers"])
@@ -209,10 +198,7 @@ def nodes_are_machines_of_hosts(config: UsernetesConfig) -> Wrongs:
 def every_machine_is_a_node(config: UsernetesConfig) -> Wrongs:
     listed = isinstance(config.hosts, ExistingHosts)
     for path, name in rke2_checks.unused_machines(_named(config), config.hosts):
-        wrong = (
-            "is no node" if listed else f"have {name}, which is no node and costs as much as one"
-        )
-        yield Wrong(path, wrong, got=show(name))
+        yield Wrong(path, "listed" if listed else "made", got=show(name), name=name)
 
 
 def _groups(config: UsernetesConfig) -> Iterator[tuple[Path, str, GcpGroup]]:
@@ -229,16 +215,15 @@ def groups_say_what_their_machines_are(config: UsernetesConfig) -> Wrongs:
     for path, name, group in _groups(config):
         role = "controller" if name == config.control_plane.host else "worker"
         if group.role != role:
-            wrong = f"is {roles[role]}, and its group {group.name} says role: {group.role}"
-            yield Wrong(path, wrong, f"move it to a group with role: {role}")
+            yield Wrong(path, what=roles[role], name=group.name, stated=group.role, role=role)
 
 
 @rule("usernetes.many-nodes", level=Level.WARN)
 def so_many_nodes_were_seen(config: UsernetesConfig) -> Wrongs:
     nodes = len(config.workers) + 1
     if nodes > MOST_MEASURED:
-        wrong = f"make a cluster of {nodes} nodes, and {MOST_MEASURED} is the most that anybody wrote about"
-        yield Wrong("workers", wrong, got=f"a list of {len(config.workers)}")
+        got = f"a list of {len(config.workers)}"
+        yield Wrong("workers", got=got, nodes=nodes, most=MOST_MEASURED)
 
 
 @rule("usernetes.machine-gpus", each=["workers"])
@@ -249,57 +234,39 @@ def nodes_have_the_gpus_of_their_machines(config: UsernetesConfig) -> Wrongs:
     for number, group in enumerate(groups):
         made = None if group.gpu is None else (group.gpu.product, group.gpu.count)
         if made != (product, count) and not names.isdisjoint(group.machines):
-            wrong = f"is not what gpus says, {count} × {product}: all nodes are alike"
-            remedy = f"write {{product: {product}, count: {count}}}, or change gpus"
             got = NOTHING if made is None else f"{made[1]} × {made[0]}"
-            yield Wrong(("hosts", "groups", number, "gpu"), wrong, remedy, got)
+            yield Wrong(("hosts", "groups", number, "gpu"), got=got, gpus=config.gpus)
 
 
 @rule("usernetes.processor")
 def gpus_are_in_machines_that_are_installed_for(config: UsernetesConfig) -> Wrongs:
     if gpu_products.product(config.gpus.product).cpu != "amd64":
-        wrong = "is on an arm64 machine, and this version prepares amd64"
-        yield Wrong("gpus.product", wrong)
+        yield Wrong("gpus.product")
 
 
 @rule("usernetes.no-node-for-pods")
 def some_node_takes_pods(config: UsernetesConfig) -> Wrongs:
     if not schedulable(config):
-        wrong = "is false, and there are no workers: every pod would stay Pending"
-        yield Wrong("schedule-on-control-plane", wrong)
+        yield Wrong("schedule-on-control-plane")
 
 
 @rule("usernetes.control-plane-gpus-unused", level=Level.WARN)
 def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Wrongs:
     if not config.schedule_on_control_plane and config.workers:
-        yield Wrong("schedule-on-control-plane", "leaves the GPUs of the control plane to nobody")
+        yield Wrong("schedule-on-control-plane")
 
 
 @rule("usernetes.training-gpus")
 def a_training_finds_its_gpus(config: UsernetesConfig) -> Wrongs:
-    stated, count = config.proof.training, config.gpus.count
-    if stated is None:
-        return
-    each = stated.gpus_per_pod or count
-    if each > count:
-        wrong = f"is more than the {count} of a node: the pods would stay Pending"
-        remedy = f"write {count} or less, or nothing for all of a node"
-        yield Wrong("proof.training.gpus-per-pod", wrong, remedy)
-        return
     nodes = len(schedulable(config))
-    room = nodes * (count // each)
-    if nodes and training_pods(config, stated) > room:
-        wrong = f"is more than {room}, which fit on {nodes} nodes of {count} GPUs, {each} for a pod"
-        remedy = f"write {room} or less, or nothing for one on every node"
-        yield Wrong("proof.training.pods", wrong, remedy)
+    return training_checks.room(config.proof.training, config.gpus.count, nodes)
 
 
 @rule("usernetes.training-single-node", level=Level.WARN)
 def a_training_crosses_nodes(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     if stated is not None and schedulable(config) and training_pods(config, stated) == 1:
-        wrong = "is 1: nothing crosses from node to node, and that is where Usernetes is slow"
-        yield Wrong("proof.training.pods", wrong)
+        yield Wrong("proof.training.pods")
 
 
 _OS_LOGIN = re.compile(r"sa_[0-9]+|ext_.+|[a-z0-9_]+_[a-z0-9]+_(com|org|net|edu|io|dev|gov)")
@@ -309,8 +276,7 @@ _OS_LOGIN = re.compile(r"sa_[0-9]+|ext_.+|[a-z0-9_]+_[a-z0-9]+_(com|org|net|edu|
 @rule("usernetes.os-login-account", level=Level.WARN)
 def the_account_is_none_of_os_login(config: UsernetesConfig) -> Wrongs:
     if _OS_LOGIN.fullmatch(config.account):
-        wrong = "looks like an account of OS Login, which has a very high id and no range of subordinate ids"
-        yield Wrong("account", wrong)
+        yield Wrong("account")
 
 
 @rule("usernetes.driver-without-root", "driver", kind=PackagedDriver)
@@ -318,36 +284,27 @@ def an_administrator_installs_the_driver(
     config: UsernetesConfig, _driver: PackagedDriver
 ) -> Wrongs:
     if not uses_sudo(config):
-        wrong = "is host, and preparation.by is administrator: a driver cannot be installed without root"
-        yield Wrong("source", wrong)
+        yield Wrong("source")
 
 
 @rule("usernetes.account-without-sudo", "hosts")
 def without_sudo_the_account_logs_in_itself(config: UsernetesConfig, hosts: Hosts) -> Wrongs:
     known = isinstance(hosts, ExistingHosts | GcpHosts)
     if known and not uses_sudo(config) and hosts.user != config.account:
-        wrong = f"is not {config.account}, which nobody becomes if preparation.by is administrator"
-        remedy = f"write {config.account} there, or the account that logs in as account"
-        yield Wrong("user", wrong, remedy)
+        yield Wrong("user", account=config.account)
 
 
 @rule("usernetes.machines-not-prepared")
 def new_machines_are_prepared_by_somebody(config: UsernetesConfig) -> Wrongs:
     made = isinstance(config.hosts, GcpHosts) and not uses_sudo(config)
     if made and public_system(config.hosts.image) is not None:
-        wrong = "is administrator, and the machines are made from a public image, which nobody has prepared"
-        yield Wrong("preparation.by", wrong)
+        yield Wrong("preparation.by")
 
 
 @rule("usernetes.container-engine")
 def only_rootless_docker_is_built(config: UsernetesConfig) -> Wrongs:
-    why = {
-        ContainerEngine.PODMAN: "with its own network, pasta, flannel never reaches 10.96.0.1,",
-        ContainerEngine.NERDCTL: "its rootless containerd and rootless Docker exclude each other on a host,",
-    }.get(config.container_engine)
-    if why is not None:
-        wrong = f"is not built: {why} and nobody has a GPU recipe for it"
-        yield Wrong("container-engine", wrong)
+    if config.container_engine is not ContainerEngine.DOCKER:
+        yield Wrong("container-engine", config.container_engine.value)
 
 
 @rule("usernetes.google-cloud-refuses", "hosts", kind=GcpHosts)
@@ -358,5 +315,4 @@ def google_cloud_can_make_the_nodes(config: UsernetesConfig, hosts: GcpHosts) ->
 @rule("usernetes.image-system", "hosts", kind=GcpHosts)
 def images_are_of_ubuntu(_config: UsernetesConfig, hosts: GcpHosts) -> Wrongs:
     if hosts.image.system not in (None, *gcp_rules.SYSTEMS):
-        wrong = "is not one that hosts of Usernetes are prepared on"
-        yield Wrong("image.system", wrong, f"write {either(gcp_rules.SYSTEMS)}")
+        yield Wrong("image.system", systems=either(gcp_rules.SYSTEMS))

@@ -56,6 +56,30 @@ def visible():
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
+def told(*words):
+    """What nvidia-smi prints; empty where it is missing or knows no such device, as with a MIG instance."""
+    command = ["nvidia-smi", *words]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def board(device):
+    """Heat of a GPU while it works, whether it runs slower because of it, and how many NVLinks are up."""
+    asked = "temperature.gpu," + ",".join(
+        f"clocks_throttle_reasons.{kind}_thermal_slowdown" for kind in ("hw", "sw")
+    )
+    form = "--format=csv,noheader,nounits"
+    heat, *slow = told(f"--query-gpu={asked}", form, f"--id={device}").strip().split(", ")
+    links = told("nvlink", "--status", "-i", device)
+    found = {"celsius": int(heat), "too_hot": "Active" in slow} if heat.isdigit() else {}
+    up = len(re.findall(r"Link \d+: [\d.]+ GB/s", links))
+    return {**found, "nvlinks": up} if "Link" in links else found
+
+
 def on_gpu(options):
     """The product of half precision matrices on the only device of this process."""
     import torch
@@ -77,13 +101,21 @@ def on_gpu(options):
         repeats += 10
         torch.cuda.synchronize()
     seconds = time.monotonic() - started
+    # As much again as a fifth is under way while its heat is read.
+    for _ in range(repeats // 5):
+        last = left @ right
+    facts = board(options.only)
     step = max(1, size // options.rows)
     # Rows from all over the matrix; all of them in double precision would take the processor minutes.
     chosen = left[::step].double().cpu()
     reference = chosen @ right.double().cpu()
     error = (first[::step].double().cpu() - reference).norm() / reference.norm()
+    properties = torch.cuda.get_device_properties(0)
     return {
+        **facts,
         "name": torch.cuda.get_device_name(0),
+        "memory_mib": properties.total_memory >> 20,
+        "sms": properties.multi_processor_count,
         "dtype": "float16",
         "size": size,
         "repeats": repeats,

@@ -50,12 +50,11 @@ for file in $files; do
 done
 
 # A mark says size and time of the image that was verified: reading a few GiB at each look takes too long.
-if [ -f "$image" ] && [ -f "$state/images/$sha256" ]; then
-    read -r mark <"$state/images/$sha256"
+# A mark that a power cut left empty says nothing.
+if [ -f "$image" ] && [ -f "$state/images/$sha256" ] && read -r mark <"$state/images/$sha256"; then
     [ "$mark" != "$(stat -c '%s %Y %i' -- "$image")" ] || echo "image-verified yes"
 fi
-if [ -f "$seed" ] && [ -f "$state/$name.seed" ]; then
-    read -r digest sum <"$state/$name.seed"
+if [ -f "$seed" ] && [ -f "$state/$name.seed" ] && read -r digest sum <"$state/$name.seed"; then
     now=$(sha256sum <"$seed")
     [ "$sum" != "${now%% *}" ] || echo "seed $digest"
 fi

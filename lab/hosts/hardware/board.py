@@ -1,19 +1,18 @@
-"""The PCI devices of an HGX board, as data: addresses, module numbers, IOMMU groups.
+"""The PCI devices of a board, as `boards.yaml` has them."""
 
-Source of the H100 example (module number to order on the bus): NVIDIA's HGX Shared NVSwitch
-passthrough guide WP-12736-002. A module number is the slot on the baseboard, not the order on the
-bus, which is why the two are kept apart here.
-"""
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import yaml
 
 from lab.hosts.model import HostsError
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
+_GPU_BARS = ((0, 16 * MIB), (2, 128 * GIB), (4, 32 * MIB))
+_SWITCH_BARS = ((0, 32 * MIB),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +47,11 @@ class Board:
     links_per_gpu: int
     link_rate_mbps: int
     devices: tuple[PciDevice, ...]
-    memory_gib: int = 2048
-    gpu_name: str = "NVIDIA H100 80GB HBM3"
+    memory_gib: int
+    gpu_name: str
     """What `nvidia-smi` calls a GPU of it."""
-    gpu_memory_mib: int = 81559
-    partitions: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    gpu_memory_mib: int
+    partitions: Mapping[int, tuple[int, ...]]
     """Module numbers by id of the partition, as the board's fabric manager announces them."""
 
     @property
@@ -94,188 +93,48 @@ class Board:
         return tuple(self.gpus[module].iommu_group for module in self.modules(partition_id))
 
 
-_HGX_H100_PARTITIONS: Mapping[int, tuple[int, ...]] = {
-    0: (1, 2, 3, 4, 5, 6, 7, 8),
-    1: (1, 2, 3, 4),
-    2: (5, 6, 7, 8),
-    3: (1, 3),
-    4: (2, 4),
-    5: (5, 7),
-    6: (6, 8),
-    **{number + 6: (number,) for number in range(1, 9)},
-}
-"""Fabric Manager User Guide, "Shared NVSwitch": the default partitions of HGX H100."""
-_GPU_BUSES = ("0f", "10", "41", "44", "86", "87", "b8", "bb")
-_BUS_INDEX_BY_MODULE = {1: 4, 2: 6, 3: 5, 4: 7, 5: 0, 6: 2, 7: 1, 8: 3}
-_SWITCH_BUSES = ("05", "06", "07", "08")
+def _devices(said: Mapping[str, Any]) -> Iterator[PciDevice]:
+    gpus, switches = said.get("gpus", {}), said.get("switches", {})
+    for bus, (module, group, numa) in gpus.get("at", {}).items():
+        yield _nvidia(gpus, bus, "030200", numa, group, _GPU_BARS, module)
+    for bus, group in switches.get("at", {}).items():
+        yield _nvidia(switches, bus, "068000", switches["numa"], group, _SWITCH_BARS)
+    for address, one in said.get("pcie-switch", {}).items():
+        bars = ((0, one["bar0-mib"] * MIB),) if "bar0-mib" in one else ()
+        ids = ("11f8", one["device"], one["class"], ("11f8", "beef"), "00")
+        yield PciDevice(address, *ids, 0, one["group"], one["driver"], bars)
 
 
-def _gpu(index: int, bus: str) -> PciDevice:
-    module = next(m for m, i in _BUS_INDEX_BY_MODULE.items() if i == index)
-    return PciDevice(
-        address=f"0000:{bus}:00.0",
-        vendor="10de",
-        device="2330",
-        class_code="030200",
-        subsystem=("10de", "16c1"),
-        revision="a1",
-        numa_node=0 if index < len(_GPU_BUSES) // 2 else 1,
-        iommu_group=(27, 28, 49, 52, 91, 92, 112, 115)[index],
-        driver="vfio-pci",
-        bars=((0, 16 * MIB), (2, 128 * GIB), (4, 32 * MIB)),
-        module=module,
-    )
-
-
-def _switch(bus: str, group: int) -> PciDevice:
-    return PciDevice(
-        address=f"0000:{bus}:00.0",
-        vendor="10de",
-        device="22a3",
-        class_code="068000",
-        subsystem=("10de", "1796"),
-        revision="a1",
-        numa_node=0,
-        iommu_group=group,
-        driver="vfio-pci",
-        bars=((0, 32 * MIB),),
-    )
-
-
-def _bridge(address: str, group: int) -> PciDevice:
-    return PciDevice(
-        address=address,
-        vendor="11f8",
-        device="4000",
-        class_code="060400",
-        subsystem=("11f8", "beef"),
-        revision="00",
-        numa_node=0,
-        iommu_group=group,
-        driver="pcieport",
-    )
-
-
-def _hgx_h100(*, shared_group: int | None) -> tuple[PciDevice, ...]:
-    """The devices of an H100 board; on Supermicro all switches share one IOMMU group.
-
-    There the group holds a management function of the PCIe switch (11f8:4128) as well, and every
-    endpoint of a group has to be on vfio-pci before any can be passed through.
-    """
-    gpus = tuple(_gpu(index, bus) for index, bus in enumerate(_GPU_BUSES))
-    if shared_group is None:
-        return gpus + tuple(_switch(bus, 14 + n) for n, bus in enumerate(_SWITCH_BUSES))
-    management = PciDevice(
-        address="0000:03:00.1",
-        vendor="11f8",
-        device="4128",
-        class_code="058000",
-        subsystem=("11f8", "beef"),
-        revision="00",
-        numa_node=0,
-        iommu_group=shared_group,
-        driver="vfio-pci",
-        bars=((0, 4 * MIB),),
-    )
-    switches = tuple(_switch(bus, shared_group) for bus in _SWITCH_BUSES)
-    return (*gpus, *switches, management, _bridge("0000:03:00.0", shared_group))
-
-
-def _bare_metal(
-    buses: tuple[str, ...], device: str, subsystem: str, switch_buses: tuple[str, ...] = ()
-) -> tuple[PciDevice, ...]:
-    """GPUs, and switches, of a machine that runs the driver itself; module numbers follow the bus."""
-    gpus = tuple(
-        PciDevice(
-            address=f"0000:{bus}:00.0",
-            vendor="10de",
-            device=device,
-            class_code="030200",
-            subsystem=("10de", subsystem),
-            revision="a1",
-            numa_node=0 if index < len(buses) // 2 else 1,
-            iommu_group=40 + index,
-            driver=None,
-            bars=((0, 16 * MIB), (2, 128 * GIB), (4, 32 * MIB)),
-            module=index + 1,
-        )
-        for index, bus in enumerate(buses)
-    )
-    switches = tuple(
-        PciDevice(
-            address=f"0000:{bus}:00.0",
-            vendor="10de",
-            device="1af1",
-            class_code="068000",
-            subsystem=("10de", "14d2"),
-            revision="a1",
-            numa_node=1,
-            iommu_group=60 + index,
-            driver=None,
-            bars=((0, 32 * MIB),),
-        )
-        for index, bus in enumerate(switch_buses)
-    )
-    return (*gpus, *switches)
+def _nvidia(
+    said: Mapping[str, Any],
+    bus: str,
+    class_code: str,
+    numa: int,
+    group: int,
+    bars: tuple[tuple[int, int], ...],
+    module: int | None = None,
+) -> PciDevice:
+    ids = ("10de", said["device"], class_code, ("10de", said["subsystem"]), "a1")
+    address = f"0000:{bus}:00.0"
+    return PciDevice(address, *ids, numa, group, said.get("driver"), bars, module)
 
 
 BOARDS: Mapping[str, Board] = {
-    "supermicro-hgx-h100": Board(
-        platform="supermicro-hgx-h100",
-        product="SYS-821GE-TNHR",
-        vendor="Supermicro",
-        links_per_gpu=18,
-        link_rate_mbps=26562,
-        partitions=_HGX_H100_PARTITIONS,
-        devices=_hgx_h100(shared_group=14),
-    ),
-    # A machine without GPUs, such as a server of a control plane.
-    "plain-server": Board(
-        platform="plain-server",
-        product="SYS-111C-NR",
-        vendor="Supermicro",
-        links_per_gpu=0,
-        link_rate_mbps=0,
-        devices=(),
-    ),
-    "dgx-h100": Board(
-        platform="dgx-h100",
-        product="DGXH100",
-        vendor="NVIDIA",
-        links_per_gpu=18,
-        link_rate_mbps=26562,
-        partitions=_HGX_H100_PARTITIONS,
-        devices=_hgx_h100(shared_group=None),
-    ),
-    # Eight A100 of 80 GB and six NVSwitches that the machine itself uses: no service VM.
-    "plain-gpu-a100": Board(
-        platform="plain-gpu-a100",
-        product="SYS-420GP-TNAR",
-        vendor="Supermicro",
-        links_per_gpu=12,
-        link_rate_mbps=25000,
-        devices=_bare_metal(
-            ("07", "0b", "48", "4c", "88", "8b", "c8", "cb"),
-            "20b2",
-            "147f",
-            ("c1", "c2", "c3", "c4", "c5", "c6"),
-        ),
-        memory_gib=1024,
-        gpu_name="NVIDIA A100-SXM4-80GB",
-        gpu_memory_mib=81920,
-    ),
-    # Four V100, which are connected without switches.
-    "plain-gpu-v100": Board(
-        platform="plain-gpu-v100",
-        product="SYS-1029GQ-TVRT",
-        vendor="Supermicro",
-        links_per_gpu=6,
-        link_rate_mbps=25781,
-        devices=_bare_metal(("1a", "1c", "1d", "1e"), "1db1", "1212"),
-        memory_gib=384,
-        gpu_name="Tesla V100-SXM2-16GB",
-        gpu_memory_mib=16384,
-    ),
+    platform: Board(
+        platform=platform,
+        product=said["product"],
+        vendor=said["vendor"],
+        links_per_gpu=said.get("links", 0),
+        link_rate_mbps=said.get("link-rate-mbps", 0),
+        devices=tuple(_devices(said)),
+        memory_gib=said.get("memory-gib", 2048),
+        gpu_name=said.get("gpu-name", ""),
+        gpu_memory_mib=said.get("gpu-memory-mib", 0),
+        partitions={n: tuple(modules) for n, modules in said.get("partitions", {}).items()},
+    )
+    for platform, said in yaml.safe_load(
+        Path(__file__).with_name("boards.yaml").read_text()
+    ).items()
 }
 
 

@@ -1,7 +1,5 @@
 """A simulated machine goes down, starts anew with what its boot loader says, and is back a moment later."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil
@@ -12,7 +10,7 @@ from uuid import uuid4
 
 from lab.files import read_json, write_json
 from lab.hosts.faults import BootsOldKernelLine, Faults, RebootNeverReturns
-from lab.hosts.hardware import boot_loader, hardware, initramfs
+from lab.hosts.hardware import boot_programs, hardware
 from lab.hosts.hardware.kernel import LIB, Kernel
 from lab.hosts.machine import Machine
 from lab.hosts.service_vm import libvirt
@@ -141,7 +139,7 @@ def boot(machine: Machine, kernel: Kernel, injected: Faults) -> None:
     write_json(identity, {**read_json(identity), "boot_id": boot_id})
     machine.path(f"{LIB}/proc/boot_id").write_text(f"{boot_id}\n")
     machine.folder.virtual_machines.unlink(missing_ok=True)
-    kernel.boot(line, initramfs.blacklisted(machine))
+    kernel.boot(line, boot_programs.blacklisted(machine))
     for module in _modules_to_load(machine):
         if not kernel.refuses(module):
             kernel.load(module)
@@ -151,11 +149,11 @@ def boot(machine: Machine, kernel: Kernel, injected: Faults) -> None:
 
 
 def _next_line(machine: Machine) -> str:
-    for path in (boot_loader.GRUB_CONFIG, boot_loader.ENTRY):
-        line = boot_loader.next_line(machine.read_text(path) or "")
+    for path in (boot_programs.GRUB_CONFIG, boot_programs.ENTRY):
+        line = boot_programs.next_line(machine.read_text(path) or "")
         if line is not None:
             return line
-    return boot_loader.FIXED
+    return boot_programs.FIXED
 
 
 def _modules_to_load(machine: Machine) -> list[str]:

@@ -6,8 +6,6 @@ the last one counts), kmod's `libkmod-config.c` (every `modprobe.blacklist=` cou
 first count of a page size counts).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

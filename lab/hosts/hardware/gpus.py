@@ -4,8 +4,6 @@ Kept in the host's `gpus.json`, because both the server (resets, clears) and who
 (`tenant.py`) change it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator
@@ -33,7 +31,6 @@ class Gpu(BaseModel):
     """Only after a reset (SBR) does clearing the memory clear it."""
     links_trained: bool = True
     """A reset drops the NVLinks; activating a partition of more than one GPU trains them."""
-    links_blocked: bool = False
     knobs: dict[str, str] = Field(default_factory=lambda: dict(DEFAULT_KNOBS))
     pending_knobs: dict[str, str] = Field(default_factory=dict)
     """What the next reset makes of the knobs."""
@@ -47,12 +44,12 @@ class Gpu(BaseModel):
         self.data_of = tenant
         self.reset_since_use = False
 
-    def reset(self, *, bus: bool) -> None:
-        """A reset; `bus`: a secondary bus reset, after which the memory can be cleared."""
+    def reset(self) -> None:
+        """A secondary bus reset, after which the memory can be cleared."""
         self.knobs = {**self.knobs, **self.pending_knobs}
         self.pending_knobs = {}
-        self.links_trained = self.links_blocked = False
-        self.reset_since_use = self.reset_since_use or bus
+        self.links_trained = False
+        self.reset_since_use = True
 
     def clear_memory(self) -> None:
         """Clear the memory. Without a reset before, this reports success and clears nothing."""

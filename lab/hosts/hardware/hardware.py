@@ -4,16 +4,14 @@ Applied when faults are injected or cleared, and again after the machine has boo
 the hardware anew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lab.hosts import faults as kinds
+from lab.hosts.faults import Faults, GpuFellOffTheBus, ResetNotSupported
 from lab.hosts.folder import HostFolder
-from lab.hosts.hardware import hardware_faults as kinds
 from lab.hosts.hardware import sysfs
 from lab.hosts.hardware.board import GIB, Board, PciDevice
-from lab.hosts.hardware.hardware_faults import Faults, GpuFellOffTheBus, ResetNotSupported
 from lab.hosts.patches import Patches
 
 _PROC = "/usr/local/lib/lab-host/proc"
@@ -41,7 +39,6 @@ def apply(host: HostFolder, board: Board, faults: Faults) -> None:
             _fall_off(patches, gpu)
         if faults.of_gpu(ResetNotSupported, module):
             patches.remove(f"{_DEVICES}/{gpu.address}/reset")
-            patches.remove(f"{_DEVICES}/{gpu.address}/reset_method")
     for fault in faults:
         change = _CHANGES.get(type(fault))
         if change is not None:
@@ -86,8 +83,6 @@ def _add_foreign(patches: Patches, board: Board, fault: kinds.ForeignDevice) -> 
         "device": "0x1021\n",
         "class": "0x020000\n",
         "revision": "0x00\n",
-        "subsystem_vendor": "0x15b3\n",
-        "subsystem_device": "0x0023\n",
         "numa_node": f"{gpu.numa_node}\n",
     }.items():
         patches.write(f"{folder}/{name}", content)

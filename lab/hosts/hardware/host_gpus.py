@@ -1,7 +1,5 @@
 """What a simulated machine's GPUs are to a cluster: which, how many, served by which driver, how divided."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +48,7 @@ def gpu_state(folder: Path, host: str) -> GpuState:
     Raises:
         HostsError: there is no such machine.
     """
-    there = _folder(folder, host)
+    there = HostsFolder(folder.resolve()).existing(host)
     platform = board(read_json(there.identity)["platform"])
     machine = Machine(there, platform)
     faults = faults_of(there)
@@ -80,7 +78,7 @@ def set_mig(folder: Path, host: str, layout: Mapping[int, Sequence[str]]) -> Non
     Raises:
         HostsError: there is no such machine or GPU, or the profiles do not fit.
     """
-    there = _folder(folder, host)
+    there = HostsFolder(folder.resolve()).existing(host)
     platform = board(read_json(there.identity)["platform"])
     for index, instances in layout.items():
         if index not in range(len(platform.gpus)):
@@ -101,10 +99,3 @@ def _instances(there: HostFolder, modules: Mapping[int, object]) -> dict[int, tu
         for index, module in enumerate(sorted(modules))
         if module in known and known[module].knobs["mig"] == _ENABLED
     }
-
-
-def _folder(folder: Path, host: str) -> HostFolder:
-    there = HostsFolder(folder.resolve()).host(host)
-    if not there.identity.exists():
-        raise HostsError(f"there is no simulated host {host!r} in {folder}; start it first")
-    return there

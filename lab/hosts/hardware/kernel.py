@@ -4,48 +4,17 @@ Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` (`bind`, `unbind
 `driver_override`, `drivers_probe`) and `Documentation/driver-api/vfio.rst` (groups, /dev/vfio).
 """
 
-from __future__ import annotations
-
-import os
 import shutil
-import stat
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lab.hosts.faults import DeviceRefusesUnbind, Faults
 from lab.hosts.faults import read as faults_of
-from lab.hosts.hardware import command_line, memory_pages
+from lab.hosts.hardware import command_line, memory_pages, sysfs
 from lab.hosts.hardware.board import PciDevice
+from lab.hosts.hardware.sysfs import link, write_line
 from lab.hosts.machine import Machine
 from lab.hosts.nvidia import driver as nvidia
-
-_MAJOR, _CONTROL = 243, (10, 196)
-
-
-def show(machine: Machine, bound: Set[int] | None, device_nodes: bool) -> None:  # noqa: FBT001
-    """Have a node for each of these IOMMU groups, if VFIO is there; kmod makes the control node at boot.
-
-    `device_nodes`: real character devices can be made; otherwise plain files stand for them.
-    """
-    wanted = {"vfio": _CONTROL}
-    if bound is not None:
-        groups = sorted({device.iommu_group for device in machine.board.devices})
-        wanted |= {str(group): (_MAJOR, groups.index(group)) for group in bound}
-    folder = machine.path("/dev/vfio")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        if not path.is_dir() and path.name not in wanted:
-            path.unlink()
-    for name, (major, minor) in wanted.items():
-        path, mode = folder / name, 0o666 if name == "vfio" else 0o600
-        if path.exists():
-            continue
-        if device_nodes:
-            os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
-        else:
-            path.touch()
-        path.chmod(mode)
-
 
 LIB = "/usr/local/lib/lab-host"
 MODULES = f"{LIB}/proc/modules"
@@ -124,7 +93,7 @@ class Kernel:
         for needed in (*_NEEDS.get(name, ()), name):
             self._list(needed, loaded=True)
         if name == "vfio_pci":
-            write(self._machine.path("/sys/module/vfio_pci/parameters/disable_idle_d3"), "N")
+            write_line(self._machine.path("/sys/module/vfio_pci/parameters/disable_idle_d3"), "N")
         if name == NVIDIA:
             nvidia.took_over(self._machine)
         driver = _DRIVER_OF.get(name)
@@ -134,7 +103,7 @@ class Kernel:
         folder = self._machine.path(f"{_DRIVERS}/{driver}")
         for file in ("bind", "unbind", "new_id", "remove_id"):
             if not (folder / file).exists():
-                write(folder / file, "", mode=0o200)
+                write_line(folder / file, "", mode=0o200)
         for device in self._machine.board.devices:
             self._probe(device)
         self._nodes()
@@ -282,7 +251,7 @@ class Kernel:
             group = machine.path(f"/sys/kernel/iommu_groups/{device.iommu_group}")
             if self.has_iommu:
                 if not group.exists():
-                    write(group / "type", "DMA-FQ")
+                    write_line(group / "type", "DMA-FQ")
                     (group / "devices").mkdir()
                 link(group / "devices" / device.address, here)
                 link(here / "iommu_group", group)
@@ -296,7 +265,12 @@ class Kernel:
         """/dev/vfio has a node for each group with a device on vfio-pci."""
         ready = self.has_iommu and self._machine.path("/sys/module/vfio").is_dir()
         bound = {d.iommu_group for d in self._machine.board.devices if self.driver_of(d) == VFIO}
-        show(self._machine, bound if ready else None, self._device_nodes)
+        groups = sorted({device.iommu_group for device in self._machine.board.devices})
+        nodes = [groups.index(group) for group in sorted(bound)] if ready else []
+        folder = self._machine.path("/dev/vfio")
+        sysfs.make_vfio_nodes(
+            folder, {groups[n]: n for n in nodes}, device_nodes=self._device_nodes
+        )
 
     def _list(self, name: str, *, loaded: bool) -> None:
         listing = self._machine.path(MODULES)
@@ -306,8 +280,8 @@ class Kernel:
         listing.write_text("".join(f"{line}\n" for line in rest))
         folder = self._machine.path(f"/sys/module/{name}")
         if loaded:
-            write(folder / "initstate", "live")
-            write(folder / "refcnt", "0")
+            write_line(folder / "initstate", "live")
+            write_line(folder / "refcnt", "0")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -320,19 +294,3 @@ def _native(device: PciDevice) -> str | None:
 def graphics_node(device: PciDevice) -> str:
     """What a graphics driver calls a GPU below /dev/dri; 0 is the console of the machine's BMC."""
     return f"card{device.module}"
-
-
-def write(path: Path, content: str, mode: int = 0o644) -> None:
-    """A file with this line, left alone where it has it already."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and content and path.read_text() == f"{content}\n":
-        return
-    path.write_text(f"{content}\n" if content else "")
-    path.chmod(mode)
-
-
-def link(path: Path, target: Path) -> None:
-    """A relative link: an absolute one would lead out of the host when read from outside."""
-    if not path.is_symlink():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(os.path.relpath(target, path.parent))

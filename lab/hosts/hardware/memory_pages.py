@@ -3,11 +3,10 @@
 Source: the kernel's `Documentation/admin-guide/mm/hugetlbpage.rst`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lab.hosts.hardware import command_line
+from lab.hosts.hardware.sysfs import write_line
 from lab.hosts.machine import Machine
 
 _MEMORY_GIB_PER_NODE = 1024
@@ -27,7 +26,7 @@ def reserve(machine: Machine, line: str) -> None:
     found = folders(machine)
     pages = command_line.huge_pages_1g(line, [number for number, _ in found])
     for number, folder in found:
-        _write(folder / "surplus_hugepages", 0)
+        write_line(folder / "surplus_hugepages", str(0))
         set_pages(machine, folder, pages.get(number, 0))
 
 
@@ -35,16 +34,9 @@ def set_pages(machine: Machine, folder: Path, count: int) -> None:
     """Give a node so many pages, as somebody wrote into its nr_hugepages."""
     given = min(count, _MEMORY_GIB_PER_NODE - _PAGES_THE_KERNEL_KEEPS)
     for name in ("nr_hugepages", "free_hugepages"):
-        _write(folder / name, given)
+        write_line(folder / name, str(given))
     everywhere = machine.path(f"/sys/kernel/mm/hugepages/{_SIZE}")
     files = [f / "nr_hugepages" for _, f in folders(machine)]
     total = sum(int(file.read_text()) for file in files if file.exists())
     for name in ("nr_hugepages", "free_hugepages"):
-        _write(everywhere / name, total)
-
-
-def _write(path: Path, number: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A file that is written again with what it holds would be taken for a command's wish.
-    if not path.exists() or path.read_text() != f"{number}\n":
-        path.write_text(f"{number}\n")
+        write_line(everywhere / name, str(total))

@@ -3,8 +3,6 @@
 Source: NVIDIA's MIG User Guide (profiles of A100 80 GB, `nvidia-smi mig -lgip`; placement by memory slices).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,71 +1,48 @@
-"""Stand-ins for `modprobe` and `lsmod`: VFIO's modules load, NVIDIA's where it is installed."""
-
-from __future__ import annotations
+"""Stand-ins for `modprobe`, `lsmod`, `modinfo`, `mokutil`: VFIO's modules load, NVIDIA's where it is."""
 
 import os
 
-from lab.hosts.call import Answer, Call
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.faults import GpuInUse, OpenKernelModule, SecureBoot
 from lab.hosts.hardware.kernel import MODULES, NOUVEAU
+from lab.hosts.machine import FILES
 from lab.hosts.nvidia import driver
-from lab.hosts.nvidia.driver_faults import GpuInUse, SecureBoot
-from lab.hosts.usernetes.rootless_faults import OpenKernelModule
+from lab.hosts.program import program
 
-_KNOWN = {"vfio", "vfio_iommu_type1", "vfio_pci", "vhost_net", "vhost_vsock"} | {
-    "br_netfilter",
-    "ib_umad",
-    "iommufd",
-    "kvm",
-    "kvm_intel",
-    "mlx5_ib",
-    "nouveau",
-    "overlay",
-    # What a node of Kubernetes in a user namespace needs.
-    *("tun", "tap", "bridge", "veth", "ip_tables", "ip6_tables", "iptable_nat", "ip6table_nat"),
-    *("iptable_filter", "ip6table_filter", "nf_tables", "x_tables", "xt_MASQUERADE", "xt_addrtype"),
-    *("xt_comment", "xt_conntrack", "xt_mark", "xt_multiport", "xt_nat", "xt_tcpudp", "vxlan"),
-}
+_KNOWN = frozenset((FILES / "system/modules").read_text().split())
+"""Modules of the kernel; the last rows are what a node of Kubernetes in a user namespace needs."""
 
 
-def run(call: Call) -> Answer:
-    remove, names = False, list[str]()
-    for argument in call.arguments:
-        if argument in {"-V", "--version"}:
-            return Answer.out("kmod version 31 (stand-in of a simulated host)")
-        if argument in {"-r", "--remove"}:
-            remove = True
-        elif argument.startswith("-") and argument not in {"-a", "-q", "-v"}:
-            return Answer.error(f"modprobe: invalid option -- '{argument.lstrip('-')}'", 1)
-        elif "=" not in argument and not argument.startswith("-"):
-            names.append(argument.replace("-", "_"))
-    if not names:
-        return Answer.error("modprobe: ERROR: missing parameters. See -h.", 1)
-    for name in names:
+@program(
+    "modprobe",
+    flags="-r -a",
+    unknown="modprobe: invalid option -- '{letters}'",
+    version="kmod version 31",
+)
+def modprobe(call: Call) -> Answer:
+    remove, kernel = call.has("-r"), None
+    for name in (word.replace("-", "_") for word in call.words):
         if name == driver.MODULE and driver.module(call.machine) is not None:
-            problem = _nvidia(call, remove=remove)
+            problem = _nvidia_problem(call, remove=remove)
             if problem is not None:
-                return Answer.error(f"modprobe: ERROR: {problem}", 1)
+                raise RefusedError(f"modprobe: ERROR: {problem}")
         elif name not in _KNOWN:
-            release = os.uname().release
-            text = f"Module {name} not found in directory /lib/modules/{release}"
-            return Answer.error(f"modprobe: FATAL: {text}", 1)
-        if not call.is_root:
+            text = f"Module {name} not found in directory /lib/modules/{os.uname().release}"
+            raise RefusedError(f"modprobe: FATAL: {text}")
+        kernel = call.control.kernel
+        if not call.is_root or (not remove and kernel.refuses(name)):
             verb = "remove" if remove else "insert"
-            return Answer.error(
-                f"modprobe: ERROR: could not {verb} '{name}': Operation not permitted", 1
+            raise RefusedError(
+                f"modprobe: ERROR: could not {verb} '{name}': Operation not permitted"
             )
-        if not remove and call.control.kernel.refuses(name):
-            return Answer.error(
-                f"modprobe: ERROR: could not insert '{name}': Operation not permitted", 1
-            )
-        if remove:
-            call.control.kernel.unload(name)
-        else:
-            call.control.kernel.load(name)
+        (kernel.unload if remove else kernel.load)(name)
         call.control.watch()
+    if kernel is None:
+        raise RefusedError("modprobe: ERROR: missing parameters. See -h.")
     return Answer()
 
 
-def _nvidia(call: Call, *, remove: bool) -> str | None:
+def _nvidia_problem(call: Call, *, remove: bool) -> str | None:
     """Why NVIDIA's module is not put in or taken out."""
     if remove:
         held = call.faults.first(GpuInUse) or driver.fabric_holds(call.machine)
@@ -74,10 +51,9 @@ def _nvidia(call: Call, *, remove: bool) -> str | None:
     return driver.refusal(call.machine, call.faults, nouveau=nouveau)
 
 
+@program("lsmod")
 def lsmod(call: Call) -> Answer:
     """`lsmod`: from the host's own list, which also covers /proc/modules where there is one."""
-    if call.arguments:
-        return Answer.error("Usage: lsmod", 1)
     lines = ["Module                  Size  Used by"]
     for line in call.machine.path(MODULES).read_text().splitlines():
         name, size, count, users, *_ = line.split()
@@ -86,16 +62,12 @@ def lsmod(call: Call) -> Answer:
     return Answer.out("\n".join(lines))
 
 
+@program("modinfo", values="-F")
 def modinfo(call: Call) -> Answer:
     """`modinfo [-F FIELD] nvidia`."""
-    words = list(call.arguments)
-    field = ""
-    if words[:1] == ["-F"] and len(words) > 1:
-        field, words = words[1], words[2:]
-    name = words[0] if words else ""
     module = driver.module(call.machine)
-    if name != driver.MODULE or module is None:
-        return Answer.error(f"modinfo: ERROR: Module {name} not found.", 1)
+    if call.words != [driver.MODULE] or module is None:
+        raise RefusedError(f"modinfo: ERROR: Module {call.verb} not found.")
     is_open = call.faults.first(OpenKernelModule) is not None
     values = {
         "filename": "/lib/modules/updates/dkms/nvidia.ko",
@@ -103,14 +75,13 @@ def modinfo(call: Call) -> Answer:
         "license": "Dual MIT/GPL" if is_open else module.licence,
         "signer": "Canonical Ltd. Kernel Module Signing" if module.is_signed else "",
     }
+    field = call.value("-F")
     if field:
         return Answer.out(values.get(field, ""))
     return Answer.out("".join(f"{key}:{value:>20}\n" for key, value in values.items()))
 
 
+@program("mokutil", of="mokutil", flags="--sb-state")
 def mokutil(call: Call) -> Answer:
     """`mokutil --sb-state`."""
-    if call.arguments != ("--sb-state",):
-        return Answer.error("mokutil: only --sb-state on a simulated host", 1)
-    enabled = call.faults.first(SecureBoot) is not None
-    return Answer.out(f"SecureBoot {'enabled' if enabled else 'disabled'}")
+    return Answer.out(f"SecureBoot {'enabled' if call.faults.first(SecureBoot) else 'disabled'}")

@@ -5,8 +5,6 @@ Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` (devices), `sysf
 `Documentation/filesystems/proc.rst` (cpuinfo, meminfo).
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -34,26 +32,30 @@ def write(root: Path, board: Board, *, device_nodes: bool) -> None:
     `device_nodes`: make real character devices in /dev/vfio (needs root; the host's file system
     is mounted so that none can be opened), otherwise plain files stand for them.
     """
-    _write(root / "sys/firmware/dmi/entries/.keep", "")
-    _write(root / "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma misc")
-    _write(root / "sys/class/dmi/id/product_name", board.product)
-    _write(root / "sys/class/dmi/id/sys_vendor", board.vendor)
+    write_line(root / "sys/firmware/dmi/entries/.keep", "")
+    write_line(
+        root / "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma misc"
+    )
+    write_line(root / "sys/class/dmi/id/product_name", board.product)
+    write_line(root / "sys/class/dmi/id/sys_vendor", board.vendor)
     for module in ("vfio", "vfio_pci", "vfio_iommu_type1"):
-        _write(root / f"sys/module/{module}/initstate", "live")
-    _write(root / "sys/module/vfio_pci/parameters/disable_idle_d3", "Y")
+        write_line(root / f"sys/module/{module}/initstate", "live")
+    write_line(root / "sys/module/vfio_pci/parameters/disable_idle_d3", "Y")
     for driver in ("vfio-pci", "pcieport"):
         folder = root / "sys/bus/pci/drivers" / driver
         for name in ("bind", "unbind", "new_id", "remove_id"):
-            _write(folder / name, "", mode=0o200)
+            write_line(folder / name, "", mode=0o200)
     for index, device in enumerate(board.devices):
         _write_device(root, device, index)
-    _write(root / "sys/firmware/acpi/tables/DMAR", "")
+    write_line(root / "sys/firmware/acpi/tables/DMAR", "")
     share = board.memory_gib // board.numa_nodes
     for number in range(board.numa_nodes):
         folder = root / f"sys/devices/system/node/node{number}"
-        _write(folder / "meminfo", node_memory_info(number, share).rstrip("\n"))
+        write_line(folder / "meminfo", node_memory_info(number, share).rstrip("\n"))
     _make_node(root / "dev/kvm", _KVM, 0o660, device_nodes=device_nodes)
-    _write_vfio(root / "dev/vfio", board, device_nodes=device_nodes)
+    bound = {device.iommu_group for device in board.devices if device.driver == "vfio-pci"}
+    minors = {group: minor for minor, group in enumerate(sorted(bound))}
+    make_vfio_nodes(root / "dev/vfio", minors, device_nodes=device_nodes)
 
 
 def proc_files(board: Board) -> Mapping[str, str]:
@@ -101,53 +103,26 @@ def _write_device(root: Path, device: PciDevice, index: int) -> None:
         "device": f"0x{device.device}",
         "class": f"0x{device.class_code}",
         "revision": f"0x{device.revision}",
-        "subsystem_vendor": f"0x{device.subsystem[0]}",
-        "subsystem_device": f"0x{device.subsystem[1]}",
         "numa_node": str(device.numa_node),
         "enable": "0" if device.driver == "vfio-pci" else "1",
-        "power_state": "D0",
         "driver_override": "vfio-pci" if device.driver == "vfio-pci" else "(null)",
-        "modalias": _modalias(device),
         "resource": _resource(device, index),
     }
     for name, content in files.items():
-        _write(folder / name, content)
-    _write(folder / "uevent", _uevent(device))
+        write_line(folder / name, content)
     if device.vendor == "10de":
-        _write(folder / "reset", "", mode=0o200)
-        _write(folder / "reset_method", "flr bus")
+        write_line(folder / "reset", "", mode=0o200)
     (folder / "config").write_bytes(_config_space(device))
-    _link(root / "sys/bus/pci/devices" / device.address, folder)
-    _link(folder / "subsystem", root / "sys/bus/pci")
+    link(root / "sys/bus/pci/devices" / device.address, folder)
+    link(folder / "subsystem", root / "sys/bus/pci")
     if device.driver is not None:
         driver = root / "sys/bus/pci/drivers" / device.driver
-        _link(folder / "driver", driver)
-        _link(driver / device.address, folder)
+        link(folder / "driver", driver)
+        link(driver / device.address, folder)
     group = root / "sys/kernel/iommu_groups" / str(device.iommu_group)
-    _write(group / "type", "DMA-FQ")
-    _link(group / "devices" / device.address, folder)
-    _link(folder / "iommu_group", group)
-
-
-def _modalias(device: PciDevice) -> str:
-    base, sub, interface = (device.class_code[n : n + 2].upper() for n in (0, 2, 4))
-    return (
-        f"pci:v0000{device.vendor.upper()}d0000{device.device.upper()}"
-        f"sv0000{device.subsystem[0].upper()}sd0000{device.subsystem[1].upper()}"
-        f"bc{base}sc{sub}i{interface}"
-    )
-
-
-def _uevent(device: PciDevice) -> str:
-    lines = [f"DRIVER={device.driver}"] if device.driver else []
-    lines += [
-        f"PCI_CLASS={device.class_code.lstrip('0').upper()}",
-        f"PCI_ID={device.vendor.upper()}:{device.device.upper()}",
-        f"PCI_SUBSYS_ID={device.subsystem[0].upper()}:{device.subsystem[1].upper()}",
-        f"PCI_SLOT_NAME={device.address}",
-        f"MODALIAS={_modalias(device)}",
-    ]
-    return "\n".join(lines)
+    write_line(group / "type", "DMA-FQ")
+    link(group / "devices" / device.address, folder)
+    link(folder / "iommu_group", group)
 
 
 def _resource(device: PciDevice, index: int) -> str:
@@ -179,17 +154,21 @@ def _config_space(device: PciDevice) -> bytes:
     return bytes(space)
 
 
-def _write_vfio(folder: Path, board: Board, *, device_nodes: bool) -> None:
-    groups = sorted({d.iommu_group for d in board.devices if d.driver == "vfio-pci"})
+def make_vfio_nodes(folder: Path, minors: Mapping[int, int], *, device_nodes: bool) -> None:
+    """Have a node for each of these IOMMU groups and no other; kmod makes the control node at boot."""
     nodes = {"vfio": _VFIO_CONTROL}
-    nodes |= {str(group): (_VFIO_MAJOR, minor) for minor, group in enumerate(groups)}
+    nodes |= {str(group): (_VFIO_MAJOR, minor) for group, minor in minors.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (major, minor) in nodes.items():
+    for path in folder.iterdir():
+        if not path.is_dir() and path.name not in nodes:
+            path.unlink()
+    for name, number in nodes.items():
         mode = 0o666 if name == "vfio" else 0o600
-        _make_node(folder / name, (major, minor), mode, device_nodes=device_nodes)
+        _make_node(folder / name, number, mode, device_nodes=device_nodes)
 
 
 def _make_node(path: Path, number: tuple[int, int], mode: int, *, device_nodes: bool) -> None:
+    """Real character devices where they can be made; otherwise plain files stand for them."""
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,13 +179,17 @@ def _make_node(path: Path, number: tuple[int, int], mode: int, *, device_nodes: 
     path.chmod(mode)
 
 
-def _write(path: Path, content: str, mode: int = 0o644) -> None:
+def write_line(path: Path, content: str, mode: int = 0o644) -> None:
+    """A file with this line, left alone where it has it already."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content + "\n" if content else "")
+    if path.exists() and content and path.read_text() == f"{content}\n":
+        return
+    path.write_text(f"{content}\n" if content else "")
     path.chmod(mode)
 
 
-def _link(path: Path, target: Path) -> None:
+def link(path: Path, target: Path) -> None:
     """A relative link: an absolute one would lead out of the host when read from outside."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(os.path.relpath(target, path.parent))
+    if not path.is_symlink():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(os.path.relpath(target, path.parent))

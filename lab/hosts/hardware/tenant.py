@@ -6,8 +6,6 @@ What a tenant must never find, what another one left, is returned and goes into 
 `harm`; a test of the hand-over asserts that there is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -91,13 +89,8 @@ def _found(module: int, gpu: gpus.Gpu, tenant: str, *, alone: bool) -> list[str]
 
 
 def _entry(folder: Path, host: str, modules: Sequence[int]) -> HostFolder:
-    entry = HostsFolder(folder).host(host)
-    identity = read_json(entry.identity)
-    if identity is None:
-        raise HostsError(
-            f"there is no simulated host {host!r} in {folder}; start it first, or check its name"
-        )
-    there = board(identity["platform"]).gpus
+    entry = HostsFolder(folder).existing(host)
+    there = board(read_json(entry.identity)["platform"]).gpus
     missing = sorted(set(modules) - set(there))
     if missing or not modules:
         raise HostsError(

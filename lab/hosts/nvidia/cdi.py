@@ -4,8 +4,6 @@ Sources: the Container Device Interface (kind, device names, one file per vendor
 (`nvidia-ctk cdi generate`: strategies index, uuid and type-index, and a device `all`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -5,17 +5,14 @@ NVIDIA's architecture matrix (Volta ends with branch 580, and has no open module
 Guide (its version is the driver's, and GPUs behind NVSwitches do not start before it has).
 """
 
-from __future__ import annotations
-
 import shutil
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from lab.hosts.faults import Faults
+from lab.hosts.faults import Faults, GpuFellOffTheBus, GpusReplaced, SecureBoot
 from lab.hosts.machine import Machine
-from lab.hosts.nvidia import driver_packages
-from lab.hosts.nvidia.driver_faults import SecureBoot
-from lab.hosts.nvidia.driver_packages import DriverPackage, Part
+from lab.hosts.packages.catalogue import DriverPackage, Part, of_the_driver
 
 MODULE = "nvidia"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
@@ -41,7 +38,7 @@ class Module:
 
 def packages(machine: Machine) -> list[DriverPackage]:
     """The driver's packages that are installed."""
-    return list(driver_packages.installed(machine.system, machine.state.get("packages", {})))
+    return list(of_the_driver(machine.system, machine.packages))
 
 
 def module(machine: Machine) -> Module | None:
@@ -142,3 +139,28 @@ def fabric_is_up(machine: Machine) -> bool:
 def fabric_holds(machine: Machine) -> bool:
     """Whether the fabric manager keeps the module in the kernel."""
     return machine.board.has_switches and fabric_is_up(machine)
+
+
+def gpu_uuid(name: str, module: int, generation: int = 0) -> str:
+    """The UUID of one GPU. `generation`: how often the machine was made anew with other GPUs."""
+    place = f"{name}/{module}" + (f"/{generation}" if generation else "")
+    return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, place)}"
+
+
+def on_the_bus(machine: Machine, faults: Faults) -> dict[int, str]:
+    """UUID by module number of all GPUs that the bus shows."""
+    replaced = faults.first(GpusReplaced)
+    generation = replaced.generation if replaced else 0
+    return {
+        module: gpu_uuid(machine.name, module, generation)
+        for module in sorted(machine.board.gpus)
+        if faults.of_gpu(GpuFellOffTheBus, module) is None
+    }
+
+
+def uuids_served(machine: Machine, faults: Faults) -> tuple[str, ...]:
+    """UUIDs of the GPUs that the driver serves, in the order of their index."""
+    runs = loaded(machine)
+    if runs is None or not serves(machine, runs):
+        return ()
+    return tuple(on_the_bus(machine, faults).values())

@@ -1,139 +1,109 @@
-"""Stand-ins for `dnf` and `rpm`: the packages of the RHEL family, in the same memory as `apt-get`'s."""
-
-from __future__ import annotations
+"""Stand-ins for `dnf`, `rpm` and `needs-restarting`: the packages of the RHEL family."""
 
 import fnmatch
-from collections.abc import Mapping
 
-from lab.hosts.call import Answer, Call
-from lab.hosts.faults import PackageManagerLocked
-from lab.hosts.nvidia import driver_packages
-from lab.hosts.nvidia.driver_faults import PackageGone
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.faults import PackageGone, PackageManagerLocked
+from lab.hosts.packages import archive
+from lab.hosts.packages.catalogue import driver_packages
+from lab.hosts.program import program
 
-CATALOGUE: Mapping[str, str] = {
-    "containerd.io": "2.3.1-1.el9",
-    "edk2-ovmf": "20241117-2.el9",
-    "genisoimage": "1.1.11-48.el9",
-    "libvirt-client": "10.10.0-7.el9",
-    "libvirt-daemon-kvm": "10.10.0-7.el9",
-    "mokutil": "0.6.0-4.el9",
-    "nfs-utils": "2.5.4-34.el9",
-    "pciutils": "3.7.0-7.el9",
-    "psmisc": "23.4-3.el9",
-    "qemu-img": "9.1.0-15.el9",
-    "qemu-kvm": "9.1.0-15.el9",
-    "xorriso": "1.5.4-5.el9",
-}
-"""Packages that can be installed, in their newest version."""
+_LOCKED = (
+    "Waiting for process with pid 1193 to finish.\nError: Failed to obtain rpm transaction "
+    "lock. Another transaction is in progress."
+)
 
 
-def run(call: Call) -> Answer:
-    """`dnf install|remove|makecache`, `dnf module enable|reset`, `dnf versionlock add|delete|list`."""
-    words = [word for word in call.arguments if not word.startswith("-")]
-    verb, names = (words[0], words[1:]) if words else ("", [])
-    if verb == "needs-restarting":
-        return needs_restarting(call)
-    if verb not in {"install", "remove", "makecache", "module", "versionlock"}:
-        return Answer.error(f"No such command: {verb}. Please use /usr/bin/dnf --help", 1)
-    if not call.is_root:
-        return Answer.error(
-            "Error: This command has to be run with superuser privileges (under the root user on "
-            "most systems).",
-            1,
-        )
+@program(
+    "dnf",
+    on="rocky",
+    flags="-y -q --allowerasing",
+    values="--setopt",
+    root="Error: This command has to be run with superuser privileges (under the root user on most systems).",
+)
+def dnf(call: Call) -> Answer:
+    """`dnf install|remove`, `dnf module enable|reset`, `dnf versionlock add|delete|list`."""
+    act = _VERBS.get(call.verb)
+    if act is None:
+        raise RefusedError(f"No such command: {call.verb}. Please use /usr/bin/dnf --help")
     if call.faults.first(PackageManagerLocked):
-        return Answer.error(
-            "Waiting for process with pid 1193 to finish.\nError: Failed to obtain rpm transaction "
-            "lock. Another transaction is in progress.",
-            1,
-        )
-    if verb == "module":
-        return _module(call, names)
-    if verb == "versionlock":
-        return _versionlock(call, names)
-    installed: dict[str, str] = call.machine.state.setdefault("packages", {})
-    if verb == "remove":
-        gone = [name for name in names if installed.pop(name, None)]
-        call.machine.note("packages", removed=gone)
-        return Answer.out("Complete!")
-    return _install(call, names, installed) if verb == "install" else Answer.out("Complete!")
+        raise RefusedError(_LOCKED)
+    return act(call, call.words[1:])
 
 
-def _install(call: Call, names: list[str], installed: dict[str, str]) -> Answer:
+def _remove(call: Call, names: list[str]) -> Answer:
+    archive.remove(call.machine, names)
+    return Answer.out("Complete!")
+
+
+def _install(call: Call, names: list[str]) -> Answer:
+    installed = call.machine.packages
     new: dict[str, str] = {}
     for name in names:
-        found = _plain(name) or _of_the_driver(call, name)
+        found = _found(call, name)
         if not found:
-            return Answer.error(f"Error: Unable to find a match: {name}", 1)
+            raise RefusedError(f"Error: Unable to find a match: {name}")
         new |= {n: version for n, version in found.items() if installed.get(n) != version}
-    locked = [
-        name for name in new if name in call.machine.state.get("held", []) and name in installed
-    ]
+    locked = [name for name in new if name in call.machine.held and name in installed]
     if locked:
-        return Answer.error(
-            f"Error: Unable to find a match: {locked[0]} (excluded by versionlock)", 1
-        )
-    then = driver_packages.with_new(call.machine.system, installed, new)
-    installed.clear()
-    installed.update(then)
-    if new:
-        call.machine.note("packages", installed=new)
+        raise RefusedError(f"Error: Unable to find a match: {locked[0]} (excluded by versionlock)")
+    archive.install(call.machine, new)
     return Answer.out("Complete!" if new else "Nothing to do.\nComplete!")
 
 
-def _plain(name: str) -> dict[str, str]:
-    package = next((p for p in CATALOGUE if name in {p, f"{p}-{CATALOGUE[p]}"}), None)
-    return {package: CATALOGUE[package]} if package else {}
-
-
-def _of_the_driver(call: Call, wanted: str) -> dict[str, str]:
-    """A package of the driver by `NAME` or `NAME-VERSION*`, from the stream that is enabled."""
+def _found(call: Call, wanted: str) -> dict[str, str]:
+    """A package by `NAME` or `NAME-VERSION*`; of the driver's those from the stream that is enabled."""
+    for name, version in archive.plain(call.machine.system):
+        if wanted in {name, f"{name}-{version}"}:
+            return {name: version}
     if any(wanted.startswith(fault.name) for fault in call.faults.all(PackageGone)):
         return {}
     stream = call.machine.state.get("streams", {}).get("nvidia-driver", "")
-    for package in driver_packages.packages("rocky"):
+    for package in driver_packages(call.machine.system):
         full = f"{package.name}-{package.version}"
         fits = package.name == wanted or fnmatch.fnmatchcase(full, wanted)
-        if not fits or package.stream not in {"", stream}:
-            continue
-        found = {package.name: package.version}
-        return found | dict.fromkeys(package.brings, package.version)
+        if fits and package.stream in {"", stream}:
+            return dict.fromkeys((package.name, *package.brings), package.version)
     return {}
 
 
 def _module(call: Call, words: list[str]) -> Answer:
     verb, *names = words or ("",)
     streams: dict[str, str] = call.machine.state.setdefault("streams", {})
-    known = {package.stream for package in driver_packages.packages("rocky")}
+    known = {package.stream for package in driver_packages(call.machine.system)}
     for name in names:
         module, _, stream = name.partition(":")
         if verb == "reset":
             streams.pop(module, None)
         elif module != "nvidia-driver" or stream not in known or call.faults.first(PackageGone):
-            return Answer.error(
-                f"Error: Problems in request:\nmissing groups or modules: {name}", 1
-            )
+            raise RefusedError(f"Error: Problems in request:\nmissing groups or modules: {name}")
         elif streams.setdefault(module, stream) != stream:
-            return Answer.error(
+            raise RefusedError(
                 "Error: It is not possible to switch enabled streams of a module unless explicitly "
-                "enabled via configuration option module_stream_switch.",
-                1,
+                "enabled via configuration option module_stream_switch."
             )
     return Answer.out("Complete!")
 
 
 def _versionlock(call: Call, words: list[str]) -> Answer:
     verb, *names = words or ("list",)
-    held: list[str] = call.machine.state.setdefault("held", [])
     if verb == "list":
-        return Answer.out("\n".join(sorted(held)))
+        return Answer.out("\n".join(call.machine.held))
     if verb not in {"add", "delete"}:
-        return Answer.error(f"Error: versionlock: unknown verb {verb}", 1)
-    keep = [name for name in held if name not in names]
-    call.machine.state["held"] = sorted({*keep, *(names if verb == "add" else [])})
+        raise RefusedError(f"Error: versionlock: unknown verb {verb}")
+    archive.hold(call.machine, names, on=verb == "add")
     return Answer.out("\n".join(names))
 
 
+_VERBS = {
+    "install": _install,
+    "module": _module,
+    "remove": _remove,
+    "versionlock": _versionlock,
+}
+
+
+@program("needs-restarting", on="rocky", flags="-r")
 def needs_restarting(call: Call) -> Answer:
     """`needs-restarting -r`: 1 when a newer kernel waits for a boot."""
     waits = call.machine.path("/run/reboot-required").exists()
@@ -142,33 +112,26 @@ def needs_restarting(call: Call) -> Answer:
     )
 
 
+@program("rpm", on="rocky sles", flags="-q -qa", values="--qf --queryformat")
 def rpm(call: Call) -> Answer:
-    """`rpm -q [--qf FORMAT] NAME…` with versions alone as a format; `rpm -qa --qf FORMAT PATTERN…`."""
-    if call.arguments[:2] == ("-qa", "--qf"):
-        return _all(call, call.arguments[3:])
-    rest = [word for word in call.arguments if word != "-q"]
-    formatted = False
-    while rest and rest[0] in {"--qf", "--queryformat"}:
-        formatted, rest = True, rest[2:]
-    installed: dict[str, str] = call.machine.state.get("packages", {})
-    lines: list[str] = []
-    for name in rest:
-        version = installed.get(name)
-        if version is None:
-            lines.append(f"package {name} is not installed")
-        else:
-            lines.append(version if formatted else f"{name}-{version}.x86_64")
-    code = sum(name not in installed for name in rest)
-    return Answer.out("\n".join(lines), code)
+    """`rpm -q [--qf FORMAT] NAME…`, `rpm -qa --qf FORMAT PATTERN…`."""
+    installed = call.machine.packages
+    form = call.value("--qf", "--queryformat") or "%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}\\n"
+    if call.has("-qa"):
+        fitting = [n for n in sorted(installed) if any(fnmatch.fnmatch(n, p) for p in call.words)]
+        return Answer(stdout="".join(_shown(form, name, installed[name]) for name in fitting))
+    said = [
+        _shown(form, name, installed[name])
+        if name in installed
+        else f"package {name} is not installed\n"
+        for name in call.words
+    ]
+    return Answer(sum(name not in installed for name in call.words), "".join(said))
 
 
-def _all(call: Call, patterns: tuple[str, ...]) -> Answer:
-    """Name, version and architecture of every package whose name fits."""
-    installed: dict[str, str] = call.machine.state.get("packages", {})
-    return Answer.out(
-        "".join(
-            f"{name} {version} x86_64\n"
-            for name, version in sorted(installed.items())
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-        )
-    )
+def _shown(form: str, name: str, full: str) -> str:
+    version, _, release = full.partition("-")
+    fields = {"NAME": name, "VERSION-%{RELEASE": full, "VERSION": version, "RELEASE": release}
+    for key, value in (*fields.items(), ("ARCH", "x86_64")):
+        form = form.replace(f"%{{{key}}}", value)
+    return form.replace("\\n", "\n")

@@ -4,8 +4,6 @@
 namespaces are there and removes it when they go. Without it a host is simulated throughout.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A program that ends again as soon as it was started is stopped, and its unit has
 it for ever, as `Restart=always` does, and `systemctl` would have nothing to say.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -7,37 +7,35 @@ needs the user etcd and kernel parameters; a node name is bound to `/etc/rancher
 that is one machine with a real node, containerd and the kubelet of that node follow it: see `rke2_real`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from lab.hosts import certificates
 from lab.hosts.call import Answer, Call
+from lab.hosts.faults import JoinFails, JoinIsSlow
+from lab.hosts.kubectl import Object
 from lab.hosts.machine import Machine
+from lab.hosts.program import STAND_IN, program
 from lab.hosts.rke2 import rke2_cluster, rke2_release
-from lab.hosts.rke2.rke2_cluster import Clusters, Object
-from lab.hosts.rke2.rke2_faults import JoinFails, JoinIsSlow
+from lab.hosts.rke2.rke2_cluster import Clusters
 from lab.hosts.rke2.rke2_real import Rke2Node
 from lab.hosts.rke2.rke2_release import read_config
 from lab.hosts.systemd import units
-from lab.hosts.usernetes.usernetes_pki import certificate
 from lab.kubeconfig import of_lab
 from lab.nodes.rke2 import runtimes
 
 _PAUSE_SECONDS = 0.05
-_VALID = timedelta(days=365)
-"""Leaf certificates of RKE2 are valid for 12 months."""
 _CIS_PARAMETERS = {
     "vm.panic_on_oom": "0",
     "vm.overcommit_memory": "1",
     "kernel.panic": "10",
     "kernel.panic_on_oops": "1",
 }
-KUBECTL = "rke2-kubectl-stand-in"
 
 
 class _FatalError(Exception):
@@ -48,7 +46,8 @@ class _NotYetError(Exception):
     """RKE2 says this and tries again."""
 
 
-async def run(call: Call) -> Answer:
+@program(rke2_release.PROGRAM, unknown=None)
+async def rke2(call: Call) -> Answer:
     """`rke2 --version`, `rke2 server`, `rke2 agent`; the first argument is the installed release.
 
     `killall` is the part of `rke2-killall.sh` that a host cannot do: it does not see the node's containers.
@@ -57,9 +56,7 @@ async def run(call: Call) -> Answer:
     if words == ["killall"]:
         return await _kill_all(call)
     if words in (["--version"], ["-v"]):
-        return Answer.out(
-            f"rke2 version {version} (stand-in of a simulated host)\ngo version go1.26.1"
-        )
+        return Answer.out(f"rke2 version {version} {STAND_IN}\ngo version go1.26.1")
     if words not in (["server"], ["agent"]):
         return Answer.error("rke2: only --version, server and agent on a simulated host", 1)
     if not call.is_root:
@@ -201,41 +198,29 @@ def _register(
     node: str,
     version: str,
 ) -> None:
+    write = partial(machine.write, mode=0o600)
     password = machine.read_text("/etc/rancher/node/password")
     if password is None:
         password = secrets.token_hex(16)
-        _write(machine, "/etc/rancher/node/password", password)
+        write("/etc/rancher/node/password", password)
     cluster["passwords"][node] = password
     cluster["members"][machine.name] = {"role": role, "version": version, "node": node}
     if node not in cluster["nodes"]:
         cluster["nodes"][node] = rke2_cluster.new_node(node, machine.name, role, config)
     data = rke2_cluster.DATA
-    _write(machine, f"{data}/agent/client-kubelet.crt", certificate(node))
+    write(f"{data}/agent/client-kubelet.crt", certificates.leaf(node))
     _write_containerd(machine, node, version)
-    _write(machine, f"{data}/bin/kubectl", f'#!/bin/sh\nexec {KUBECTL} "$@"\n', mode=0o755)
-    _write(machine, "/run/k3s/containerd/containerd.sock", "")
+    machine.write(f"{data}/bin/kubectl", f'#!/bin/sh\nexec {rke2_cluster.KUBECTL} "$@"\n', 0o755)
+    write("/run/k3s/containerd/containerd.sock", "")
     if role == "server":
-        _write(
-            machine, f"{data}/server/tls/serving-kube-apiserver.crt", certificate("kube-apiserver")
-        )
-        _write(machine, f"{data}/server/token", f"K10{'0' * 64}::server:{cluster['token']}\n")
-        _write(machine, f"{data}/server/node-token", f"K10{'0' * 64}::server:{cluster['token']}\n")
-        _write(
-            machine,
-            "/etc/rancher/rke2/rke2.yaml",
-            of_lab(
-                clusters.folder.parent, "https://127.0.0.1:6443", name="default", client="default"
-            ),
-        )
+        token = f"K10{'0' * 64}::server:{cluster['token']}\n"
+        lab, local = clusters.folder.parent, "https://127.0.0.1:6443"
+        write(f"{data}/server/tls/serving-kube-apiserver.crt", certificates.leaf("kube-apiserver"))
+        write(f"{data}/server/token", token)
+        write(f"{data}/server/node-token", token)
+        write("/etc/rancher/rke2/rke2.yaml", of_lab(lab, local, name="default", client="default"))
     clusters.save(cluster)
     machine.note("rke2", action="joined", role=role, node=node, version=version)
-
-
-def _write(machine: Machine, path: str, text: str, mode: int = 0o600) -> None:
-    file = machine.path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    file.chmod(mode)
 
 
 def _write_containerd(machine: Machine, name: str, version: str) -> None:
@@ -247,7 +232,7 @@ def _write_containerd(machine: Machine, name: str, version: str) -> None:
         text = "version = 3\n"
         if rke2_release.imports_drop_ins(version):
             text += f"imports = ['{folder}/config-v3.toml.d/*.toml']\n"
-        _write(machine, f"{folder}/config.toml", text if template is None else template)
+        machine.write(f"{folder}/config.toml", text if template is None else template, 0o600)
         return
     try:
         node.write(name)

@@ -3,20 +3,17 @@
 Kept in `<hosts>/rke2.json`. A cluster is found by its registration address, as an agent finds it by name.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lab.files import read_json, write_json
 from lab.hosts.folder import HostsFolder
+from lab.hosts.kubectl import Object, parse_taint
 
 FILE = "rke2.json"
 DATA = "/var/lib/rancher/rke2"
+KUBECTL = "rke2-kubectl-stand-in"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
-
-Object = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -87,13 +84,6 @@ class Clusters:
             for role in ("server", "agent")
         )
 
-    def is_played(self, node: str) -> bool:
-        """Whether the lab's kubelets play a node; True where they do not follow its joins."""
-        kubelets = self.folder.parent / "kubelet"
-        if node not in (read_json(kubelets / "kubelet.json") or {}).get("joins", ()):
-            return True
-        return node in (read_json(kubelets / "ready.json") or {}).get("nodes", {})
-
     def has_data(self, host: str) -> bool:
         """Whether the host still has what it joined with; an uninstallation takes it away."""
         return (HostsFolder(self.folder).host(host).root / DATA[1:] / "agent").is_dir()
@@ -112,26 +102,16 @@ def shared(config: Object) -> Object:
     return {key: config.get(key) for key in keys}
 
 
-def split_label(text: str) -> tuple[str, str]:
-    """`key=value`."""
-    key, _, value = text.partition("=")
-    return key, value
-
-
-def parse_taint(text: str) -> Object:
-    """`key=value:Effect`, as kubectl writes it."""
-    pair, _, effect = text.rpartition(":")
-    key, _, value = pair.partition("=")
-    return {"key": key, "effect": effect} | ({"value": value} if value else {})
-
-
 def new_node(name: str, host: str, role: str, config: Object) -> Object:
     """The Node of a host that registers; labels and taints of its configuration count here alone."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
-        **dict(split_label(label) for label in config.get("node-label", [])),
+        **{
+            key: value
+            for key, _, value in (one.partition("=") for one in config.get("node-label", []))
+        },
     }
     if role == "server":
         labels |= {CONTROL_PLANE: "true", "node-role.kubernetes.io/etcd": "true"}

@@ -5,26 +5,23 @@ machine with a real node the real kubectl asks the lab's API server, and pods ar
 own records say of a node is kept beside it, and a node tells the release of RKE2 that is installed there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 
-from lab.hosts.call import Answer, Call
+from lab.hosts import kubectl
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.kubectl import Object, is_played
+from lab.hosts.program import program
 from lab.hosts.rke2 import rke2_real
-from lab.hosts.rke2.rke2_cluster import CONTROL_PLANE, Clusters, Object, parse_taint
-
-_NO_CONNECTION = (
-    "The connection to the server 127.0.0.1:6443 was refused"
-    " - did you specify the right host or port?"
-)
+from lab.hosts.rke2.rke2_cluster import CONTROL_PLANE, KUBECTL, Clusters
 
 
-async def run(call: Call) -> Answer:
+@program(KUBECTL, unknown=None)
+async def rke2_kubectl(call: Call) -> Answer:
     clusters = Clusters(call.machine.folder.path.parent)
     cluster = clusters.of_host(call.machine.name)
     if cluster is None or not clusters.is_up(call.machine.name):
-        return Answer.error(_NO_CONNECTION, 1)
+        raise RefusedError(kubectl.REFUSED)
     kubeconfig = clusters.folder.parent / "kubeconfig"
     if rke2_real.Rke2Node.of(call.machine) is None or not kubeconfig.exists():
         return _played(call, clusters, cluster)
@@ -54,71 +51,26 @@ def _of_cluster(text: str, cluster: Object) -> str:
 
 def _played(call: Call, clusters: Clusters, cluster: Object) -> Answer:
     """From RKE2's own records, and into them."""
-    words = [word for word in call.arguments if not word.startswith("-")]
-    flags = [word for word in call.arguments if word.startswith("--")]
-    match call.arguments:
-        case [*_, "get", "--raw=/readyz"]:
-            return Answer.out("ok")
-        case [*_, "--output", "json"]:
-            words.remove("json")
-    match words:
-        case ["get", "nodes", *_]:
+    call = kubectl.read(call, call.arguments)
+    match call.words:
+        case ["get", "nodes"]:
             items = [_shown(clusters, cluster, name) for name in sorted(cluster["nodes"])]
             servers = [one for one in items if CONTROL_PLANE in one["metadata"]["labels"]]
             return Answer.out(json.dumps({"kind": "List", "items": servers}))
-        case ["get", "node", name]:
-            if name not in cluster["nodes"]:
-                return Answer() if "--ignore-not-found" in flags else _absent(name)
-            return Answer.out(json.dumps(_shown(clusters, cluster, name)))
-        case ["delete", "node", name]:
-            cluster["nodes"].pop(name, None)
-            host = next((h for h, m in cluster["members"].items() if m["node"] == name), None)
-            if host is not None and host != call.machine.name:
-                del cluster["members"][host]
-            clusters.save(cluster)
-            call.machine.note("rke2", action="deleted", node=name)
-            return Answer.out(f'node "{name}" deleted')
-        case ["delete", "secret", "kube-system", name]:
+        case ["delete", "secret", name]:
             cluster["passwords"].pop(name.removesuffix(".node-password.rke2"), None)
             clusters.save(cluster)
             return Answer()
-    return _change(call, clusters, cluster, words)
-
-
-def _change(call: Call, clusters: Clusters, cluster: Object, words: list[str]) -> Answer:
-    match words:
-        case ["label" | "annotate" | "taint" as verb, "node", name, *changes]:
-            pass
-        case ["cordon" | "uncordon" | "drain" as verb, name]:
-            changes = []
-        case _:
-            return Answer.error(f"kubectl: not on a simulated host: {' '.join(call.arguments)}", 1)
-    node = cluster["nodes"].get(name)
-    if node is None:
-        return _absent(name)
-    if verb in ("label", "annotate"):
-        values = node["metadata"]["labels" if verb == "label" else "annotations"]
-        for change in changes:
-            key, separator, value = change.partition("=")
-            if separator:
-                values[key] = value
-            else:
-                values.pop(key.removesuffix("-"), None)
-    elif verb == "taint":
-        for change in changes:
-            taint = parse_taint(change.removesuffix("-"))
-            kept = [t for t in node["spec"]["taints"] if not _same_slot(t, taint)]
-            node["spec"]["taints"] = kept if change.endswith("-") else [*kept, taint]
-    else:
-        node["spec"]["unschedulable"] = verb != "uncordon"
-    clusters.save(cluster)
-    call.machine.note("rke2", action=verb, node=name)
-    return Answer.out(f"node/{name} changed by {verb}")
-
-
-def _same_slot(one: Object, other: Object) -> bool:
-    """A node has one taint of a key and an effect."""
-    return bool(one["key"] == other["key"] and one["effect"] == other["effect"])
+        case ["get", "node", name] if name in cluster["nodes"]:
+            _shown(clusters, cluster, name)
+        case ["delete", "node", name]:
+            host = next((h for h, m in cluster["members"].items() if m["node"] == name), None)
+            if host is not None and host != call.machine.name:
+                del cluster["members"][host]
+    answer = kubectl.on_nodes(call, cluster["nodes"], of="rke2")
+    if call.verb != "get":
+        clusters.save(cluster)
+    return answer
 
 
 def _shown(clusters: Clusters, cluster: Object, name: str) -> Object:
@@ -126,7 +78,7 @@ def _shown(clusters: Clusters, cluster: Object, name: str) -> Object:
     node: Object = cluster["nodes"][name]
     host = node["metadata"]["annotations"]["gpu-clusters.dev/host"]
     member = cluster["members"].get(host, {})
-    is_ready = member and clusters.is_up(host) and clusters.is_played(name)
+    is_ready = member and clusters.is_up(host) and is_played(clusters.folder, name)
     ready = "True" if is_ready else "Unknown"
     node["status"] = {
         "conditions": [{"type": "Ready", "status": ready}],
@@ -136,7 +88,3 @@ def _shown(clusters: Clusters, cluster: Object, name: str) -> Object:
         },
     }
     return node
-
-
-def _absent(name: str) -> Answer:
-    return Answer.error(f'Error from server (NotFound): nodes "{name}" not found', 1)

@@ -5,20 +5,16 @@ The layout is that of RKE2's own `rke2.linux-amd64.tar.gz` (bundle/ of its sourc
 byte the same every time, so that its digest can be pinned like a real one's.
 """
 
-from __future__ import annotations
-
-import gzip
 import hashlib
-import io
 import re
-import tarfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lab.hosts.machine import resolve
+from lab.hosts import archives
+from lab.hosts.machine import FILES, resolve
 
 ARCHIVE = "rke2.linux-amd64.tar.gz"
 CHECKSUMS = "sha256sum-amd64.txt"
@@ -28,50 +24,6 @@ _IMPORTS_FROM = {32: (13, 2), 33: (10, 1), 34: (6, 1), 35: (3, 1)}
 """First patch and revision by minor that are pinned to K3s with its change 13680 (go.mod of RKE2's tags)."""
 _IMPORTS_ALWAYS = 36
 IMAGES = ("rke2-images-core.linux-amd64.tar.zst", "rke2-images-cilium.linux-amd64.tar.zst")
-
-_UNIT = """\
-[Unit]
-Description=Rancher Kubernetes Engine v2 ({role})
-Documentation=https://github.com/rancher/rke2#readme
-Wants=network-online.target
-After=network-online.target
-Conflicts=rke2-{other}.service
-
-[Install]
-WantedBy=multi-user.target
-
-[Service]
-Type=notify
-EnvironmentFile=-/etc/default/rke2-{role}
-EnvironmentFile=-/etc/sysconfig/rke2-{role}
-KillMode=process
-TimeoutStartSec=0
-Restart=always
-RestartSec=5s
-ExecStart=/usr/local/bin/rke2 {role}
-"""
-_SYSCTL = "vm.panic_on_oom=0\nvm.overcommit_memory=1\nkernel.panic=10\nkernel.panic_on_oops=1\n"
-_KILLALL = """\
-#!/bin/sh
-systemctl stop rke2-server.service 2>/dev/null || true
-systemctl stop rke2-agent.service 2>/dev/null || true
-# The real one ends the containers and unmounts what was theirs.
-/usr/local/bin/rke2 killall
-"""
-# The order of the real one: stop, disable, files, data, itself at last.
-_UNINSTALL = """\
-#!/bin/sh
-set -e
-/usr/local/bin/rke2-killall.sh
-systemctl disable rke2-server.service || true
-systemctl disable rke2-agent.service || true
-rm -f /usr/local/lib/systemd/system/rke2-server.service /usr/local/lib/systemd/system/rke2-agent.service
-systemctl daemon-reload
-rm -f /usr/local/bin/rke2 /usr/local/bin/rke2-killall.sh
-rm -rf /usr/local/share/rke2
-rm -rf /etc/rancher/rke2 /etc/rancher/node /etc/cni /opt/cni/bin /var/lib/kubelet /var/lib/rancher/rke2
-rm -f /usr/local/bin/rke2-uninstall.sh
-"""
 
 
 @cache
@@ -97,32 +49,23 @@ def checksum(version: str) -> str:
 
 
 def _archive(version: str) -> bytes:
+    unit = (FILES / "rke2/rke2.service").read_text()
     contents = {
         "bin/rke2": (f'#!/bin/sh\nexec {PROGRAM} {version} "$@"\n', 0o755),
-        "bin/rke2-killall.sh": (_KILLALL, 0o755),
-        "bin/rke2-uninstall.sh": (_UNINSTALL, 0o755),
-        "lib/systemd/system/rke2-server.service": (
-            _UNIT.format(role="server", other="agent"),
+        **{
+            f"bin/{name}": ((FILES / "rke2" / name).read_text(), 0o755)
+            for name in ("rke2-killall.sh", "rke2-uninstall.sh")
+        },
+        **{
+            f"lib/systemd/system/rke2-{role}.service": (unit.format(role=role, other=other), 0o644)
+            for role, other in (("server", "agent"), ("agent", "server"))
+        },
+        "share/rke2/rke2-cis-sysctl.conf": (
+            (FILES / "rke2/rke2-cis-sysctl.conf").read_text(),
             0o644,
         ),
-        "lib/systemd/system/rke2-agent.service": (
-            _UNIT.format(role="agent", other="server"),
-            0o644,
-        ),
-        "share/rke2/rke2-cis-sysctl.conf": (_SYSCTL, 0o644),
     }
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, (text, mode) in contents.items():
-            data = text.encode()
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(data), mode
-            archive.addfile(entry, io.BytesIO(data))
-    packed = io.BytesIO()
-    # Stored: what a compressor makes of it is another thing with the next release of zlib.
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=0) as stream:
-        stream.write(raw.getvalue())
-    return packed.getvalue()
+    return archives.packed(contents)
 
 
 CONFIG_FILE = "/etc/rancher/rke2/config.yaml"

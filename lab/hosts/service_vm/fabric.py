@@ -4,8 +4,6 @@ Sources: NVIDIA Fabric Manager User Guide (shared NVSwitch mode, resiliency rest
 `nv_fm_types.h` for the codes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,38 +36,20 @@ CLIENT_VERSION = "595.58.03"
 
 
 class Return(IntEnum):
-    """`fmReturn_t`."""
+    """`fmReturn_t`, as far as it answers with it without a fault."""
 
     SUCCESS = 0
     BADPARAM = -1
-    GENERIC_ERROR = -2
     NOT_SUPPORTED = -3
-    UNINITIALIZED = -4
     TIMEOUT = -5
     VERSION_MISMATCH = -6
     IN_USE = -7
     NOT_CONFIGURED = -8
     CONNECTION_NOT_VALID = -9
     NVLINK_ERROR = -10
-    RESOURCE_BAD = -11
     RESOURCE_IN_USE = -12
-    RESOURCE_NOT_IN_USE = -13
-    RESOURCE_EXHAUSTED = -14
-    RESOURCE_NOT_READY = -15
-    PARTITION_EXISTS = -16
     PARTITION_ID_IN_USE = -17
     PARTITION_ID_NOT_IN_USE = -18
-    PARTITION_NAME_IN_USE = -19
-    PARTITION_NAME_NOT_IN_USE = -20
-    PARTITION_ID_NAME_MISMATCH = -21
-    NOT_READY = -22
-    RESOURCE_USED_IN_THIS_PARTITION = -23
-    RESOURCE_USED_IN_ANOTHER_PARTITION = -24
-    MISWIRED_TRUNKS = -25
-    INSUFFICIENT_TRUNKS = -26
-    MISSING_SWITCHES = -27
-    NETWORK_CONFIG_ERROR = -28
-    ROUTE_PROGRAMMING_ERROR = -29
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +149,7 @@ class Fabric:
             return Return.VERSION_MISMATCH
         return Return.SUCCESS
 
-    def injected(self, operation: str, partition: int | None) -> Return:
+    def injected(self, operation: str, partition: int | None) -> int:
         """What a fault makes it answer to this operation instead of doing it."""
         seen: dict[str, int] = self._state.setdefault("answered", {})
         for fault in self._faults.all(FabricAnswers):
@@ -177,7 +157,7 @@ class Fabric:
             if not meant or (fault.times is not None and seen.get(fault.token, 0) >= fault.times):
                 continue
             seen[fault.token] = seen.get(fault.token, 0) + 1
-            return Return(fault.code)
+            return fault.code
         return Return.SUCCESS
 
     def afterwards(self, operation: str) -> None:
@@ -268,7 +248,7 @@ class Fabric:
         for module in modules if len(modules) > 1 else ():
             if module in known and not known[module].links_trained:
                 with gpus.change(self._machine.folder, module) as gpu:
-                    gpu.links_trained = not gpu.links_blocked
+                    gpu.links_trained = True
 
     def _changeable(self, partition_id: int) -> Return:
         refusal = self.ready()

@@ -4,176 +4,113 @@ Errors are plain text on standard output, and the exit code is the API's return 
 that is the real contract, and why callers cannot read errors from standard error.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
 
-from lab.hosts.call import Answer, Call
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.program import NOT_FOUND, program
+from lab.hosts.service_vm import libvirt
 from lab.hosts.service_vm.fabric import UNIT, Fabric, Return
-from lab.hosts.service_vm.libvirt import SERVICE_VM
-from lab.hosts.service_vm.virsh import is_running
 from lab.hosts.systemd.units import is_active
 
-VERSION = "1.0.1"
+_VERSION = "1.0.1"
 _MAX_PARTITIONS = 64
-_LIST_VERSION = 16909068
-_UNSUPPORTED_VERSION = 16781832
-_FAILED_VERSION = 16787980
-
-HELP = """\
--l : List partitions
--a <Partition ID> : Activate partition
--d <Partition ID> : Deactivate partition
---hostname : hostname or IP address (TCP socket) of Fabric Manager (default 127.0.0.1)
---unix-domain-socket : UNIX domain socket path for Fabric Manager connection
---get-nvlink-failed-devices : Query all NVLink failed devices
---list-unsupported-partitions : Query all unsupported fabric partitions
---set-activated-list <Partition IDs> : Set a list of currently activated fabric partitions.
-     Comma separated, no space!
--v : Show version
-(stand-in of a simulated host)
-"""
-
+_LIST_VERSION, _UNSUPPORTED_VERSION = 16909068, 16781832
+_BAD = Return.BADPARAM & 0xFF
 _FAILED = {
     "list": "Failed to get partition list.",
     "activate": "Failed to activate partition.",
     "deactivate": "Failed to deactivate partition.",
     "set": "Failed to set activated partitions.",
-    "failed-devices": "Failed to NVLink failed devices.",
     "unsupported": "Failed to list unsupported partitions.",
 }
-
-
-class _BadArgumentsError(Exception):
-    def __init__(self, answer: Answer) -> None:
-        super().__init__()
-        self.answer = answer
-
-
-def run(call: Call) -> Answer:
-    if call.machine.board.runs_the_driver:
-        return Answer.error("sh: 1: fmpm: not found", 127)
-    if call.arguments in {(), ("-h",)}:
-        return Answer.out(HELP)
-    try:
-        operation, ids, host = _parse(call.arguments)
-    except _BadArgumentsError as bad:
-        return bad.answer
-    if operation == "version":
-        return Answer.out(VERSION)
-    if operation == "set" and len(ids) != len(set(ids)):
-        return Answer(never=True)  # the real one loops for ever on a repeated number
-    fabric = Fabric(call.machine, call.faults)
-    running = is_active(call.machine, UNIT) and is_running(call.machine, SERVICE_VM)
-    connected = fabric.connect(host, running=running)
-    if connected:
-        return Answer.out("Failed to connect to Fabric Manager instance.", connected & 0xFF)
-    code, text = _operate(fabric, call, operation, ids)
-    if code:
-        return Answer.out(f"{_FAILED[operation]} fmReturn: {int(code)}", code & 0xFF)
-    return Answer.out(text)
-
-
-def _parse(arguments: tuple[str, ...]) -> tuple[str, list[int], str]:
-    """Operation, partition numbers and host. Like the real one, the last operation wins."""
-    operation, ids, host = "none", list[int](), "127.0.0.1"
-    rest = list(arguments)
-    while rest:
-        flag = rest.pop(0)
-        if flag in {"-a", "-d"}:
-            if not rest:
-                code = 1 if flag == "-a" else Return.BADPARAM & 0xFF
-                text = f"Error: {flag} option requires partition ID."
-                raise _BadArgumentsError(Answer.error(text, code))
-            operation, ids = ("activate" if flag == "-a" else "deactivate"), [_id(rest.pop(0))]
-        elif flag == "--set-activated-list":
-            operation, ids = "set", _ids(_value(rest, flag, "list of partition IDs"))
-        elif flag == "--hostname":
-            host = _value(rest, flag, "user specified IP or hostname")
-        elif flag == "--unix-domain-socket":
-            # The real one overwrites the path with the host name: it always goes over TCP.
-            _value(rest, flag, "user specified socket value")
-        elif flag in _QUERIES:
-            operation = _QUERIES[flag]
-            if operation == "version":
-                break
-        else:
-            raise _BadArgumentsError(Answer.error("Invalid argument.\n\n", Return.BADPARAM & 0xFF))
-    return operation, ids, host
-
-
-_CHANGES = {"activate", "deactivate"}
-_QUERIES = {
+_OPERATIONS = {
     "-l": "list",
-    "-v": "version",
-    "--get-nvlink-failed-devices": "failed-devices",
+    "-a": "activate",
+    "-d": "deactivate",
+    "--set-activated-list": "set",
     "--list-unsupported-partitions": "unsupported",
 }
 
 
-def _value(rest: list[str], flag: str, what: str) -> str:
-    if not rest:
-        raise _BadArgumentsError(Answer.error(f"Error: {flag} option requires {what}.", 1))
-    return rest.pop(0)
+class _InvalidError(Exception):
+    """A number of a partition that there cannot be."""
+
+
+@program(
+    "fmpm",
+    flags="-l -v --list-unsupported-partitions",
+    values="-a -d --set-activated-list --hostname",
+    unknown="Invalid argument.",
+    unknown_exit=_BAD,
+    version=_VERSION,
+)
+def fmpm(call: Call) -> Answer:
+    if call.machine.board.runs_the_driver:
+        raise RefusedError("sh: 1: fmpm: not found", NOT_FOUND)
+    if call.has("-v"):
+        return Answer.out(_VERSION)
+    given = [option for option in _OPERATIONS if option in {*call.given.flags, *call.given.values}]
+    if len(given) != 1:
+        raise RefusedError("fmpm: one of -l, -a, -d and the lists on a simulated host", _BAD)
+    operation, said = _OPERATIONS[given[0]], call.value(given[0]) or ""
+    try:
+        ids = (
+            [_number(one) for one in said.split(",") if one] if operation == "set" else [_id(said)]
+        )
+    except _InvalidError as error:
+        return Answer.out(str(error), _BAD)
+    if operation == "set" and len(ids) != len(set(ids)):
+        return Answer(never=True)  # the real one loops for ever on a repeated number
+    fabric = Fabric(call.machine, call.faults)
+    running = is_active(call.machine, UNIT) and libvirt.is_running(call.machine, libvirt.SERVICE_VM)
+    connected = fabric.connect(call.value("--hostname") or "127.0.0.1", running=running)
+    if connected:
+        return Answer.out("Failed to connect to Fabric Manager instance.", connected & 0xFF)
+    partition = ids[0] if operation in {"activate", "deactivate"} else None
+    code = fabric.injected(operation, partition)
+    text = ""
+    if not code:
+        code, text = _perform(fabric, call, operation, ids)
+    if code:
+        return Answer.out(f"{_FAILED[operation]} fmReturn: {int(code)}", code & 0xFF)
+    fabric.afterwards(operation)
+    return Answer.out(text)
 
 
 def _id(text: str) -> int:
     """`std::stoul`: leading digits count; without any the program aborts."""
-    match = re.match(r"\s*([+-]?\d+)", text)
+    match = re.match(r"\s*([+-]?\d+)", text or "0")
     if match is None:
-        text = "terminate called after throwing an instance of 'std::invalid_argument'\n"
-        raise _BadArgumentsError(Answer.error(text + "  what():  stoul", 134))
-    number = int(match.group(1))
+        said = "terminate called after throwing an instance of 'std::invalid_argument'\n"
+        raise RefusedError(said + "  what():  stoul", 134)
+    number = int(match[1])
     if not 0 <= number < _MAX_PARTITIONS:
-        raise _BadArgumentsError(Answer.out("Invalid Partition ID.", Return.BADPARAM & 0xFF))
+        raise _InvalidError("Invalid Partition ID.")
     return number
 
 
-def _ids(text: str) -> list[int]:
-    """`atoi` of each part: what is not a number is 0."""
-    ids: list[int] = []
-    for part in filter(None, text.split(",")):
-        match = re.match(r"\s*([+-]?\d+)", part)
-        number = int(match.group(1)) if match else 0
-        if not 0 <= number < _MAX_PARTITIONS:
-            shown = number % (1 << 32)
-            raise _BadArgumentsError(
-                Answer.out(f"Invalid partition Id {shown} was given.", Return.BADPARAM & 0xFF)
-            )
-        ids.append(number)
-    return ids
-
-
-def _operate(fabric: Fabric, call: Call, operation: str, ids: list[int]) -> tuple[Return, str]:
-    if operation == "none":
-        return Return.SUCCESS, ""
-    injected = fabric.injected(operation, ids[0] if operation in _CHANGES else None)
-    if injected:
-        return injected, ""
-    code, text = _perform(fabric, call, operation, ids)
-    if not code:
-        fabric.afterwards(operation)
-    return code, text
+def _number(text: str) -> int:
+    """`atoi` of a part: what is not a number is 0."""
+    match = re.match(r"\s*([+-]?\d+)", text)
+    number = int(match[1]) if match else 0
+    if not 0 <= number < _MAX_PARTITIONS:
+        raise _InvalidError(f"Invalid partition Id {number % (1 << 32)} was given.")
+    return number
 
 
 def _perform(fabric: Fabric, call: Call, operation: str, ids: list[int]) -> tuple[Return, str]:
-    if operation == "activate":
-        return fabric.activate(ids[0]), ""
-    if operation == "deactivate":
-        return fabric.deactivate(ids[0]), ""
-    if operation == "set":
-        return fabric.set_activated(ids), ""
+    match operation:
+        case "activate":
+            return fabric.activate(ids[0]), ""
+        case "deactivate":
+            return fabric.deactivate(ids[0]), ""
+        case "set":
+            return fabric.set_activated(ids), ""
     refusal = fabric.ready()
-    if refusal:
-        return refusal, ""
-    if operation == "list":
-        return Return.SUCCESS, _styled(_partition_list(fabric, call))
-    if operation == "unsupported":
-        return Return.SUCCESS, _styled(_unsupported_list(fabric, call))
-    failed = {"version": _FAILED_VERSION, "numGpus": 0, "numSwitches": 0}
-    return Return.SUCCESS, _styled({**failed, "gpuInfo": [], "switchInfo": []})
+    shown = _partition_list if operation == "list" else _unsupported_list
+    return refusal, "" if refusal else _styled(shown(fabric, call))
 
 
 def _partition_list(fabric: Fabric, call: Call) -> dict[str, Any]:

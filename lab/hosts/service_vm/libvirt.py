@@ -5,8 +5,6 @@ defined with less: uuid, currentMemory, the versioned machine type, controllers 
 while it runs also an id, aliases and the running index of disks.
 """
 
-from __future__ import annotations
-
 import copy
 import xml.etree.ElementTree as ET
 from typing import Any

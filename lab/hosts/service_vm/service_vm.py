@@ -5,20 +5,17 @@ cloud-init reads. So the VM finds what it was really given, and its fabric manag
 the version and the devices are right.
 """
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 from typing import Any
 
 import yaml
 
-from lab.hosts.faults import Faults
+from lab.hosts.faults import FabricManagerStaysResident, Faults, VmDoesNotBoot
 from lab.hosts.hardware.board import PciDevice
 from lab.hosts.machine import Machine
 from lab.hosts.service_vm import service_vm_guest
 from lab.hosts.service_vm.fabric import CLIENT_VERSION, CONFIGURATION, Fabric, settings
-from lab.hosts.service_vm.service_vm_guest import FabricManagerStaysResident, VmDoesNotBoot
 
 IMAGE = "/var/lib/libvirt/images/fabric-manager.img"
 """Where the operator of a machine has put the image of its service VM."""

@@ -7,48 +7,14 @@ Sources: cloud-init's module reference (users, ssh_keys, write_files); systemctl
 Manager User Guide for the log's place and `nv-fabricmanager --version`.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from lab.hosts.machine import Machine
-from lab.hosts.service_vm.fabric_faults import BaseFault
-
-
-class LibvirtDown(BaseFault):
-    """libvirt's daemon does not run: `virsh` cannot connect."""
-
-    kind: Literal["libvirt-down"] = "libvirt-down"
-
-
-class VmDoesNotBoot(BaseFault):
-    """VMs that are started show nothing on their console, for ever."""
-
-    kind: Literal["vm-does-not-boot"] = "vm-does-not-boot"
-
-
-class VmIgnoresShutdown(BaseFault):
-    """VMs do nothing when they are asked to shut down."""
-
-    kind: Literal["vm-ignores-shutdown"] = "vm-ignores-shutdown"
-
-
-class VmRefusesSsh(BaseFault):
-    """Nothing listens on the SSH port of VMs."""
-
-    kind: Literal["vm-refuses-ssh"] = "vm-refuses-ssh"
-
-
-class FabricManagerStaysResident(BaseFault):
-    """The fabric manager of a VM that boots fails at start and keeps its process: active, and silent."""
-
-    kind: Literal["fabric-manager-stays-resident"] = "fabric-manager-stays-resident"
-
 
 _KEY = "guest"
 _UNIT = "nvidia-fabricmanager.service"

@@ -1,70 +1,212 @@
 """Stand-in for `virsh`: domains and networks with their states. Source: virsh(1) and its messages."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from uuid import uuid4
 
-from lab.hosts.call import Answer, Call
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.faults import LibvirtDown
 from lab.hosts.machine import Machine
-from lab.hosts.service_vm import libvirt, virsh_networks
+from lab.hosts.program import program
+from lab.hosts.service_vm import libvirt
 from lab.hosts.service_vm.libvirt import Record
-from lab.hosts.service_vm.service_vm_guest import LibvirtDown, VmIgnoresShutdown
 
-"""The virtual machine that owns the NVSwitches and runs the fabric manager."""
+_NOT_CONNECTED = (
+    "error: failed to connect to the hypervisor\nerror: Failed to connect socket to "
+    "'/var/run/libvirt/libvirt-sock': {}"
+)
+_VERSION = "10.0.0"
 
-_CONNECT = {"-c", "--connect"}
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What is the same of domains and of networks."""
+
+    name: str
+    all: Callable[[Machine], dict[str, Record]]
+    new: Record
+    complete: Callable[[ET.Element], str]
+    unknown: str
+    """What is said where there is none of a name."""
+    named: str
+    """How one is named in what is said."""
 
 
-def run(call: Call) -> Answer:
-    words = list(call.arguments)
-    if words in (["--version"], ["-v"]):
-        return Answer.out("10.0.0")
-    while words and words[0] in {"-q", "--quiet", *_CONNECT}:
-        words = words[2:] if words[0] in _CONNECT else words[1:]
-    if not words:
-        return Answer.error("error: this stand-in has no interactive mode; give a command", 1)
-    command = _COMMANDS.get(words[0]) or virsh_networks.COMMANDS.get(words[0])
-    if command is None:
-        return Answer.error(f"error: unknown command: '{words[0]}'", 1)
+_DOMAIN = _Kind(
+    "domain",
+    libvirt.domains,
+    {"running": False, "id": 0, "autostart": False},
+    libvirt.complete,
+    "error: failed to get domain '{0}'",
+    "Domain '{}'",
+)
+
+
+def _networks(machine: Machine) -> dict[str, Record]:
+    libvirt.domains(machine)  # a prepared machine has its network too
+    return libvirt.networks(machine)
+
+
+def _complete_network(root: ET.Element) -> str:
+    if root.find("uuid") is None:
+        ET.SubElement(root, "uuid").text = str(uuid4())
+    if root.find("mac") is None:
+        ET.SubElement(root, "mac", {"address": "52:54:00:fa:b0:01"})
+    return libvirt.text(root)
+
+
+_NETWORK = _Kind(
+    "network",
+    _networks,
+    {"active": False, "autostart": False},
+    _complete_network,
+    "error: failed to get network '{0}'\n"
+    "error: Network not found: no network with matching name '{0}'",
+    "Network {}",
+)
+
+
+@program(
+    "virsh",
+    of="libvirt-clients libvirt-client",
+    flags="--version --validate --inactive --all --name --nvram --disable",
+    values="--connect",
+    unknown="error: unsupported option '{option}'",
+)
+def virsh(call: Call) -> Answer:
+    if call.has("--version"):
+        return Answer.out(_VERSION)
+    act = _COMMANDS.get(call.verb)
+    if act is None:
+        raise RefusedError(f"error: unknown command: '{call.verb}'")
     if not call.is_root:
-        return _not_connected("Permission denied")
+        raise RefusedError(_NOT_CONNECTED.format("Permission denied"))
     if call.faults.first(LibvirtDown):
-        return _not_connected("No such file or directory")
-    answer = command(call, words[1:])
+        raise RefusedError(_NOT_CONNECTED.format("No such file or directory"))
+    try:
+        answer = act(call)
+    except RefusedError as error:
+        answer = error.answer
     # vsh ends every command with an empty line, one that failed too.
-    return answer if answer.exit == 0 else replace(answer, stdout=answer.stdout or "\n")
+    return answer if answer.exit == 0 else replace(answer, stdout="\n")
 
 
-def _not_connected(why: str) -> Answer:
-    return Answer.error(
-        "error: failed to connect to the hypervisor\nerror: Failed to connect socket to "
-        f"'/var/run/libvirt/libvirt-sock': {why}",
-        1,
-    )
+_Act = Callable[[Call, str, Record], Answer]
 
 
-def is_running(machine: Machine, name: str) -> bool:
-    return libvirt.is_running(machine, name)
+def _named(kind: _Kind, act: _Act) -> Callable[[Call], Answer]:
+    def find(call: Call) -> Answer:
+        names = call.words[1:]
+        if len(names) != 1:
+            raise RefusedError(f"error: command requires <{kind.name}> option")
+        record = kind.all(call.machine).get(names[0])
+        if record is None:
+            raise RefusedError(kind.unknown.format(names[0]))
+        return act(call, names[0], record)
+
+    return find
 
 
-def _list(call: Call, words: list[str]) -> Answer:
-    unknown = set(words) - {"--all", "--name", "--inactive"}
-    if unknown:
-        return Answer.error(f"error: command 'list' doesn't support option {min(unknown)}", 1)
-    shown = {
-        name: domain
-        for name, domain in sorted(libvirt.domains(call.machine).items())
-        if "--all" in words or domain["running"] != ("--inactive" in words)
-    }
-    if "--name" in words:
-        return Answer.out("".join(f"{name}\n" for name in shown) + "\n")
-    width = max([len(name) for name in shown] + [len("Name")])
-    rows = [f" {'Id':<5}{'Name':<{width + 3}}State", "-" * (width + 20)]
-    for name, domain in shown.items():
-        rows.append(f" {_number(domain):<5}{name:<{width + 3}}{_state(domain)}")
-    return Answer.out("\n".join(rows) + "\n\n")
+def _changed(call: Call, kind: _Kind, action: str, name: str, said: str) -> Answer:
+    call.machine.note(kind.name, action=action, **{kind.name: name})
+    return Answer.out(f"{kind.named.format(name)} {said}\n\n")
+
+
+def _uuid(record: Record) -> str:
+    return ET.fromstring(record["xml"]).findtext("uuid", "")  # noqa: S314 - root's own
+
+
+def _define(kind: _Kind) -> Callable[[Call], Answer]:
+    def define(call: Call) -> Answer:
+        if len(call.words) != len(("define", "file")):
+            raise RefusedError(f"error: command '{call.verb}' requires <file> option")
+        path = call.words[1]
+        failed = f"error: Failed to define {kind.name} from {path}\nerror: "
+        xml = call.machine.read_text(call.located(path))
+        if xml is None:
+            raise RefusedError(f"error: Failed to open file '{path}': No such file")
+        try:
+            root = ET.fromstring(xml)  # noqa: S314 - root's own
+        except ET.ParseError as error:
+            raise RefusedError(f"{failed}({kind.name}_definition) {error}") from None
+        name = root.findtext("name")
+        if not name:
+            raise RefusedError(f"error: XML error: {kind.name} name is missing")
+        known = kind.all(call.machine)
+        if name in known and root.findtext("uuid") != (uuid := _uuid(known[name])):
+            text = f"operation failed: {kind.name} '{name}' already exists with uuid {uuid}"
+            raise RefusedError(failed + text)
+        known.setdefault(name, dict(kind.new))["xml"] = kind.complete(root)
+        return _changed(call, kind, "define", name, f"defined from {path}")
+
+    return define
+
+
+def _autostart(kind: _Kind) -> _Act:
+    def autostart(call: Call, name: str, record: Record) -> Answer:
+        record["autostart"] = not call.has("--disable")
+        word = "marked" if record["autostart"] else "unmarked"
+        return _changed(call, kind, "autostart", name, f"{word} as autostarted")
+
+    return autostart
+
+
+def _start(call: Call, name: str, domain: Record) -> Answer:
+    if domain["running"]:
+        raise RefusedError("error: Domain is already active")
+    problem = libvirt.start(call.machine, call.faults, name)
+    if problem:
+        raise RefusedError(f"error: Failed to start domain '{name}'\nerror: {problem}")
+    return _changed(call, _DOMAIN, "start", name, "started")
+
+
+def _end(verb: str, said: str) -> _Act:
+    def end(call: Call, name: str, domain: Record) -> Answer:
+        if not domain["running"]:
+            raise RefusedError(
+                f"error: Failed to {verb} domain '{name}'\n"
+                "error: Requested operation is not valid: domain is not running"
+            )
+        libvirt.stop(call.machine, call.faults, name)
+        return _changed(call, _DOMAIN, verb, name, said)
+
+    return end
+
+
+def _undefine(call: Call, name: str, domain: Record) -> Answer:
+    nvram = ET.fromstring(domain["xml"]).find("os/nvram")  # noqa: S314 - root's own
+    if nvram is not None and not call.has("--nvram"):
+        raise RefusedError(
+            f"error: Failed to undefine domain '{name}'\nerror: Requested operation is not valid: "
+            "cannot undefine domain with nvram"
+        )
+    if not domain["running"]:
+        del libvirt.domains(call.machine)[name]
+    return _changed(call, _DOMAIN, "undefine", name, "has been undefined")
+
+
+def _switch(verb: str, said: str, *, on: bool) -> _Act:
+    def switch(call: Call, name: str, network: Record) -> Answer:
+        if network["active"] == on:
+            why = "network is already active" if on else f"network '{name}' is not active"
+            raise RefusedError(
+                f"error: Failed to {verb} network {name}\n"
+                f"error: Requested operation is not valid: {why}"
+            )
+        network["active"] = on
+        return _changed(call, _NETWORK, verb, name, said)
+
+    return switch
+
+
+def _forget(call: Call, name: str, _: Record) -> Answer:
+    del libvirt.networks(call.machine)[name]
+    return _changed(call, _NETWORK, "undefine", name, "has been undefined")
+
+
+def _table(values: Mapping[str, str]) -> Answer:
+    return Answer.out("".join(f"{f'{key}:':<16}{value}\n" for key, value in values.items()) + "\n")
 
 
 def _state(domain: Record) -> str:
@@ -75,150 +217,79 @@ def _number(domain: Record) -> str:
     return str(domain["id"]) if domain["running"] else "-"
 
 
-_Act = Callable[[Call, str, Record, set[str]], Answer]
-
-
-def _named(act: _Act, *allowed: str) -> Callable[[Call, list[str]], Answer]:
-    def find(call: Call, words: list[str]) -> Answer:
-        names = [word for word in words if not word.startswith("-")]
-        options = {word for word in words if word.startswith("-")}
-        if options - set(allowed):
-            return Answer.error(f"error: unsupported option '{min(options - set(allowed))}'", 1)
-        if len(names) != 1:
-            return Answer.error("error: command requires <domain> option", 1)
-        domain = libvirt.domains(call.machine).get(names[0])
-        if domain is None:
-            return Answer.error(f"error: failed to get domain '{names[0]}'", 1)
-        return act(call, names[0], domain, options)
-
-    return find
-
-
-def _start(call: Call, name: str, domain: Record, _: set[str]) -> Answer:
-    if domain["running"]:
-        return Answer.error("error: Domain is already active", 1)
-    problem = libvirt.start(call.machine, call.faults, name)
-    if problem:
-        return Answer.error(f"error: Failed to start domain '{name}'\nerror: {problem}", 1)
-    return _changed(call, name, "start", f"Domain '{name}' started")
-
-
-def _destroy(call: Call, name: str, domain: Record, _: set[str]) -> Answer:
-    if not domain["running"]:
-        return _not_running("destroy", name)
-    libvirt.stop(call.machine, call.faults, name)
-    return _changed(call, name, "destroy", f"Domain '{name}' destroyed")
-
-
-def _shutdown(call: Call, name: str, domain: Record, _: set[str]) -> Answer:
-    if not domain["running"]:
-        return _not_running("shutdown", name)
-    if not call.faults.first(VmIgnoresShutdown):
-        libvirt.stop(call.machine, call.faults, name)
-    return _changed(call, name, "shutdown", f"Domain '{name}' is being shutdown")
-
-
-def _not_running(verb: str, name: str) -> Answer:
-    return Answer.error(
-        f"error: Failed to {verb} domain '{name}'\n"
-        "error: Requested operation is not valid: domain is not running",
-        1,
+def _dominfo(_: Call, name: str, domain: Record) -> Answer:
+    root = ET.fromstring(domain["xml"])  # noqa: S314 - root's own
+    return _table(
+        {
+            "Id": _number(domain),
+            "Name": name,
+            "UUID": root.findtext("uuid", ""),
+            "State": _state(domain),
+            "CPU(s)": root.findtext("vcpu", ""),
+            "Max memory": f"{root.findtext('memory', '')} KiB",
+            "Used memory": f"{root.findtext('currentMemory', '')} KiB",
+            "Persistent": "yes",
+            "Autostart": "enable" if domain["autostart"] else "disable",
+        }
     )
 
 
-def _changed(call: Call, name: str, action: str, said: str) -> Answer:
-    call.machine.note("domain", action=action, domain=name)
-    return Answer.out(f"{said}\n\n")
+def _net_info(_: Call, name: str, network: Record) -> Answer:
+    bridge = ET.fromstring(network["xml"]).find("bridge")  # noqa: S314 - root's own
+    return _table(
+        {
+            "Name": name,
+            "UUID": _uuid(network),
+            "Active": "yes" if network["active"] else "no",
+            "Persistent": "yes",
+            "Autostart": "yes" if network["autostart"] else "no",
+            "Bridge": "" if bridge is None else bridge.get("name", ""),
+        }
+    )
 
 
-def _autostart(call: Call, name: str, domain: Record, options: set[str]) -> Answer:
-    domain["autostart"] = "--disable" not in options
-    word = "marked" if domain["autostart"] else "unmarked"
-    return _changed(call, name, "autostart", f"Domain '{name}' {word} as autostarted")
+def _list(call: Call) -> Answer:
+    domains = libvirt.domains(call.machine)
+    shown = [name for name in sorted(domains) if call.has("--all") or domains[name]["running"]]
+    if call.has("--name"):
+        return Answer.out("".join(f"{name}\n" for name in shown) + "\n")
+    width = max(len(name) for name in [*shown, "Name"]) + 3
+    rows = [f" {'Id':<5}{'Name':<{width}}State", "-" * (width + 17)]
+    rows += [f" {_number(domains[n]):<5}{n:<{width}}{_state(domains[n])}" for n in shown]
+    return Answer.out("\n".join(rows) + "\n\n")
 
 
-def _undefine(call: Call, name: str, domain: Record, options: set[str]) -> Answer:
-    nvram = ET.fromstring(domain["xml"]).find("os/nvram")  # noqa: S314 - root's own
-    if nvram is not None and not options & {"--nvram", "--keep-nvram"}:
-        return Answer.error(
-            f"error: Failed to undefine domain '{name}'\nerror: Requested operation is not valid: "
-            "cannot undefine domain with nvram",
-            1,
-        )
-    if not domain["running"]:
-        del libvirt.domains(call.machine)[name]
-    return _changed(call, name, "undefine", f"Domain '{name}' has been undefined")
+def _net_list(call: Call) -> Answer:
+    networks = _NETWORK.all(call.machine)
+    shown = [name for name in sorted(networks) if call.has("--all") or networks[name]["active"]]
+    return Answer.out("\n".join([" Name", "-" * 52, *(f" {name}" for name in shown)]) + "\n\n")
 
 
-def _define(call: Call, words: list[str]) -> Answer:
-    words = [word for word in words if word != "--validate"]
-    root = virsh_networks.read(call, words, "define", "domain")
-    if isinstance(root, Answer):
-        return root
-    failed = f"error: Failed to define domain from {words[0]}\nerror: "
-    name = root.findtext("name")
-    if not name:
-        return Answer.error("error: XML error: domain name is missing", 1)
-    known = libvirt.domains(call.machine)
-    domain = known.get(name)
-    if domain is not None:
-        uuid = ET.fromstring(domain["xml"]).findtext("uuid")  # noqa: S314 - as above
-        if root.findtext("uuid") != uuid:
-            text = f"operation failed: domain '{name}' already exists with uuid {uuid}"
-            return Answer.error(failed + text, 1)
-    domain = known.setdefault(name, {"running": False, "id": 0, "autostart": False})
-    domain["xml"] = libvirt.complete(root)
-    return _changed(call, name, "define", f"Domain '{name}' defined from {words[0]}")
-
-
-def _dumpxml(_call: Call, _name: str, domain: Record, options: set[str]) -> Answer:
-    live = domain["running"] and "--inactive" not in options
+def _dumpxml(call: Call, _: str, domain: Record) -> Answer:
+    live = domain["running"] and not call.has("--inactive")
     return Answer.out(domain["running_xml" if live else "xml"] + "\n")
 
 
-def _dominfo(_call: Call, name: str, domain: Record, _: set[str]) -> Answer:
-    root = ET.fromstring(domain["xml"])  # noqa: S314 - root's own
-    values = {
-        "Id": _number(domain),
-        "Name": name,
-        "UUID": root.findtext("uuid", ""),
-        "OS Type": "hvm",
-        "State": _state(domain),
-        "CPU(s)": root.findtext("vcpu", ""),
-        "Max memory": f"{root.findtext('memory', '')} KiB",
-        "Used memory": f"{root.findtext('currentMemory', '')} KiB",
-        "Persistent": "yes",
-        "Autostart": "enable" if domain["autostart"] else "disable",
-        "Managed save": "no",
-        "Security model": "apparmor",
-        "Security DOI": "0",
-    }
-    return Answer.out("".join(f"{f'{key}:':<16}{value}\n" for key, value in values.items()) + "\n")
-
-
-def _domuuid(_call: Call, _name: str, domain: Record, _: set[str]) -> Answer:
-    return Answer.out(f"{ET.fromstring(domain['xml']).findtext('uuid', '')}\n\n")  # noqa: S314
-
-
-def _domifaddr(_call: Call, _name: str, domain: Record, _: set[str]) -> Answer:
-    # Without DHCP there is no lease to show.
-    head = " Name       MAC address          Protocol     Address\n"
-    return Answer.out(f"{head}{'-' * 79}\n\n" if domain["running"] else "")
-
-
-_COMMANDS: dict[str, Callable[[Call, list[str]], Answer]] = {
-    "autostart": _named(_autostart, "--disable"),
-    "define": _define,
-    "destroy": _named(_destroy, "--graceful"),
-    "domid": _named(lambda _c, _n, domain, _o: Answer.out(f"{_number(domain)}\n\n")),
-    "domifaddr": _named(_domifaddr),
-    "dominfo": _named(_dominfo),
-    "domstate": _named(lambda _c, _n, domain, _o: Answer.out(f"{_state(domain)}\n\n")),
-    "domuuid": _named(_domuuid),
-    "dumpxml": _named(_dumpxml, "--inactive"),
+_COMMANDS: Mapping[str, Callable[[Call], Answer]] = {
+    "autostart": _named(_DOMAIN, _autostart(_DOMAIN)),
+    "define": _define(_DOMAIN),
+    "destroy": _named(_DOMAIN, _end("destroy", "destroyed")),
+    "dominfo": _named(_DOMAIN, _dominfo),
+    "domstate": _named(_DOMAIN, lambda _c, _n, one: Answer.out(f"{_state(one)}\n\n")),
+    "domuuid": _named(_DOMAIN, lambda _c, _n, one: Answer.out(f"{_uuid(one)}\n\n")),
+    "dumpxml": _named(_DOMAIN, _dumpxml),
     "list": _list,
-    "shutdown": _named(_shutdown),
-    "start": _named(_start),
-    "undefine": _named(_undefine, "--nvram", "--keep-nvram"),
-    "uri": lambda _call, _words: Answer.out("qemu:///system\n\n"),
+    "shutdown": _named(_DOMAIN, _end("shutdown", "is being shutdown")),
+    "start": _named(_DOMAIN, _start),
+    "undefine": _named(_DOMAIN, _undefine),
+    "uri": lambda _: Answer.out("qemu:///system\n\n"),
+    "net-autostart": _named(_NETWORK, _autostart(_NETWORK)),
+    "net-define": _define(_NETWORK),
+    "net-destroy": _named(_NETWORK, _switch("destroy", "destroyed", on=False)),
+    "net-dumpxml": _named(_NETWORK, lambda _c, _n, one: Answer.out(one["xml"] + "\n")),
+    "net-info": _named(_NETWORK, _net_info),
+    "net-list": _net_list,
+    "net-start": _named(_NETWORK, _switch("start", "started", on=True)),
+    "net-undefine": _named(_NETWORK, _forget),
+    "net-uuid": _named(_NETWORK, lambda _c, _n, one: Answer.out(f"{_uuid(one)}\n\n")),
 }

@@ -1,7 +1,5 @@
 """Where connections come in: one socket at a time, which listens or not, and what was let in through it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine

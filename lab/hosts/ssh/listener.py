@@ -1,7 +1,5 @@
 """The SSH port of one simulated host, and the faults that break connections."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
@@ -16,7 +14,6 @@ from lab.hosts.model import ADDRESS, USER
 from lab.hosts.ports import Place
 from lab.hosts.ssh import session
 from lab.hosts.ssh.door import Door
-from lab.hosts.ssh.sftp import HostSFTP
 
 
 class _Login(asyncssh.SSHServer):
@@ -120,8 +117,6 @@ class Listener:
                 server_factory=lambda: _Login(self._host, self._client_key),
                 server_host_keys=[key],
                 process_factory=lambda process: session.serve(self._host, process),
-                sftp_factory=lambda channel: HostSFTP(self._host, channel),
-                allow_scp=True,
                 encoding=None,
                 allow_pty=False,
                 agent_forwarding=False,

@@ -1,19 +1,15 @@
 """Runs a command on a simulated host the way a user would: over SSH."""
 
-from __future__ import annotations
-
 import asyncio
 import os
+import stat
 import sys
-import threading
 from pathlib import Path
 
 import asyncssh
 
 from lab.hosts.model import HostEndpoint, HostsError
 from lab.hosts.process import status
-
-_CHUNK = 64 * 1024
 
 
 def execute(folder: Path, host: str, command: str, client_key: Path | None = None) -> int:
@@ -44,46 +40,13 @@ async def _execute(endpoint: HostEndpoint, command: str, key: Path) -> int:
         agent_path=None,
         config=None,
     ) as connection:
-        process: asyncssh.SSHClientProcess[bytes] = await connection.create_process(
-            command, encoding=None
+        # /dev/null cannot be waited for in an event loop; a terminal can.
+        is_null = not sys.stdin.isatty() and stat.S_ISCHR(os.fstat(0).st_mode)
+        done = await connection.run(
+            command,
+            encoding=None,
+            stdin=asyncssh.DEVNULL if is_null else os.dup(0),
+            stdout=os.dup(1),
+            stderr=os.dup(2),
         )
-        _forward_input(process, asyncio.get_running_loop())
-        await asyncio.gather(
-            _copy(process.stdout, sys.stdout.fileno()), _copy(process.stderr, sys.stderr.fileno())
-        )
-        await process.wait_closed()
-        return 255 if process.returncode is None else process.returncode
-
-
-async def _copy(source: asyncssh.SSHReader[bytes], descriptor: int) -> None:
-    while data := await source.read(_CHUNK):
-        while data:
-            data = data[os.write(descriptor, data) :]
-
-
-def _forward_input(
-    process: asyncssh.SSHClientProcess[bytes], loop: asyncio.AbstractEventLoop
-) -> None:
-    """Send standard input from a thread: files and /dev/null cannot be waited for in the loop.
-
-    The thread may still wait for a terminal when the command has ended; a daemon does not hold up
-    the end of this process.
-    """
-
-    def send(data: bytes) -> None:
-        if process.is_closing():
-            return
-        if data:
-            process.stdin.write(data)
-        else:
-            process.stdin.write_eof()
-
-    def read() -> None:
-        data = b" "
-        while data:
-            data = os.read(0, _CHUNK)
-            if loop.is_closed():
-                return
-            loop.call_soon_threadsafe(send, data)
-
-    threading.Thread(target=read, daemon=True).start()
+        return 255 if done.returncode is None else done.returncode

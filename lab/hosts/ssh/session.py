@@ -1,7 +1,5 @@
 """One command over SSH: its streams, its end, its entry in the journal."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

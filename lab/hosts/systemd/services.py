@@ -8,8 +8,6 @@ starts, `notify` is ready when it says so (`systemd-notify --ready`, or a stand-
 exit code 0; `Restart=` is done a few times. Their output is what `journalctl` shows.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

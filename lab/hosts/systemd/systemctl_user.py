@@ -3,13 +3,12 @@
 Exit status and words after systemctl(1): without a bus "Failed to connect to bus: No medium found".
 """
 
-from __future__ import annotations
-
 import re
 
 from lab.hosts import accounts
 from lab.hosts.accounts import Account
 from lab.hosts.call import Answer, Call
+from lab.hosts.program import typed
 from lab.hosts.systemd import units, user_manager
 from lab.hosts.usernetes import rootless
 
@@ -27,29 +26,17 @@ def is_for_account(call: Call) -> bool:
 def run(call: Call) -> Answer:
     if "--user" not in call.arguments:
         return _manager(call)
-    words: list[str] = []
-    flags: set[str] = set()
-    machine = ""
-    rest = list(call.arguments)
-    while rest:
-        word = rest.pop(0)
-        if word in {"-M", "--machine"} and rest:
-            machine = rest.pop(0)
-        elif word.startswith("--machine="):
-            machine = word.partition("=")[2]
-        elif word.startswith("-"):
-            flags.add(word)
-        else:
-            words.append(word)
+    call = typed(call, "--user --now --no-pager -q --quiet", "-M --machine -p")
+    machine = call.value("-M", "--machine") or ""
     account = _account(call, machine)
     if account is None or not user_manager.reachable(call.machine, account, call.faults):
         return Answer.error(_NO_BUS, 1)
-    verb, names = (words[0], words[1:]) if words else ("list-units", [])
+    verb, names = call.verb, call.words[1:]
     if verb in {"daemon-reload", "is-system-running"}:
         return Answer() if verb == "daemon-reload" else Answer.out("running")
     if verb not in {*_CHANGES, "is-active", "is-enabled", "status", "show"}:
         return Answer.error(f"Unknown command verb '{verb}'.", 1)
-    answers = [_act(call, account, verb, units.full_name(name), flags) for name in names]
+    answers = [_act(call, account, verb, units.full_name(name)) for name in names]
     return Answer(
         max((a.exit for a in answers), default=1),
         "".join(a.stdout for a in answers),
@@ -66,7 +53,7 @@ def _account(call: Call, machine: str) -> Account | None:
     return accounts.by_uid(call.machine, int(runtime)) if runtime.isdecimal() else None
 
 
-def _act(call: Call, account: Account, verb: str, unit: str, flags: set[str]) -> Answer:
+def _act(call: Call, account: Account, verb: str, unit: str) -> Answer:
     there = call.machine.path(f"{account.home}/.config/systemd/user/{unit}").exists()
     known = user_manager.user_units(call.machine, account)
     entry = known.setdefault(unit, {"active": False, "enabled": False})
@@ -87,7 +74,7 @@ def _act(call: Call, account: Account, verb: str, unit: str, flags: set[str]) ->
         return Answer.error(text, 1 if verb in {"enable", "disable"} else _NOT_LOADED)
     if verb in {"enable", "disable"}:
         entry["enabled"] = verb == "enable"
-        if "--now" not in flags:
+        if not call.has("--now"):
             return Answer()
         verb = "start" if verb == "enable" else "stop"
     if verb == "reset-failed":

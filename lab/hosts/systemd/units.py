@@ -1,11 +1,9 @@
 """systemd units of a simulated host: which exist, which run, and what starting them does."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,93 +15,38 @@ from lab.hosts.nvidia import driver
 from lab.hosts.service_vm.fabric import UNIT as FABRIC_MANAGER
 from lab.hosts.service_vm.fabric import Fabric
 
-DESCRIPTIONS = {
-    FABRIC_MANAGER: "NVIDIA fabric manager service",
-    "containerd.service": "containerd container runtime",
-    "docker.service": "Docker Application Container Engine",
-    "docker.socket": "Docker Socket for the API",
-    "kubelet.service": "kubelet: The Kubernetes Node Agent",
-    "libvirtd.service": "libvirt legacy monolithic daemon",
-    "ssh.service": "OpenBSD Secure Shell server",
-}
-PROGRAMS = {
-    FABRIC_MANAGER: "/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg",
-    "containerd.service": "/usr/bin/containerd",
-    "docker.service": "/usr/bin/dockerd -H fd:// --containerd=/run/containerd/containerd.sock",
-    "docker.socket": "",
-    "kubelet.service": "/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml",
-    "libvirtd.service": "/usr/sbin/libvirtd",
-    "ssh.service": "/usr/sbin/sshd -D",
-}
-PACKAGES = {
-    FABRIC_MANAGER: (
-        "nvidia-fabricmanager",
-        "nvidia-fabricmanager-580",
-        "nvidia-fabricmanager-595",
-    ),
-    "containerd.service": ("containerd.io", "containerd"),
-    "docker.service": ("docker-ce", "docker.io"),
-    "docker.socket": ("docker-ce", "docker.io"),
-    "kubelet.service": ("kubelet",),
-    "libvirtd.service": ("libvirt-daemon-system", "libvirt-daemon-kvm"),
-    "ssh.service": (),
-}
-"""Units that packages bring along; without packages: part of every machine."""
+_BUILT_IN: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("units.yaml").read_text())
+"""Units that packages bring along."""
+NONE: Mapping[str, Any] = {"active": "inactive", "enabled": False, "pid": 0, "result": "success"}
+"""What is told of a unit that does not exist."""
 
 
 def start_problem(machine: Machine, unit: str) -> str | None:
     """Why a service would not come up with the configuration that is on the host now."""
-    check = _CHECKS.get(unit)
-    return check(machine) if check else None
-
-
-def _containerd_problem(machine: Machine) -> str | None:
-    return _first_problem(
-        machine,
-        ["/etc/containerd/config.toml", *_files(machine, "/etc/containerd/conf.d", ".toml")],
-        lambda content: tomllib.loads(content) and None,
-    )
-
-
-def _kubelet_problem(machine: Machine) -> str | None:
-    drop_in_folder = "/etc/kubernetes/kubelet.conf.d"
-    return _first_problem(
-        machine,
-        ["/var/lib/kubelet/config.yaml", *_files(machine, drop_in_folder, ".conf")],
-        lambda content: yaml.safe_load(content) and None,
-    )
-
-
-def _fabric_manager_problem(machine: Machine) -> str | None:
-    return driver.fabric_problem(machine) if machine.board.runs_the_driver else None
-
-
-_CHECKS: dict[str, Callable[[Machine], str | None]] = {
-    "containerd.service": _containerd_problem,
-    "kubelet.service": _kubelet_problem,
-    driver.FABRIC_MANAGER: _fabric_manager_problem,
-}
-
-
-def _files(machine: Machine, folder: str, suffix: str) -> list[str]:
-    real = machine.path(folder)
-    if not real.is_dir():
-        return []
-    return sorted(str(PurePosixPath(folder) / e.name) for e in real.iterdir() if e.suffix == suffix)
-
-
-def _first_problem(machine: Machine, paths: list[str], load: Callable[[str], object]) -> str | None:
-    for path in paths:
-        content = machine.read_text(path)
-        if content is None:
-            continue
-        try:
-            load(content)
-        except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
-            return f"{path}: {error}"
+    if unit == FABRIC_MANAGER:
+        return driver.fabric_problem(machine) if machine.board.runs_the_driver else None
+    for pattern, load in _CONFIGURATION.get(unit, {}).items():
+        path = PurePosixPath(pattern)
+        folder = machine.path(str(path.parent))
+        for file in sorted(folder.glob(path.name)) if folder.is_dir() else []:
+            try:
+                load(file.read_text())
+            except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+                return f"{path.parent}/{file.name}: {error}"
     return None
 
 
+_CONFIGURATION: Mapping[str, Mapping[str, Callable[[str], object]]] = {
+    "containerd.service": {
+        "/etc/containerd/config.toml": tomllib.loads,
+        "/etc/containerd/conf.d/*.toml": tomllib.loads,
+    },
+    "kubelet.service": {
+        "/var/lib/kubelet/config.yaml": yaml.safe_load,
+        "/etc/kubernetes/kubelet.conf.d/*.conf": yaml.safe_load,
+    },
+}
+"""What a service reads when it starts."""
 UNIT_DIRECTORY = "/etc/systemd/system"
 UNIT_DIRECTORIES = (UNIT_DIRECTORY, "/run/systemd/system", "/usr/local/lib/systemd/system")
 """Where a host's own unit files are, the first found counts: systemd.unit(5)."""
@@ -125,9 +68,10 @@ def text(machine: Machine, unit: str) -> tuple[str, str] | None:
             return f"{folder}/{unit}", own
     if not _is_installed(machine, unit):
         return None
+    said = _BUILT_IN[unit]
     built_in = (
-        f"[Unit]\nDescription={DESCRIPTIONS[unit]}\n\n"
-        f"[Service]\nExecStart={PROGRAMS[unit]}\nRestart=always\n\n"
+        f"[Unit]\nDescription={said['description']}\n\n"
+        f"[Service]\nExecStart={said['program']}\nRestart=always\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
     return f"/usr/lib/systemd/system/{unit}", built_in
@@ -143,31 +87,18 @@ def drop_ins(machine: Machine, unit: str) -> list[tuple[str, str]]:
     return [(f"{folder}/{name}", machine.read_text(f"{folder}/{name}") or "") for name in names]
 
 
-def option(unit_text: str, section: str, key: str) -> str | None:
-    """The last value of a key in a section of a unit file."""
-    current, value = "", None
-    for line in unit_text.splitlines():
-        stripped = line.strip()
-        if stripped.startswith("["):
-            current = stripped.strip("[]")
-        elif current == section and stripped.startswith(f"{key}="):
-            value = stripped.partition("=")[2].strip()
-    return value
-
-
 def known(machine: Machine) -> list[str]:
     own: set[str] = set()
     for folder in UNIT_DIRECTORIES:
         real = machine.path(folder)
         own |= {entry.name for entry in real.iterdir()} if real.is_dir() else set()
-    built_in = {unit for unit in DESCRIPTIONS if _is_installed(machine, unit)}
+    built_in = {unit for unit in _BUILT_IN if _is_installed(machine, unit)}
     return sorted(built_in | {name for name in own if name.endswith(_SUFFIXES)})
 
 
 def _is_installed(machine: Machine, unit: str) -> bool:
-    if unit not in DESCRIPTIONS:
-        return False
-    return not PACKAGES[unit] or any(map(machine.has_package, PACKAGES[unit]))
+    said = _BUILT_IN.get(unit)
+    return said is not None and (not said["packages"] or machine.has_package(*said["packages"]))
 
 
 def has_program(machine: Machine, unit: str) -> bool:
@@ -178,17 +109,17 @@ def has_program(machine: Machine, unit: str) -> bool:
 
 def values(machine: Machine, unit: str, section: str, key: str) -> list[str]:
     """All values of a key, drop-ins included; an empty one takes those before it away."""
-    found: list[str] = []
     own = text(machine, unit)
-    for _, content in [*([own] if own else []), *drop_ins(machine, unit)]:
-        current = ""
-        for line in content.splitlines():
-            stripped = line.strip()
-            if stripped.startswith("["):
-                current = stripped.strip("[]")
-            elif current == section and stripped.startswith(f"{key}="):
-                said = stripped.partition("=")[2].strip()
-                found = [*found, said] if said else []
+    parts = [*([own] if own else []), *drop_ins(machine, unit)]
+    found: list[str] = []
+    current = ""
+    for line in "\n[]\n".join(content for _, content in parts).splitlines():
+        stripped = line.strip()
+        if stripped.startswith("["):
+            current = stripped.strip("[]")
+        elif current == section and stripped.startswith(f"{key}="):
+            said = stripped.partition("=")[2].strip()
+            found = [*found, said] if said else []
     return found
 
 
@@ -246,13 +177,12 @@ def state(machine: Machine, unit: str) -> dict[str, Any]:
     if unit not in units:
         # The package of the fabric manager leaves it to its owner to enable it.
         by_hand = unit == FABRIC_MANAGER and machine.board.runs_the_driver
-        ours = unit in DESCRIPTIONS and not by_hand
+        ours = unit in _BUILT_IN and not by_hand
         units[unit] = {
             "active": "active" if ours else "inactive",
             "enabled": ours,
             "pid": _next_pid(machine) if ours else 0,
             "since": time.time(),
-            "starts": 0,
             "result": "success",
             "loaded": signature(machine, unit),
         }
@@ -285,11 +215,9 @@ def reload(machine: Machine) -> None:
 
 def start(machine: Machine, unit: str, faults: Faults, *, action: str) -> bool:
     """Start a unit, or start it again; False when it fails, as a real one does on a bad file."""
-    entry = state(machine, unit)
     problem = start_problem(machine, unit)
-    entry["since"] = time.time()
     if problem is not None:
-        entry["active"], entry["pid"] = "failed", 0
+        _become(machine, unit, "failed")
         log(machine, unit, problem)
         machine.note("unit", action=action, unit=unit, failed=problem)
         return False
@@ -299,15 +227,19 @@ def start(machine: Machine, unit: str, faults: Faults, *, action: str) -> bool:
     return True
 
 
+def _become(machine: Machine, unit: str, active: str, *, pid: int = 0) -> dict[str, Any]:
+    entry = state(machine, unit)
+    entry |= {"active": active, "pid": pid, "since": time.time()}
+    return entry
+
+
 def started(machine: Machine, unit: str, action: str | None) -> None:
     """A unit is up; a `oneshot` without RemainAfterExit has ended already."""
-    entry = state(machine, unit)
     once = kind(machine, unit) == "oneshot"
     stays = value(machine, unit, "Service", "RemainAfterExit") in _TRUE
-    entry["active"] = "inactive" if once and not stays else "active"
-    entry["pid"] = 0 if once else _next_pid(machine)
-    entry["since"], entry["result"] = time.time(), "success"
-    entry["starts"] += 1
+    active = "inactive" if once and not stays else "active"
+    entry = _become(machine, unit, active, pid=0 if once else _next_pid(machine))
+    entry["result"] = "success"
     if action is not None:
         log(machine, unit, "Finished." if once else "Started.")
         machine.note("unit", action=action, unit=unit)
@@ -316,22 +248,19 @@ def started(machine: Machine, unit: str, action: str | None) -> None:
 def activating(machine: Machine, unit: str) -> None:
     """A unit was started and has not said yet that it is up."""
     entry = state(machine, unit)
-    entry["active"], entry["since"] = "activating", time.time()
+    entry |= {"active": "activating", "since": time.time()}
 
 
 def failed(machine: Machine, unit: str, why: str, action: str) -> None:
     """A unit did not come up, or ended with an error."""
-    entry = state(machine, unit)
-    entry["active"], entry["pid"], entry["since"] = "failed", 0, time.time()
-    entry["result"] = "exit-code"
+    _become(machine, unit, "failed")["result"] = "exit-code"
     log(machine, unit, f"Failed with result 'exit-code' ({why}).")
     machine.note("unit", action=action, unit=unit, failed=why)
 
 
 def ended(machine: Machine, unit: str) -> None:
     """A service ended by itself, without an error."""
-    entry = state(machine, unit)
-    entry["active"], entry["pid"], entry["since"] = "inactive", 0, time.time()
+    _become(machine, unit, "inactive")
     log(machine, unit, "Deactivated successfully.")
 
 
@@ -348,8 +277,7 @@ _TRUE = {"yes", "true", "1", "on"}
 
 
 def stop(machine: Machine, unit: str) -> None:
-    entry = state(machine, unit)
-    entry["active"], entry["pid"], entry["since"] = "inactive", 0, time.time()
+    _become(machine, unit, "inactive")
     machine.note("unit", action="stop", unit=unit)
 
 

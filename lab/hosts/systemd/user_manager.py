@@ -5,20 +5,17 @@ systemd 255 (`Delegate=pids memory cpu`), systemd.resource-control(5): a drop-in
 starts the next time.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from typing import Any
 
 from lab.hosts import accounts
 from lab.hosts.accounts import Account
-from lab.hosts.faults import Faults
+from lab.hosts.faults import DelegationIneffective, Faults, NerdctlRuns, UserBusGone
 from lab.hosts.faults import read as faults_of
 from lab.hosts.machine import Machine
 from lab.hosts.systemd import units
 from lab.hosts.usernetes import rootless
-from lab.hosts.usernetes.rootless_faults import DelegationIneffective, NerdctlRuns, UserBusGone
 
 LINGER = "/var/lib/systemd/linger"
 TEMPLATE = "user@.service"
@@ -50,10 +47,7 @@ def user_units(machine: Machine, account: Account) -> dict[str, Object]:
 
 def start(machine: Machine, account: Account, faults: Faults) -> None:
     """Start it: controllers as the drop-ins say now, a runtime folder with a bus."""
-    delegated = _DEFAULT
-    for _, text in units.drop_ins(machine, TEMPLATE):
-        said = units.option(text, "Service", "Delegate")
-        delegated = said if said is not None else delegated
+    delegated = units.value(machine, TEMPLATE, "Service", "Delegate") or _DEFAULT
     if faults.first(DelegationIneffective):
         delegated = _WITHOUT
     file = machine.path(accounts.controllers_file(account))

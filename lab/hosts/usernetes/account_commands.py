@@ -4,120 +4,82 @@ Exit status after useradd(8) and usermod(8): 9 for a name that is taken, 6 for o
 getsubids(1): 1 where an account has no ranges; loginctl(1): 1 with a word of logind's.
 """
 
-from __future__ import annotations
-
 from lab.hosts import accounts
-from lab.hosts.accounts import Account
-from lab.hosts.call import Answer, Call
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.faults import AccountOfDirectory, LingerRefused
+from lab.hosts.program import program
 from lab.hosts.systemd import user_manager
 from lab.hosts.usernetes import rootless
-from lab.hosts.usernetes.rootless_faults import AccountOfDirectory, LingerRefused
-
-_DENIED = 1
 
 
+@program(
+    "useradd",
+    flags="--create-home --system --no-create-home",
+    values="--shell --gid --comment",
+    root="useradd: Permission denied.",
+)
 def useradd(call: Call) -> Answer:
     """`useradd [--create-home] [--shell SHELL] NAME`, `useradd --system [--gid GROUP] … NAME`."""
-    names = _words(call, {"--shell", "-s", "--gid", "-g", "--comment", "-c", "--home-dir", "-d"})
-    if len(names) != 1:
-        return Answer.error("Usage: useradd [options] LOGIN", 2)
-    if not call.is_root:
-        return Answer.error("useradd: Permission denied.", _DENIED)
-    if names[0] in accounts.accounts(call.machine):
-        return Answer.error(f"useradd: user '{names[0]}' already exists", 9)
-    if "--system" in call.arguments:
-        words = list(call.arguments)
-        group = words[words.index("--gid") + 1] if "--gid" in words else ""
-        accounts.add_system(call.machine, names[0], group)
+    if len(call.words) != 1:
+        raise RefusedError("Usage: useradd [options] LOGIN", 2)
+    if call.verb in accounts.accounts(call.machine):
+        raise RefusedError(f"useradd: user '{call.verb}' already exists", 9)
+    if call.has("--system"):
+        accounts.add_system(call.machine, call.verb, call.value("--gid") or "")
         return Answer()
-    made = accounts.add(call.machine, names[0], many_users=_many_users(call))
+    made = accounts.add(call.machine, call.verb, many_users=call.has_many_users)
     call.machine.note("account", added=made.name, uid=made.uid)
     return Answer()
 
 
+@program("usermod", values="--add-subuids --add-subgids", root="usermod: Permission denied.")
 def usermod(call: Call) -> Answer:
     """`usermod --add-subuids FIRST-LAST --add-subgids FIRST-LAST NAME`."""
-    wanted: list[tuple[str, str]] = []
-    names: list[str] = []
-    rest = list(call.arguments)
+    known = accounts.accounts(call.machine)
+    if call.verb not in known or call.faults.first(AccountOfDirectory):
+        raise RefusedError(f"usermod: user '{call.verb}' does not exist in /etc/passwd", 6)
     paths = {"--add-subuids": accounts.SUBUID, "--add-subgids": accounts.SUBGID}
-    while rest:
-        word = rest.pop(0)
-        if word in paths and rest:
-            wanted.append((paths[word], rest.pop(0)))
-        elif word.startswith("-"):
-            return Answer.error(f"usermod: only --add-subuids and --add-subgids here ({word})", 2)
-        else:
-            names.append(word)
-    if not call.is_root:
-        return Answer.error("usermod: Permission denied.", _DENIED)
-    directory = call.faults.first(AccountOfDirectory)
-    if len(names) != 1 or names[0] not in accounts.accounts(call.machine) or directory:
-        shown = names[0] if names else ""
-        return Answer.error(f"usermod: user '{shown}' does not exist in /etc/passwd", 6)
+    wanted = [(paths[name], one) for name, spans in call.given.values.items() for one in spans]
     for path, span in wanted:
-        first, _, last = span.partition("-")
-        accounts.add_range(call.machine, path, names[0], int(first), int(last) - int(first) + 1)
-    call.machine.note("account", ranges=[span for _, span in wanted], account=names[0])
+        first, last = map(int, span.split("-"))
+        accounts.add_range(call.machine, path, call.verb, first, last - first + 1)
+    call.machine.note("account", ranges=[span for _, span in wanted], account=call.verb)
     return Answer()
 
 
+@program("getsubids", of="uidmap", flags="-g")
 def getsubids(call: Call) -> Answer:
     """`getsubids [-g] NAME`: `0: NAME 100000 65536`."""
-    words = list(call.arguments)
-    groups = "-g" in words
-    names = [word for word in words if word != "-g"]
-    path = accounts.SUBGID if groups else accounts.SUBUID
-    account = accounts.accounts(call.machine).get(names[0]) if len(names) == 1 else None
+    account = accounts.accounts(call.machine).get(call.verb)
     if account is None or not rootless.has_ids(call.machine, account, call.faults):
-        return Answer.error("Error fetching ranges", 1)
+        raise RefusedError("Error fetching ranges")
+    path = accounts.SUBGID if call.has("-g") else accounts.SUBUID
     mine = [one for one in accounts.ranges(call.machine, path) if one[0] == account.name]
     lines = [f"{n}: {who} {first} {count}" for n, (who, first, count) in enumerate(mine)]
     return Answer.out("\n".join(lines))
 
 
+@program("loginctl", flags="--value", values="-p")
 def loginctl(call: Call) -> Answer:
-    """`loginctl enable-linger|disable-linger|show-user NAME`."""
-    words = _words(call, {"-p", "--property"})
-    verb, names = (words[0], words[1:]) if words else ("", [])
-    known = accounts.accounts(call.machine)
-    if verb not in {"enable-linger", "disable-linger", "show-user"} or len(names) != 1:
-        return Answer.error(f"Unknown command verb '{verb}'.", 1)
-    account = known.get(names[0])
+    """`loginctl enable-linger|disable-linger NAME`, `show-user NAME -p Linger --value`."""
+    machine, verb, name = call.machine, call.verb, "".join(call.words[1:])
+    if verb not in {"enable-linger", "disable-linger", "show-user"}:
+        raise RefusedError(f"Unknown command verb '{verb}'.")
+    account = accounts.accounts(machine).get(name)
     if account is None:
-        return Answer.error(f"Failed to look up user {names[0]}: No such process", 1)
+        raise RefusedError(f"Failed to look up user {name}: No such process")
     if verb == "show-user":
-        if not accounts.is_up(call.machine, account):
+        if not accounts.is_up(machine, account):
             text = f"User ID {account.uid} is not logged in or lingering"
-            return Answer.error(f"Failed to get user: {text}", 1)
-        return Answer.out("yes" if user_manager.lingers(call.machine, account) else "no")
-    return _linger(call, account, on=verb == "enable-linger")
-
-
-def _linger(call: Call, account: Account, *, on: bool) -> Answer:
-    verb = "enable" if on else "disable"
+            raise RefusedError(f"Failed to get user: {text}")
+        return Answer.out("yes" if user_manager.lingers(machine, account) else "no")
     if not call.is_root or call.faults.first(LingerRefused):
-        return Answer.error(f"Could not {verb} linger: Access denied", 1)
+        raise RefusedError(f"Could not {verb.replace('-', ' ')}: Access denied")
+    on = verb == "enable-linger"
     if on:
-        user_manager.allow_linger(call.machine, account)
+        user_manager.allow_linger(machine, account)
     else:
-        call.machine.path(f"{user_manager.LINGER}/{account.name}").unlink(missing_ok=True)
-        user_manager.stop(call.machine, account)
-    call.machine.note("account", linger=on, account=account.name)
+        machine.path(f"{user_manager.LINGER}/{account.name}").unlink(missing_ok=True)
+        user_manager.stop(machine, account)
+    machine.note("account", linger=on, account=account.name)
     return Answer()
-
-
-def _words(call: Call, with_value: set[str]) -> list[str]:
-    words: list[str] = []
-    rest = list(call.arguments)
-    while rest:
-        word = rest.pop(0)
-        if word in with_value and rest:
-            rest.pop(0)
-        elif not word.startswith("-"):
-            words.append(word)
-    return words
-
-
-def _many_users(call: Call) -> bool:
-    return call.uid != 0 or bool(getattr(call.host, "many_users", False))

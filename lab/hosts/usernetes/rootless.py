@@ -8,33 +8,32 @@ Sources: moby's `contrib/dockerd-rootless.sh` and `dockerd-rootless-setuptool.sh
     engine.running, engine.cdi_devices, engine.default_runtime
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lab.files import read_json
 from lab.hosts import accounts
 from lab.hosts.accounts import Account
-from lab.hosts.faults import Faults
+from lab.hosts.faults import (
+    AccountOfDirectory,
+    CdiInvisible,
+    DaemonConfigurationIgnored,
+    EngineIsRootful,
+    Faults,
+    Slirp4netnsFails,
+    SubordinateIdsLost,
+    UserNamespacesRestricted,
+)
 from lab.hosts.faults import read as faults_of
 from lab.hosts.folder import HostFolder
 from lab.hosts.hardware.board import board
 from lab.hosts.machine import Machine
 from lab.hosts.model import HostsError
 from lab.hosts.nvidia import cdi
-from lab.hosts.usernetes.rootless_faults import (
-    AccountOfDirectory,
-    CdiInvisible,
-    DaemonConfigurationIgnored,
-    EngineIsRootful,
-    Slirp4netnsFails,
-    SubordinateIdsLost,
-    UserNamespacesRestricted,
-)
 
 UNIT = "docker.service"
 CONFIGURATION = ".config/docker/daemon.json"
@@ -139,13 +138,13 @@ def start(machine: Machine, account: Account, faults: Faults) -> str | None:
     mine["running"] = problem is None
     if problem is not None:
         return problem
-    mine["version"] = upstream(machine.state.get("packages", {}).get("docker-ce", ""))
+    mine["version"] = upstream(machine.packages.get("docker-ce", ""))
     mine["settings"] = json.loads(_settings(machine, account) or "{}")
     mine["sees"] = [one for one in cdi.DIRECTORIES if machine.path(one).is_dir()]
     mine["starts"] += 1
     for container in mine["containers"].values():
         again = container.get("restart") in {"always", "unless-stopped"}
-        container["running"] = again and not container.get("stopped", False)
+        container |= {"running": again, "started": datetime.now(UTC).isoformat()}
     machine.path(account.runtime).joinpath("docker.sock").touch()
     machine.note("rootless", action="start", account=account.name, sees=mine["sees"])
     return None
@@ -210,7 +209,7 @@ def _problem(machine: Machine, account: Account, faults: Faults) -> str | None:
 
 
 def _network_problem(machine: Machine, account: Account, faults: Faults) -> str | None:
-    version = _number(upstream(machine.state.get("packages", {}).get("docker-ce", "")))
+    version = _number(upstream(machine.packages.get("docker-ce", "")))
     asked = "DOCKERD_ROOTLESS_ROOTLESSKIT_NET=slirp4netns" in drop_in_text(machine, account)
     if machine.has_package("slirp4netns"):
         if faults.first(Slirp4netnsFails) and (asked or version < _WITH_OWN_CHOICE):

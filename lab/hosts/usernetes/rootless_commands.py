@@ -4,56 +4,36 @@ After moby's `contrib/dockerd-rootless-setuptool.sh` (its refusals, its unit fil
 rootlesskit's README (`rootlesskit true` tells whether namespaces can be made).
 """
 
-from __future__ import annotations
-
 import os
 
 from lab.hosts import accounts
 from lab.hosts.accounts import Account
-from lab.hosts.call import Answer, Call
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.machine import FILES
+from lab.hosts.program import program
 from lab.hosts.systemd import user_manager
 from lab.hosts.usernetes import rootless
 
-_UNIT_TEXT = """[Unit]
-Description=Docker Application Container Engine (Rootless)
-Documentation=https://docs.docker.com/go/rootless/
-Requires=dbus.socket
 
-[Service]
-ExecStart=/usr/bin/dockerd-rootless.sh
-ExecReload=/bin/kill -s HUP $MAINPID
-Restart=always
-LimitNOFILE=infinity
-LimitNPROC=infinity
-Delegate=yes
-Type=notify
-NotifyAccess=all
-KillMode=mixed
-
-[Install]
-WantedBy=default.target
-"""
-
-
+@program("dockerd-rootless-setuptool.sh", on="ubuntu", of="docker-ce-rootless-extras")
 def setup(call: Call) -> Answer:
-    """`dockerd-rootless-setuptool.sh check|install|uninstall`."""
-    words = [word for word in call.arguments if not word.startswith("-")]
-    if words not in (["check"], ["install"], ["uninstall"]):
-        return Answer.error("Usage: dockerd-rootless-setuptool.sh [OPTIONS] COMMAND", 1)
+    """`dockerd-rootless-setuptool.sh install|uninstall`."""
+    if call.words not in (["install"], ["uninstall"]):
+        raise RefusedError("Usage: dockerd-rootless-setuptool.sh [OPTIONS] COMMAND")
     account = _account(call)
     if account is None:
-        return Answer.error("[ERROR] Refusing to install rootless Docker as the root user", 1)
+        raise RefusedError("[ERROR] Refusing to install rootless Docker as the root user")
     unit = f"{account.home}/.config/systemd/user/{rootless.UNIT}"
-    if words == ["uninstall"]:
-        return _uninstall(call, account, unit)
+    if call.verb == "uninstall":
+        rootless.stop(call.machine, account)
+        user_manager.user_units(call.machine, account).pop(rootless.UNIT, None)
+        call.machine.path(unit).unlink(missing_ok=True)
+        return Answer.out(f"[INFO] Uninstalled {rootless.UNIT}")
     refusal = _refusal(call, account)
     if refusal is not None:
-        return Answer.error(f"[ERROR] {refusal}", 1)
-    if words == ["check"]:
-        return Answer.out("[INFO] Requirements are satisfied")
-    file = call.machine.path(unit)
-    if not file.exists():
-        _write(call, account, unit, _UNIT_TEXT)
+        raise RefusedError(f"[ERROR] {refusal}")
+    if not call.machine.path(unit).exists():
+        _write(call, account, unit, (FILES / "docker/docker.service").read_text())
     problem = None
     if not rootless.engine(call.machine, account, call.faults).running:
         problem = rootless.start(call.machine, account, call.faults)
@@ -87,13 +67,7 @@ def _refusal(call: Call, account: Account) -> str | None:
     return None
 
 
-def _uninstall(call: Call, account: Account, unit: str) -> Answer:
-    rootless.stop(call.machine, account)
-    user_manager.user_units(call.machine, account).pop(rootless.UNIT, None)
-    call.machine.path(unit).unlink(missing_ok=True)
-    return Answer.out(f"[INFO] Uninstalled {rootless.UNIT}")
-
-
+@program("rootlesskit", on="ubuntu", of="docker-ce-rootless-extras", unknown=None)
 def kit(call: Call) -> Answer:
     """`rootlesskit true`, and `rootlesskit rm -rf FOLDER` of what only its namespace may remove."""
     account = _account(call)
@@ -116,7 +90,7 @@ def _account(call: Call) -> Account | None:
     """Whoever calls; where a host has one user alone, whose runtime folder is named."""
     if call.uid != 0:
         return accounts.by_uid(call.machine, call.uid)
-    if getattr(call.host, "many_users", True):
+    if call.has_many_users:
         return None
     runtime = call.environment.get("XDG_RUNTIME_DIR", "").rpartition("/")[2]
     return accounts.by_uid(call.machine, int(runtime)) if runtime.isdecimal() else None

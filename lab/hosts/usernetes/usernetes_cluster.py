@@ -3,8 +3,6 @@
 Kept in `<hosts>/usernetes.json`. A host has at most one node, as the compose project has one service.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator
@@ -131,13 +129,6 @@ class Clusters:
         there = HostsFolder(self.folder).host(host)
         identity = read_json(there.identity)
         return Machine(there, board(identity["platform"])) if identity else None
-
-    def is_played(self, node: str) -> bool:
-        """Whether the lab's kubelets play a node; True where they do not follow its joins."""
-        kubelets = self.folder.parent / "kubelet"
-        if node not in (read_json(kubelets / "kubelet.json") or {}).get("joins", ()):
-            return True
-        return node in (read_json(kubelets / "ready.json") or {}).get("nodes", {})
 
 
 def usernetes_node(folder: Path, host: str) -> NodeState:

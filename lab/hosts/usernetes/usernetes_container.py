@@ -4,16 +4,15 @@ The unit does what the text of `node-gpus.sh` in the image says: without `--devi
 specification has no UUIDs, without `--set-as-default` the default runtime stays runc.
 """
 
-from __future__ import annotations
-
+import secrets
+from datetime import UTC, datetime
 from typing import Any
 
 from lab.hosts.accounts import Account, accounts
-from lab.hosts.faults import Faults
+from lab.hosts.faults import Faults, NodeGpusFail
 from lab.hosts.machine import Machine
-from lab.hosts.nvidia import gpu_uuids
+from lab.hosts.nvidia import driver
 from lab.hosts.usernetes import rootless
-from lab.hosts.usernetes.usernetes_faults import NodeGpusFail
 
 NAME = "usernetes-node"
 PROJECT = "usernetes"
@@ -42,6 +41,8 @@ def create(machine: Machine, account: Account, image: str) -> None:
         "running": True,
         "restart": "always",
         "image": image,
+        "id": secrets.token_hex(32),
+        "started": datetime.now(UTC).isoformat(),
     }
 
 
@@ -84,4 +85,4 @@ def settle(machine: Machine, node: Object, faults: Faults) -> None:
 
 def devices(machine: Machine, node: Object, faults: Faults) -> tuple[str, ...]:
     """UUIDs of the GPUs that the container sees: those of the host, if it was given any."""
-    return gpu_uuids.served(machine, faults) if node["has_devices"] else ()
+    return driver.uuids_served(machine, faults) if node["has_devices"] else ()

@@ -4,22 +4,20 @@ Output and exit status after kubectl's own (`--ignore-not-found`, `NotFound` as 
 annotation without `--overwrite`) and kubeadm's (`token create --print-join-command`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets
 import string
 import time
 
-from lab.hosts.call import Answer, Call
+from lab.hosts import kubectl
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.faults import CidrAssignmentFails, FlannelStartsEarly
 from lab.hosts.faults import read as faults_of
 from lab.hosts.folder import HostsFolder
-from lab.hosts.rke2.rke2_cluster import Object, parse_taint
+from lab.hosts.kubectl import Object
 from lab.hosts.usernetes.usernetes_cluster import HOST, HOST_IP, PUBLIC_IP, Clusters
-from lab.hosts.usernetes.usernetes_faults import CidrAssignmentFails, FlannelStartsEarly
 
-_REFUSED = "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?"
 _ANNOUNCED = "flannel.alpha.coreos.com/public-ip"
 _ALPHABET = string.ascii_lowercase + string.digits
 
@@ -32,13 +30,13 @@ def run(call: Call, program: str, arguments: list[str]) -> Answer:
     clusters = clusters_of(call)
     cluster = clusters.cluster_of(call.machine.name)
     if cluster is None or cluster["host"] != call.machine.name:
-        return Answer.error(_REFUSED, 1)
+        raise RefusedError(kubectl.REFUSED)
     with clusters.change() as known:
         mine = known["clusters"][cluster["id"]]
         if program == "kubeadm":
             return _kubeadm(mine, arguments)
         _play(clusters, known, mine)
-        return _kubectl(call, known, mine, arguments)
+        return _kubectl(kubectl.read(call, arguments), known, mine)
 
 
 def _kubeadm(cluster: Object, arguments: list[str]) -> Answer:
@@ -83,7 +81,7 @@ def _play(clusters: Clusters, known: Object, cluster: Object) -> None:
         belongs = mine.get("cluster") == cluster["id"]
         runs = belongs and clusters.is_up(host)
         network = cluster["cni"] and not waits
-        ready = runs and network and clusters.is_played(name)
+        ready = runs and network and kubectl.is_played(clusters.folder, name)
         message = (
             "kubelet is posting ready status" if ready else "Kubelet stopped posting node status."
         )
@@ -101,92 +99,26 @@ def _play(clusters: Clusters, known: Object, cluster: Object) -> None:
             annotations[_ANNOUNCED] = inside if early else annotations[PUBLIC_IP]
 
 
-def _kubectl(call: Call, known: Object, cluster: Object, arguments: list[str]) -> Answer:
-    words = [word for word in arguments if not word.startswith("--")]
-    flags = {word for word in arguments if word.startswith("--")}
-    nodes = cluster["nodes"]
-    match words:
-        case ["get"] if "--raw=/readyz" in flags:
-            return Answer.out("ok")
-        case ["get"] if "--raw=/version" in flags:
+def _kubectl(call: Call, known: Object, cluster: Object) -> Answer:
+    nodes, field = cluster["nodes"], call.value("--field-selector") or ""
+    match call.words:
+        case ["get"] if call.value("--raw") == "/version":
             version = known["nodes"][call.machine.name]["kubernetes"]
             return Answer.out(json.dumps({"gitVersion": version}))
-        case ["get", "node", name, "json"]:
-            if name not in nodes:
-                return Answer() if "--ignore-not-found" in flags else _absent(name)
-            return Answer.out(json.dumps(nodes[name]))
-        case ["get", "nodes", _]:
+        case ["get", "nodes"]:
             return Answer.out("".join(map(_line, sorted(nodes), [nodes[n] for n in sorted(nodes)])))
-        case ["get", "events", *_]:
-            name = next(word for word in arguments if "involvedObject.name=" in word)
-            name = name.partition("involvedObject.name=")[2].partition(",")[0]
+        case ["get", "events"]:
+            name = field.partition("involvedObject.name=")[2].partition(",")[0]
             said = "CIDRAssignmentFailed: failed to allocate cidr from cluster cidr\n"
             return Answer.out(said if nodes.get(name, {}).get("waits") else "")
-        case ["delete", "node", name]:
-            nodes.pop(name, None)
-            call.machine.note("usernetes", action="deleted", node=name)
-            return Answer.out(f'node "{name}" deleted')
-        case ["delete", "pod", *_]:
-            field = next(word for word in arguments if "spec.nodeName=" in word)
+        case ["delete", "pod"]:
             node = nodes[field.partition("spec.nodeName=")[2]]
             node["flannel_restarted"] = True
             node["metadata"]["annotations"].pop(_ANNOUNCED, None)
             return Answer.out("pod deleted")
-    return _change(call, nodes, words, flags)
+    return kubectl.on_nodes(call, nodes, of="usernetes")
 
 
 def _line(name: str, node: Object) -> str:
     metadata = node["metadata"]
     return f"{name} {metadata['labels'].get(HOST_IP, '')} {metadata['annotations'].get(PUBLIC_IP, '')}\n"
-
-
-def _change(call: Call, nodes: Object, words: list[str], flags: set[str]) -> Answer:
-    match words:
-        case ["annotate" | "taint" as verb, "node", name, *changes]:
-            pass
-        case ["cordon" | "uncordon" | "drain" as verb, name]:
-            changes = []
-        case _:
-            return Answer.error(f"kubectl: not on a simulated host: {' '.join(words)}", 1)
-    node = nodes.get(name)
-    if node is None:
-        return _absent(name)
-    if verb == "annotate":
-        problem = _annotate(
-            node["metadata"]["annotations"], changes, overwrite="--overwrite" in flags
-        )
-        if problem is not None:
-            return Answer.error(problem, 1)
-    elif verb == "taint":
-        node["spec"]["taints"] = _tainted(node["spec"]["taints"], changes)
-    else:
-        node["spec"]["unschedulable"] = verb != "uncordon"
-    call.machine.note("usernetes", action=verb, node=name)
-    return Answer.out(f"node/{name} changed by {verb}")
-
-
-def _annotate(values: Object, changes: list[str], *, overwrite: bool) -> str | None:
-    for change in changes:
-        key, separator, value = change.partition("=")
-        if not separator:
-            values.pop(key.removesuffix("-"), None)
-        elif values.get(key, value) != value and not overwrite:
-            return f"error: --overwrite is false but found the following declared annotation(s): '{key}'"
-        else:
-            values[key] = value
-    return None
-
-
-def _tainted(taints: list[Object], changes: list[str]) -> list[Object]:
-    for change in changes:
-        if change.endswith("-"):
-            key = change.removesuffix("-").partition(":")[0]
-            taints = [one for one in taints if one["key"] != key]
-        else:
-            new = parse_taint(change)
-            taints = [*(one for one in taints if one["key"] != new["key"]), new]
-    return taints
-
-
-def _absent(name: str) -> Answer:
-    return Answer.error(f'Error from server (NotFound): nodes "{name}" not found', 1)

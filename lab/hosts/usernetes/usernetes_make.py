@@ -4,25 +4,22 @@ After the Makefile and compose file of gen2 and gen3. Stricter in one thing: eve
 where upstream would find a value of its own on each host.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import time
+from collections.abc import Mapping
 
-from lab.hosts import accounts
+import yaml
+
+from lab.hosts import accounts, certificates
 from lab.hosts.accounts import Account
-from lab.hosts.call import Answer, Call
-from lab.hosts.rke2.rke2_cluster import Object
+from lab.hosts.call import Answer, Call, RefusedError
+from lab.hosts.faults import NodeImageFails, NodeJoinFails, NodeStartFails, PortTaken, SyncFails
+from lab.hosts.kubectl import Object
+from lab.hosts.machine import FILES
+from lab.hosts.program import program
 from lab.hosts.usernetes import rootless, usernetes_container, usernetes_pki
 from lab.hosts.usernetes.usernetes_cluster import new_node, sync
-from lab.hosts.usernetes.usernetes_compose import (
-    JOIN_FAILS,
-    build_problem,
-    overlay_problem,
-    start_problem,
-)
-from lab.hosts.usernetes.usernetes_faults import NodeJoinFails, SyncFails
 from lab.hosts.usernetes.usernetes_kubectl import clusters_of
 
 _VARIABLES = (
@@ -33,13 +30,17 @@ _VARIABLES = (
 )
 _OF_GEN3 = ("CNI", "POD_SUBNET", "SERVICE_SUBNET", "PORT_CALICO", "PORT_CALICO_TYPHA")
 _ERROR = 2
+_MESSAGES = yaml.safe_load((FILES / "usernetes/messages.yaml").read_text())
+BUILD_FAILS: Mapping[str, str] = _MESSAGES["build"]
+START_FAILS: Mapping[str, str] = _MESSAGES["start"]
+JOIN_FAILS: Mapping[str, str] = _MESSAGES["join"]
 
 
-def run(call: Call) -> Answer:
-    words = [word for word in call.arguments if word != "--no-print-directory"]
-    if len(words) != len(("-C", "folder", "target")) or words[0] != "-C":
-        return Answer.error("make: on a simulated host: -C FOLDER and one target", _ERROR)
-    folder, target = words[1], words[2]
+@program("make", of="make", flags="--no-print-directory", values="-C", unknown_exit=_ERROR)
+def make(call: Call) -> Answer:
+    folder, target = call.value("-C"), call.verb
+    if folder is None or len(call.words) != 1:
+        raise RefusedError("make: on a simulated host: -C FOLDER and one target", _ERROR)
     if call.machine.read_text(f"{folder}/Makefile") is None:
         return Answer.error(f"make: *** {folder}: No such file or directory.  Stop.", _ERROR)
     account = _account(call)
@@ -54,11 +55,9 @@ def run(call: Call) -> Answer:
         socket = call.environment["DOCKER_HOST"]
         return _failed(target, f"Cannot connect to the Docker daemon at {socket}")
     act = _TARGETS.get(target)
-    if act is None:
+    if act is None or (target == "install-cni" and not tag.startswith("gen3")):
         text = f"make: *** No rule to make target '{target}'.  Stop."
         return Answer.error(text, _ERROR)
-    if target == "install-cni" and not tag.startswith("gen3"):
-        return Answer.error("make: *** No rule to make target 'install-cni'.  Stop.", _ERROR)
     problem = act(call, account, folder)
     call.machine.note("usernetes", target=target, failed=problem)
     return Answer.out(f"{target}: done") if problem is None else _failed(target, problem)
@@ -83,14 +82,14 @@ def _tag(call: Call, folder: str) -> str:
 def _up(call: Call, account: Account, folder: str) -> str | None:
     """`docker compose up --build -d`."""
     environment = call.environment
-    problem = overlay_problem(call, folder) or build_problem(call)
+    problem = _overlay_problem(call, folder) or _build_problem(call)
     if problem is not None:
         return problem
     image = environment["GPU_CLUSTERS_IMAGE"]
     there = usernetes_container.container(call.machine, account)
     if there is not None and there["image"] == image and there["running"]:
         return None
-    problem = start_problem(call, account)
+    problem = _start_problem(call, account)
     if problem is not None:
         return problem
     usernetes_container.create(call.machine, account, image)
@@ -109,6 +108,56 @@ def _up(call: Call, account: Account, folder: str) -> str | None:
             "default_runtime": node["default_runtime"],
         }
         usernetes_container.set_up(call.machine, node, call.faults)
+    return None
+
+
+def _text(call: Call, path: str) -> str:
+    return call.machine.read_text(path) or ""
+
+
+def _overlay_problem(call: Call, folder: str) -> str | None:
+    """What compose would say about our overlay."""
+    environment = call.environment
+    overlay = environment["GPU_OVERLAY"]
+    files = re.findall(r"-f (\S+)", environment["COMPOSE"])
+    for file in files:
+        path = file if file.startswith("/") else f"{folder}/{file}"
+        if call.machine.read_text(path) is None:
+            return f"open {path}: no such file or directory"
+    if f"{overlay}/compose.yaml" not in files:
+        return "the compose overlay is not named"
+    made = _text(call, f"{overlay}/Dockerfile")
+    if not made.startswith(_text(call, f"{folder}/Dockerfile")):
+        return f"{overlay}/Dockerfile: it does not begin with upstream's"
+    if "nvidia-container-toolkit=" not in made:
+        return f"{overlay}/Dockerfile: no container toolkit is installed"
+    return None
+
+
+def _build_problem(call: Call) -> str | None:
+    """What BuildKit would say about the node image."""
+    fault = call.faults.first(NodeImageFails)
+    if fault is None:
+        return None
+    return BUILD_FAILS[fault.why].format(**_told(call))
+
+
+def _told(call: Call) -> Mapping[str, str]:
+    return {"version": call.environment["NVIDIA_CONTAINER_TOOLKIT_VERSION"]}
+
+
+def _start_problem(call: Call, account: Account) -> str | None:
+    """What the daemon would say when it starts the container."""
+    fault = call.faults.first(NodeStartFails)
+    if fault is not None:
+        return START_FAILS[fault.why]
+    engine = rootless.engine(call.machine, account, call.faults)
+    if "nvidia.com/gpu=all" not in engine.cdi_devices:
+        return START_FAILS["cdi-unresolvable"]
+    ports = [value for name, value in call.environment.items() if name.startswith("PORT_")]
+    for taken in call.faults.all(PortTaken):
+        if str(taken.port) in ports:
+            return START_FAILS["port-taken"]
     return None
 
 
@@ -173,7 +222,7 @@ def _init(call: Call, account: Account, folder: str) -> str | None:  # noqa: ARG
         known["clusters"][key] = {
             "id": key,
             "host": host,
-            "ca": usernetes_pki.certificate(f"kubernetes {key}"),
+            "ca": certificates.leaf(f"kubernetes {key}"),
             "ports": {"api": environment["PORT_KUBE_APISERVER"]},
             "tokens": {},
             "cni": False,
@@ -188,7 +237,7 @@ def _init(call: Call, account: Account, folder: str) -> str | None:  # noqa: ARG
 def _member(known: Object, call: Call, key: str, role: str) -> None:
     node = known["nodes"][call.machine.name]
     node |= {"cluster": key, "role": role, "kubelet_since": time.time()}
-    node["certificate"] = usernetes_pki.certificate(node["name"])
+    node["certificate"] = certificates.leaf(node["name"])
     node["conf"] = ["kubelet", "admin"] if role == "control-plane" else ["kubelet"]
 
 

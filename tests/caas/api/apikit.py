@@ -6,8 +6,6 @@ async def test_something(api: Api) -> None:
     assert answer.status_code == 201
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools
@@ -45,8 +43,10 @@ PATIENCE_SECONDS = 120
 """How long what must come is waited for; a busy machine takes its time."""
 
 
-def settings(**api: Any) -> Settings:
-    """Two hosts of which every partition is on offer."""
+def settings(
+    hosts: Mapping[str, Mapping[str, Any]] | None = None, on_demand: Any = None, **api: Any
+) -> Settings:
+    """Two hosts of which every partition is on offer; or `hosts`, by name what is otherwise."""
     host = {
         "address": "192.0.2.1",
         "user": "operator",
@@ -60,7 +60,11 @@ def settings(**api: Any) -> Settings:
         {
             "cluster": "test",
             "runtimeClass": RUNTIME,
-            "hosts": [{**host, "name": "hgx-01"}, {**host, "name": "hgx-02"}],
+            "hosts": [
+                {**host, "name": name, **other}
+                for name, other in (hosts or {"hgx-01": {}, "hgx-02": {}}).items()
+            ],
+            "onDemand": on_demand,
             "api": {"issuer": ISSUER, "requestsPerSecond": 1000, "burst": 1000, **api},
         }
     )
@@ -171,7 +175,7 @@ class FakeCluster:
         await self._reach("create")
         if self.refusal:
             raise self.refusal
-        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        namespace, name = body["metadata"].get("namespace", ""), body["metadata"]["name"]
         if (namespace, name) in self.objects.get(kind.plural, {}):
             raise ConflictError("it exists", status=409, reason="AlreadyExists")
         self._count(namespace, name, body)

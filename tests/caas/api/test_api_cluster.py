@@ -1,7 +1,5 @@
 """The API on a real API server: its quota, its names, its policies decide."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable

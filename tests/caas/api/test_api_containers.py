@@ -1,7 +1,5 @@
 """Containers over the API: made once, seen by their tenant alone, never beyond what it may have."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from typing import Any

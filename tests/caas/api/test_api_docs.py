@@ -3,8 +3,6 @@
 After a change of the API, `RECORD_DOCS=1 pytest` on this file writes the new answers into it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

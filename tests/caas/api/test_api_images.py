@@ -1,7 +1,5 @@
 """Which images a tenant may name to the API, and what it is told when one does not come."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

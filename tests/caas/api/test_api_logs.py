@@ -1,7 +1,5 @@
 """Logs over the API: as they come, bounded, and with nothing left open afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The API does what its own description says, whatever is sent to it."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib
@@ -25,20 +23,11 @@ from caas.api.problems import Problem
 from caas.cluster import Cluster
 from gpuclusters.container_api import image
 from gpuclusters.container_api.request import CLOSED
-from tests.caas.api.apikit import (
-    PATIENCE_SECONDS,
-    Api,
-    FakeCluster,
-    FakeIssuer,
-    listening,
-    play,
-    played,
-    tenancy,
-)
+from tests.caas.api import apikit
 from tests.caas.api.apikit import settings as api_settings
 
 
-class Endless(FakeCluster):
+class Endless(apikit.FakeCluster):
     """Never runs out of quota; what is deleted goes."""
 
     def _count(self, *_: Any) -> None:
@@ -53,18 +42,23 @@ class Endless(FakeCluster):
 def served() -> Iterator[tuple[str, str]]:
     """Address of an API, and a token of its tenant acme."""
     loop = asyncio.new_event_loop()
-    issuer = FakeIssuer()
+    issuer = apikit.FakeIssuer()
     ready: list[str] = []
     begun, end = threading.Event(), asyncio.Event()
 
     async def live() -> None:
         cluster = Endless()
-        cluster.put("tenancies", tenancy("acme"))
+        cluster.put("tenancies", apikit.tenancy("acme"))
         cluster.put("namespaces", {"metadata": {"name": "gpu-clusters-system"}})
-        many = {"requestsPerSecond": 100_000, "burst": 100_000, "maxContainers": 100_000}
+        many = {
+            "requestsPerSecond": 100_000,
+            "burst": 100_000,
+            "maxContainers": 100_000,
+            "operatorGroup": "operators",
+        }
         all_comers = StrangerLimit(time.monotonic, burst=10_000_000, burst_of_all=10_000_000)
         options = {"strangers": all_comers}
-        async with listening(cluster, issuer, options, **many) as (api, port):
+        async with apikit.listening(cluster, issuer, options, **many) as (api, port):
             # Something to be found.
             await api.post("acme", key="k")
             ready.append(f"http://127.0.0.1:{port}")
@@ -74,17 +68,17 @@ def served() -> Iterator[tuple[str, str]]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(live()))
     thread.start()
     try:
-        assert begun.wait(PATIENCE_SECONDS), "the API did not start"
-        yield ready[0], issuer.token("acme", exp=9_000_000_000)
+        assert begun.wait(apikit.PATIENCE_SECONDS), "the API did not start"
+        yield ready[0], issuer.token("acme", exp=9_000_000_000, groups=["operators"])
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(PATIENCE_SECONDS)
+        thread.join(apikit.PATIENCE_SECONDS)
         loop.close()
 
 
 def described() -> dict[str, Any]:
     """The document, without a server."""
-    app: Any = create_app(api_settings(), cast(Cluster, FakeCluster()))
+    app: Any = create_app(api_settings(), cast(Cluster, apikit.FakeCluster()))
     return cast(dict[str, Any], app.gate.application.openapi())
 
 
@@ -109,7 +103,7 @@ def test_every_answer_is_as_described(
         if mode is GenerationMode.POSITIVE:
             assume(_mountable(case.body) and _of_a_public_registry(case.body))
         headers = {"Authorization": f"Bearer {token}"}
-        case.call_and_validate(base_url=base, headers=headers, timeout=PATIENCE_SECONDS)
+        case.call_and_validate(base_url=base, headers=headers, timeout=apikit.PATIENCE_SECONDS)
 
     ask()
 
@@ -147,12 +141,12 @@ def test_what_is_left_out_is_what_the_api_refuses(paths: list[str], *, fits: boo
     volumes = [{"name": f"v{number}", "path": path} for number, path in enumerate(paths)]
     assert _mountable({"volumes": volumes}) is fits
 
-    async def act(api: Api) -> None:
+    async def act(api: apikit.Api) -> None:
         # Where they could be mounted, it is found that there are none.
         answer = await api.post("acme", volumes=volumes)
         assert answer.status_code == (409 if fits else 422)
 
-    play(act)
+    apikit.play(act)
 
 
 def test_every_route_of_tenants_asks_for_a_token_and_describes_its_refusals() -> None:
@@ -233,7 +227,7 @@ class Page(HTMLParser):
     stopped_by="the page has no script and loads nothing; its policy allows its own style alone",
 )
 def test_the_page_for_people_loads_nothing() -> None:
-    async def act(api: Api) -> None:
+    async def act(api: apikit.Api) -> None:
         answer = await api.client.get("/docs")
         assert answer.status_code == 200
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -274,11 +268,11 @@ def test_the_page_for_people_loads_nothing() -> None:
         assert links <= places | {"/openapi.json"}
         assert "/openapi.json" in links
 
-    play(act)
+    apikit.play(act)
 
 
-@played
-async def test_the_page_for_people_says_what_the_description_does(api: Api) -> None:
+@apikit.played
+async def test_the_page_for_people_says_what_the_description_does(api: apikit.Api) -> None:
     said = Page((await api.client.get("/docs")).text).text
     for path, operations in described()["paths"].items():
         for method, operation in operations.items():

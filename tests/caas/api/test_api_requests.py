@@ -1,7 +1,5 @@
 """Requests that are not as they should be: each has one precise answer and no effect."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """The API's server on a real socket: slow clients, many clients, the end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

@@ -1,7 +1,5 @@
 """Which tokens open the API, and what happens to its keys over time."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """A container has its tenant's volumes, and nobody else's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

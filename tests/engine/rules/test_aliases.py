@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.goal import Alias
-from tests.engine.enginekit import Stack, Thing, faults
+from tests.engine.enginekit import Stack, Thing, alias, faults
 from tests.engine.rules.kit import GROUP, messages, names, urn
 
 GROUP_URN = urn("group", type_=GROUP)
@@ -29,13 +28,13 @@ def taken_over(stack: Stack, *program: Thing) -> bool:
     return stack.memory.calls == []
 
 
-def aliased(name: str, *aliases: Alias, **fields: object) -> Thing:
+def aliased(name: str, *aliases: object, **fields: object) -> Thing:
     return Thing(name, options={"aliases": aliases}, **fields)  # type: ignore[arg-type]
 
 
 def test_a_name(stack: Stack) -> None:
     stack.up(Thing("old"))
-    assert taken_over(stack, aliased("new", Alias(name="old")))
+    assert taken_over(stack, aliased("new", alias(name="old")))
 
 
 def test_a_whole_urn_of_another_stack_and_project(stack: Stack) -> None:
@@ -44,19 +43,19 @@ def test_a_whole_urn_of_another_stack_and_project(stack: Stack) -> None:
     for state in stack.stored.resources:
         if state.name == "old":
             state.urn = "urn:pulumi:other::elsewhere::mem:index:Thing::old"
-    assert taken_over(stack, aliased("new", Alias(name="old", stack="other", project="elsewhere")))
+    assert taken_over(stack, aliased("new", alias(name="old", stack="other", project="elsewhere")))
 
 
 def test_a_parent_that_was_added(stack: Stack) -> None:
     stack.up(Thing("a"))
-    child = aliased("a", Alias(no_parent=True), parent="group")
+    child = aliased("a", alias(noParent=True), parent="group")
     assert taken_over(stack, Thing("group", component=True), child)
     assert stack.stored.resources[-1].urn == urn("a", parent=GROUP_URN)
 
 
 def test_a_parent_that_was_taken_away(stack: Stack) -> None:
     stack.up(Thing("group", component=True), Thing("a", parent="group"))
-    child = aliased("a", Alias(parent=GROUP_URN))
+    child = aliased("a", alias(parentUrn=GROUP_URN))
     assert taken_over(stack, Thing("group", component=True), child)
 
 
@@ -64,7 +63,7 @@ def test_children_follow_an_aliased_parent(stack: Stack) -> None:
     stack.up(Thing("old", component=True), Thing("old-a", parent="old"), Thing("b", parent="old"))
     assert taken_over(
         stack,
-        aliased("new", Alias(name="old"), component=True),
+        aliased("new", alias(name="old"), component=True),
         Thing("new-a", parent="new"),
         Thing("b", parent="new"),
     )
@@ -78,8 +77,8 @@ def test_a_child_with_an_alias_of_its_own_below_an_aliased_parent(stack: Stack) 
     stack.up(Thing("old", component=True), Thing("a", parent="old"))
     assert taken_over(
         stack,
-        aliased("new", Alias(name="old"), component=True),
-        aliased("b", Alias(name="a"), parent="new"),
+        aliased("new", alias(name="old"), component=True),
+        aliased("b", alias(name="a"), parent="new"),
     )
 
 
@@ -88,8 +87,8 @@ def test_an_alias_that_names_a_parent_which_was_renamed_itself(stack: Stack) -> 
     stack.up(Thing("old", component=True), Thing("a", parent="old"))
     assert taken_over(
         stack,
-        aliased("new", Alias(name="old"), component=True),
-        aliased("a", Alias(parent=group)),
+        aliased("new", alias(name="old"), component=True),
+        aliased("a", alias(parentUrn=group)),
     )
 
 
@@ -101,7 +100,7 @@ def test_grandchildren_follow_too(stack: Stack) -> None:
     )
     assert taken_over(
         stack,
-        aliased("new", Alias(name="old"), component=True),
+        aliased("new", alias(name="old"), component=True),
         Thing("new-inner", component=True, parent="new"),
         Thing("new-inner-a", parent="new-inner"),
     )
@@ -109,21 +108,21 @@ def test_grandchildren_follow_too(stack: Stack) -> None:
 
 def test_two_resources_cannot_have_the_same_past(stack: Stack) -> None:
     stack.up(Thing("old"))
-    ended = stack.up(aliased("a", Alias(name="old")), aliased("b", Alias(name="old")))
+    ended = stack.up(aliased("a", alias(name="old")), aliased("b", alias(name="old")))
     assert not ended.ok
     assert "Duplicate resource alias" in messages(ended)
 
 
 def test_a_name_that_was_given_away_cannot_be_registered(stack: Stack) -> None:
     stack.up(Thing("old"))
-    ended = stack.up(aliased("new", Alias(name="old")), Thing("old"))
+    ended = stack.up(aliased("new", alias(name="old")), Thing("old"))
     assert not ended.ok
     assert "conflicting with alias" in messages(ended)
 
 
 def test_its_own_name_comes_before_aliases(stack: Stack) -> None:
     stack.up(Thing("old"), Thing("new"))
-    ended = stack.up(aliased("new", Alias(name="old")))
+    ended = stack.up(aliased("new", alias(name="old")))
     assert "delete old" in ended.steps
     assert names(ended) == ["new"]
 
@@ -138,7 +137,7 @@ def test_what_depends_on_a_renamed_one_speaks_of_its_new_name(stack: Stack) -> N
     stack.up(Thing("old"), Thing("b", uses=("old",)), Thing("c"))
     # `b` is no target: it stays word for word, but for the name.
     ended = stack.up(
-        aliased("new", Alias(name="old"), text="changed"),
+        aliased("new", alias(name="old"), text="changed"),
         Thing("b", uses=("new",)),
         Thing("c"),
         targets=(urn("new"),),

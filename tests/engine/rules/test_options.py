@@ -9,16 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.diff import (
-    Changes,
-    Diff,
-    IgnoreChangesError,
-    apply_replace_on_changes,
-    compare_inputs,
-    ignore_changes,
-    resolve_unknown,
-)
-from engine.values import Secret, Value
+from engine.values import Secret
 from tests.engine.enginekit import Stack, Thing, faults
 from tests.engine.rules.kit import messages
 
@@ -26,69 +17,6 @@ from tests.engine.rules.kit import messages
 @pytest.fixture
 def stack() -> Stack:
     return Stack()
-
-
-@pytest.mark.parametrize(
-    ("path", "old", "new", "expected"),
-    [
-        ("a", {"a": 1}, {"a": 2}, {"a": 1}),
-        ("a", {}, {"a": 2}, {}),
-        ("a", {"a": 1}, {}, {"a": 1}),
-        ("a.b", {"a": {"b": 1, "c": 1}}, {"a": {"b": 2, "c": 2}}, {"a": {"b": 1, "c": 2}}),
-        ('a["b.c"]', {"a": {"b.c": 1}}, {"a": {"b.c": 2}}, {"a": {"b.c": 1}}),
-        ("a[1]", {"a": [1, 2]}, {"a": [3, 4]}, {"a": [3, 2]}),
-        ("a[*].b", {"a": [{"b": 1}, {"b": 2}]}, {"a": [{"b": 3}]}, {"a": [{"b": 1}]}),
-        ("a.*", {"a": {"x": 1}}, {"a": {"x": 2, "y": 3}}, {"a": {"x": 1}}),
-        ("*", {"a": 1}, {"a": 2, "b": 3}, {"a": 1}),
-        ("a", {"a": Secret(1)}, {"a": Secret(2)}, {"a": Secret(1)}),
-        ("a.b", {"a": Secret({"b": 1})}, {"a": Secret({"b": 2})}, {"a": Secret({"b": 1})}),
-    ],
-)
-def test_ignored_changes_are_put_back(
-    path: str, old: dict[str, Value], new: dict[str, Value], expected: dict[str, Value]
-) -> None:
-    assert ignore_changes(new, old, [path]) == expected
-
-
-def test_an_ignored_property_needs_something_to_be_put_into() -> None:
-    with pytest.raises(IgnoreChangesError, match=r'path are missing: "a\.b"'):
-        ignore_changes({}, {"a": {"b": 1}}, ["a.b"])
-
-
-@pytest.mark.parametrize(
-    ("pattern", "old", "new", "replaces"),
-    [
-        ("a", {"a": 1}, {"a": 2}, True),
-        ("a", {"a": {"b": 1}}, {"a": {"b": 2}}, True),
-        ("a.b", {"a": {"b": 1}}, {"a": {"b": 2}}, True),
-        ("a.b", {"a": {"c": 1}}, {"a": {"c": 2}}, False),
-        ("a.*.c", {"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 2}}}, True),
-        ("a[*].c", {"a": [{"c": 1}, {"d": 1}]}, {"a": [{"c": 1}, {"d": 2}]}, False),
-        ("*", {"a": 1}, {"a": 2}, True),
-        ("a", {"a": Secret(1)}, {"a": Secret(2)}, True),
-    ],
-)
-def test_changes_that_ask_for_a_new_object(
-    pattern: str, old: dict[str, Value], new: dict[str, Value], *, replaces: bool
-) -> None:
-    diff = apply_replace_on_changes(compare_inputs(old, new), [pattern], init_errors=False)
-    assert diff.changes is Changes.SOME
-    assert diff.replace is replaces
-
-
-def test_a_difference_without_detail_is_only_known_by_its_names() -> None:
-    whole = Diff(Changes.SOME, changed_keys=("a",))
-    assert apply_replace_on_changes(whole, ["a"], init_errors=False).replace
-    assert not apply_replace_on_changes(whole, ["a.b"], init_errors=False).replace
-
-
-def test_an_equal_value_that_becomes_secret_is_the_same_to_the_engine() -> None:
-    # step_generator.go, diffResource: both sides are compared without the marks of secrets.
-    old: dict[str, Value] = {"a": "1", "b": {"c": [Secret(2)]}}
-    same: dict[str, Value] = {"a": Secret("1"), "b": Secret({"c": [2]})}
-    assert resolve_unknown(Diff(Changes.UNKNOWN), old, same, ()).changes is Changes.NONE
-    other = resolve_unknown(Diff(Changes.UNKNOWN), old, {**same, "a": Secret("2")}, ())
-    assert (other.changes, other.changed_keys) == (Changes.SOME, ("a",))
 
 
 def test_timeouts_reach_the_provider(stack: Stack) -> None:

@@ -11,8 +11,7 @@ import dataclasses
 
 import pytest
 
-from engine.goal import Alias
-from tests.engine.enginekit import Stack, Thing, faults
+from tests.engine.enginekit import Stack, Thing, alias, faults
 from tests.engine.rules.kit import GROUP, messages, names, urn
 
 
@@ -142,8 +141,8 @@ def test_an_init_error_can_ask_for_a_new_object(stack: Stack) -> None:
 
 def test_a_component_that_becomes_a_resource_is_replaced(stack: Stack) -> None:
     stack.up(Thing("group", component=True))
-    alias = Alias(urn=urn("group", type_=GROUP))
-    ended = stack.up(Thing("group", options={"aliases": (alias,)}))
+    before = alias(urn=urn("group", type_=GROUP))
+    ended = stack.up(Thing("group", options={"aliases": (before,)}))
     assert ended.ok, messages(ended)
     assert "replace group" in ended.steps
     assert stack.memory.calls == ["create group"]
@@ -152,9 +151,9 @@ def test_a_component_that_becomes_a_resource_is_replaced(stack: Stack) -> None:
 
 def test_a_resource_that_becomes_a_component_is_replaced_and_deleted(stack: Stack) -> None:
     stack.up(Thing("b"))
-    alias = Alias(urn=urn("b"))
+    before = alias(urn=urn("b"))
     stack.memory.calls.clear()
-    ended = stack.up(Thing("b", component=True, options={"aliases": (alias,)}))
+    ended = stack.up(Thing("b", component=True, options={"aliases": (before,)}))
     assert ended.ok, messages(ended)
     assert stack.memory.calls == ["delete b"]
     assert not faults(ended.snapshot)

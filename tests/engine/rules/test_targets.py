@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.goal import Alias
-from tests.engine.enginekit import Stack, Thing, faults
+from tests.engine.enginekit import Stack, Thing, alias, faults
 from tests.engine.rules.kit import GROUP, messages, names, urn
 
 
@@ -146,7 +145,7 @@ def test_a_dependency_that_the_program_registers_later_now_stays_before_its_user
 
 def test_what_is_no_target_keeps_its_old_name_until_it_is_one(stack: Stack) -> None:
     stack.up(Thing("old"), Thing("other"))
-    renamed = Thing("new", options={"aliases": (Alias(name="old"),)})
+    renamed = Thing("new", options={"aliases": (alias(name="old"),)})
     ended = stack.up(renamed, Thing("other", text="new"), targets=(urn("other"),))
     assert ended.ok, messages(ended)
     assert set(names(ended)) == {"old", "other"}

@@ -24,7 +24,8 @@ from pulumi.runtime.proto import (
 )
 
 from engine.leash import Leash
-from engine.stand_ins.values import Properties, decode, encode, plain_properties
+from engine.stand_ins.values import Properties, decode, plain_properties
+from engine.wire import marshal
 
 ROOT = Path(__file__).resolve().parents[3]
 KINDS = provider_pb2.PropertyDiff.Kind
@@ -100,7 +101,7 @@ class Plugin:
 
     def configure(self, **options: Any) -> list[tuple[str, str]]:
         """Check and apply the provider's options; the failures, if any."""
-        args = encode(options)
+        args = marshal(options)
         checked = self.call("CheckConfig", provider_pb2.CheckRequest(news=args))
         failures = [(f.property, f.reason) for f in checked.failures]
         if not failures:
@@ -114,14 +115,14 @@ class Plugin:
     def check(
         self, urn: str, inputs: Mapping[str, Any], olds: Mapping[str, Any] = {}
     ) -> Properties:
-        request = provider_pb2.CheckRequest(urn=urn, olds=encode(olds), news=encode(inputs))
+        request = provider_pb2.CheckRequest(urn=urn, olds=marshal(olds), news=marshal(inputs))
         answer = self.call("Check", request)
         if answer.failures:
             raise AssertionError("; ".join(f"{f.property}: {f.reason}" for f in answer.failures))
         return decode(answer.inputs)
 
     def failures(self, urn: str, inputs: Mapping[str, Any]) -> dict[str, str]:
-        answer = self.call("Check", provider_pb2.CheckRequest(urn=urn, news=encode(inputs)))
+        answer = self.call("Check", provider_pb2.CheckRequest(urn=urn, news=marshal(inputs)))
         return {f.property: f.reason for f in answer.failures}
 
     def diff(self, urn: str, news: Mapping[str, Any], ignore: tuple[str, ...] = ()) -> Any:
@@ -129,9 +130,9 @@ class Plugin:
         request = provider_pb2.DiffRequest(
             urn=urn,
             id=old.id,
-            olds=encode(old.outputs),
-            news=encode(news),
-            old_inputs=encode(old.inputs),
+            olds=marshal(old.outputs),
+            news=marshal(news),
+            old_inputs=marshal(old.inputs),
             ignoreChanges=list(ignore),
         )
         return self.call("Diff", request)
@@ -146,7 +147,7 @@ class Plugin:
         self, urn: str, inputs: Mapping[str, Any], *, preview: bool = False, timeout: float = 0
     ) -> State:
         request = provider_pb2.CreateRequest(
-            urn=urn, properties=encode(inputs), preview=preview, timeout=timeout
+            urn=urn, properties=marshal(inputs), preview=preview, timeout=timeout
         )
         answer = self.call("Create", request)
         state = State(answer.id, dict(inputs), decode(answer.properties))
@@ -167,9 +168,9 @@ class Plugin:
         request = provider_pb2.UpdateRequest(
             urn=urn,
             id=old.id,
-            olds=encode(old.outputs),
-            old_inputs=encode(old.inputs),
-            news=encode(inputs),
+            olds=marshal(old.outputs),
+            old_inputs=marshal(old.inputs),
+            news=marshal(inputs),
             preview=preview,
             timeout=timeout,
             ignoreChanges=list(ignore),
@@ -184,8 +185,8 @@ class Plugin:
         request = provider_pb2.DeleteRequest(
             urn=urn,
             id=old.id,
-            properties=encode(old.outputs),
-            old_inputs=encode(old.inputs),
+            properties=marshal(old.outputs),
+            old_inputs=marshal(old.inputs),
             timeout=timeout,
         )
         self.call("Delete", request)
@@ -197,8 +198,8 @@ class Plugin:
         request = provider_pb2.ReadRequest(
             urn=urn,
             id=old.id if old else id,
-            properties=encode(old.outputs) if old else None,
-            inputs=encode(old.inputs) if old else None,
+            properties=marshal(old.outputs) if old else None,
+            inputs=marshal(old.inputs) if old else None,
         )
         answer = self.call("Read", request)
         if not answer.id:

@@ -14,8 +14,8 @@ import pytest
 from google.protobuf import empty_pb2
 
 from engine.stand_ins.command import inputs as command_inputs
-from engine.stand_ins.command.output import LIMIT_BYTES, Capture
-from engine.stand_ins.values import UNKNOWN, Secret, Unknown
+from engine.stand_ins.command.ssh import LIMIT_BYTES, Output
+from engine.values import UNKNOWN, Secret, Unknown
 from lab.hosts import faults
 from tests.engine.stand_ins.plugin import Plugin, StepError, in_background, running, urn
 
@@ -108,16 +108,14 @@ def test_a_connection_not_known_yet_is_not_refused() -> None:
     assert checked.inputs["connection"] == Secret(UNKNOWN)
 
 
-def test_output_is_kept_up_to_a_limit_and_told_line_by_line() -> None:
-    told: list[tuple[str, str]] = []
-    capture = Capture(lambda stream, line: told.append((stream, line)))
-    capture.add("stdout", "ü".encode()[:1])
-    capture.add("stdout", "ü".encode()[1:] + b"a\nb")
-    assert capture.text("stdout") == "üa\nb"
-    assert told == [("stdout", "üa"), ("stdout", "b")]
-    capture.add("stderr", b"x" * (LIMIT_BYTES + 1))
-    assert capture.cut == {"stderr"}
-    assert len(capture.text("stderr")) == LIMIT_BYTES
+def test_output_is_kept_up_to_a_limit() -> None:
+    output = Output()
+    output.add("stdout", "ü".encode()[:1])
+    output.add("stdout", "ü".encode()[1:] + b"a\nb")
+    assert output.text("stdout") == "üa\nb"
+    output.add("stderr", b"x" * (LIMIT_BYTES + 1))
+    assert output.cut == {"stderr"}
+    assert len(output.text("stderr")) == LIMIT_BYTES
 
 
 def test_a_command_runs_once_and_again_when_its_inputs_change(
@@ -194,11 +192,6 @@ def test_no_message_and_no_log_shows_a_secret(command: Plugin, connection) -> No
     inputs["create"] = "cat"
     command.up(REMOTE, inputs)
     assert command.state[REMOTE].outputs["stdout"] == Secret("hunter22-x")
-
-
-def test_what_a_command_prints_is_told(command: Plugin, connection) -> None:
-    command.up(REMOTE, {**ALONE, "connection": connection, "create": "echo o; echo e >&2"})
-    assert sorted(command.engine.texts()) == ["e", "o"]
 
 
 def test_a_command_cannot_be_imported_and_a_refresh_changes_nothing(
@@ -309,10 +302,10 @@ def test_a_hanging_command_is_stopped_when_the_engine_cancels(host, connection) 
     with running("command", SSH_AUTH_SOCK="") as plugin:
         plugin.configure()
         inputs = plugin.check(
-            REMOTE, {**ALONE, "connection": connection, "create": "echo begun; sleep 300"}
+            REMOTE, {**ALONE, "connection": connection, "create": "touch /tmp/begun; sleep 300"}
         )
         thread, results = in_background(lambda: plugin.create(REMOTE, inputs))
-        _wait_for(lambda: "begun" in plugin.engine.texts())
+        _wait_for(host.path("/tmp/begun").exists)
         plugin.call("Cancel", empty_pb2.Empty())
         thread.join(PATIENCE_SECONDS)
         assert "was stopped: the run was cancelled" in str(results[0])

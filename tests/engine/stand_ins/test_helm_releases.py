@@ -15,7 +15,7 @@ import pytest
 
 from engine.stand_ins.kubernetes.release_spec import flags, refusals
 from engine.stand_ins.kubernetes.releases import resource_names
-from engine.stand_ins.values import Secret, Unknown
+from engine.values import Secret, Unknown
 from lab import tools
 from tests.engine.stand_ins.plugin import Plugin, State, StepError, in_background, running, urn
 

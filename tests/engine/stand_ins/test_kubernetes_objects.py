@@ -6,7 +6,8 @@ import base64
 
 import pytest
 
-from engine.stand_ins.calls import CheckCall, Kind, ProviderError, Resource
+from engine.answers import ProviderError
+from engine.stand_ins.calls import Call, Kind, Resource
 from engine.stand_ins.kubernetes import checking, kubeconfig, options
 from engine.stand_ins.kubernetes.applying import merged_ownership
 from engine.stand_ins.kubernetes.client import ApiError
@@ -22,7 +23,7 @@ from engine.stand_ins.kubernetes.preview import of_creation
 from engine.stand_ins.kubernetes.replacement import Mutability
 from engine.stand_ins.kubernetes.resources import refreshed_inputs
 from engine.stand_ins.kubernetes.scopes import Scopes
-from engine.stand_ins.values import UNKNOWN, Secret
+from engine.values import UNKNOWN, Secret
 from tests.engine.stand_ins.plugin import urn
 
 
@@ -31,7 +32,8 @@ def b64(text: str) -> str:
 
 
 def check(token: str, news: dict, olds: dict | None = None, **options_: object):
-    return checking.check(CheckCall(Resource(urn(token, "settings")), olds or {}, news, **options_))
+    resource = Resource(urn(token, "settings"))
+    return checking.check(Call(resource, news=news, old_inputs=olds or {}, **options_))
 
 
 def compared(old: dict, new: dict, live: dict | None = None, dry_run=None, **more):
@@ -139,7 +141,7 @@ def test_a_name_not_known_yet_is_no_missing_name() -> None:
         (
             "kubernetes:core/v1:Pod",
             {"metadata": {"name": "x", "annotations": {"pulumi.com/waitFor": "jsonpath={.a}"}}},
-            "condition=",
+            "waitFor",
         ),
     ],
 )

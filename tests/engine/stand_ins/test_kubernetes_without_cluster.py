@@ -9,7 +9,7 @@ import yaml
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2
 
-from engine.stand_ins.values import UNKNOWN
+from engine.values import UNKNOWN
 from tests.engine.stand_ins.plugin import Plugin, State, StepError, running, urn
 
 CONFIG_MAP = urn("kubernetes:core/v1:ConfigMap", "settings")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from engine import paths
 from engine.stand_ins.calls import Kind
 from engine.stand_ins.comparison import compare, without_ignored
-from engine.stand_ins.values import UNKNOWN, Secret
+from engine.values import UNKNOWN, Secret
 
 STEPS = st.lists(st.text(min_size=1) | st.integers(0, 99), min_size=1, max_size=4).filter(
     lambda steps: isinstance(steps[0], str) and "*" not in steps

@@ -1,232 +1,60 @@
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from engine.stand_ins.kubernetes.readiness import Surroundings, custom, progress
+import pytest
+import yaml
+
+from engine.stand_ins.kubernetes.readiness import Surroundings, progress
 from engine.stand_ins.kubernetes.waiting import timeout_seconds, what_holds
 
 
-def obj(kind, api_version, spec=None, status=None, generation=1, **metadata):
+def obj(kind, spec=None, status=None, **metadata):
+    """An object; `kind` is the API version and the kind, conditions stand by their type."""
+    api_version, name = kind.split()
+    status = dict(status or {})
+    if "conditions" in status:
+        default = {"status": "True", "reason": "R", "message": "m"}
+        named = status["conditions"].items()
+        status["conditions"] = [{"type": one, **default, **said} for one, said in named]
     return {
         "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {"name": "x", "generation": generation, **metadata},
+        "kind": name,
+        "metadata": {"name": "x", "generation": 1, **metadata},
         "spec": spec or {},
-        "status": status or {},
+        "status": status,
     }
 
 
-def condition(kind, status="True", reason="R", message="m"):
-    return {"type": kind, "status": status, "reason": reason, "message": message}
+def made(row):
+    return obj(row["kind"], row.get("spec"), row.get("status"), **row.get("metadata", {}))
 
 
-def pod(status, node="n1"):
-    return obj("Pod", "v1", {"nodeName": node} if node else {}, status)
+TABLE = yaml.safe_load(Path(__file__).with_name("readiness.yaml").read_text())
 
 
-def container(name, state, ready=False):
-    return {"name": name, "image": "i", "ready": ready, "state": state}
+@pytest.mark.parametrize("row", TABLE["ready"], ids=lambda row: row["kind"])
+def test_an_object_is_ready(row) -> None:
+    assert progress(made(row)).ready
 
 
-SEEN = {"observedGeneration": 1}
-WAITING = {
-    "name": "c",
-    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
-}
-
-READY = [
-    obj("ConfigMap", "v1"),
-    obj("ResourceQuota", "v1", {"hard": {"cpu": "1"}}, {"hard": {"cpu": "1"}}),
-    obj("Namespace", "v1", status={"phase": "Active"}),
-    obj("Deployment", "apps/v1", {"replicas": 0}, SEEN),
-    obj(
-        "Deployment",
-        "apps/v1",
-        {"replicas": 2},
-        {**SEEN, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2},
-    ),
-    obj("DaemonSet", "apps/v1", status={**SEEN, "desiredNumberScheduled": 0}),
-    obj(
-        "DaemonSet",
-        "apps/v1",
-        {"updateStrategy": {"type": "OnDelete"}},
-        {**SEEN, "desiredNumberScheduled": 2, "numberAvailable": 2},
-    ),
-    obj(
-        "StatefulSet",
-        "apps/v1",
-        {"replicas": 2},
-        {
-            **SEEN,
-            "readyReplicas": 2,
-            "updatedReplicas": 2,
-            "currentRevision": "a",
-            "updateRevision": "a",
-        },
-    ),
-    obj(
-        "StatefulSet",
-        "apps/v1",
-        {"replicas": 2, "updateStrategy": {"rollingUpdate": {"partition": 1}}},
-        {
-            **SEEN,
-            "readyReplicas": 2,
-            "updatedReplicas": 1,
-            "currentRevision": "a",
-            "updateRevision": "b",
-        },
-    ),
-    obj("Job", "batch/v1", status={"conditions": [condition("Complete")]}),
-    obj("Job", "batch/v1", {"suspend": True}),
-    obj("Pod", "v1", status={"phase": "Running", "conditions": [condition("Ready")]}),
-    obj("Pod", "v1", status={"phase": "Succeeded"}),
-    obj("PersistentVolumeClaim", "v1", status={"phase": "Bound"}),
-    obj("Service", "v1", {"type": "ExternalName"}),
-    obj("Service", "v1", {"clusterIP": "None", "selector": {"a": "b"}}),
-    obj("Service", "v1", {"clusterIP": "10.0.0.1"}),
-    obj(
-        "CustomResourceDefinition",
-        "apiextensions.k8s.io/v1",
-        status={"conditions": [condition("NamesAccepted"), condition("Established")]},
-    ),
-]
-
-NOT_YET = [
-    (obj("Namespace", "v1", status={"phase": "Terminating"}), "Terminating"),
-    (obj("ResourceQuota", "v1", {"hard": {"cpu": "2"}}, {"hard": {"cpu": "1"}}), "not in force"),
-    (obj("Namespace", "v1", status={"phase": "Active"}, deletionTimestamp="now"), "being deleted"),
-    (obj("Deployment", "apps/v1", status=SEEN, generation=2), "has not looked at this version"),
-    (
-        obj("Deployment", "apps/v1", status={**SEEN, "updatedReplicas": 0}),
-        "0 of 1 replicas are updated",
-    ),
-    (
-        obj("Deployment", "apps/v1", status={**SEEN, "replicas": 2, "updatedReplicas": 1}),
-        "1 old replicas are still there",
-    ),
-    (
-        obj("Deployment", "apps/v1", status={**SEEN, "replicas": 1, "updatedReplicas": 1}),
-        "0 of 1 updated replicas are available",
-    ),
-    (
-        obj("DaemonSet", "apps/v1", status={**SEEN, "desiredNumberScheduled": 2}),
-        "0 of 2 pods are updated",
-    ),
-    (obj("StatefulSet", "apps/v1", {"replicas": 3}, {**SEEN, "readyReplicas": 1}), "1 of 3"),
-    (obj("Job", "batch/v1", {"completions": 2}, {"succeeded": 1}), "1 of 2 completions"),
-    (
-        obj("Pod", "v1", status={"phase": "Pending", "containerStatuses": [WAITING]}),
-        "ImagePullBackOff",
-    ),
-    (
-        obj(
-            "Pod",
-            "v1",
-            status={"conditions": [condition("PodScheduled", "False", "Unschedulable")]},
-        ),
-        "Unschedulable",
-    ),
-    (pod({}, node=""), "the scheduler has not placed it yet"),
-    (pod({"phase": "Pending"}), "the kubelet of n1 has not begun with it yet"),
-    (
-        pod({"containerStatuses": [container("c", {"waiting": {"reason": "ContainerCreating"}})]}),
-        "container c is being created (image i, which is pulled if n1 lacks it)",
-    ),
-    (
-        pod(
-            {
-                "conditions": [condition("Ready", "False", "ContainersNotReady")],
-                "containerStatuses": [
-                    container("a", {"running": {}}, ready=True),
-                    container("b", {"running": {}}),
-                    container("c", {"terminated": {"exitCode": 0, "reason": "Completed"}}),
-                ],
-            }
-        ),
-        "container b runs and is not ready yet; container c has ended",
-    ),
-    (
-        pod(
-            {
-                "initContainerStatuses": [
-                    container("a", {"terminated": {"exitCode": 0, "reason": "Completed"}}),
-                    container("b", {"running": {}}),
-                ],
-                "containerStatuses": [container("c", {"waiting": {"reason": "PodInitializing"}})],
-            }
-        ),
-        "init container 2 of 2: container b runs",
-    ),
-    (
-        pod(
-            {
-                "conditions": [condition("Ready", "False", "ReadinessGatesNotReady")],
-                "containerStatuses": [container("c", {"running": {}}, ready=True)],
-            }
-        ),
-        "condition Ready is False (ReadinessGatesNotReady",
-    ),
-    (obj("PersistentVolumeClaim", "v1", status={"phase": "Pending"}), "Pending"),
-    (obj("Service", "v1", {"clusterIP": "10.0.0.1", "selector": {"app": "x"}}), "app=x"),
-    (obj("Service", "v1", {"type": "LoadBalancer"}), "load balancer"),
-    (obj("CustomResourceDefinition", "apiextensions.k8s.io/v1"), "Established is not reported"),
-]
-
-FAILED = [
-    (
-        obj(
-            "Deployment",
-            "apps/v1",
-            status={
-                **SEEN,
-                "conditions": [condition("Progressing", "False", "ProgressDeadlineExceeded")],
-            },
-        ),
-        "ProgressDeadlineExceeded",
-    ),
-    (
-        obj("Job", "batch/v1", status={"conditions": [condition("Failed", reason="Backoff")]}),
-        "Backoff",
-    ),
-    (obj("Pod", "v1", status={"phase": "Failed", "message": "evicted"}), "evicted"),
-    (obj("PersistentVolumeClaim", "v1", status={"phase": "Lost"}), "Lost"),
-    (
-        obj(
-            "CustomResourceDefinition",
-            "apiextensions.k8s.io/v1",
-            status={"conditions": [condition("NamesAccepted", "False", "PluralConflict")]},
-        ),
-        "PluralConflict",
-    ),
-]
-
-
-@pytest.mark.parametrize("seen", READY, ids=lambda o: o["kind"])
-def test_an_object_is_ready(seen) -> None:
-    assert progress(seen).ready
-
-
-@pytest.mark.parametrize(
-    ("seen", "why"), NOT_YET, ids=lambda v: v if isinstance(v, str) else v["kind"]
-)
-def test_an_object_is_still_on_its_way_and_says_why(seen, why) -> None:
-    found = progress(seen)
+@pytest.mark.parametrize(("why", "row"), TABLE["not yet"])
+def test_an_object_is_still_on_its_way_and_says_why(why, row) -> None:
+    found = progress(made(row))
     assert not found.ready
     assert not found.failed
     assert why in found.message
 
 
-@pytest.mark.parametrize(
-    ("seen", "why"), FAILED, ids=lambda v: v if isinstance(v, str) else v["kind"]
-)
-def test_an_object_that_has_failed_is_not_waited_for(seen, why) -> None:
-    found = progress(seen)
+@pytest.mark.parametrize(("why", "row"), TABLE["failed"])
+def test_an_object_that_has_failed_is_not_waited_for(why, row) -> None:
+    found = progress(made(row))
     assert found.failed
     assert why in found.message
 
 
 def test_a_service_is_ready_with_one_ready_endpoint() -> None:
-    service = obj("Service", "v1", {"clusterIP": "10.0.0.1", "selector": {"app": "x"}})
+    service = obj("v1 Service", {"clusterIP": "10.0.0.1", "selector": {"app": "x"}})
     unready = {"endpoints": [{"conditions": {"ready": False}}]}
     ready = {"endpoints": [{"conditions": {"ready": True}}]}
     assert not progress(service, Surroundings(endpoint_slices=[unready])).ready
@@ -234,17 +62,9 @@ def test_a_service_is_ready_with_one_ready_endpoint() -> None:
 
 
 def test_a_claim_that_binds_with_its_first_pod_is_not_waited_for() -> None:
-    claim = obj("PersistentVolumeClaim", "v1", status={"phase": "Pending"})
+    claim = obj("v1 PersistentVolumeClaim", status={"phase": "Pending"})
     late = Surroundings(storage_class={"volumeBindingMode": "WaitForFirstConsumer"})
     assert progress(claim, late).ready
-
-
-def test_a_condition_can_be_waited_for_by_name() -> None:
-    seen = obj(
-        "Tenancy", "x/v1", status={"conditions": [condition("Ready", "False", "QuotaMissing")]}
-    )
-    assert "QuotaMissing" in custom(seen, "condition=Ready").message
-    assert custom(seen, "condition=Ready=False").ready
 
 
 @pytest.mark.parametrize(
@@ -256,9 +76,7 @@ def test_the_wait_is_as_long_as_the_resource_says(call, text, expected) -> None:
 
 
 def test_a_namespace_says_what_keeps_it() -> None:
-    held = condition(
-        "NamespaceFinalizersRemaining", message="finalizers remaining: x in 1 resource"
-    )
-    seen = obj("Namespace", "v1", status={"conditions": [held]}, finalizers=["y"])
+    held = {"NamespaceFinalizersRemaining": {"message": "finalizers remaining: x in 1 resource"}}
+    seen = obj("v1 Namespace", status={"conditions": held}, finalizers=["y"])
     assert what_holds(seen) == "finalizers remaining: x in 1 resource"
-    assert "finalizers y" in what_holds(obj("ConfigMap", "v1", finalizers=["y"]))
+    assert "finalizers y" in what_holds(obj("v1 ConfigMap", finalizers=["y"]))

@@ -4,8 +4,9 @@ import pytest
 from google.protobuf import struct_pb2
 
 from engine.stand_ins.redaction import redact
-from engine.stand_ins.values import UNKNOWN, Secret, Unknown, decode, encode, mark_secrets
-from engine.values import ASSET, REFERENCE, SIGNATURE, Asset
+from engine.stand_ins.values import decode, mark_secrets
+from engine.values import ASSET, REFERENCE, SIGNATURE, UNKNOWN, Asset, Secret, Unknown
+from engine.wire import marshal
 
 PROPERTIES = {
     "text": "a",
@@ -23,15 +24,15 @@ PROPERTIES = {
 
 
 def test_properties_survive_the_way_through_a_struct() -> None:
-    assert decode(encode(PROPERTIES)) == PROPERTIES
+    assert decode(marshal(PROPERTIES)) == PROPERTIES
 
 
 def test_whole_numbers_come_back_as_integers() -> None:
-    assert type(decode(encode({"replicas": 3}))["replicas"]) is int
+    assert type(decode(marshal({"replicas": 3}))["replicas"]) is int
 
 
 def test_an_engine_that_takes_no_secrets_gets_plain_values() -> None:
-    struct = encode({"a": Secret("x"), "b": [Secret(1)]}, keep_secrets=False)
+    struct = marshal({"a": Secret("x"), "b": [Secret(1)]}, secrets=False)
     assert decode(struct) == {"a": "x", "b": [1]}
 
 

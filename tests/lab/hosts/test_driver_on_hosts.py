@@ -107,13 +107,13 @@ def test_modules_that_nobody_signed_are_rejected_under_secure_boot(hosts: Hosts)
     assert state(host).driver_version == "580.178.04"
 
 
-def test_gpus_are_divided_by_the_tool_and_by_the_lab(hosts: Hosts) -> None:
+def test_gpus_are_divided_by_the_lab(hosts: Hosts) -> None:
     (host,) = hosts(1, platform="plain-gpu-a100")
-    assert host.sudo("nvidia-smi -i 0 -mig 1").returncode == 0
-    assert host.sudo("nvidia-smi mig -i 0 -cgi 19,9 -C").returncode == 0
+    lab.hosts.set_mig(host.folder, host.name, {0: ["1g.10gb", "3g.40gb"]})
     assert state(host).mig == {0: ("1g.10gb", "3g.40gb")}
     assert host.run("nvidia-smi -L").stdout.count("  MIG ") == 2
-    assert "Insufficient Resources" in host.sudo("nvidia-smi mig -i 0 -cgi 0").stdout
+    with pytest.raises(HostsError, match="Insufficient Resources"):
+        lab.hosts.set_mig(host.folder, host.name, {0: ["1g.10gb", "7g.80gb"]})
     lab.hosts.set_mig(host.folder, host.name, {1: ["1g.10gb"] * 7})
     assert state(host).mig == {1: ("1g.10gb",) * 7}
     with pytest.raises(HostsError, match=r"no profile 1g\.5gb"):

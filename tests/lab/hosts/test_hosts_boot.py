@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from gpuclusters.vfio import decide as vfio
 from lab.hosts import faults
 from lab.hosts.hardware.boot import DOWN_SECONDS
-from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.hosts import SimulatedHost
 
 GPU = "0000:86:00.0"
 
@@ -19,21 +18,6 @@ def bare(hosts_pool: object) -> SimulatedHost:
     (host,) = hosts_pool.add(1, "supermicro-hgx-h100", condition="bare")  # type: ignore[attr-defined]
     assert isinstance(host, SimulatedHost)
     return host
-
-
-def test_a_bare_machine_has_no_iommu_no_vfio_and_nouveau_on_its_gpus(bare: SimulatedHost) -> None:
-    seen = bare.run(
-        "ls /sys/kernel/iommu_groups | wc -l; ls /dev/vfio; cat /proc/cmdline; "
-        f"readlink /sys/bus/pci/devices/{GPU}/driver; command -v fuser >/dev/null; fuser; "
-        "cat /sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages; "
-        "systemctl is-active libvirtd"
-    )
-    groups, nodes, line, driver, pages, libvirt = seen.stdout.split("\n")[:6]
-    # kmod makes VFIO's control node at every boot; there is none of a group.
-    assert (groups, nodes, pages, libvirt) == ("0", "vfio", "0", "inactive")
-    assert "iommu" not in line
-    assert driver.endswith("/nouveau")
-    assert "not found" in seen.stderr
 
 
 def test_a_boot_does_what_the_boot_loader_says_and_starts_what_is_enabled(
@@ -112,27 +96,3 @@ def test_a_machine_that_boots_the_wrong_entry_keeps_its_old_line(bare: Simulated
     bare.clear_faults()
     bare.reboot()
     assert "iommu" not in bare.run("cat /proc/cmdline").stdout
-
-
-def test_a_prepared_machine_binds_its_functions_again_after_a_reboot(hosts: Hosts) -> None:
-    (host,) = hosts()
-    drivers = "readlink /sys/bus/pci/devices/*/driver | grep -c vfio-pci"
-    bound = host.run(drivers).stdout
-    host.reboot()
-    state = host.run(f"systemctl is-active {vfio.UNIT}; sudo -n journalctl -o cat -u {vfio.UNIT}")
-    assert state.stdout.startswith("active\n"), state.stdout
-    assert host.run(drivers).stdout == bound == "13\n"
-
-
-def test_grubby_changes_the_entry_of_a_red_hat_machine(hosts: Hosts) -> None:
-    (host,) = hosts(1, condition="bare", system="rocky")
-    host.run(
-        "sudo -n grubby --update-kernel=ALL --args='intel_iommu=on iommu=pt' --remove-args=quiet"
-    )
-    told = host.run("grubby --info=DEFAULT").stdout
-    assert (
-        'args="ro console=tty0 console=ttyS0,115200n8 crashkernel=512M intel_iommu=on iommu=pt"'
-        in told
-    )
-    host.reboot()
-    assert "iommu=pt" in host.run("cat /proc/cmdline").stdout

@@ -14,7 +14,7 @@ import asyncssh
 import psutil
 import pytest
 
-from lab.hosts import faults
+from lab.hosts import faults, injecting
 from lab.hosts.model import HostsError
 from lab.hosts.ssh.session import GRACE_SECONDS
 from tests.fixtures.hosts import Hosts, SimulatedHost
@@ -107,35 +107,6 @@ def test_a_command_whose_connection_broke_carries_on_with_the_part_that_arrived(
     assert host.path("/home/operator/whole").stat().st_size < 20_000
 
 
-def test_a_full_disk_fails_writes_there_and_nowhere_else(host: SimulatedHost) -> None:
-    host.sudo("mkdir -p /etc/cdi; echo old > /etc/cdi/old")
-    host.inject(faults.DiskFull(path="/etc/cdi"))
-    done = host.sudo("echo new > /etc/cdi/new")
-    assert done.returncode != 0
-    assert "No space left on device" in host.sudo("dd if=/dev/zero of=/etc/cdi/x count=1").stderr
-    assert host.run("cat /etc/cdi/old").stdout == "old\n", "what was there is still readable"
-    assert host.sudo("mv /etc/hostname /etc/cdi/name").returncode != 0
-    assert host.sudo("echo fine > /etc/elsewhere").returncode == 0
-    host.clear_faults()
-    assert host.sudo("echo new > /etc/cdi/new").returncode == 0
-    assert sorted(p.name for p in host.path("/etc/cdi").iterdir()) == ["new", "old"]
-
-
-def test_a_full_disk_fails_sftp_writes(host: SimulatedHost) -> None:
-    host.inject(faults.DiskFull(path="/home/operator/full"))
-    host.run("mkdir -p full")
-
-    async def act(connection: asyncssh.SSHClientConnection) -> None:
-        async with connection.start_sftp_client() as sftp:
-            async with sftp.open("fine", "w") as file:
-                await file.write("x")
-            file = await sftp.open("full/x", "w")
-            with pytest.raises(asyncssh.SFTPError, match="No space left"):
-                await file.write("x")
-
-    over_ssh(host, act)
-
-
 def test_a_hanging_command_dies_with_its_connection(host: SimulatedHost) -> None:
     host.inject(faults.Hang(command="^fmpm"))
 
@@ -173,16 +144,6 @@ def test_a_slow_host_answers_late_but_right(host: SimulatedHost) -> None:
     assert time.monotonic() - begin >= 0.2
 
 
-def test_a_command_fails_as_often_as_it_was_told_and_then_runs(host: SimulatedHost) -> None:
-    host.inject(faults.CommandFails(command="touch", exit=5, stdout="o", stderr="e", times=2))
-    for _ in range(2):
-        done = host.run("touch made")
-        assert (done.returncode, done.stdout, done.stderr) == (5, "o", "e")
-    assert host.run("test -e made").returncode == 1, "a failed command has no effect"
-    assert host.run("touch made").returncode == 0
-    assert host.run("test -e made").returncode == 0
-
-
 def test_faults_add_up_and_concern_one_host(hosts: Hosts) -> None:
     first, second = hosts(2)
     first.inject(faults.PartitionBusy(partition=7))
@@ -211,7 +172,7 @@ def test_a_fault_that_makes_no_sense_is_refused_by_name(
 
 def test_faults_of_an_unknown_host_are_refused(host: SimulatedHost) -> None:
     with pytest.raises(HostsError, match="no simulated host 'hgx-99999'"):
-        faults.inject(host.folder, "hgx-99999", faults.WrongHostKey())
+        injecting.inject(host.folder, "hgx-99999", faults.WrongHostKey())
 
 
 def test_another_key_and_another_user_are_not_let_in(host: SimulatedHost) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gpuclusters.service_vm.model import LAB_IMAGE
-from lab.hosts.service_vm import service_vm_guest
 from tests.fixtures.hosts import SimulatedHost
 
 DOMAIN = """<domain type='kvm'>
@@ -65,13 +64,6 @@ def test_a_network_is_defined_started_and_goes(host: SimulatedHost) -> None:
     assert "Active:         yes" in virsh(host, "net-info own")[1]
     assert virsh(host, "net-destroy own")[0] == virsh(host, "net-undefine own")[0] == 0
     assert "no network with matching name 'own'" in virsh(host, "net-info own")[1]
-
-
-def test_without_its_daemon_virsh_cannot_connect(host: SimulatedHost) -> None:
-    host.inject(service_vm_guest.LibvirtDown())
-    code, said = virsh(host, "list")
-    host.clear_faults()
-    assert (code, "failed to connect to the hypervisor" in said) == (1, True)
 
 
 def test_images_know_their_base(host: SimulatedHost) -> None:

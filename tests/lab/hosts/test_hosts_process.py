@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import lab.hosts
-from lab.hosts import faults
+from lab.hosts import faults, injecting
 from lab.hosts.__main__ import main
 from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostsError, HostSpec
@@ -74,13 +74,13 @@ def test_a_stopped_server_comes_back_with_ports_keys_files_partitions_and_faults
 ) -> None:
     before = lab.hosts.status(folder)
     assert run(folder, "hgx-01", "sudo -n touch /etc/kept && fmpm -a 7") == 0
-    faults.inject(folder, "hgx-01", faults.RefuseConnections())
+    injecting.inject(folder, "hgx-01", faults.RefuseConnections())
     lab.hosts.stop(folder)
     assert not lab.hosts.status(folder).running
     assert lab.hosts.start(folder, ONE) == before.hosts
     with pytest.raises(ConnectionRefusedError):
         run(folder, "hgx-01", "true")
-    faults.clear(folder, "hgx-01")
+    injecting.clear(folder, "hgx-01")
     assert run(folder, "hgx-01", "test -e /etc/kept && fmpm -a 7") == 239
     assert run(folder, "hgx-01", "fmpm -d 7") == 0
 

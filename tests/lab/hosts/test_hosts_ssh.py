@@ -14,7 +14,7 @@ import pytest
 
 from gpuclusters.fabric.manager_config import VM_ADDRESS
 from gpuclusters.service_vm.model import STATE_FOLDER
-from lab.hosts.service_vm import service_vm_guest
+from lab.hosts import faults
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.test_service_vm_on_hosts import wanted, without_vm
 
@@ -122,7 +122,7 @@ def test_what_it_does_not_know_is_refused(vm: SimulatedHost) -> None:
 
 def test_no_other_machine_and_no_vm_that_is_off_is_reached(vm: SimulatedHost) -> None:
     assert "No route to host" in ssh(vm, "true", to="fm@192.168.250.9")[2]
-    vm.inject(service_vm_guest.VmRefusesSsh())
+    vm.inject(faults.VmRefusesSsh())
     assert "Connection refused" in ssh(vm, "true")[2]
     vm.clear_faults()
     vm.sudo("virsh destroy fabric-manager")

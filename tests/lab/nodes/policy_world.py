@@ -20,8 +20,9 @@ from gpuclusters.tenancy.programs import Accounts, Place, Ports, Program, Reach
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.control_plane.commands import POD_RANGE, SERVICE_RANGE
-from lab.nodes import NodesStatus, pod_network
+from lab.nodes import NodesStatus
 from lab.nodes.network import API_SERVICE
+from tests.cilium import network as cilium
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes import beside_nodes
@@ -90,14 +91,16 @@ def cilium_lab(folder: Path) -> Iterator[RealLab]:
     kubectl = tools.ensure(["kubectl"])["kubectl"]
     archives = tuple(images.basic(print))
     try:
-        plane = control_plane.start(folder / "lab", [])
+        plane = control_plane.start(folder / "lab")
         own = nodes.OWN_CAPACITY
         nodes.start(
             folder / "nodes",
-            control_plane=folder / "lab",
-            nodes=[NodeSpec(name, {TAINT: token}, own, own) for name in names],
-            images=archives,
-            network=nodes.CILIUM,
+            nodes.NodesSpec(
+                control_plane=folder / "lab",
+                nodes=tuple(NodeSpec(name, {TAINT: token}, own, own) for name in names),
+                images=tuple(archives),
+                network=cilium.__name__,
+            ),
         )
         cluster = KubeCluster(folder / "lab", plane.kubeconfig, plane.url, ())
         client = (str(kubectl), f"--kubeconfig={plane.kubeconfig}")
@@ -266,10 +269,10 @@ def _name(real: RealLab, addresses: Mapping[str, str]) -> None:
         for key, name in sorted(NAMED.items(), key=lambda item: -len(item[1]))
     )
     zones = " ".join(NAMED.values())
-    corefile = f"{zones} {{\n{answers}}}\n{pod_network.COREFILE}"
+    corefile = f"{zones} {{\n{answers}}}\n{cilium.COREFILE}"
     patch = json.dumps({"data": {"Corefile": corefile}})
     place = "--namespace=kube-system"
-    real.kubectl("patch", "configmap", pod_network.CONFIGURATION, place, f"--patch={patch}")
+    real.kubectl("patch", "configmap", cilium.CONFIGURATION, place, f"--patch={patch}")
     real.kubectl("rollout", "restart", "deployment/coredns", place)
     real.kubectl("rollout", "status", "deployment/coredns", place, "--timeout=280s")
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from components.caas.programs import Programs, ProgramsArgs
-from components.caas.system import System, SystemArgs
+from components.caas.programs import Programs
+from components.caas.system import System
 from gpuclusters.cdi import decide as cdi
 from gpuclusters.cdi import model
 from gpuclusters.fabric.table import TABLES, Baseboard
@@ -208,11 +208,11 @@ def declared(lab: RealLab, accounts: Accounts) -> Recorder:
     def declare() -> None:
         home = System(
             "system",
-            SystemArgs(
-                accounts=accounts, settings=settings(lab.names[0]), secrets={"bmc-password": "x"}
-            ),
+            accounts=accounts,
+            settings=settings(lab.names[0]),
+            secrets={"bmc-password": "x"},
         )
-        Programs("programs", ProgramsArgs(image=IMAGE, replicas=1, nodes=lab.names, system=home))
+        Programs("programs", image=IMAGE, replicas=1, nodes=lab.names, system=home)
 
     with own_event_loop():
         return record(declare)

@@ -78,23 +78,25 @@ class RealLab:
         own = nodes.OWN_CAPACITY
         return nodes.start(
             self.folder,
-            control_plane=self.cluster.folder,
-            nodes=[
-                NodeSpec(
-                    name,
-                    {TAINT: self.token},
-                    (capacity or {}).get(name, own),
-                    (allocatable or {}).get(name, own),
-                    taints=taints,
-                )
-                for name in (*self.names, *more)
-            ],
-            images=(*self.archives, *archives),
-            hosts=self.hosts,
-            joins=joins,
-            devices=self.devices,
-            ports=(*self.ports, *ports),
-            aliases=aliases,
+            nodes.NodesSpec(
+                control_plane=self.cluster.folder,
+                nodes=tuple(
+                    NodeSpec(
+                        name,
+                        {TAINT: self.token},
+                        (capacity or {}).get(name, own),
+                        (allocatable or {}).get(name, own),
+                        taints=taints,
+                    )
+                    for name in (*self.names, *more)
+                ),
+                images=(*self.archives, *archives),
+                hosts=self.hosts,
+                joins=tuple(joins),
+                devices=self.devices,
+                ports=(*self.ports, *ports),
+                aliases=aliases or {},
+            ),
         )
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:

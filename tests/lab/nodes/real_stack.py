@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from components.caas.programs import Programs, ProgramsArgs
-from components.caas.system import System, SystemArgs
-from components.caas.tenancy import TenancyApi, TenancyApiArgs
+from components.caas.programs import Programs
+from components.caas.system import System
+from components.caas.tenancy import TenancyApi
 from gpuclusters.cdi import model as cdi
 from gpuclusters.cdi.resource import CdiSpecProvider
 from gpuclusters.config.caas import CaasConfig
@@ -228,24 +228,21 @@ def manifests(inventory: Inventory) -> list[dict[str, Any]]:
             "ssh-private-key": inventory.ssh_private_key.read_text(),
             "bmc-password": inventory.bmc_password.read_text(),
         }
-        args = SystemArgs(
-            accounts=_CONFIG.programs.accounts, settings=configured(inventory), secrets=secrets
-        )
-        system = System("system", args)
+        accounts = _CONFIG.programs.accounts
+        text = configured(inventory)
+        system = System("system", accounts=accounts, settings=text, secrets=secrets)
         kata.runtime(_CONFIG)
         TenancyApi(
             "tenancy",
-            TenancyApiArgs(
-                custom_resource_definitions=[tenancy_resource.crd(), lease_resource.crd()],
-                runtime_classes=[_CONFIG.kata.runtime_class],
-                runtime_selector=sorted(_CONFIG.kata.node_selector),
-                gpu_resource=RESOURCE,
-                huge_pages=_CONFIG.kata.huge_pages,
-                network=isolation.Network(),
-                controllers=_CONFIG.programs.accounts.user(Program.CONTROLLERS),
-            ),
+            custom_resource_definitions=[tenancy_resource.crd(), lease_resource.crd()],
+            runtime_classes=[_CONFIG.kata.runtime_class],
+            runtime_selector=sorted(_CONFIG.kata.node_selector),
+            gpu_resource=RESOURCE,
+            huge_pages=_CONFIG.kata.huge_pages,
+            network=isolation.Network(),
+            controllers=_CONFIG.programs.accounts.user(Program.CONTROLLERS),
         )
-        Programs("programs", ProgramsArgs(image=LAB_IMAGE, replicas=1, nodes=[NODE], system=system))
+        Programs("programs", image=LAB_IMAGE, replicas=1, nodes=[NODE], system=system)
 
     made = [json.loads(json.dumps(one.inputs)) for one in record(declare).seen]
     found = [one for one in made if "apiVersion" in one and "kind" in one]

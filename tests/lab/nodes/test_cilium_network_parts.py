@@ -11,54 +11,47 @@ import pytest
 from lab import nodes
 from lab.control_plane import NodeSpec
 from lab.control_plane.kube import KubeApi
-from lab.nodes import cgroups, cilium, cilium_objects, dns, pod_network, server
+from lab.nodes import cgroups, dns, server
 from lab.nodes.model import NodesError, NodesSpec
-from lab.tools.catalogue import FOR_CILIUM, FOR_NODES
+from lab.written import document, read
+from tests.cilium import agents, network, objects
+from tests.cilium.programs import PROGRAMS
 
 FOLDER = Path("/lab/nodes")
-TOOLS = {name: Path(f"/tools/{name}/{name}") for name in (*cilium.TOOLS, *dns.TOOLS)}
+TOOLS = {name: Path(f"/tools/{name}/{name}") for name in (*PROGRAMS, *dns.TOOLS)}
 
 
-def lab(network: str) -> NodesSpec:
-    return NodesSpec(Path("/lab"), (NodeSpec("a"),), (), network=network)
+def lab(module: str) -> NodesSpec:
+    return NodesSpec(Path("/lab"), (NodeSpec("a"),), (), network=module)
 
 
-@pytest.mark.parametrize("network", [nodes.BRIDGE, nodes.CILIUM])
-def test_the_process_that_holds_nodes_is_told_their_network(network: str) -> None:
-    written = json.loads(json.dumps(lab(network).document()))
-    assert NodesSpec.of(written).network == network
+@pytest.mark.parametrize("module", [nodes.BRIDGE, network.__name__])
+def test_the_process_that_holds_nodes_is_told_their_network(module: str) -> None:
+    written = json.loads(json.dumps(document(lab(module))))
+    assert read(NodesSpec, written).network == module
 
 
 def test_another_network_is_another_process() -> None:
-    why = server.must_restart(lab(nodes.BRIDGE), lab(nodes.CILIUM))
-    assert why == "their network is to be cilium"
-
-
-def test_only_who_asks_for_cilium_needs_its_programs() -> None:
-    assert not FOR_CILIUM & set(nodes.tools_for(nodes.BRIDGE))
-    assert set(nodes.tools_for(nodes.CILIUM)) >= FOR_CILIUM
-    assert FOR_CILIUM < FOR_NODES
-
-
-def test_a_network_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NodesError, match=r"no network 'calico'; there are bridge, cilium"):
-        nodes.start(tmp_path, control_plane=tmp_path, nodes=[NodeSpec("a")], network="calico")
+    why = server.must_restart(lab(nodes.BRIDGE), lab(network.__name__))
+    assert why == "their network is to be tests.cilium.network"
 
 
 def test_nodes_that_join_a_cluster_have_the_network_of_that_cluster(tmp_path: Path) -> None:
     with pytest.raises(NodesError, match="leave `joins` or `network` out"):
         nodes.start(
             tmp_path,
-            control_plane=tmp_path,
-            nodes=[NodeSpec("a")],
-            joins=["a"],
-            network=nodes.CILIUM,
+            nodes.NodesSpec(
+                control_plane=tmp_path,
+                nodes=(NodeSpec("a"),),
+                joins=("a",),
+                network=network.__name__,
+            ),
         )
 
 
 def test_an_agent_keeps_to_its_node() -> None:
-    told = dict(option[2:].split("=", 1) for option in cilium.agent("/nodes/a"))
-    assert told["cgroup-root"] == cilium.GROUPS
+    told = dict(option[2:].split("=", 1) for option in agents.agent("/nodes/a"))
+    assert told["cgroup-root"] == agents.GROUPS
     assert told["lib-dir"].startswith("/var/lib/")
     assert told["write-cni-conf-when-ready"].startswith("/nodes/a/")
     assert told["kube-proxy-replacement"] == "false"
@@ -74,7 +67,7 @@ def test_an_agent_sees_the_group_of_its_node_alone(
     (top / "cgroup.procs").touch()
     monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
     monkeypatch.setattr(cgroups, "is_unified", lambda: version_2_alone)
-    assert cilium.mounts("group-of-a")[cilium.GROUPS] == ("--bind", str(top / "group-of-a"))
+    assert agents.mounts("group-of-a")[agents.GROUPS] == ("--bind", str(top / "group-of-a"))
 
 
 def node(reason: str, *taints: str) -> dict[str, Any]:
@@ -85,10 +78,10 @@ def node(reason: str, *taints: str) -> dict[str, Any]:
 
 
 def test_a_network_works_once_the_operator_says_so() -> None:
-    assert cilium_objects.is_up(node("CiliumIsUp"))
-    assert not cilium_objects.is_up(node("CiliumIsUp", cilium_objects.TAINT))
-    assert not cilium_objects.is_up(node("RouteCreated"))
-    assert not cilium_objects.is_up({"spec": {}})
+    assert objects.is_up(node("CiliumIsUp"))
+    assert not objects.is_up(node("CiliumIsUp", objects.TAINT))
+    assert not objects.is_up(node("RouteCreated"))
+    assert not objects.is_up({"spec": {}})
 
 
 class _Api:
@@ -111,18 +104,16 @@ class _Api:
         self.applied.append(manifest)
 
 
-def test_policies_are_judged_by_the_operator_alone() -> None:
-    rules = [{"apiGroups": [""]}, {"apiGroups": ["cilium.io"]}]
-    api = _Api(rules=rules)
-    cilium_objects.declare(cast("KubeApi", api), "token", FOLDER, TOOLS, "100.64.0.2")
-    assert api.patched["gpu-clusters-kwok"] == {"rules": [{"apiGroups": [""]}]}
+def test_an_agent_runs_on_every_node() -> None:
+    api = _Api()
+    objects.declare(cast("KubeApi", api), "token", FOLDER, TOOLS, "100.64.0.2")
     agent = next(made for made in api.applied if made["kind"] == "DaemonSet")
     assert agent["metadata"]["labels"] == {"k8s-app": "cilium"}
 
 
 def test_names_come_from_pods_that_policies_can_select() -> None:
     api = _Api()
-    pod_network.declare(cast("KubeApi", api), "token", TOOLS)
+    network.declare_names(cast("KubeApi", api), "token", TOOLS)
     made = {manifest["kind"]: manifest for manifest in api.applied}
     pods = made["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert made["Service"]["spec"]["selector"] == pods == {"k8s-app": "kube-dns"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuclusters.proof import manifests
+from gpuclusters.proof import manifests, model
 from lab import control_plane, images, nodes, tools
 from lab.control_plane import NodeSpec
 from lab.nodes.loading import BLOBS
@@ -48,15 +48,17 @@ def lab(tools_at_hand: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     )
     kubectl = tools.ensure([*nodes.TOOLS, "kubectl", "helm"])["kubectl"]
     try:
-        plane = control_plane.start(folder / "lab", [])
+        plane = control_plane.start(folder / "lab")
         cluster = KubeCluster(folder / "lab", plane.kubeconfig, plane.url, ())
         nodes.start(
             folder / "nodes",
-            control_plane=cluster.folder,
-            nodes=[NodeSpec(name, {TAINT: token}, OWN_CAPACITY, OWN_CAPACITY)],
-            images=archives,
-            devices=devices,
-            aliases={ALIAS: images.PYTHON},
+            nodes.NodesSpec(
+                control_plane=cluster.folder,
+                nodes=(NodeSpec(name, {TAINT: token}, OWN_CAPACITY, OWN_CAPACITY),),
+                images=tuple(archives),
+                devices=devices,
+                aliases={ALIAS: images.PYTHON},
+            ),
         )
         client = (str(kubectl), f"--kubeconfig={plane.kubeconfig}")
         yield RealLab(
@@ -154,9 +156,9 @@ def test_a_program_of_a_proof_runs_by_the_digest_of_its_image(lab: RealLab) -> N
     container: dict[str, Any] = {
         "image": ALIAS,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", f"{manifests.FOLDER}/matmul.py", "--size", "8192"],
+        "command": ["python3", f"{model.FOLDER}/matmul.py", "--size", "8192"],
         "volumeMounts": [
-            {"name": "programs", "mountPath": manifests.FOLDER},
+            {"name": "programs", "mountPath": model.FOLDER},
             *({"name": f"gpu{one}", "mountPath": f"/dev/nvidia{one}"} for one in (0, 1)),
         ],
     }

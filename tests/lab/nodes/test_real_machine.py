@@ -16,11 +16,8 @@ import pytest
 
 import lab.hosts
 from gpuclusters.boot.host import reboot
-from gpuclusters.core.converge import SystemClock
+from gpuclusters.core.converge import Clock
 from gpuclusters.host import drop_ins
-from gpuclusters.host.connect import SshCredentials
-from gpuclusters.host.model import HostConnection
-from gpuclusters.host.ssh import SshHost
 from lab import images, nodes, tools
 from lab.hosts import journal
 from lab.hosts.model import HostEndpoint, HostSpec
@@ -164,9 +161,7 @@ def test_a_reboot_over_ssh_is_one_of_the_node_and_its_pods_run_again(
     one.lab.ready(namespace, "stays")
     boot, pid = one.host.run(_BOOT_ID).stdout, nodes.status(one.lab.folder).nodes[one.name].pid
     journal.clear(one.hosts, one.name)
-    key = SshCredentials("test", private_key=one.host.client_key.read_text())
-    reached = SshHost(HostConnection(**one.host.connection), key)
-    reboot(reached, SystemClock(), boot.strip(), _BOOT_SECONDS)
+    reboot(one.host.ssh, Clock(), boot.strip(), _BOOT_SECONDS)
     assert one.host.run(_BOOT_ID).stdout != boot
     assert nodes.status(one.lab.folder).nodes[one.name].pid != pid
     assert one.endpoint.port == 22

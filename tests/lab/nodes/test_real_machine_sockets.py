@@ -20,7 +20,7 @@ import pytest
 
 import lab.hosts
 from lab.files import write_json
-from lab.hosts import control, faults, journal
+from lab.hosts import control, faults, injecting, journal
 from lab.hosts.folder import HostsFolder
 from lab.hosts.model import HostEndpoint, HostSpec
 from tests.fixtures.waiting import eventually
@@ -163,7 +163,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def machine(served: Path, tmp_path: Path) -> Iterator[Machine]:
-    faults.clear(served, NAME)
+    injecting.clear(served, NAME)
     lab.hosts.start(served, SPECS)
     journal.clear(served, NAME)
     with ExitStack() as stack:
@@ -235,18 +235,18 @@ def test_a_server_that_starts_finds_the_node(machine: Machine) -> None:
 
 def test_faults_of_connections_are_met_in_the_nodes_network_too(machine: Machine) -> None:
     machine.announce()
-    faults.inject(machine.folder, NAME, faults.RefuseConnections())
+    injecting.inject(machine.folder, NAME, faults.RefuseConnections())
     with pytest.raises(ConnectionRefusedError):
         machine.run("true")
-    faults.clear(machine.folder, NAME)
-    faults.inject(machine.folder, NAME, faults.WrongHostKey())
+    injecting.clear(machine.folder, NAME)
+    injecting.inject(machine.folder, NAME, faults.WrongHostKey())
     with pytest.raises(asyncssh.HostKeyNotVerifiable):
         machine.run("true")
-    faults.clear(machine.folder, NAME)
-    faults.inject(machine.folder, NAME, faults.DropConnectionAfter(bytes=3000))
+    injecting.clear(machine.folder, NAME)
+    injecting.inject(machine.folder, NAME, faults.DropConnectionAfter(bytes=3000))
     with pytest.raises((asyncssh.Error, OSError)):
         machine.run("head -c 100000 /dev/zero")
-    faults.clear(machine.folder, NAME)
+    injecting.clear(machine.folder, NAME)
     assert machine.run("true") == (0, "")
     assert journal.commands(machine.folder, NAME)[-1] == "true"
 

@@ -100,7 +100,7 @@ def _dialling(
     port: int,
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     async def dial(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert await reader.readline() == b"10.96.0.77 80 tell\n"
+        assert await reader.readline() == b"10.96.0.77 80\n"
         far = functools.partial(asyncio.open_connection, ports.LOOPBACK, port)
         await relay.to(far, b"\n")(reader, writer)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,23 +144,6 @@ def test_what_the_archives_hold_is_pulled_as_from_a_registry(lab: RealLab, names
         lambda: "ErrImagePull" in lab.says("get", "pod", "unknown", f"--namespace={namespace}"),
         "what is in no archive is not found",
     )
-
-
-def test_this_machine_reaches_a_pod_through_its_node(lab: RealLab, namespace: str) -> None:
-    lab.pod(namespace, "web", "echo seen > /tmp/index.html; httpd -f -h /tmp -p 8000")
-    lab.ready(namespace, "web")
-    found = lab.found(namespace, "web")
-    node = nodes.status(lab.folder).nodes[found["spec"]["nodeName"]]
-    with nodes.forwarded(node.folder, found["status"]["podIP"], 8000) as port:
-
-        def answers() -> bool:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
-                    return bool(answer.read() == b"seen\n")
-            except (OSError, http.client.HTTPException):
-                return False
-
-        eventually(answers, "the pod answers")
 
 
 def test_a_second_start_changes_nothing(lab: RealLab) -> None:

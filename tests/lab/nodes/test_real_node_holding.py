@@ -126,7 +126,7 @@ def test_that_no_kubelet_runs_is_not_said_before_it_has_ended() -> None:
 
 def hold(machines: Machines, node: SlowNode) -> None:
     """Have a node that joins, and is on."""
-    machines.wish(NodesSpec(Path("/lab"), (SPEC,), (), joins=frozenset({"a"})))
+    machines.wish(NodesSpec(Path("/lab"), (SPEC,), (), joins=("a",)))
     machines.held["a"] = cast(HeldNode, node)
     machines._changing["a"] = asyncio.Lock()
 

@@ -19,10 +19,8 @@ from gpuclusters.tenancy import isolation, programs
 from gpuclusters.tenancy import proof as tenancy_proof
 from gpuclusters.tenancy.programs import Program
 from lab import nodes
-from lab.nodes import cilium
 from lab.nodes.network import token
-from lab.tools.cache import ToolCache
-from lab.tools.catalogue import TOOLS, host_platform
+from tests.cilium import programs as cilium_programs
 from tests.fixtures.waiting import eventually
 from tests.lab.nodes import beside_nodes, kernel_programs, this_machine
 from tests.lab.nodes.policy_world import (
@@ -65,12 +63,8 @@ def world(
 ) -> Iterator[World]:
     """Tenants on two nodes, and servers beside them."""
     # Built in minutes, which no test does.
-    missing = [n for n in cilium.TOOLS if not ToolCache().find(TOOLS[n], host_platform())]
-    if missing:
-        pytest.skip(
-            "Cilium is not in the cache of tools; get it once: "
-            f"python -m lab.tools {' '.join(missing)}"
-        )
+    if cilium_programs.missing():
+        pytest.skip("Cilium is not in the cache of tools; get it once: python -m tests.cilium")
     with ExitStack() as stack:
         real = stack.enter_context(cilium_lab(tmp_path_factory.mktemp("lab")))
         status = nodes.status(real.folder)

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 import lab.hosts
-from gpuclusters.core.converge import StderrReporter, SystemClock
+from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.gpu_operator import crds
 from gpuclusters.gpu_operator.crds import crd_documents
 from gpuclusters.kube.objects import KubernetesObjects
@@ -146,17 +146,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     own = [NodeSpec(s.name, {}, nodes.OWN_CAPACITY, nodes.OWN_CAPACITY) for s in specs]
     with ExitStack() as stack:
         stack.callback(control_plane.stop, folder, print)
-        control_plane.start(folder, (), print)
+        control_plane.start(folder, print)
         stack.callback(lab.hosts.stop, folder / "hosts")
         lab.hosts.start(folder / "hosts", specs)
         stack.callback(nodes.stop, folder / "nodes")
         nodes.start(
             folder / "nodes",
-            control_plane=folder,
-            nodes=own,
-            images=archives,
-            hosts=folder / "hosts",
-            joins=[spec.name for spec in specs],
+            nodes.NodesSpec(
+                control_plane=folder,
+                nodes=tuple(own),
+                images=tuple(archives),
+                hosts=folder / "hosts",
+                joins=tuple(spec.name for spec in specs),
+            ),
         )
         endpoints = lab.hosts.status(folder / "hosts").hosts
         key = folder / "ssh" / "id_ed25519"
@@ -227,7 +229,7 @@ def test_the_toolkit_is_found_at_the_next_start_of_rke2(
     real = RealNodes(world.folder / "hosts", run, toolkit_files)
     node = real.of(AGENT)
     assert node is not None
-    asyncio.run(real.install_toolkit(node))
+    asyncio.run(real.install_toolkit(node, default=False))
     # What the real `nvidia-ctk` wrote is a configuration for containerd, and none of RKE2's.
     assert world.handlers(world.agent, toolkit.MAIN)["nvidia"] == toolkit.RUNTIME
     assert "nvidia" not in world.handlers(world.agent, CONFIGURATION)
@@ -320,13 +322,15 @@ def install_operator(world: World, fault: faults.Fault) -> None:
     world.lab.kubectl("label", "namespace", "gpu-operator", enforce)
     documents = crd_documents(str(CHART), version="", repository="", sha256="")
     wanted = crds.definitions(documents, with_nfd=True)
-    crds.apply(wanted, objects, SystemClock(), StderrReporter())
+    crds.apply(wanted, objects, Clock(), Reporter())
     gpu_operator.start(
         world.folder / "gpu_operator",
-        control_plane=world.folder,
-        hosts=world.folder / "hosts",
-        kubelets=world.folder / "kubelet",
-        nodes=[AGENT],
+        gpu_operator.OperatorSpec(
+            control_plane=world.folder,
+            hosts=world.folder / "hosts",
+            kubelets=world.folder / "kubelet",
+            nodes=(AGENT,),
+        ),
     )
     faults.inject(world.folder / "gpu_operator", fault)
     values = world.folder / "values.yaml"

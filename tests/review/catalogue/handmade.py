@@ -5,15 +5,19 @@ They have the shape of `preview --json`; types and properties are those of our c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+MADE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 STACK = "prod"
 PROJECT = "gpu-clusters"
 ROOT = f"urn:pulumi:{STACK}::{PROJECT}::pulumi:pulumi:Stack::{PROJECT}-{STACK}"
 CLUSTER = ("gpu-clusters:rke2:Rke2Cluster", "cluster")
 GPU_STACK = ("gpu-clusters:rke2:GpuOperator", "operator")
-MACHINES = ("gpu-clusters:gcp:Machines", "machines")
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINjnSvjiVc3NyLhiZ3U1zwicC37SnCP8s6oO7+zrF6YO"
 
 Inputs = Mapping[str, Any]
@@ -95,238 +99,55 @@ def node(host: str, role: str, version: str = "v1.34.2+rke2r1") -> dict[str, Any
     }
 
 
-def driver(host: str, version: str) -> dict[str, Any]:
-    return {"connection": connection(host), "version": version, "modules": "open", "gpus": 8}
-
-
-NODE = "gpu-clusters:gpu:Rke2Node"
-DRIVER = "gpu-clusters:gpu:GpuDriver"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 INSTANCE = "gcp:compute/instance:Instance"
 FIREWALL = "gcp:compute/firewall:Firewall"
-OPERATOR: dict[str, Any] = {
-    "chart": "gpu-operator",
-    "version": "v26.3.0",
-    "repositoryOpts": {"repo": "https://helm.ngc.nvidia.com/nvidia"},
-    "namespace": "gpu-operator",
-    "values": {
-        "driver": {"enabled": False},
-        "toolkit": {
-            "enabled": True,
-            "env": [{"name": "CONTAINERD_SOCKET", "value": "/run/k3s/containerd/containerd.sock"}],
-        },
-        "devicePlugin": {"config": {"name": "", "default": ""}},
-        "dcgmExporter": {"serviceMonitor": {"enabled": True}},
-    },
-}
+
+
+def instance(name: str, zone: str) -> dict[str, Any]:
+    (row,) = MADE["clusters"]["v100"]
+    return {**row["inputs"], "name": name, "zone": zone}
+
+
+def _inputs(row: Inputs) -> dict[str, Any]:
+    inputs = dict(row["inputs"])
+    if "connection" in inputs:
+        inputs["connection"] = connection(inputs["connection"])
+    return inputs
+
+
+def _steps(rows: Iterable[Inputs]) -> Iterator[dict[str, Any]]:
+    """Each with its `op`, the same if it has none; `new` is what an update changes."""
+    types: dict[str, str] = {}
+    for row in rows:
+        op, name, inputs = row.get("op", "same"), row["name"], _inputs(row)
+        types[name] = row["type"]
+        entry = step(
+            op,
+            row["type"],
+            name,
+            None if op == "create" else inputs,
+            None if op == "delete" else {**inputs, **row.get("new", {})},
+            parent=(types[row["parent"]], row["parent"]) if "parent" in row else None,
+            reasons=tuple(row.get("reasons", ())),
+        )
+        if "outputs" in row:
+            entry["oldState"]["outputs"] = row["outputs"]
+        yield entry
 
 
 def rke2(op: str = "same") -> list[dict[str, Any]]:
     """A cluster of one server and two machines with eight A100 each."""
-    made = [
-        (NODE, "server-01", node("server-01", "server"), CLUSTER),
-        (NODE, "gpu-01", node("gpu-01", "agent"), CLUSTER),
-        (NODE, "gpu-02", node("gpu-02", "agent"), CLUSTER),
-        (DRIVER, "gpu-01-driver", driver("gpu-01", "580.95.05"), GPU_STACK),
-        (DRIVER, "gpu-02-driver", driver("gpu-02", "580.95.05"), GPU_STACK),
-        (RELEASE, "gpu-operator", OPERATOR, GPU_STACK),
-    ]
-    steps = [step(op, *CLUSTER, *sides(op, {})), step(op, *GPU_STACK, *sides(op, {}))]
-    return steps + [
-        step(op, type_, name, *sides(op, inputs), parent=parent)
-        for type_, name, inputs, parent in made
-    ]
+    return list(_steps({**row, "op": op} for row in MADE["clusters"]["rke2"]))
 
 
-def sides(op: str, inputs: Inputs) -> tuple[Inputs | None, Inputs | None]:
-    return (None if op == "create" else inputs), (None if op == "delete" else inputs)
-
-
-def changed(name: str, **fields: Any) -> list[dict[str, Any]]:
-    """The rke2 cluster, one of its resources updated."""
-    steps = rke2()
-    for index, entry in enumerate(steps):
-        if entry["urn"].endswith(f"::{name}"):
-            old = entry["oldState"]["inputs"]
-            type_ = entry["oldState"]["type"]
-            parent = GPU_STACK if type_ != NODE else CLUSTER
-            steps[index] = step("update", type_, name, old, {**old, **fields}, parent=parent)
-    return steps
-
-
-def operator_upgraded() -> dict[str, Any]:
-    values = {**OPERATOR["values"], "cdi": {"enabled": True, "nriPluginEnabled": False}}
-    return plan(*changed("gpu-operator", version="v26.7.1", values=values))
-
-
-def driver_bumped_on_rke2() -> dict[str, Any]:
-    steps = changed("gpu-01-driver", version="580.105.08")
-    other = changed("gpu-02-driver", version="580.105.08")
-    return plan(*[b if b["op"] == "update" else a for a, b in zip(steps, other, strict=True)])
-
-
-def rke2_upgraded() -> dict[str, Any]:
-    new = "v1.35.1+rke2r1"
-    steps = []
-    for entry in rke2():
-        if entry["oldState"]["type"] == NODE:
-            old = entry["oldState"]["inputs"]
-            entry = step(
-                "update", NODE, old["node_name"], old, {**old, "version": new}, parent=CLUSTER
-            )
-        steps.append(entry)
-    return plan(*steps)
-
-
-def server_removed() -> dict[str, Any]:
-    gone = node("server-02", "server")
-    return plan(*rke2(), step("delete", NODE, "server-02", gone, parent=CLUSTER))
-
-
-def time_slicing_across_tenants() -> dict[str, Any]:
-    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}
-    config = (
-        "version: v1\nsharing:\n  timeSlicing:\n    resources:\n"
-        "    - name: nvidia.com/gpu\n      replicas: 4\n"
-    )
-    return plan(
-        *changed(
-            "gpu-operator",
-            values={**OPERATOR["values"], "devicePlugin": {"config": {"name": "slices"}}},
-        ),
-        same("kubernetes:core/v1:ResourceQuota", "team-a", quota),
-        same("kubernetes:core/v1:ResourceQuota", "team-b", quota),
-        step(
-            "create",
-            "kubernetes:core/v1:ConfigMap",
-            "slices",
-            None,
-            {"metadata": {"name": "slices"}, "data": {"any": config}},
-            parent=GPU_STACK,
-        ),
-    )
-
-
-def instance(name: str, zone: str, **more: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "machineType": "n1-standard-8",
-        "zone": zone,
-        "guestAccelerators": [{"type": "nvidia-tesla-v100", "count": 1}],
-        "scheduling": {"onHostMaintenance": "TERMINATE", "automaticRestart": True},
-        "bootDisk": {"initializeParams": {"size": 100, "type": "pd-balanced"}},
-        "labels": {"cluster": "lab-v100"},
-        **more,
-    }
-
-
-def zone_moved() -> dict[str, Any]:
-    return plan(
-        step("same", *MACHINES, {}, {}),
-        step(
-            "replace",
-            INSTANCE,
-            "v100-0",
-            instance("v100-0", "us-central1-a"),
-            instance("v100-0", "us-west1-b"),
-            parent=MACHINES,
-            reasons=("zone",),
-        ),
-        same(INSTANCE, "v100-1", instance("v100-1", "us-central1-a"), parent=MACHINES),
-    )
-
-
-def machine_added_on_google_cloud() -> dict[str, Any]:
-    return plan(
-        step("same", *MACHINES, {}, {}),
-        same(INSTANCE, "v100-0", instance("v100-0", "us-central1-a"), parent=MACHINES),
-        step(
-            "create", INSTANCE, "v100-1", None, instance("v100-1", "us-central1-a"), parent=MACHINES
-        ),
-    )
-
-
-def spot_server_and_open_firewall() -> dict[str, Any]:
-    spot = {"provisioningModel": "SPOT", "preemptible": True, "automaticRestart": False}
-    server = instance("rke2-server-0", "us-central1-a", guestAccelerators=[])
-    rule = {
-        "network": "gpus",
-        "direction": "INGRESS",
-        "sourceRanges": ["10.0.0.0/8"],
-        "allows": [{"protocol": "tcp", "ports": ["6443"]}],
-    }
-    return plan(
-        step("same", *MACHINES, {}, {}),
-        step(
-            "replace",
-            INSTANCE,
-            "rke2-server-0",
-            server,
-            {**server, "scheduling": spot},
-            parent=MACHINES,
-            reasons=("scheduling.provisioningModel",),
-        ),
-        step(
-            "update",
-            FIREWALL,
-            "api",
-            rule,
-            {**rule, "sourceRanges": ["0.0.0.0/0"]},
-            parent=MACHINES,
-        ),
-    )
-
-
-def disk_deleted() -> dict[str, Any]:
-    return plan(
-        step("same", *MACHINES, {}, {}),
-        same(INSTANCE, "v100-0", instance("v100-0", "us-central1-a"), parent=MACHINES),
-        step(
-            "delete",
-            "gcp:compute/disk:Disk",
-            "datasets",
-            {"size": 2000, "type": "pd-ssd", "zone": "us-central1-a"},
-            parent=MACHINES,
-        ),
-    )
-
-
-def found_different_on_the_machine() -> dict[str, Any]:
-    """What a refresh has written into the outputs."""
-    entry = step(
-        "update",
-        "gpu-clusters:gpu:HostFile",
-        "gpu-01-limits",
-        {
-            "connection": connection("gpu-01"),
-            "path": "/etc/security/limits.d/90-gpu-clusters.conf",
-            "content": "a\n",
-        },
-        {
-            "connection": connection("gpu-01"),
-            "path": "/etc/security/limits.d/90-gpu-clusters.conf",
-            "content": "a\n",
-        },
-        parent=CLUSTER,
-    )
-    entry["oldState"]["outputs"] = {
-        "drift": ["the file has other permissions: 0600 instead of 0644"]
-    }
-    return plan(*rke2(), entry)
-
-
-PLANS: Mapping[str, Callable[[], dict[str, Any]]] = {
-    made.__name__.replace("_", "-"): made
-    for made in (
-        operator_upgraded,
-        driver_bumped_on_rke2,
-        rke2_upgraded,
-        server_removed,
-        time_slicing_across_tenants,
-        zone_moved,
-        machine_added_on_google_cloud,
-        spot_server_and_open_firewall,
-        disk_deleted,
-        found_different_on_the_machine,
-    )
-}
+def document(name: str) -> dict[str, Any]:
+    made = MADE["plans"][name]
+    rows = []
+    for row in (row for cluster in made["of"] for row in MADE["clusters"][cluster]):
+        (op,) = [
+            op for op in ("update", "create", "delete") if row["name"] in made.get(op, ())
+        ] or ["same"]
+        new = made["update"][row["name"]] if op == "update" else {}
+        rows.append({**row, "op": op, "new": new})
+    return plan(*_steps([*rows, *made.get("steps", ())]))

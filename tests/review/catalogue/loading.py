@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.review.catalogue import handmade, handmade_usernetes
+from tests.review.catalogue import handmade
 
 PLANS = Path(__file__).with_name("plans")
 BASE = "nothing"
 """The recording in which nothing changes; the others leave out what stays as it is there."""
 SWITCHED = "type-switched"
-HANDMADE = {**handmade.PLANS, **handmade_usernetes.PLANS}
+HANDMADE = handmade.MADE["plans"]
 
 
 def names() -> list[str]:
@@ -24,7 +24,7 @@ def document(name: str) -> dict[str, Any]:
     if name == SWITCHED:
         return _switched()
     if name in HANDMADE:
-        return HANDMADE[name]()
+        return handmade.document(name)
     found: dict[str, Any] = json.loads((PLANS / f"{name}.json").read_text())
     if found.pop("rest-as-in", None):
         known = {step["urn"] for step in found["steps"]} | set(found.pop("not-there", []))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import asyncssh
@@ -18,6 +20,7 @@ import yaml
 from gpuclusters.cli import init
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file
+from tests.docs.pages import blocks, typed
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "0123456789abcdef" * 4
@@ -66,13 +69,24 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def clean(project: Path) -> dict[str, str]:
+    """The environment of somebody who has a clone and nothing else."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PULUMI_", "GPU_CLUSTERS_"))}
-    env |= {"HOME": str(project.parent / "home"), "GPU_CLUSTERS_ENGINE": "embedded"}
+    home = str(project.parent / "home")
+    return env | {"HOME": home, "GPU_CLUSTERS_ENGINE": "embedded", "PYTHONPATH": str(ROOT)}
+
+
+def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return called(project, "init", *arguments, environment=clean(project))
+
+
+def called(
+    project: Path, *arguments: str, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gpuclusters.cli", "init", *arguments],
+        [sys.executable, "-m", "gpuclusters.cli", *arguments],
         cwd=project,
-        env=env | {"PYTHONPATH": str(ROOT)},
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -111,6 +125,59 @@ def test_answers_become_a_stack_that_is_right(project: Path, machines: str, kind
     assert left == ({"controller-ssh-private-key", "bmc-password"} if kind == "caas" else set())
     sealed = yaml.safe_load(text)["config"].get("gpu-clusters:kubeconfig", {})
     assert set(sealed) == ({"secure"} if kind == "caas" else set())
+
+
+def test_the_tutorial_shows_a_real_run(project: Path, machines: str) -> None:
+    """From a clone to the preview of one's own stack file, as docs/rke2.md says it."""
+    for path in ROOT.iterdir():
+        if path.name not in {".git", ".lab", "Pulumi.yaml", "gpuclusters"}:
+            (project / path.name).symlink_to(path)
+    (project / "gpuclusters").rmdir()
+    (project / "gpuclusters").symlink_to(ROOT / "gpuclusters")
+    page = ROOT / "docs" / "rke2.md"
+    (block,) = [one for one in blocks(page) if "gpu-clusters init" in one.text and "$ " in one.text]
+    environment = clean(project)
+    for command, expected in typed(block):
+        program, *arguments = shlex.split(command)
+        if program == "export":
+            name, _, value = arguments[0].partition("=")
+            environment[name] = value.replace("/home/ops", str(project.parent / "home"))
+        elif program == "cat":
+            answers = yaml.safe_load(block.text.split("answers.yaml\n", 1)[1].split("\n$", 1)[0])
+            answers["machines"] = machines.replace("m-1", "rke2-01").replace("m-2", "a100-01")
+            (project / arguments[0]).write_text(yaml.safe_dump(answers))
+        else:
+            assert program == "gpu-clusters"
+            done = called(project, *arguments, environment=environment)
+            printed = "\n".join(one.rstrip() for one in done.stdout.strip().splitlines())
+            assert re.fullmatch(expected, printed, re.DOTALL), printed + done.stderr
+            assert (done.stdout + done.stderr).count("rke2.single-server") <= 1
+
+
+def test_a_managed_cluster_is_asked_for_no_machine_and_no_host_key(project: Path) -> None:
+    file = project / "answers.yaml"
+    given = {"project": "acme-study", "api-ranges": "198.51.100.7/32", "nodes": "3"}
+    file.write_text(yaml.safe_dump(given))
+    done = run(project, "gke", "--answers", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    config = check_stack_file(project / "Pulumi.prod.yaml")
+    assert isinstance(config, StackConfig)
+    assert config.cluster_type is ClusterType.GKE
+    assert [(pool.name, pool.nodes) for pool in config.section.pools] == [("system", 1), ("gpu", 3)]
+    assert config.section.zone == "us-central1-a"
+    assert "config set --secret" not in done.stdout
+    assert done.stdout.rstrip().endswith("gpu-clusters up --stack prod")
+
+
+def test_what_a_managed_cluster_cannot_be_is_said_and_nothing_is_written(project: Path) -> None:
+    file = project / "answers.yaml"
+    given = {"project": "acme-study", "api-ranges": "0.0.0.0/0", "zone": "us-west4-b"}
+    file.write_text(yaml.safe_dump(given))
+    done = run(project, "gke", "--answers", str(file))
+    assert done.returncode == 2
+    assert "gke.zone: has us-west4-b without v100-sxm2-16gb" in done.stderr
+    assert "gke.api-ranges[0]: lets a large part of the internet" in done.stderr
+    assert not list(project.glob("Pulumi.prod.yaml"))
 
 
 def test_what_is_wrong_is_said_at_once_and_nothing_is_written(project: Path, machines: str) -> None:

@@ -11,16 +11,17 @@ import pytest
 from rich.console import Console
 
 from gpuclusters.cli import verify
-from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.errors import CommandError, RunError, UsageError
 from gpuclusters.cli.project import Project
 from gpuclusters.compat import gpu_products
-from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.caas import CaasConfig
+from gpuclusters.config.rke2_cluster import MadeCluster, Rke2Config
 from gpuclusters.config.stack import ClusterType, StackConfig
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.metrics import selection
 from gpuclusters.metrics.alerts import RULES_NAME
 from gpuclusters.proof.checks import Check, Level, Outcome
-from gpuclusters.proof.evidence import About, ProofEvidence
+from gpuclusters.proof.evidence import PROOF, About, Evidence
 from gpuclusters.tenancy.objects import NAMESPACE
 from tests.unit.proof.proof_world import FakeCluster
 
@@ -41,12 +42,12 @@ def config(**changes: Any) -> Rke2Config:
         "driver": {"source": "host", "branch": 580},
         "proof": {"level": "L1", "matmul": {"image": IMAGE, "cuda-major": 12}},
     }
-    return Rke2Config.model_validate(given | changes)
+    return MadeCluster.model_validate(given | changes)
 
 
-def evidence(*outcomes: Outcome, said: str = "260 TFLOPS") -> ProofEvidence:
+def evidence(*outcomes: Outcome, said: str = "260 TFLOPS") -> Evidence:
     checks = [Check("L1", "n0", "multiplies", outcome, said) for outcome in outcomes]
-    return ProofEvidence(about=ABOUT, level="L1", checks=checks)
+    return Evidence(kind=PROOF, about=ABOUT, level="L1", checks=checks)
 
 
 def test_what_is_to_be_proven_follows_from_the_configuration() -> None:
@@ -93,6 +94,68 @@ def test_options_of_another_cluster_type_are_refused(
     given: dict[str, Any] = {"api": None, "tokens": (), "kubeconfig": None, "folder": tmp_path}
     with pytest.raises(UsageError, match=said):
         verify.run(Project.find(), "dev", **(given | options))
+
+
+# Of a caas cluster
+
+PROOF_OF_ACME = {"tenant": "acme", "image": IMAGE}
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMaderow121AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+EXISTING = {
+    "kubernetes": {"source": "existing"},
+    "hosts": {
+        "source": "existing",
+        "user": "ops",
+        "machines": [{"name": "hgx-01", "address": "10.20.0.11", "host-key": HOST_KEY}],
+    },
+}
+
+
+def caas(**changes: Any) -> CaasConfig:
+    given: dict[str, Any] = {
+        "name": "dev",
+        "platform": "supermicro-hgx-h100",
+        "hosts": {"source": "lab"},
+        "kubernetes": {"source": "lab"},
+        "nodes": [{"name": "hgx-01"}],
+        "partition-layout": [8],
+        "tenants": [{"name": "acme", "gpus": 8}],
+    }
+    return CaasConfig.model_validate(given | changes)
+
+
+def test_the_proof_is_part_of_what_is_verified_where_it_is_described() -> None:
+    assert verify.caas_levels(caas(), None) == ["isolation"]
+    assert verify.caas_levels(caas(proof=PROOF_OF_ACME), None) == ["isolation", "proof"]
+    assert verify.caas_levels(caas(proof=PROOF_OF_ACME), "proof") == ["proof"]
+    with pytest.raises(UsageError, match="--level must be one of isolation, proof"):
+        verify.caas_levels(caas(), "L1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({}, {}, "describes no proof of the GPUs; write proof"),
+        ({"proof": PROOF_OF_ACME}, {}, "its address is not known; give it by --api"),
+        (
+            {"proof": PROOF_OF_ACME},
+            {"api": "https://api.example.com"},
+            "no token of acme is known; give it by --token acme=FILE, or write proof.token-file",
+        ),
+        (
+            {"proof": PROOF_OF_ACME | {"token-file": "/nowhere/token"}},
+            {"api": "https://api.example.com"},
+            "the token file /nowhere/token cannot be read",
+        ),
+    ],
+)
+def test_a_proof_without_what_it_needs_is_refused_before_anything_is_asked(
+    changes: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    given: dict[str, Any] = {"kubeconfig": None, "api": None, "tokens": ()}
+    with pytest.raises(CommandError, match=said):
+        verify.computed(
+            Project.find(), caas(**EXISTING, **changes), lambda *_: ABOUT, **(given | options)
+        )
 
 
 # The bundle

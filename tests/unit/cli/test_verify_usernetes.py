@@ -20,7 +20,7 @@ from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import hosts
 from gpuclusters.proof.checks import CheckLevel, Outcome
-from gpuclusters.proof.evidence import About, LadderEvidence, faults
+from gpuclusters.proof.evidence import About, Evidence, faults
 from gpuclusters.proof.hosts import HostAnswers
 from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import base
@@ -85,7 +85,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"said": said, "cluster": cluster, "names": names}
 
 
-def verified(level: str | None = None, **keys: Any) -> LadderEvidence:
+def verified(level: str | None = None, **keys: Any) -> Evidence:
     return verify.usernetes(
         Project.find(), "s", config(**keys), about, kubeconfig=None, level=level
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import yaml
 from gpuclusters.config.fault import render_path
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.core.finding import Finding
+from tests.fixtures.made_up import host_key
 
 CASES = Path(__file__).with_name("cases")
 FILE = Path("Pulumi.absent.yaml")
+PEM = "-----BEGIN CERTIFICATE-----"
 
 
 def lines(found: Iterable[Finding]) -> list[str]:
@@ -25,7 +28,7 @@ def lines(found: Iterable[Finding]) -> list[str]:
 def tables(kind: ClusterType) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cases of a cluster type, each with the name of its file."""
     for path in sorted((CASES / kind.value).glob("*.yaml")):
-        if path.stem not in {"base", "google"}:
+        if path.stem not in {"base", "google", "found"}:
             for case in yaml.safe_load(path.read_text(encoding="utf-8")):
                 yield path.stem, case
 
@@ -38,6 +41,9 @@ def document(kind: ClusterType, case: Mapping[str, Any]) -> Any:
     if case.get("google"):
         google = CASES / kind.value / "google.yaml"
         start[kind.value]["hosts"] = yaml.safe_load(google.read_text(encoding="utf-8"))
+    if case.get("found"):
+        found = CASES / kind.value / "found.yaml"
+        start[kind.value] = yaml.safe_load(found.read_text(encoding="utf-8"))
     patch = case.get("document") or {kind.value: case[kind.value]}
     return patched(start, patch, keep_null=case.get("keep-null", False))
 
@@ -81,6 +87,53 @@ def caas(**changes: Any) -> dict[str, Any]:
     patch = {"caas": {key.replace("_", "-"): value for key, value in changes.items()}}
     document: dict[str, Any] = patched(base(), patch)
     return document
+
+
+def on_existing(*addresses: str, **changes: Any) -> dict[str, Any]:
+    """The smallest configuration of machines and a cluster that exist: hgx-01, hgx-02, …"""
+    names = [f"hgx-{number:02}" for number, _ in enumerate(addresses, 1)]
+    machines = [
+        {"name": name, "address": address, "host-key": host_key(number)}
+        for number, (name, address) in enumerate(zip(names, addresses, strict=True), 1)
+    ]
+    made = {
+        "hosts": {"source": "existing", "user": "ops", "machines": machines},
+        "nodes": [{"name": name} for name in names],
+        "kubernetes": {"source": "existing"},
+        "service_vm": {"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
+    }
+    return caas(**{**made, **changes})
+
+
+def inventory(folder: Path, **changes: Any) -> Path:
+    """That of a running lab with hgx-01 and hgx-02, with the files that it names."""
+    files = {
+        "kubeconfig": "kind: Config",
+        "key": "PEM",
+        "bmc-password": "calvin",
+        "api.crt": "CHAIN",
+        "api.key": "KEY",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    bmc = {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": PEM}
+    host = {"address": "127.0.0.1", "user": "operator", "host-key": host_key(1), "bmc": bmc}
+    written = {
+        "version": 3,
+        "name": "dev",
+        "kubeconfig": str(folder / "kubeconfig"),
+        "ssh-private-key": str(folder / "key"),
+        "bmc-password": str(folder / "bmc-password"),
+        "issuer": "http://127.0.0.1:4000",
+        "api": {"certificate": str(folder / "api.crt"), "private-key": str(folder / "api.key")},
+        "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
+        "hosts": {"hgx-01": {**host, "port": 40001}, "hgx-02": {**host, "port": 40002}},
+        **changes,
+    }
+    where = folder / ".lab"
+    where.mkdir(exist_ok=True)
+    (where / "inventory.json").write_text(json.dumps(written))
+    return folder
 
 
 def faults(document: Mapping[str, Any]) -> list[Finding]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.config.stack import SECTIONS, ClusterType, StackConfig, parse
+from gpuclusters.core import codes
 from gpuclusters.core.finding import Level
 from tests.unit.config.documents import document, expected, tables, told
 
@@ -22,7 +23,9 @@ ALL = [(kind, stem, case) for kind in ClusterType for stem, case in tables(kind)
 )
 def test(kind: ClusterType, case: dict[str, Any]) -> None:
     wrong = document(kind, case)
-    assert told(wrong) == expected(case)
+    key, lines = expected(case)
+    assert told(wrong) == (key, lines)
+    assert not [line for line in lines if codes.VALUE.search(line)], "a value is missing"
     if "code" in case:
         parsed = parse(wrong)
         said = parsed.warnings if isinstance(parsed, StackConfig) else parsed

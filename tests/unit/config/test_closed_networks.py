@@ -9,33 +9,13 @@ import pytest
 
 from gpuclusters.config.plan import plan
 from gpuclusters.tenancy.isolation import baseline
-from tests.fixtures.made_up import host_key
-from tests.unit.config.documents import accepted, caas, faults
+from tests.unit.config.documents import accepted, caas, faults, on_existing
 
-MACHINES = {
-    "hosts": {
-        "source": "existing",
-        "user": "ops",
-        "machines": [
-            {
-                "name": "hgx-01",
-                "address": "10.20.0.11",
-                "host-key": host_key(1),
-            },
-            {
-                "name": "hgx-02",
-                "address": "2001:db8:20::12",
-                "host-key": host_key(2),
-            },
-        ],
-    },
-    "nodes": [
-        {"name": "hgx-01", "bmc": {"url": "https://10.21.0.11", "user": "reader"}},
-        {"name": "hgx-02", "bmc": {"url": "https://[2001:db8:21::12]:8443", "user": "reader"}},
-    ],
-    "kubernetes": {"source": "existing"},
-    "service_vm": {"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
-}
+ADDRESSES = ("10.20.0.11", "2001:db8:20::12")
+NODES = [
+    {"name": "hgx-01", "bmc": {"url": "https://10.21.0.11", "user": "reader"}},
+    {"name": "hgx-02", "bmc": {"url": "https://[2001:db8:21::12]:8443", "user": "reader"}},
+]
 RANGES = {
     "node-cidrs": ["10.20.0.0/23", "2001:db8:20::/64"],
     "bmc-cidrs": ["10.21.0.0/23", "2001:db8:21::/64"],
@@ -65,12 +45,12 @@ def denied(document: dict[str, Any], address: str) -> bool:
     stopped_by="the policy of all tenants, which is made from the configuration's own addresses",
 )
 def test_no_tenant_reaches_what_the_configuration_knows(address: str) -> None:
-    assert denied(caas(**MACHINES, network=RANGES), address)
+    assert denied(on_existing(*ADDRESSES, nodes=NODES, network=RANGES), address)
 
 
 def test_addresses_of_others_are_not_denied() -> None:
     for address in ("203.0.113.9", "10.30.0.1", "10.20.2.1", "2001:db8:22::1"):
-        assert not denied(caas(**MACHINES, network=RANGES), address)
+        assert not denied(on_existing(*ADDRESSES, nodes=NODES, network=RANGES), address)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +63,7 @@ def test_addresses_of_others_are_not_denied() -> None:
     stopped_by="the configuration, which is refused while an address of them is in no closed range",
 )
 def test_a_configuration_that_leaves_machines_open_is_refused(network: Any) -> None:
-    document = caas(**MACHINES)
+    document = on_existing(*ADDRESSES, nodes=NODES)
     document["caas"].pop("network")
     if network is not None:
         document["caas"]["network"] = network
@@ -134,18 +114,8 @@ def test_no_password_comes_in_by_an_address() -> None:
     stopped_by="the configuration, which takes an IP address or a DNS name and nothing else",
 )
 def test_an_address_is_no_option_of_ssh(address: str) -> None:
-    hosts = {
-        **MACHINES["hosts"],
-        "machines": [
-            {
-                "name": "hgx-01",
-                "address": address,
-                "host-key": host_key(3),
-            }
-        ],
-    }
     assert ("caas", "hosts", "machines", 0, "address") in [
-        fault.path for fault in faults(caas(**{**MACHINES, "hosts": hosts}))
+        fault.path for fault in faults(on_existing(address))
     ]
 
 

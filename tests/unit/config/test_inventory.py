@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +17,11 @@ from gpuclusters.config.inventory import (
 )
 from gpuclusters.config.nodes import Bmc
 from tests.fixtures.made_up import host_key
-from tests.unit.config.documents import accepted, base, caas
-
-PEM = "-----BEGIN CERTIFICATE-----"
+from tests.unit.config.documents import PEM, accepted, base, caas, inventory, on_existing
 
 
 def _inventory(folder: Path, **changes: Any) -> Path:
-    document = {
-        "version": 3,
-        "name": "dev",
-        "kubeconfig": str(folder / "kubeconfig"),
-        "ssh-private-key": str(folder / "id_ed25519"),
-        "bmc-password": str(folder / "bmc-password"),
-        "issuer": "http://127.0.0.1:4000",
-        "api": {
-            "certificate": str(folder / "api.crt"),
-            "private-key": str(folder / "api.key"),
-        },
-        "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
-        "hosts": {
-            name: {
-                "address": "127.0.0.1",
-                "port": port,
-                "user": "operator",
-                "host-key": host_key(1),
-                "bmc": {"url": "https://127.0.0.1:5000", "user": "reader", "certificate": PEM},
-            }
-            for name, port in (("hgx-01", 40001), ("hgx-02", 40002))
-        },
-        **changes,
-    }
-    (folder / "inventory.json").write_text(json.dumps(document))
-    return folder
+    return inventory(folder, **changes) / ".lab"
 
 
 def test_hosts_of_a_running_lab_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
@@ -93,23 +65,8 @@ def test_a_lab_without_the_hosts_of_the_configuration_says_which_it_has(tmp_path
 
 
 def test_existing_hosts_need_no_lab() -> None:
-    document = caas(
-        nodes=[{"name": "hgx-01"}],
-        hosts={
-            "source": "existing",
-            "user": "ops",
-            "machines": [
-                {
-                    "name": "hgx-01",
-                    "address": "10.0.0.1",
-                    "port": 2222,
-                    "host-key": f"{host_key(3)} comment",
-                }
-            ],
-        },
-        kubernetes={"source": "existing"},
-        service_vm={"image": {"path": "/srv/fm.img", "sha256": "0" * 64}},
-    )
+    document = on_existing("10.0.0.1")
+    document["caas"]["hosts"]["machines"][0] |= {"port": 2222, "host-key": f"{host_key(3)} comment"}
     assert resolve_hosts(accepted(document).section, None) == {
         "hgx-01": ResolvedHost(
             name="hgx-01",

@@ -18,23 +18,11 @@ from pulumi.runtime import mocks
 from gpuclusters.config.loader import Loaded, load
 from gpuclusters.config.secrets import ConfigError
 from tests.fixtures.authority import Authority
-from tests.fixtures.made_up import host_key, own
-from tests.unit.config.documents import base, caas, patched
+from tests.fixtures.made_up import own
+from tests.unit.config.documents import base, caas, inventory, on_existing, patched
 
 ROOT = Path(__file__).resolve().parents[3]
-EXISTING = own(
-    caas(
-        nodes=[{"name": "hgx-01"}],
-        hosts={
-            "source": "existing",
-            "user": "ops",
-            "machines": [{"name": "hgx-01", "address": "10.0.0.1", "host-key": host_key(1)}],
-        },
-        kubernetes={"source": "existing"},
-        service_vm={"image": {"path": "/srv/fm.img", "sha256": "1" * 64}},
-    )
-)
-
+EXISTING = own(on_existing("10.0.0.1"))
 KUBECONFIG = "kind: Config\nclusters: []\n"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
 NEEDED = {"kubeconfig": KUBECONFIG, "controller-ssh-private-key": KEY}
@@ -85,44 +73,6 @@ def _load(
     return load(folder)
 
 
-def _lab(folder: Path, **more: Any) -> Path:
-    (folder / ".lab").mkdir()
-    (folder / "kubeconfig").write_text("kind: Config")
-    (folder / "key").write_text("PEM")
-    (folder / "bmc-password").write_text("calvin")
-    (folder / "api.crt").write_text("CHAIN")
-    (folder / "api.key").write_text("KEY")
-    bmc = {
-        "url": "https://127.0.0.1:5000",
-        "user": "reader",
-        "certificate": "-----BEGIN CERTIFICATE-----",
-    }
-    host = {
-        "address": "127.0.0.1",
-        "port": 40001,
-        "user": "operator",
-        "host-key": "ssh-ed25519 A",
-        "bmc": bmc,
-    }
-    inventory = {
-        "version": 3,
-        "name": "dev",
-        "kubeconfig": str(folder / "kubeconfig"),
-        "ssh-private-key": str(folder / "key"),
-        "bmc-password": str(folder / "bmc-password"),
-        "issuer": "http://127.0.0.1:4000",
-        "api": {
-            "certificate": str(folder / "api.crt"),
-            "private-key": str(folder / "api.key"),
-        },
-        "golden-firmware": {"HGX_FW_GPU": ["1.0"]},
-        "hosts": {"hgx-01": host, "hgx-02": host},
-        **more,
-    }
-    (folder / ".lab" / "inventory.json").write_text(json.dumps(inventory))
-    return folder
-
-
 def _settled(output: pulumi.Input[Any] | None) -> tuple[Any, bool, bool]:
     """Value, whether it is known, whether it is secret."""
     assert isinstance(output, pulumi.Output)
@@ -134,7 +84,7 @@ def _settled(output: pulumi.Input[Any] | None) -> tuple[Any, bool, bool]:
 
 
 def test_a_running_lab_gives_hosts_kubeconfig_and_key(tmp_path: Path) -> None:
-    loaded = _load(_lab(tmp_path), base())
+    loaded = _load(inventory(tmp_path), base())
     assert loaded.cluster_type == "caas"
     assert loaded.section.name == "dev"
     assert loaded.secrets.hosts["hgx-01"].port == 40001
@@ -158,11 +108,11 @@ def test_an_update_without_a_lab_says_how_to_start_it(tmp_path: Path) -> None:
 def test_a_lab_that_lacks_a_host_is_named(tmp_path: Path) -> None:
     document = caas(nodes=[{"name": "hgx-01"}, {"name": "hgx-09"}])
     with pytest.raises(ConfigError, match="not hgx-09"):
-        _load(_lab(tmp_path), document)
+        _load(inventory(tmp_path), document)
 
 
 def test_a_lab_whose_files_are_gone_is_named(tmp_path: Path) -> None:
-    (_lab(tmp_path) / "kubeconfig").unlink()
+    (inventory(tmp_path) / "kubeconfig").unlink()
     with pytest.raises(ConfigError, match="kubeconfig cannot be read"):
         _load(tmp_path, base())
 
@@ -204,7 +154,7 @@ def test_a_password_that_nobody_uses_is_warned_of(tmp_path: Path) -> None:
 
 def test_a_lab_brings_issuer_golden_firmware_and_bmcs(tmp_path: Path) -> None:
     document = patched(base(), {"caas": {"leases": None, "api": None, "programs": None}})
-    secrets = _load(_lab(tmp_path), document).secrets
+    secrets = _load(inventory(tmp_path), document).secrets
     assert secrets.issuer == "http://127.0.0.1:4000"
     assert secrets.golden_firmware == {"HGX_FW_GPU": ("1.0",)}
     assert _settled(secrets.bmc_password) == ("calvin", True, True)
@@ -266,7 +216,7 @@ def test_a_lab_says_where_pods_fetch_the_keys_of_its_issuer_and_only_of_its_own(
 ) -> None:
     keys = {"url": "https://10.96.0.2:4001/keys", "ca-certificate": "PEM"}
     of_the_lab = patched(base(), {"caas": {"leases": None, "api": None, "programs": None}})
-    folder = _lab(tmp_path, **{"issuer-keys": keys})
+    folder = inventory(tmp_path, **{"issuer-keys": keys})
     assert _load(folder, of_the_lab).secrets.issuer_keys == {
         "url": "https://10.96.0.2:4001/keys",
         "ca_certificate": "PEM",
@@ -276,9 +226,9 @@ def test_a_lab_says_where_pods_fetch_the_keys_of_its_issuer_and_only_of_its_own(
     assert _load(folder, elsewhere).secrets.issuer_keys is None
 
 
-def test_what_a_configuration_states_outweighs_the_lab(tmp_path: Path) -> None:
+def test_what_a_configuration_states_outweighs_theinventory(tmp_path: Path) -> None:
     document = caas(leases={"golden-firmware": {"versions": {"B": ["2"]}}})
-    secrets = _load(_lab(tmp_path), document).secrets
+    secrets = _load(inventory(tmp_path), document).secrets
     assert secrets.issuer == "https://id.example.com"
     assert secrets.golden_firmware == {"B": ("2",)}
 
@@ -298,7 +248,7 @@ def test_a_secret_in_clear_is_refused_and_not_shown(tmp_path: Path) -> None:
 def test_a_section_that_was_set_as_a_secret_is_refused_and_not_shown(tmp_path: Path) -> None:
     document = caas(name="hunter2-BAD")
     with pytest.raises(ConfigError, match="caas: is encrypted") as raised:
-        _load(_lab(tmp_path), document, also_secret=("caas",))
+        _load(inventory(tmp_path), document, also_secret=("caas",))
     assert "hunter2" not in str(raised.value)
 
 
@@ -323,7 +273,7 @@ def test_the_values_of_a_stack_arrive_through_the_environment_as_the_engine_pass
         "gpu-clusters:rke2": "{}",
     }
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(values))
-    assert load(_lab(tmp_path)).section.name == "dev"
+    assert load(inventory(tmp_path)).section.name == "dev"
 
 
 def test_text_that_is_no_json_is_a_fault_and_no_traceback(tmp_path: Path) -> None:
@@ -333,7 +283,7 @@ def test_text_that_is_no_json_is_a_fault_and_no_traceback(tmp_path: Path) -> Non
 
 def test_warnings_stop_nothing(tmp_path: Path) -> None:
     tenants = [{"name": "a", "gpus": 16}, {"name": "b", "gpus": 1}]
-    (warning,) = _load(_lab(tmp_path), caas(tenants=tenants)).warnings
+    (warning,) = _load(inventory(tmp_path), caas(tenants=tenants)).warnings
     assert "promised more GPUs" in str(warning)
 
 
@@ -348,7 +298,7 @@ def test_a_secret_that_is_the_path_of_a_file_is_refused_and_not_shown(
 
 
 def test_secrets_that_the_lab_does_not_need_are_warned_of(tmp_path: Path) -> None:
-    loaded = _load(_lab(tmp_path), base(), {"kubeconfig": KUBECONFIG})
+    loaded = _load(inventory(tmp_path), base(), {"kubeconfig": KUBECONFIG})
     assert [warning.path for warning in loaded.warnings] == [("kubeconfig",)]
 
 

@@ -58,6 +58,12 @@ def test_programs_lease_the_partitions_into_which_a_board_was_really_cut() -> No
         assert host.partitions == leased
 
 
+def test_controllers_log_in_as_themselves_where_they_have_an_account() -> None:
+    for leases, user in (({}, MACHINE["user"]), ({"user": "gpu-controllers"}, "gpu-controllers")):
+        _, told = written(leases=leases)
+        assert [host.user for host in told.hosts] == [user]
+
+
 def test_keys_are_fetched_where_pods_reach_the_issuer() -> None:
     config = CaasConfig.model_validate(SECTION)
     given: dict[str, Any] = {

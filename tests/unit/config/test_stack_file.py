@@ -176,7 +176,7 @@ def test_the_lab_has_a_section_of_its_own_beside_the_cluster_types(
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ("{nodes: kwok}", "lab.nodes: "),
+        ("{nodes: minikube}", "lab.nodes: "),
         ("{node: real}", "did you mean nodes?"),
         ("[real]", "lab: is not a mapping"),
         ("{secure: abc}", "lab: is encrypted"),

@@ -1,23 +1,15 @@
 """A board with its fabric manager, VMs and a clock, for the rules about partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuclusters.fabric import model
 from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.board import FabricBoard
-from gpuclusters.fabric.model import (
-    FabricChange,
-    FabricInputs,
-    FabricStep,
-    LeaseMarks,
-    LivePartition,
-    ModuleReading,
-)
 from gpuclusters.fabric.table import TABLES, Baseboard
 from gpuclusters.host.model import PciFunction
+from tests.fixtures.waiting import Waiting
 
 H100 = TABLES[Baseboard.HGX_H100]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2v0nF3oA"
@@ -25,8 +17,8 @@ GPUS = {str(m): f"0000:{m:02x}:00.0" for m in range(1, 9)}
 SINGLES, PAIRS = list(range(7, 15)), [3, 4, 5, 6]
 
 
-def inputs(partitions: Sequence[int] | None, **changes: Any) -> FabricInputs:
-    return FabricInputs.model_validate(
+def inputs(partitions: Sequence[int] | None, **changes: Any) -> model.FabricInputs:
+    return model.FabricInputs.model_validate(
         {
             "connection": {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY},
             "board": "board-0",
@@ -39,7 +31,7 @@ def inputs(partitions: Sequence[int] | None, **changes: Any) -> FabricInputs:
 
 
 @dataclass
-class Board:
+class Board(Waiting):
     """A board with its fabric manager, VMs, and a clock that only waiting moves."""
 
     active: set[int] = field(default_factory=set)
@@ -52,9 +44,7 @@ class Board:
     passes_list_on: bool = True
     target: str = "hgx-01, board board-0"
     calls: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     history: list[set[int]] = field(default_factory=list)
-    time: float = 0.0
     on_sleep: Callable[[], None] | None = None
     trips: int = 0
     shuffled: dict[str, int] = field(
@@ -72,7 +62,7 @@ class Board:
         if self.waits_for_list and not works_while_waiting:
             raise FabricError(self.target, action, -8, "")
 
-    def partitions(self) -> Mapping[int, LivePartition]:
+    def partitions(self) -> Mapping[int, model.LivePartition]:
         self._answer("list")
         self.trips += 1
         return self._table()
@@ -94,7 +84,7 @@ class Board:
         self.active.remove(partition_id)
         self.history.append(set(self.active))
 
-    def change(self, steps: Sequence[FabricStep]) -> FabricChange:
+    def change(self, steps: Sequence[model.FabricStep]) -> model.FabricChange:
         """What the script on the host does: in order, up to the first that cannot be done."""
         self.trips += 1
         left: list[int] = []
@@ -102,7 +92,7 @@ class Board:
             deactivates = step.verb == "deactivate"
             modules = {int(a[5:7], 16) for a in step.addresses}
             if deactivates and self.used & modules:
-                return FabricChange(done, tuple(left), held=f"{step.words}: process 4242")
+                return model.FabricChange(done, tuple(left), held=f"{step.words}: process 4242")
             if not deactivates and (self.withheld | self.quarantined) & modules:
                 left.append(step.partition)
                 continue
@@ -111,21 +101,21 @@ class Board:
             except FabricError as error:
                 if error.code != (-18 if deactivates else -17):
                     told = FabricError(self.target, step.words, error.code, "")
-                    return FabricChange(done, tuple(left), failed=told)
-        marks = LeaseMarks(
+                    return model.FabricChange(done, tuple(left), failed=told)
+        marks = model.LeaseMarks(
             frozenset(GPUS[str(m)] for m in self.withheld | self.quarantined),
             frozenset(GPUS[str(m)] for m in self.quarantined),
         )
         live = None if self.waits_for_list else self._table()
-        return FabricChange(len(steps), tuple(left), live=live, marks=marks)
+        return model.FabricChange(len(steps), tuple(left), live=live, marks=marks)
 
     def unsupported(self) -> Mapping[int, tuple[int, ...]]:
         self.calls.append("unsupported")
         return self.left_out
 
-    def _table(self) -> Mapping[int, LivePartition]:
+    def _table(self) -> Mapping[int, model.LivePartition]:
         return {
-            i: LivePartition(
+            i: model.LivePartition(
                 i,
                 modules,
                 i in self.active,
@@ -152,26 +142,20 @@ class Board:
             for a in addresses
         }
 
-    def read(self, addresses: Sequence[str]) -> ModuleReading:
+    def read(self, addresses: Sequence[str]) -> model.ModuleReading:
         self.calls.append("modules")
         of = {a: int(m) for m, a in GPUS.items()}
         held = {a: "4242" for a in addresses if of[a] in self.used}
         modules = {a: self.shuffled.get(a, of[a]) for a in addresses if a not in held}
-        return ModuleReading(modules=modules, held=held)
-
-    def now(self) -> float:
-        return self.time
+        return model.ModuleReading(modules=modules, held=held)
 
     def sleep(self, seconds: float) -> None:
-        self.time += seconds
+        super().sleep(seconds)
         if self.on_sleep:
             self.on_sleep()
-
-    def note(self, line: str) -> None:
-        self.notes.append(line)
 
     def restart(self) -> None:
         self.active, self.waits_for_list = set(), True
 
-    def declared(self, spec: FabricInputs, *, modules: bool = False) -> FabricBoard:
+    def declared(self, spec: model.FabricInputs, *, modules: bool = False) -> FabricBoard:
         return FabricBoard(spec, self, self, self, self, self if modules else None)

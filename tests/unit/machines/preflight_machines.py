@@ -1,7 +1,5 @@
 """Machines as a preflight reads them: one before, one after preparation, and ways to break them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """How a host's boot differs from its inputs, what forbids to change it, and what may be taken over."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """CDI: the rules of the specification, and the file that we write."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -11,12 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpuclusters.cdi import decide as cdi
-from gpuclusters.cdi.model import (
-    CdiSpecInputs,
-    check_device_name,
-    check_kind,
-    check_spec_path,
-)
+from gpuclusters.cdi import model
 from gpuclusters.host.model import PciFunction
 from tests.fixtures.cdi_rules import faults_in
 
@@ -24,8 +17,8 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0H0bu9Qxk2c3pDfkz8kRtRkHkYkB1q0h3p2
 CONNECTION = {"host": "hgx-01", "address": "192.0.2.1", "host_key": KEY}
 
 
-def spec(*devices: tuple[str, str], **changes: Any) -> CdiSpecInputs:
-    return CdiSpecInputs.model_validate(
+def spec(*devices: tuple[str, str], **changes: Any) -> model.CdiSpecInputs:
+    return model.CdiSpecInputs.model_validate(
         {
             "connection": CONNECTION,
             "path": "/etc/cdi/pgpu.json",
@@ -45,7 +38,7 @@ A, B = "0000:0f:00.0", "0000:10:00.0"
 
 @pytest.mark.parametrize("kind", ["nvidia.com/pgpu", "a/b", "vendor-1.com/x_y.z9"])
 def test_a_kind_is_vendor_and_class(kind: str) -> None:
-    assert check_kind(kind) == kind
+    assert model.check_kind(kind) == kind
 
 
 @pytest.mark.parametrize(
@@ -53,18 +46,18 @@ def test_a_kind_is_vendor_and_class(kind: str) -> None:
 )
 def test_a_kind_with_other_characters_or_lengths_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match=r"vendor|class"):
-        check_kind(kind)
+        model.check_kind(kind)
 
 
 @pytest.mark.parametrize("name", ["0", "gpu0", "a:b", "x_y-z.1", "GPU-7"])
 def test_a_device_name_may_start_with_a_digit(name: str) -> None:
-    assert check_device_name(name) == name
+    assert model.check_device_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "-1", "1-", "a b", "a/b", "ä"])
 def test_a_device_name_with_other_characters_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="device name"):
-        check_device_name(name)
+        model.check_device_name(name)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +65,7 @@ def test_a_device_name_with_other_characters_is_refused(name: str) -> None:
     ["/etc/cdi/a.json", "/var/run/cdi/b.yaml"],
 )
 def test_runtimes_read_two_folders(path: str) -> None:
-    assert check_spec_path(path) == path
+    assert model.check_spec_path(path) == path
 
 
 @pytest.mark.parametrize(
@@ -88,7 +81,7 @@ def test_runtimes_read_two_folders(path: str) -> None:
 )
 def test_a_path_that_no_runtime_reads_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"path|runtimes"):
-        check_spec_path(path)
+        model.check_spec_path(path)
 
 
 GROUPS = st.lists(st.integers(1, 4000), min_size=1, max_size=8, unique=True)

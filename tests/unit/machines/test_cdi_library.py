@@ -1,7 +1,5 @@
 """Our rules of CDI against the CDI project's own library, the one that containerd 2 reads specs with."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -5,8 +5,6 @@ containerd only warns of a key that it does not know, and goes on without it: a 
 stands in the wrong table, would be missed by nobody until images of 20 GB are pulled.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

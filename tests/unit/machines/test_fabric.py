@@ -1,7 +1,5 @@
 """Partition tables of the boards, and the cut of a board into sizes with the fewest switches."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The page about the fabric says what the data says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gpuclusters.fabric.answers import CODES

@@ -1,7 +1,5 @@
 """A layout and the leases of its machine: what leases keep down is neither drift nor brought up."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuclusters.core.finding import Refused

@@ -1,7 +1,5 @@
 """Partitions of a board: planning, and reconciling through a fabric manager that keeps state."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Every answer of a fabric manager and what is done about it; health of links; module maps; versions."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decisions about NVIDIA's driver on a host: what is refused, what is done, what is drift."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Files and CDI specs on a host: how they differ, and what is never overwritten."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,12 +1,11 @@
 """What kata-deploy is told: values that its chart reads, and a configuration that its shims read."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest
 
 from gpuclusters.boot.guest_profile import BootProfile, Guest
+from gpuclusters.core.model import merged
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import DeploymentMode, Installation, Shim, ShimConfiguration
 
@@ -103,9 +102,7 @@ def test_values_that_the_chart_passes_on_have_keys_of_their_own() -> None:
 
 
 def test_values_are_merged_as_helm_does() -> None:
-    assert kata_model.merged(
-        {"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2]}, "d": {"e": 1}}
-    ) == {
+    assert merged({"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2]}, "d": {"e": 1}}) == {
         "a": {"b": 1, "c": [2]},
         "d": {"e": 1},
     }

@@ -1,7 +1,5 @@
 """What cannot change while Kata is installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

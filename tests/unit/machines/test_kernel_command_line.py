@@ -1,22 +1,10 @@
 """The kernel's command line: ours beside others'."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpuclusters.boot.command_line import (
-    additions,
-    check,
-    conflicts,
-    effective,
-    huge_page_arguments,
-    lacking,
-    pages_by_node,
-    shared_names,
-    split,
-)
+from gpuclusters.boot import command_line
 from gpuclusters.boot.model import Cpu, kernel_arguments
 
 OTHERS = st.lists(
@@ -60,12 +48,15 @@ WANTED = st.builds(
 def test_others_are_kept_and_ours_hold_or_it_is_a_conflict(
     others: str, wanted: tuple[str, ...]
 ) -> None:
-    assume(not conflicts(others, wanted))
-    line = " ".join([others, *additions(others, wanted)])
-    assert split(line)[: len(split(others))] == split(others)
-    assert lacking(line, wanted) == ()
-    assert additions(line, wanted) == (), "a second time there is nothing to add"
-    before, after = effective(split(others)), effective(split(line))
+    assume(not command_line.conflicts(others, wanted))
+    line = " ".join([others, *command_line.additions(others, wanted)])
+    assert command_line.split(line)[: len(command_line.split(others))] == command_line.split(others)
+    assert command_line.lacking(line, wanted) == ()
+    assert command_line.additions(line, wanted) == (), "a second time there is nothing to add"
+    before, after = (
+        command_line.effective(command_line.split(others)),
+        command_line.effective(command_line.split(line)),
+    )
     for name, value in before.items():
         assert set(value.split(",")) <= set(after[name].split(",")), name
 
@@ -73,14 +64,14 @@ def test_others_are_kept_and_ours_hold_or_it_is_a_conflict(
 @settings(max_examples=100)
 @given(OTHERS, WANTED)
 def test_what_contradicts_is_named_with_both_sides(others: str, wanted: tuple[str, ...]) -> None:
-    for conflict in conflicts(others, wanted):
-        assert conflict.theirs in split(others)
+    for conflict in command_line.conflicts(others, wanted):
+        assert conflict.theirs in command_line.split(others)
         assert conflict.ours in wanted
 
 
 @given(st.lists(st.sampled_from(["a", 'b="c d"', "e=1,2", "f=", '"x y"=1']), max_size=6))
 def test_blanks_in_quotes_do_not_separate(arguments: list[str]) -> None:
-    assert split("  ".join(arguments)) == tuple(arguments)
+    assert command_line.split("  ".join(arguments)) == tuple(arguments)
 
 
 @pytest.mark.parametrize(
@@ -93,48 +84,50 @@ def test_blanks_in_quotes_do_not_separate(arguments: list[str]) -> None:
     ],
 )
 def test_an_argument_of_others_is_never_overridden(others: str, wanted: str, theirs: str) -> None:
-    (conflict,) = conflicts(others, [wanted])
+    (conflict,) = command_line.conflicts(others, [wanted])
     assert (conflict.theirs, conflict.ours) == (theirs, wanted)
 
 
 def test_pages_of_a_size_that_others_reserve_are_a_conflict_because_the_first_counts() -> None:
-    wanted = huge_page_arguments({0: 8, 1: 8})
-    assert conflicts("hugepagesz=1G hugepages=4", wanted)
-    assert not conflicts("hugepagesz=2M hugepages=4", wanted)
-    assert conflicts("hugepagesz=1024M hugepages=1:8,0:8", wanted) == ()
+    wanted = command_line.huge_page_arguments({0: 8, 1: 8})
+    assert command_line.conflicts("hugepagesz=1G hugepages=4", wanted)
+    assert not command_line.conflicts("hugepagesz=2M hugepages=4", wanted)
+    assert command_line.conflicts("hugepagesz=1024M hugepages=1:8,0:8", wanted) == ()
 
 
 def test_lists_of_which_the_last_counts_repeat_what_others_listed() -> None:
-    added = additions("module_blacklist=floppy", ["module_blacklist=nouveau"])
+    added = command_line.additions("module_blacklist=floppy", ["module_blacklist=nouveau"])
     assert added == ("module_blacklist=floppy,nouveau",)
-    assert shared_names("module_blacklist=floppy quiet", added) == ("module_blacklist",)
+    assert command_line.shared_names("module_blacklist=floppy quiet", added) == (
+        "module_blacklist",
+    )
 
 
 @pytest.mark.parametrize("argument", ["a b", 'a="b"', "a=$(reboot)", "a=`b`", "a\\b", "", "a;b"])
 def test_what_a_shell_would_read_is_no_argument(argument: str) -> None:
     with pytest.raises(ValueError, match="is not one kernel argument"):
-        check(argument)
+        command_line.check(argument)
 
 
 @given(st.dictionaries(st.integers(0, 7), st.integers(0, 2048), max_size=8))
 def test_huge_pages_are_found_again_in_what_is_written(pages: dict[int, int]) -> None:
-    arguments = huge_page_arguments(pages)
+    arguments = command_line.huge_page_arguments(pages)
     wanted = {node: count for node, count in pages.items() if count}
     if not wanted:
         assert arguments == ()
         return
-    value = effective(arguments)[f"hugepages@{1 << 30}"]
-    assert pages_by_node(value) == wanted
+    value = command_line.effective(arguments)[f"hugepages@{1 << 30}"]
+    assert command_line.pages_by_node(value) == wanted
 
 
 def test_a_plain_number_of_pages_says_nothing_about_nodes() -> None:
-    assert pages_by_node("512") is None
+    assert command_line.pages_by_node("512") is None
 
 
 @pytest.mark.parametrize("line", ["intel_iommu=on,off", "intel_iommu=on intel_iommu=off"])
 def test_a_list_that_says_on_and_off_does_not_say_on(line: str) -> None:
-    assert lacking(line, ["intel_iommu=on"]) == ("intel_iommu=on",)
-    assert lacking("intel_iommu=on,sm_on", ["intel_iommu=on"]) == ()
+    assert command_line.lacking(line, ["intel_iommu=on"]) == ("intel_iommu=on",)
+    assert command_line.lacking("intel_iommu=on,sm_on", ["intel_iommu=on"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -150,6 +143,6 @@ def test_every_argument_that_we_set_is_one() -> None:
     arguments = kernel_arguments(
         cpu=Cpu.AMD, huge_pages_1g_by_numa_node={0: 1}, early_claim=["10de:2330"]
     )
-    assert [check(argument) for argument in arguments] == list(arguments)
+    assert [command_line.check(argument) for argument in arguments] == list(arguments)
     assert "amd_iommu=on" in arguments
     assert "vfio-pci.ids=10de:2330" in arguments

@@ -1,7 +1,5 @@
 """Presets of machines: complete where a source names addresses, and empty where none does."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuclusters.compat.platforms import PRESETS, Platform, SwitchAccess

@@ -1,7 +1,5 @@
 """What a preflight finds: every finding of the catalogue, and none on a machine that is right."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping

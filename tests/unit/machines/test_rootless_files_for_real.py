@@ -1,7 +1,5 @@
 """Units and commands for hosts with rootless Docker, read by the machine's own programs where it has them."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """What a host with rootless Docker has, what it lacks, what speaks against it: tables without a host."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 That the documents are what their consumers read: test_service_vm_consumers.py."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import xml.etree.ElementTree as ET
@@ -32,6 +30,7 @@ from gpuclusters.service_vm.host import ServiceVmCapability
 from gpuclusters.service_vm.model import LAB_IMAGE, ServiceVmInputs
 from lab.hosts.service_vm import libvirt
 from lab.hosts.service_vm.service_vm import image_text
+from tests.fixtures.waiting import Waiting
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -340,6 +339,10 @@ class FakeFabric:
         self.host = host
         self.answers: int | Sequence[int] = 0
         self.active: tuple[int, ...] = ()
+        self.lists: list[tuple[int, ...]] = []
+
+    def set_activated(self, partition_ids: Sequence[int]) -> None:
+        self.lists.append(tuple(partition_ids))
 
     def partitions(self) -> Mapping[int, LivePartition]:
         code = self.answers if isinstance(self.answers, int) else self.answers[0]
@@ -363,37 +366,22 @@ class FakePci:
         return {a: PciFunction(a, True, "1", "vfio-pci", self.users.get(a, ())) for a in addresses}
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
-class World:
+class World(Waiting):
     def __init__(self, **changes: Any) -> None:
+        super().__init__()
         self.vm = inputs(**changes)
         self.host = FakeHost(self.vm)
         self.fabric = FakeFabric(self.host)
         self.pci = FakePci()
-        self.clock = FakeClock()
-        self.notes: list[str] = []
-
-    def note(self, line: str) -> None:
-        """`Reporter`."""
-        self.notes.append(line)
 
     def capability(
         self, vm: ServiceVmInputs | None = None, *, known: bool = False
     ) -> ServiceVmCapability:
         self.host.vm = vm or self.vm
         host: Any = self.host
+        before = {"run": host.live.run} if known else {}
         return ServiceVmCapability(
-            self.host.vm, host, self.fabric, self.pci, self.clock, self, known=known
+            self.host.vm, host, self.fabric, self.pci, self, self, before=before
         )
 
     def ensure(self, vm: ServiceVmInputs | None = None, *, known: bool = False) -> LiveVm:
@@ -409,6 +397,18 @@ class World:
 
     def drift(self) -> list[str]:
         return [one.code for one in self.capability(known=True).findings(self.seen())]
+
+
+def test_a_fabric_manager_that_has_just_started_gets_its_list_once_unless_a_gpu_is_in_use() -> None:
+    world = World()
+    world.ensure()
+    assert world.fabric.lists == [()]
+    world.ensure(known=True)
+    assert world.fabric.lists == [()], "it runs as before"
+    world.host.power("off")
+    world.pci.users = dict.fromkeys(world.vm.gpus.values(), (4711,))
+    world.ensure(known=True)
+    assert world.fabric.lists == [()], "a VM has GPUs: what is active is not known"
 
 
 def test_a_vm_is_made_in_an_order_in_which_nothing_is_missing() -> None:
@@ -627,15 +627,16 @@ def test_a_paused_vm_is_restarted() -> None:
     assert world.host.done[-2:] == ["shutdown", "start"]
 
 
-def test_the_page_shows_what_is_generated() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs/service-vm.md").read_text()
+def test_the_domain_of_a_supermicro_hgx_h100_is_the_one_that_libvirt_checked() -> None:
     vm = inputs(image=dict(LAB_IMAGE))
-    for text in (
-        domain_xml.text(domain(vm)),
-        domain_xml.text(domain_xml.network(vm.network, host="hgx-01")),
-        fabric_manager_config.render(vm.fabric_manager),
-    ):
-        assert text in page
+    network = domain_xml.text(domain_xml.network(vm.network, host="hgx-01"))
+    checked = (Path(__file__).parent / "service_vm.xml").read_text()
+    assert f"{domain_xml.text(domain(vm))}\n{network}" == checked
+
+
+def test_the_page_shows_the_configuration_of_the_fabric_manager() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/service-vm.md").read_text()
+    assert fabric_manager_config.render(inputs(image=dict(LAB_IMAGE)).fabric_manager) in page
 
 
 def test_the_image_of_the_labs_machines_is_the_one_that_the_default_names() -> None:

@@ -1,8 +1,6 @@
 """What is written for libvirt, cloud-init, systemd and the shell is read by libvirt's schema, cloud-init's
 schema, systemd-analyze and a shell. Where a consumer cannot be had, its tests are skipped with the reason."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

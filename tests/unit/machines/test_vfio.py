@@ -1,7 +1,5 @@
 """What forbids to bind PCI functions, what is repaired, and what may be taken over."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

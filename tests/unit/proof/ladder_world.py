@@ -15,9 +15,7 @@ from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
 from gpuclusters.usernetes.decide import HOST_IP
 from gpuclusters.usernetes.device_plugin import NAMESPACE as SYSTEM
 from gpuclusters.usernetes.device_plugin import PLUGIN_LABELS
-from tests.unit.proof.proof_world import Clock, Reporter
 
-__all__ = ["Clock", "Reporter"]
 NODES = ("a", "b")
 UUIDS = ("GPU-11111111-2222-4333-8444-555555555555", "GPU-66666666-7777-4888-8999-aaaaaaaaaaaa")
 IMAGE = "registry.example.com/train:1.0"
@@ -112,6 +110,11 @@ class LadderCluster:
     """How containers of a test end, if not well."""
     foreign: set[str] = field(default_factory=set)
     """Nodes that joined in another way."""
+    pools: dict[str, str] = field(default_factory=dict)
+    """Node pools of Google's, by node."""
+    plugin_labels: Mapping[str, str] = field(default_factory=lambda: dict(PLUGIN_LABELS))
+    containers: set[str] = field(default_factory=set)
+    """Of the plugin, whose logs were asked for."""
     pending: str = ""
     """Why pods of the network's test do not run."""
     crashing: dict[str, Any] = field(default_factory=dict)
@@ -158,6 +161,7 @@ class LadderCluster:
 
     def log(self, namespace: str, pod: str, container: str) -> str:
         if pod.startswith("plugin-"):
+            self.containers.add(container)
             return self.logs["plugin"]
         label = next((test for test in ("vector-add", "training") if test in pod), pod)
         return self.logs[label]
@@ -179,11 +183,14 @@ class LadderCluster:
 
     def _node(self, name: str) -> dict[str, Any]:
         address = self.external.get(name)
+        labels = {} if name in self.foreign else {HOST_IP: address or ""}
+        if name in self.pools:
+            labels = {"cloud.google.com/gke-nodepool": self.pools[name]}
         return {
             "metadata": {
                 "name": name,
                 "uid": f"uid-{name}",
-                "labels": {} if name in self.foreign else {HOST_IP: address or ""},
+                "labels": labels,
             },
             "status": {
                 "allocatable": {"nvidia.com/gpu": self.gpus[name]},
@@ -198,7 +205,7 @@ class LadderCluster:
     def _plugin(self, node: str) -> dict[str, Any]:
         one = {"name": "nvidia-device-plugin-ctr", "image": "p", "restartCount": 3, **self.plugin}
         return {
-            "metadata": {"name": f"plugin-{node}", "labels": dict(PLUGIN_LABELS)},
+            "metadata": {"name": f"plugin-{node}", "labels": dict(self.plugin_labels)},
             "spec": {"nodeName": node},
             "status": {"phase": "Running", "containerStatuses": [one]},
         }

@@ -1,7 +1,5 @@
 """A cluster that only seems to have GPUs, and the output of programs of a proof, for tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,25 +65,6 @@ LOGS = {
     "burn": "GPU 0: OK\nGPU 1: OK\n",
     "collective": ROW.format(size=8, count=2, bw=376.4, wrong=0) + TAIL.format(bad=0, word="OK"),
 }
-
-
-@dataclass
-class Clock:
-    time: float = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
-@dataclass
-class Reporter:
-    lines: list[str] = field(default_factory=list)
-
-    def note(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @dataclass

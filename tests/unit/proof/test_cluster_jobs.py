@@ -1,7 +1,5 @@
 """Reading from a cluster whose API server goes away for a while, as when RKE2 restarts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

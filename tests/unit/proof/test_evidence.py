@@ -1,19 +1,15 @@
 """Evidence says what was tried, and notices when it was altered."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from gpuclusters.proof.checks import Check
-from gpuclusters.proof.checks import Outcome as Found
+from gpuclusters.proof.checks import Check, Outcome
 from gpuclusters.proof.evidence import (
+    ISOLATION,
+    PROOF,
     About,
-    Attempt,
-    AttemptOutcome,
-    IsolationEvidence,
-    ProofEvidence,
+    Evidence,
     faults,
     headline,
 )
@@ -28,16 +24,16 @@ ABOUT = About(
 )
 
 
-def _evidence(*outcomes: AttemptOutcome) -> IsolationEvidence:
+def _evidence(*outcomes: Outcome) -> Evidence:
     attempts = tuple(
-        Attempt("pods", "acme", f"attempt {n} | with a pipe", outcome, "no\nnewline")
+        Check("pods", "acme", f"attempt {n} | with a pipe", outcome, "no\nnewline")
         for n, outcome in enumerate(outcomes)
     )
-    return IsolationEvidence(about=ABOUT, attempts=attempts)
+    return Evidence(kind=ISOLATION, about=ABOUT, checks=attempts)
 
 
 def test_isolation_is_proven_when_every_attempt_was_tried_and_refused() -> None:
-    evidence = _evidence(AttemptOutcome.REFUSED, AttemptOutcome.REFUSED)
+    evidence = _evidence(Outcome.PASSED, Outcome.PASSED)
     assert evidence.holds
     assert faults(json.loads(json.dumps(evidence.document()))) == []
     assert evidence.markdown().startswith(
@@ -48,31 +44,31 @@ def test_isolation_is_proven_when_every_attempt_was_tried_and_refused() -> None:
 @pytest.mark.parametrize(
     ("hole", "verdict"),
     [
-        (AttemptOutcome.SUCCEEDED, "1 of 2 attempts succeeded: isolation does not hold"),
-        (AttemptOutcome.NOT_TRIED, "1 of 2 attempts could not be made: isolation is not proven"),
+        (Outcome.FAILED, "1 of 2 attempts succeeded: isolation does not hold"),
+        (Outcome.NOT_TRIED, "1 of 2 attempts could not be made: isolation is not proven"),
     ],
 )
-def test_one_attempt_that_was_not_refused_is_enough(hole: AttemptOutcome, verdict: str) -> None:
-    evidence = _evidence(AttemptOutcome.REFUSED, hole)
+def test_one_attempt_that_was_not_refused_is_enough(hole: Outcome, verdict: str) -> None:
+    evidence = _evidence(Outcome.PASSED, hole)
     assert not evidence.holds
     assert faults(evidence.document()) == [
         "does not show isolation: 1 of 2 attempts not refused",
     ]
     assert evidence.markdown().startswith(f"# dev: {verdict}\n")
-    assert f"| **{hole}** |" in evidence.markdown()
+    assert f"| **{ISOLATION.outcomes[hole]}** |" in evidence.markdown()
 
 
 def test_the_verdict_counts_every_outcome() -> None:
     mixed = _evidence(
-        AttemptOutcome.REFUSED,
-        AttemptOutcome.SUCCEEDED,
-        AttemptOutcome.SUCCEEDED,
-        AttemptOutcome.NOT_TRIED,
+        Outcome.PASSED,
+        Outcome.FAILED,
+        Outcome.FAILED,
+        Outcome.NOT_TRIED,
     )
     assert mixed.verdict == (
         "2 of 4 attempts succeeded, 1 could not be made: isolation does not hold"
     )
-    failed = _proof(Found.PASSED, Found.FAILED, Found.NOT_TRIED)
+    failed = _proof(Outcome.PASSED, Outcome.FAILED, Outcome.NOT_TRIED)
     assert failed.verdict == "1 of 3 checks failed, 1 could not be made: L1 is not proven"
 
 
@@ -85,7 +81,7 @@ def test_nothing_tried_proves_nothing() -> None:
 
 
 def test_a_file_that_was_altered_later_is_recognised() -> None:
-    document = _evidence(AttemptOutcome.REFUSED, AttemptOutcome.SUCCEEDED).document()
+    document = _evidence(Outcome.PASSED, Outcome.FAILED).document()
     document["findings"][1]["outcome"] = "refused"
     assert faults(document) == ["was altered: its digest does not fit its content"]
 
@@ -113,12 +109,13 @@ def test_what_is_no_evidence_is_said_to_be_none(document: object, fault: str) ->
     assert faults(document) == [fault]
 
 
-def _proof(*outcomes: Found, level: str = "L1") -> ProofEvidence:
+def _proof(*outcomes: Outcome, level: str = "L1") -> Evidence:
     checks = [
         Check("L1", "n0", "multiplies", outcome, "260 | TFLOPS", {"tflops": 260.0})
         for outcome in outcomes
     ]
-    return ProofEvidence(
+    return Evidence(
+        kind=PROOF,
         about=ABOUT,
         level=level,
         checks=checks,
@@ -128,7 +125,7 @@ def _proof(*outcomes: Found, level: str = "L1") -> ProofEvidence:
 
 
 def test_gpus_are_proven_when_every_check_passed() -> None:
-    evidence = _proof(Found.PASSED, Found.PASSED)
+    evidence = _proof(Outcome.PASSED, Outcome.PASSED)
     document = json.loads(json.dumps(evidence.document()))
     assert evidence.holds
     assert faults(document) == []
@@ -142,22 +139,22 @@ def test_gpus_are_proven_when_every_check_passed() -> None:
     assert "- matmul: `x@sha256:1`" in text
 
 
-@pytest.mark.parametrize("outcome", [Found.FAILED, Found.NOT_TRIED])
-def test_one_check_that_did_not_pass_is_enough(outcome: Found) -> None:
-    evidence = _proof(Found.PASSED, outcome)
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.NOT_TRIED])
+def test_one_check_that_did_not_pass_is_enough(outcome: Outcome) -> None:
+    evidence = _proof(Outcome.PASSED, outcome)
     assert faults(evidence.document()) == ["does not show that GPUs work: 1 of 2 checks not passed"]
     assert evidence.markdown().startswith("# dev: 1 of 2 checks ")
 
 
 def test_a_proof_shows_the_level_that_it_was_for_or_nothing() -> None:
     assert faults(_proof().document()) == ["does not show that GPUs work: 0 of 0 checks not passed"]
-    assert faults(_proof(Found.PASSED, level="L4").document()) == [
+    assert faults(_proof(Outcome.PASSED, level="L4").document()) == [
         "does not show L4: no check of this level is in it"
     ]
 
 
 def test_evidence_of_one_kind_is_none_of_the_other() -> None:
-    document = _proof(Found.PASSED).document()
+    document = _proof(Outcome.PASSED).document()
     document["kind"] = "isolation"
     assert faults(document) == [
         "was altered: its digest does not fit its content",
@@ -167,8 +164,6 @@ def test_evidence_of_one_kind_is_none_of_the_other() -> None:
 
 def test_a_cell_of_the_table_is_one_line_and_breaks_no_table() -> None:
     (row,) = [
-        line
-        for line in _evidence(AttemptOutcome.REFUSED).markdown().splitlines()
-        if "attempt 0" in line
+        line for line in _evidence(Outcome.PASSED).markdown().splitlines() if "attempt 0" in line
     ]
     assert row == "| acme | attempt 0 \\| with a pipe | refused | no newline |"

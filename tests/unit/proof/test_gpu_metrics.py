@@ -1,7 +1,5 @@
 """Rules and dashboards of an rke2 cluster ask for what is exported, and a Prometheus sees it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -14,18 +12,11 @@ from gpuclusters.metrics import alerts, counters, monitoring_stack
 from gpuclusters.metrics.alerts import Urgency
 from gpuclusters.metrics.monitoring_stack import Monitoring
 from gpuclusters.metrics.selection import PROMETHEUS_RULE, SERVICE_MONITOR, why_not
-from tests.fixtures.grafana import (
-    DASHBOARDS,
-    assert_fits_the_grid,
-    assert_importable,
-    assert_knows_its_sources,
-    expressions,
-    unknown,
-)
+from tests.fixtures import grafana
 from tests.fixtures.promql import PromqlError, parse
 
 PAGE = Path(__file__).parents[3] / "docs" / "rke2-metrics.md"
-FILES = sorted(DASHBOARDS.glob("rke2-*.json"))
+FILES = sorted(grafana.DASHBOARDS.glob("rke2-*.json"))
 # What the operator exports (controllers/operator_metrics.go of NVIDIA/gpu-operator), and what we ask of
 # kube-state-metrics, which both monitoring charts install.
 _SCRAPED = frozenset({"namespace", "pod", "job", "instance", "service", "endpoint", "container"})
@@ -92,13 +83,13 @@ SERIES = {
     alerts.EXPECTED: frozenset({"node", "resource"}),
 }
 EXPRESSIONS = {name: alert.expr for name, alert in ALERTS.items()} | {
-    name: expr for path in FILES for name, expr in expressions(path)
+    name: expr for path in FILES for name, expr in grafana.expressions(path)
 }
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_each_query_names_only_what_is_exported(name: str) -> None:
-    assert unknown(EXPRESSIONS[name], SERIES) == []
+    assert grafana.unknown(EXPRESSIONS[name], SERIES) == []
     assert not re.search("hostname", EXPRESSIONS[name], re.IGNORECASE)
 
 
@@ -200,9 +191,9 @@ def test_the_names_of_counters_are_those_of_every_operators_exporter() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_dashboard_can_be_imported_and_knows_no_address(path: Path) -> None:
-    assert_importable(path)
-    assert_fits_the_grid(path)
-    assert_knows_its_sources(path)
+    grafana.assert_importable(path)
+    grafana.assert_fits_the_grid(path)
+    grafana.assert_knows_its_sources(path)
     # A ConfigMap takes a mebibyte, and the annotation of a client-side apply a quarter of that.
     assert len(json.dumps(json.loads(path.read_text()))) < 200_000
 
@@ -211,11 +202,11 @@ def test_there_are_dashboards_and_their_queries_are_read() -> None:
     assert [path.name for path in FILES] == ["rke2-fleet.json", "rke2-health.json"]
     assert len(EXPRESSIONS) > 50
     with pytest.raises(PromqlError):
-        unknown("sum(DCGM_FI_DEV_GPU_TEMP", SERIES)
-    assert unknown('DCGM_FI_DEV_GPU_TEMP{Hostname="a"}', SERIES) == [
+        grafana.unknown("sum(DCGM_FI_DEV_GPU_TEMP", SERIES)
+    assert grafana.unknown('DCGM_FI_DEV_GPU_TEMP{Hostname="a"}', SERIES) == [
         "DCGM_FI_DEV_GPU_TEMP has no label Hostname"
     ]
-    assert unknown("DCGM_FI_DEV_ENC_UTIL", SERIES) == ["no metric DCGM_FI_DEV_ENC_UTIL"]
+    assert grafana.unknown("DCGM_FI_DEV_ENC_UTIL", SERIES) == ["no metric DCGM_FI_DEV_ENC_UTIL"]
 
 
 def test_each_alert_and_each_code_has_its_place_in_the_page() -> None:
@@ -340,16 +331,12 @@ def test_the_chart_is_told_to_select_everything_and_what_the_user_says_wins() ->
     assert "grafana" not in values, "no null reaches Helm"
 
 
-def test_the_exporter_gets_our_counters_and_labels_that_the_chart_selects_by_default() -> None:
-    values = monitoring_stack.operator_values(
-        Monitoring.KUBE_PROMETHEUS_STACK, counters="dcgm-metrics-0123"
-    )["dcgmExporter"]
-    assert values["config"] == {"name": "dcgm-metrics-0123", "create": False}
+def test_the_exporter_gets_labels_that_the_chart_selects_by_default() -> None:
+    values = monitoring_stack.operator_values(Monitoring.KUBE_PROMETHEUS_STACK)["dcgmExporter"]
     assert values["serviceMonitor"]["additionalLabels"] == {"release": "kube-prometheus-stack"}
     assert values["serviceMonitor"]["relabelings"][0]["targetLabel"] == "node"
     assert values["serviceMonitor"]["honorLabels"] is False
-    rancher = monitoring_stack.operator_values(Monitoring.RANCHER, counters=None)["dcgmExporter"]
+    rancher = monitoring_stack.operator_values(Monitoring.RANCHER)["dcgmExporter"]
     assert rancher["serviceMonitor"]["additionalLabels"] == {}
-    assert "config" not in rancher
-    none = monitoring_stack.operator_values(Monitoring.NONE, counters=None)["dcgmExporter"]
+    none = monitoring_stack.operator_values(Monitoring.NONE)["dcgmExporter"]
     assert none["serviceMonitor"] == {"enabled": False}

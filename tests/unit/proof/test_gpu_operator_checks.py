@@ -1,7 +1,5 @@
 """What is in the way of the GPU Operator in a cluster, each with its remedy, all of it at once."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

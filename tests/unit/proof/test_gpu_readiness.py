@@ -1,9 +1,7 @@
 """When GPUs are ready, what is waited for, and what is said about what blocks it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from gpuclusters.core.finding import Refused
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.gpu_operator.readiness import ReadinessInputs, Snapshot, missing, unseen, wait
+from tests.fixtures.waiting import Waiting
 
 EXPECTED = {"gpu-01": {"nvidia.com/gpu": 8}}
 
@@ -311,25 +310,6 @@ class Cluster:
         return shown
 
 
-@dataclass
-class Time:
-    seconds: float = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
-@dataclass
-class Told:
-    lines: list[str] = field(default_factory=list)
-
-    def note(self, line: str) -> None:
-        self.lines.append(line)
-
-
 def inputs(**changes: Any) -> ReadinessInputs:
     values = {"cluster": "c", "kubeconfig": "k", "expected": EXPECTED, "timeout_seconds": 60}
     return ReadinessInputs.model_validate(values | changes)
@@ -337,7 +317,7 @@ def inputs(**changes: Any) -> ReadinessInputs:
 
 def test_ready_once_is_not_ready_the_policy_still_tells_of_the_time_before() -> None:
     cluster = Cluster([snapshot(), snapshot(policies=[policy("x", ready=False)]), snapshot()])
-    found = wait(inputs(), cluster.target, cluster.snapshot, Time(), Told())
+    found = wait(inputs(), cluster.target, cluster.snapshot, Waiting(), Waiting())
     assert cluster.looks == 4
     assert found["allocatable"] == {"gpu-01": {"nvidia.com/gpu": 8}}
     assert (found["reason"], found["drift"]) == ("Reconciled", [])
@@ -345,20 +325,20 @@ def test_ready_once_is_not_ready_the_policy_still_tells_of_the_time_before() -> 
 
 def test_an_api_server_that_goes_away_is_waited_for_and_said() -> None:
     cluster = Cluster(["connection refused", "connection refused", snapshot()])
-    told = Told()
-    wait(inputs(), cluster.target, cluster.snapshot, Time(), told)
-    assert told.lines == [
+    told = Waiting()
+    wait(inputs(), cluster.target, cluster.snapshot, Waiting(), told)
+    assert told.notes == [
         "API server https://a:6443: waiting for: the API server does not answer (connection refused) "
         "(0s of 1m00s)"
     ]
 
 
 def test_the_end_of_patience_tells_everything_that_is_missing() -> None:
-    clock = Time()
+    clock = Waiting()
     bad = snapshot(policies=[policy("OperandNotReady", ready=False)], nodes={"gpu-01": node(6)})
     with pytest.raises(Refused) as failed:
-        wait(inputs(), "API server", Cluster([bad]).snapshot, clock, Told())
-    assert clock.seconds <= 60
+        wait(inputs(), "API server", Cluster([bad]).snapshot, clock, Waiting())
+    assert clock.time <= 60
     text = str(failed.value)
     assert "not ready after 60 s" in text
     assert "OperandNotReady" in text

@@ -1,7 +1,5 @@
 """The ladder of a rootless cluster: what makes each rung fail, what is said then, and what is not tried."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -13,13 +11,12 @@ from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts, ladder_run, nodes
 from gpuclusters.proof.checks import Check, CheckLevel, Outcome, ProofResult
 from gpuclusters.proof.nodes import GateInputs
+from tests.fixtures.waiting import Waiting
 from tests.unit.proof.ladder_world import (
     TEXTS,
     TRAINED,
     UUIDS,
-    Clock,
     LadderCluster,
-    Reporter,
     host,
     inputs,
     listing,
@@ -55,7 +52,7 @@ def climb(
     cluster: LadderCluster, rung: int = 9, *, strict: bool = True, **changes: Any
 ) -> ProofResult:
     wanted = inputs(rung, **changes)
-    return ladder_run.run(wanted, cluster, Clock(), Reporter(), TEXTS, strict=strict)
+    return ladder_run.run(wanted, cluster, Waiting(), Waiting(), TEXTS, strict=strict)
 
 
 def whole(said: str, cluster: LadderCluster) -> list[Check]:
@@ -226,9 +223,9 @@ def test_a_pod_of_the_network_that_crashes_says_why_though_its_phase_is_running(
 
 def test_time_runs_out_for_the_whole_climb() -> None:
     cluster = LadderCluster(pending="0/2 nodes are available")
-    clock = Clock()
+    clock = Waiting()
     wanted = inputs(9, timeout_seconds=30)
-    result = ladder_run.run(wanted, cluster, clock, Reporter(), TEXTS)
+    result = ladder_run.run(wanted, cluster, clock, Waiting(), TEXTS)
     assert not proof.proven(result.checks)
     assert 30 <= clock.time < 60
 
@@ -258,7 +255,7 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     wanted = GateInputs(
         cluster="v100", kubeconfig="secret", expected={"a": 2, "b": 2}, timeout_seconds=60
     )
-    clock, reporter = Clock(), Reporter()
+    clock, reporter = Waiting(), Waiting()
     with pytest.raises(Refused) as refused:
         nodes.wait(wanted, cluster, clock, reporter)
     text = str(refused.value)
@@ -268,7 +265,74 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     assert "node a" not in text
     assert "secret" not in text
     assert clock.time >= 58
-    assert len(reporter.lines) == 1, "what is waited for is told once"
+    assert len(reporter.notes) == 1, "what is waited for is told once"
     cluster.gpus["b"] = "2"
     told = nodes.wait(wanted, cluster, clock, reporter)
     assert told == {"allocatable": {"a": 2, "b": 2}, "drift": []}
+
+
+def pooled(**labels: str) -> LadderCluster:
+    """Nodes of Google's pools, without an address on the internet, named as Google names them."""
+    cluster = LadderCluster(
+        gpus=dict.fromkeys(labels, "2"), ready=dict.fromkeys(labels, "True"), external={}
+    )
+    cluster.pools = dict(labels)
+    cluster.logs |= {f"reach-{n}": reached(name) for n, name in enumerate(labels)}
+    return cluster
+
+
+def managed(cluster: LadderCluster, rung: int = 9, **changes: Any) -> ProofResult:
+    pools = [{"name": "v100", "nodes": 2, "gpus": 2}]
+    return climb(cluster, rung, **{"nodes": [], "pools": pools, **changes})
+
+
+def test_a_managed_cluster_is_climbed_by_its_pools() -> None:
+    cluster = pooled(**{"gke-x-1": "v100", "gke-x-2": "v100", "gke-x-3": "system"})
+    found = managed(cluster)
+    assert proof.proven(found.checks), proof.faults(found.checks)
+    rungs = [check.level for check in found.checks]
+    assert (min(rungs), max(rungs)) == ("R5", "R9")
+    assert {c.subject for c in found.checks if c.level == "R5"} == {"gke-x-1", "gke-x-2"}
+    assert set(found.observed) == {"gke-x-1", "gke-x-2"}
+    assert any("takes about 0m33" in remark for remark in found.remarks)
+    assert not any("rootless" in remark for remark in found.remarks)
+    assert cluster.left() == []
+
+
+def test_no_more_nodes_of_a_pool_are_looked_at_than_were_asked_for() -> None:
+    cluster = pooled(**{f"gke-x-{n}": "v100" for n in range(4)})
+    assert set(managed(cluster, 7).observed) == {"gke-x-0", "gke-x-1"}
+
+
+def test_a_pool_that_lacks_nodes_is_named_with_what_to_look_at() -> None:
+    found = managed(pooled(**{"gke-x-1": "v100"}))
+    first, *rest = found.checks
+    assert (first.level, first.outcome) == ("R5", Outcome.FAILED)
+    assert "1 of 2 nodes of the pools v100 are in the cluster" in first.said
+    assert "gcloud container node-pools describe" in first.said
+    assert {check.outcome for check in rest} == {Outcome.NOT_TRIED}
+
+
+def test_a_node_of_google_is_not_told_to_run_make() -> None:
+    cluster = pooled(**{"gke-x-1": "v100", "gke-x-2": "v100"})
+    cluster.ready["gke-x-2"] = "False"
+    (bad,) = [c for c in managed(cluster).checks if c.outcome is Outcome.FAILED]
+    assert bad.subject == "gke-x-2"
+    assert "kubectl describe node gke-x-2" in bad.said
+    assert "make" not in bad.said
+
+
+def test_the_log_of_googles_plugin_is_read_where_gpus_are_missing() -> None:
+    cluster = pooled(**{"gke-x-1": "v100", "gke-x-2": "v100"})
+    cluster.gpus["gke-x-2"] = "0"
+    cluster.plugin_labels = {"k8s-app": "nvidia-gpu-device-plugin"}
+    cluster.logs["plugin"] = "E1 1 nvidia_gpu.go:1] could not find GPUs: driver not installed"
+    (bad,) = [c for c in managed(cluster).checks if c.outcome is Outcome.FAILED]
+    assert (bad.level, bad.subject) == ("R7", "gke-x-2")
+    assert "could not find GPUs: driver not installed" in bad.said
+    assert cluster.containers == {"nvidia-gpu-device-plugin"}
+
+
+def test_nodes_and_pools_exclude_each_other() -> None:
+    with pytest.raises(ValidationError, match="leave one of both out"):
+        inputs(5, pools=[{"name": "v100", "nodes": 1, "gpus": 1}])

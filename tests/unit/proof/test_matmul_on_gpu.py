@@ -1,7 +1,5 @@
 """The program of the proof on a real GPU; needs one, and PyTorch for its CUDA."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

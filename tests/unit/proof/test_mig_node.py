@@ -11,7 +11,7 @@ import pytest
 from gpuclusters.core.converge import converge
 from gpuclusters.core.finding import Refused
 from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode, MigState
-from tests.unit.proof.test_gpu_readiness import Time, Told
+from tests.fixtures.waiting import Waiting
 
 SLICES = "nvidia.com/mig-1g.10gb"
 
@@ -94,14 +94,14 @@ def inputs(**changes: Any) -> MigInputs:
     return MigInputs.model_validate(values | changes)
 
 
-def ensure(cluster: Cluster, clock: Time | None = None, **changes: Any) -> MigState:
-    live = converge(MigNode(inputs(**changes), cluster, clock or Time(), Told()), Told())
+def ensure(cluster: Cluster, clock: Waiting | None = None, **changes: Any) -> MigState:
+    live = converge(MigNode(inputs(**changes), cluster, clock or Waiting(), Waiting()), Waiting())
     assert live is not None
     return live
 
 
 def release(cluster: Cluster) -> None:
-    MigNode(inputs(), cluster, Time(), Told()).remove()
+    MigNode(inputs(), cluster, Waiting(), Waiting()).remove()
 
 
 def test_the_label_is_taken_and_the_slices_are_waited_for() -> None:
@@ -181,10 +181,10 @@ def test_a_driver_that_is_still_being_built_does_not_use_up_the_time_of_the_layo
             divides(cluster, looks - 300)
 
     assert ensure(Cluster(allocatable={}, manager=builds)).state == "success"
-    clock = Time()
+    clock = Waiting()
     with pytest.raises(Refused, match="not done after 2400 s: state unset, offers nothing"):
         ensure(Cluster(allocatable={}), clock)
-    assert clock.seconds <= 2400
+    assert clock.time <= 2400
 
 
 def test_somebody_else_who_labels_the_node_is_noticed() -> None:
@@ -265,5 +265,5 @@ def test_a_refresh_that_finds_something_else_is_drift(
 ) -> None:
     done = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "success"}
     cluster = Cluster(labels=done | labels, allocatable={SLICES: str(offers)})
-    node = MigNode(inputs(), cluster, Time(), Told())
+    node = MigNode(inputs(), cluster, Waiting(), Waiting())
     assert [one.code for one in node.findings(node.observe())] == ["mig.layout-changed"] * drifted

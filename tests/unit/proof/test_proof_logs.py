@@ -1,7 +1,5 @@
 """What programs of a proof print, and what it is taken for."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -12,7 +10,7 @@ import pytest
 
 from gpuclusters.proof import logs
 from gpuclusters.proof.checks import Check, Outcome, faults, proven
-from gpuclusters.proof.evidence import counted
+from gpuclusters.proof.evidence import PROOF, About, Evidence
 from gpuclusters.proof.model import ProofNode
 from tests.unit.proof.proof_world import A100, HEAD, ROW, TAIL, diag, line, product
 
@@ -97,6 +95,18 @@ def test_a_floor_follows_the_part_of_the_gpu() -> None:
     assert logs.matmul_floor(shared, A100, 70) is None
     assert proven(judged(line({"tflops": 3.0}), shared)), "one is asked for, and others share it"
     assert logs.matmul_floor(node(product=None), A100, 70) is None
+
+
+def test_a_gpu_that_is_not_in_the_table_is_known_by_its_memory_and_has_a_floor_of_its_own() -> None:
+    other = node(resources={"nvidia.com/gpu": 1}, product="10de:2503-12gb")
+    there = {"name": "NVIDIA GeForce RTX 3060", "tflops": 25.0, "memory_mib": 11_909}
+    (_, right) = judged(line(there), other, floor_tflops=20)
+    assert right.outcome is Outcome.PASSED
+    assert right.figures["floor_tflops"] == 20
+    for fault, said in (({"tflops": 19.0}, "too slow"), ({"memory_mib": 7_973}, "the config")):
+        (_, wrong) = judged(line(there | fault), other, floor_tflops=20)
+        assert wrong.outcome is Outcome.FAILED
+        assert wrong.said.startswith(said)
 
 
 def test_the_program_says_on_a_processor_what_the_judge_reads() -> None:
@@ -299,10 +309,9 @@ def test_checks_are_counted_and_what_did_not_pass_is_named() -> None:
         Check("L1", "n0", "multiplies", Outcome.PASSED, "fine"),
         Check("L2", "n0", "diag", Outcome.NOT_TRIED, "skipped"),
     ]
-    assert counted((check.outcome for check in checks), Outcome) == {
-        "passed": 1,
-        "failed": 0,
-        "not-tried": 1,
-    }
+    about = About(cluster="gpu", stack="dev", at="now", program="1", api_server="v1")
+    evidence = Evidence(kind=PROOF, about=about, checks=checks)
+    assert evidence.counts() == {"passed": 1, "failed": 0, "not-tried": 1}
+    assert evidence.counts("L1") == {"passed": 1, "failed": 0, "not-tried": 0}
     assert faults(checks) == ["L2 n0: diag: not-tried (skipped)"]
     assert not proven([])

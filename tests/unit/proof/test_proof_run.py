@@ -1,7 +1,5 @@
 """A ladder of proofs from below: what runs where, what stops it, what it leaves, when it is run again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,19 +10,18 @@ from gpuclusters.compat import gpu_products
 from gpuclusters.core.finding import Refused
 from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
-from gpuclusters.proof.checks import Outcome, ProofResult, ProofTest, proven
+from gpuclusters.proof.checks import Outcome, ProofResult, proven
 from gpuclusters.proof.manifests import CONFIG_MAP
 from gpuclusters.proof.model import ProofInputs, cuda_of_driver
 from gpuclusters.proof.resource import ProofRunProvider
+from tests.fixtures.waiting import Waiting
 from tests.unit.proof.proof_world import (
     A100,
     DCGM,
     IMAGE,
     LOGS,
     TEXTS,
-    Clock,
     FakeCluster,
-    Reporter,
     diag,
     line,
     product,
@@ -50,8 +47,8 @@ def inputs(level: str = "L4", **changes: Any) -> ProofInputs:
     return ProofInputs.model_validate(given | changes, by_name=True)
 
 
-def run(cluster: FakeCluster, wanted: ProofInputs, reporter: Reporter | None = None) -> ProofResult:
-    return proof_run.run(wanted, cluster, Clock(), reporter or Reporter(), TEXTS)
+def run(cluster: FakeCluster, wanted: ProofInputs, reporter: Waiting | None = None) -> ProofResult:
+    return proof_run.run(wanted, cluster, Waiting(), reporter or Waiting(), TEXTS)
 
 
 def outcomes(result: ProofResult) -> list[tuple[str, str, str]]:
@@ -164,14 +161,14 @@ def test_what_a_job_waits_for_is_told_and_is_the_reason_when_its_time_is_over() 
             "containerStatuses": [{"name": "proof", "image": IMAGE, "state": {"waiting": waiting}}],
         }
     )
-    reporter = Reporter()
+    reporter = Waiting()
     result = run(cluster, inputs("L1"), reporter)
     failed = result.checks[-1]
     assert failed.outcome is Outcome.FAILED
     assert failed.said.startswith("not over after 600 s: pod proof-matmul-n0-")
     assert "ImagePullBackOff: Back-off pulling image: not found" in failed.said
-    assert all("waiting for: proof on n0: pod proof-matmul-n0-" in told for told in reporter.lines)
-    assert [told.rpartition(" (")[2] for told in reporter.lines][:2] == [
+    assert all("waiting for: proof on n0: pod proof-matmul-n0-" in told for told in reporter.notes)
+    assert [told.rpartition(" (")[2] for told in reporter.notes][:2] == [
         "0s of 10m30s)",
         "1m00s of 10m30s)",
     ]
@@ -182,12 +179,12 @@ def test_the_whole_proof_has_an_end_too() -> None:
     result = run(cluster, inputs("L1", timeout_seconds=60))
     assert result.checks[-1].said.startswith("not over after 60 s")
 
-    class Slow(Clock):
+    class Slow(Waiting):
         def now(self) -> float:
             self.time += 25
             return self.time
 
-    late = proof_run.run(inputs(timeout_seconds=60), FakeCluster(), Slow(), Reporter(), TEXTS)
+    late = proof_run.run(inputs(timeout_seconds=60), FakeCluster(), Slow(), Waiting(), TEXTS)
     assert late.checks[-1].outcome is Outcome.NOT_TRIED
     assert late.checks[-1].said == "the 60 s for the whole proof are over"
     assert not proven(late.checks)
@@ -200,10 +197,11 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
         {"name": "one", "resources": {"nvidia.com/gpu": 1}},
     ]
     wanted = inputs(nodes=nodes)
+    (matmul, *_) = wanted.tests
     limits = {
-        node.name: manifests.job(wanted, ProofTest.MATMUL, node, config_map="c", image=IMAGE)[
-            "spec"
-        ]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        node.name: manifests.job(wanted, matmul, node, config_map="c", image=IMAGE)["spec"][
+            "template"
+        ]["spec"]["containers"][0]["resources"]["limits"]
         for node in wanted.nodes
     }
     assert limits == {
@@ -212,10 +210,10 @@ def test_cut_and_shared_gpus_are_asked_for_as_what_they_are() -> None:
         "one": {"nvidia.com/gpu": "1"},
     }
     applies = {
-        (test.value, node.name)
+        (test.name, node.name)
         for test in wanted.tests
         for node in wanted.nodes
-        if manifests.concerns(test, node)
+        if test.concerns(node)
     }
     assert applies == {
         ("matmul", "cut"),

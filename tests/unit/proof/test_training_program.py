@@ -1,7 +1,5 @@
 """train.py and reach.py as processes: ranks over sockets, pods that look for each other."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -150,7 +148,7 @@ def test_a_pod_that_is_not_found_is_named_and_it_goes_on_answering(own_port: int
     pod.terminate()
     pod.communicate(timeout=SECONDS)
     assert pod.returncode == 0
-    answer = logs.reach_answer(line)
+    answer = logs.json_line(line, "reach")
     assert answer is not None
     check = logs.reached(answer)
     assert (check.subject, check.outcome) == ("a", Outcome.FAILED)
@@ -167,4 +165,4 @@ def test_an_exchange_is_whole_and_one_that_is_altered_is_noticed() -> None:
             "NODE_NAME", "?"
         )
         server.shutdown()
-    assert logs.reach_answer("noise\n{broken\n" + json.dumps({"proof": "other"})) is None
+    assert logs.json_line("noise\n{broken\n" + json.dumps({"proof": "other"}), "reach") is None

@@ -1,7 +1,5 @@
 """How long a training takes: from a table, from evidence, as a table of one's own, and as a plot."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,12 @@ from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import training_times
 from gpuclusters.proof.checks import Check, CheckLevel
-from gpuclusters.proof.evidence import About, LadderEvidence, faults, headline
+from gpuclusters.proof.evidence import LADDER, About, Evidence, faults, headline
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def evidence(*, nodes: int = 2, seconds: float = 131.0, simulated: int = 0) -> LadderEvidence:
+def evidence(*, nodes: int = 2, seconds: float = 131.0, simulated: int = 0) -> Evidence:
     about = About(
         cluster="v100",
         stack="lab",
@@ -34,7 +32,7 @@ def evidence(*, nodes: int = 2, seconds: float = 131.0, simulated: int = 0) -> L
     ]
     figures = {"nodes": nodes, "gpus": nodes, "epochs": 4, "accuracy": 0.81, "seconds": seconds}
     last = proof.passed(CheckLevel.TRAINING, "cluster", "ok", **figures, simulated=simulated)
-    return LadderEvidence(about=about, level="R9", checks=[*checks, last])
+    return Evidence(kind=LADDER, about=about, level="R9", checks=[*checks, last])
 
 
 def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
@@ -46,14 +44,15 @@ def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
         evidence().markdown()
     )
     for missing in ("R1", "R9"):
-        part = LadderEvidence(
+        part = Evidence(
+            kind=LADDER,
             about=evidence().about,
             level="R9",
             checks=[check for check in evidence().checks if check.level != missing],
         )
         assert faults(part.document()) == [f"does not show R9: no check of {missing} is in it"]
     failed = proof.failed(CheckLevel.NODES, "a", "gone")
-    bad = LadderEvidence(about=evidence().about, level="R5", checks=[failed])
+    bad = Evidence(kind=LADDER, about=evidence().about, level="R5", checks=[failed])
     assert faults(bad.document()) == [
         "does not show that the ladder holds: 1 of 1 checks not passed"
     ]

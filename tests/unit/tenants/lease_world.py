@@ -6,8 +6,6 @@ answers come late, twice or not at all, controllers lose their memory at any mom
 one had begun is done afterwards, deadlines pass, hardware refuses, tenants change firmware.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A container as a pod, and as its tenant sees it."""
 
-from __future__ import annotations
-
 import copy
 import re
 from typing import Any
@@ -46,7 +44,7 @@ def made(**fields: Any) -> dict[str, Any]:
     return pod
 
 
-def seen(pod: dict[str, Any], leases: Any = ()) -> container.Container:
+def seen(pod: dict[str, Any], leases: Any = ()) -> container.ContainerAnswer:
     return container.view(pod, leases, gpu_resource=GPU)
 
 

@@ -1,7 +1,5 @@
 """Turns converge to equal shares, small requests fill gaps, and large ones come to their turn."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

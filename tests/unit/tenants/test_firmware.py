@@ -1,7 +1,5 @@
 """What a tenant could have left behind in firmware and knobs."""
 
-from __future__ import annotations
-
 from gpuclusters.lease.firmware import Golden, concerns, firmware_findings, knob_findings
 
 GOLDEN = Golden(

@@ -1,7 +1,5 @@
 """No inventory that a management controller can page out hides an item that it has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which images a tenant may have pulled."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

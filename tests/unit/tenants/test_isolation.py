@@ -1,7 +1,5 @@
 """What a tenant can reach, asked of the rendered policies the way Cilium would read them."""
 
-from __future__ import annotations
-
 import ipaddress
 from typing import Any
 

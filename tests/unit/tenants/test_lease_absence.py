@@ -1,7 +1,5 @@
 """GPUs of a host whose node is lost: what is decided while it is away, and when it is back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

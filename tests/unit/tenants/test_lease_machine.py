@@ -1,7 +1,5 @@
 """Every state that GPU leases can reach in small worlds, and proof that a broken machine is caught."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

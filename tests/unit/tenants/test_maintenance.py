@@ -12,18 +12,17 @@ from gpuclusters.core.finding import Refused
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.maintenance import decide
 from gpuclusters.maintenance.decide import Drain, MaintenanceInputs
+from tests.fixtures.waiting import Waiting
 
 
 @dataclass
-class Cluster:
+class Cluster(Waiting):
     """A node, leases, and what happens to them with time."""
 
     leases: list[dict[str, Any]]
     then: Callable[[Cluster], None] = lambda _cluster: None
     target: str = "API server https://192.0.2.9:6443"
-    time: float = 0.0
     deleted: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
         return {"metadata": {"name": name}}
@@ -40,15 +39,9 @@ class Cluster:
     def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
         raise NotImplementedError
 
-    def now(self) -> float:
-        return self.time
-
     def sleep(self, seconds: float) -> None:
-        self.time += seconds
+        super().sleep(seconds)
         self.then(self)
-
-    def note(self, line: str) -> None:
-        self.notes.append(line)
 
 
 def lease(module: int, phase: str, tenant: str | None = None, node: str = "hgx-01") -> Any:

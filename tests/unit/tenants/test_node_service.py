@@ -1,7 +1,5 @@
 """Whether a node serves, by what the API server says of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

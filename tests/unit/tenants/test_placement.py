@@ -1,7 +1,5 @@
 """Placement takes what hurts least, finds a place whenever there is one, and always the same one."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

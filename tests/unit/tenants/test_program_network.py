@@ -1,7 +1,5 @@
 """Whom the cluster's own programs may talk to, asked of the policies that are rendered for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A tenant's credentials of registries, as Kubernetes has them."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

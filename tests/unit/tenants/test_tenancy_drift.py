@@ -1,7 +1,5 @@
 """What counts as drift of an object that was applied."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which GPUs a tenancy that is being deleted waits for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

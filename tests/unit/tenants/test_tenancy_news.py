@@ -1,7 +1,5 @@
 """What is told of a tenancy whose readiness changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuclusters.tenancy.proof import News, news, not_ready

@@ -1,7 +1,5 @@
 """When a tenant's isolation counts as enforced, and what is said when it is not."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from gpuclusters.tenancy.cluster import (
 )
 from gpuclusters.tenancy.isolation import BASELINE
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
+from tests.fixtures.waiting import Waiting
 
 HARD = {"requests.nvidia.com/pgpu": "4", "pods": "10"}
 
@@ -53,13 +52,12 @@ def condition(status: str, generation: int, message: str = "") -> dict[str, Any]
 
 
 @dataclass
-class Cluster:
+class Cluster(Waiting):
     """Objects in memory; pods are judged by what a sound cluster would answer."""
 
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     refusals: dict[str, str | None] = field(default_factory=dict)
     target: str = "API server https://192.0.2.9:6443"
-    time: float = 0.0
     later: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     controller: bool = True
     """Whether a controller calls every Tenancy ready as soon as it is applied."""
@@ -95,11 +93,8 @@ class Cluster:
             return self.refusals.get("class", denied)
         return self.refusals.get("allowed")
 
-    def now(self) -> float:
-        return self.time
-
     def sleep(self, seconds: float) -> None:
-        self.time += seconds
+        super().sleep(seconds)
         if self.later:
             plural, made = self.later.pop(0)
             self.objects[plural, made["metadata"]["name"]] = made

@@ -1,0 +1,230 @@
+"""What operators see of the cluster, and that nobody else does."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from caas.api.overview import differences, machine
+from gpuclusters.lease.placement import Outage, Why, outages
+from tests.caas.api.apikit import Api, lease, node, play, settings, tenancy
+
+GROUP = "gpu-operators"
+
+
+def held(
+    host: str, module: int, *, partition: int, gpus: tuple[int, ...], **status: Any
+) -> dict[str, Any]:
+    """A lease of acme's container c-1."""
+    holder = {
+        "tenant": "acme",
+        "namespace": "tenant-acme",
+        "pod": "c-1",
+        "podUid": "uid-of-c-1",
+        "container": "c-1",
+        "partition": partition,
+        "gpus": list(gpus),
+    }
+    found = lease(host, module, "Leased")
+    found["status"] |= {"since": "2026-11-22T15:00:00Z", "holder": holder, **status}
+    return found
+
+
+def quarantined(host: str, module: int) -> dict[str, Any]:
+    """A lease that its firmware check has stopped."""
+    found = lease(host, module, "Quarantined")
+    said = {"reason": "FirmwareChanged", "message": "HGX_FW_GPU_3 is 1.0", "lastTenant": "globex"}
+    found["status"] |= {"since": "2026-11-22T15:10:00Z", **said}
+    return found
+
+
+def operator(api: Api, tenant: str | None = None, **claims: Any) -> dict[str, str]:
+    claims = {"groups": ["everybody", GROUP], **claims}
+    return {"Authorization": f"Bearer {api.issuer.token(tenant, **claims)}"}
+
+
+def cuts(layout: bool, *partitions: int) -> Any:
+    """A host of the tests with these partitions."""
+    host = settings().hosts[0]
+    changed = {"declared_layout": layout, "partitions": partitions or host.partitions}
+    return host.model_copy(update=changed)
+
+
+def leases(*bodies: Mapping[str, Any]) -> dict[str, Any]:
+    """By name: those of the first machine, free with what the settings say, but for these."""
+    found = {f"hgx-01-gpu{module}": lease("hgx-01", module, "Free") for module in range(1, 9)}
+    found |= {body["metadata"]["name"]: dict(body) for body in bodies}
+    for body in found.values():
+        number = body["spec"]["module"]
+        body["spec"] = {"pci": f"0000:0{number}:00.0", "device": f"gpu{number}", **body["spec"]}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("claims", "status"),
+    [
+        ({"groups": ["a", GROUP]}, 200),
+        ({"groups": ["a", GROUP], "tenant": None}, 200),
+        ({}, 403),
+        ({"groups": []}, 403),
+        ({"groups": ["gpu"]}, 403),
+        # No list: of a text every part would be found.
+        ({"groups": f"not-{GROUP}-at-all"}, 403),
+        ({"groups": GROUP}, 403),
+        ({"groups": {GROUP: 1}}, 403),
+        ({"groups": [None]}, 403),
+        ({"tenant": GROUP}, 403),
+        ({"groups": ["a", GROUP], "exp": 1}, 401),
+    ],
+)
+@pytest.mark.attack(
+    by="a tenant",
+    tries="read what operators see: machines, leases, other tenants",
+    stopped_by="the claim `groups` of its token, which the issuer signs and the API asks for",
+)
+def test_the_group_in_the_token_decides_who_is_an_operator(
+    claims: dict[str, Any], status: int
+) -> None:
+    async def act(api: Api) -> None:
+        token = api.issuer.token(claims.pop("tenant", "acme"), **claims)
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = await api.client.get("/v1/cluster", headers=headers)
+        assert answer.status_code == status, answer.text
+        if status != 200:
+            assert answer.json().keys() == {"type", "title", "status", "detail", "requestId"}
+
+    play(act, operatorGroup=GROUP)
+
+
+@pytest.mark.parametrize("groups", [[GROUP], [""], [None], None])
+def test_without_a_group_in_the_settings_nobody_is_an_operator(groups: Any) -> None:
+    async def act(api: Api) -> None:
+        for tenant, kind in (("acme", "operators-only"), (None, "no-tenancy")):
+            answer = await api.client.get(
+                "/v1/cluster", headers=operator(api, tenant, groups=groups)
+            )
+            assert answer.status_code == 403
+            assert answer.json()["type"].endswith(kind)
+
+    play(act)
+
+
+@pytest.mark.parametrize("path", ["/v1/cluster", "/v1/tenancy", "/v1/containers"])
+def test_without_a_token_nothing_is_told(path: str) -> None:
+    async def act(api: Api) -> None:
+        answer = await api.client.get(path)
+        assert answer.status_code == 401
+        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="gpu-clusters"'
+
+    play(act, operatorGroup=GROUP)
+
+
+def test_an_operator_is_not_a_tenant_by_that() -> None:
+    async def act(api: Api) -> None:
+        made = (await api.post("acme")).json()["id"]
+        everything = (
+            f"containers/{made}",
+            f"containers/{made}/logs",
+            "containers",
+            "tenancy",
+            "capacity",
+        )
+        for path in everything:
+            answer = await api.client.get(f"/v1/{path}", headers=operator(api))
+            assert answer.status_code == 403
+            assert answer.json()["type"].endswith("/no-tenancy")
+        # As a tenant it sees its own alone.
+        other = operator(api, "globex")
+        assert (await api.client.get(f"/v1/containers/{made}", headers=other)).status_code == 404
+
+    play(act, operatorGroup=GROUP)
+
+
+def test_operators_see_machines_leases_and_tenants() -> None:
+    async def act(api: Api) -> None:
+        await api.post("acme", gpus=2)
+        for module in (1, 3):
+            api.cluster.put("gpuleases", held("hgx-01", module, partition=3, gpus=(1, 3)))
+        api.cluster.put("nodes", node("hgx-02", cordoned=True))
+        api.cluster.put("tenancies", tenancy("initech", gpus=0, ready=False))
+        await api.settle()
+        answer = await api.client.get("/v1/cluster", headers=operator(api))
+        assert answer.status_code == 200, answer.text
+        said = answer.json()
+        assert said["gpus"]["free"] == 6
+        one, two = said["machines"]
+        assert (one["name"], one["outage"], len(one["partitions"])) == ("hgx-01", None, 15)
+        assert (two["outage"], two["message"]) == ("Cordoned", "hgx-02 is cordoned")
+        gpu = one["partitions"][0]["gpus"][0]
+        assert (gpu["phase"], gpu["tenant"], gpu["container"]) == ("Leased", "acme", "c-1")
+        assert [(one["tenant"], one["ready"], one["reason"]) for one in said["tenants"]] == [
+            ("acme", True, None),
+            ("globex", True, None),
+            ("initech", False, "QuotaNotEnforced"),
+        ]
+        acme = said["tenants"][0]
+        assert acme["containers"] == {"queued": 1}
+        assert acme["gpus"] == {"quota": 4, "used": 0}
+
+    play(act, operatorGroup=GROUP)
+
+
+def test_a_declared_layout_is_shown_as_it_is_cut() -> None:
+    made = machine(cuts(True, 1, 5, 6), leases(quarantined("hgx-01", 5)), None)
+    shown = [(p.id, p.state.value, [gpu.module for gpu in p.gpus]) for p in made.partitions]
+    assert shown == [
+        (1, "free", [1, 2, 3, 4]),
+        (5, "broken", [5, 7]),
+        (6, "free", [6, 8]),
+    ]
+    lost = made.partitions[1].gpus[0]
+    assert (lost.phase, lost.reason, lost.tenant) == ("Quarantined", "FirmwareChanged", "globex")
+
+
+def test_a_board_that_leases_cut_is_shown_as_they_do() -> None:
+    there = leases(*(held("hgx-01", module, partition=3, gpus=(1, 3)) for module in (1, 3)))
+    del there["hgx-01-gpu8"]
+    away = outages(["hgx-01"], {"hgx-01": node("hgx-01", ready="False")})["hgx-01"]
+    made = machine(cuts(False), there, away)
+    shown = [(p.id, p.state.value, [gpu.module for gpu in p.gpus]) for p in made.partitions]
+    alone = [(None, "unschedulable", [module]) for module in (2, 4, 5, 6, 7)]
+    assert shown == [(3, "busy", [1, 3]), *alone, (None, "busy", [8])]
+    assert made.partitions[-1].gpus[0].phase is None
+    assert made.outage is Why.NOT_READY
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ((), ()),
+        (
+            (lease("hgx-01", 9, "Free"),),
+            ("GPULease hgx-01-gpu9: is of a GPU that the settings do not have",),
+        ),
+        (
+            (lease("hgx-01", 2, "Free") | {"spec": {"module": 2, "pci": "0000:99:00.0"}},),
+            ("GPULease hgx-01-gpu2: is of 0000:99:00.0, device gpu2; declared is 0000:02:00.0, device gpu2",),
+        ),
+        (
+            (held("hgx-01", 1, partition=3, gpus=(1, 3)),),
+            ("GPULease hgx-01-gpu1: is held in partition 3, which the layout lacks",),
+        ),
+        ((quarantined("hgx-01", 3),), ("GPU hgx-01-gpu3: HGX_FW_GPU_3 is 1.0",)),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_declared_is_told(changed: Any, said: tuple[str, ...]) -> None:
+    wanted = settings().model_copy(update={"hosts": (cuts(True, 1, 2),)})
+    found = differences(wanted, leases(*changed), {})
+    assert tuple(f"{one.object}: {one.problem}" for one in found) == said
+
+
+def test_what_is_gone_is_told() -> None:
+    wanted = settings().model_copy(update={"hosts": (cuts(True, 1, 2),)})
+    there = leases()
+    del there["hgx-01-gpu4"]
+    away = {"hgx-01": Outage(Why.GONE, "the cluster has no node hgx-01")}
+    found = [f"{one.object}: {one.problem}" for one in differences(wanted, there, away)]
+    assert found == [
+        "Node hgx-01: is not in the cluster",
+        "GPULease hgx-01-gpu4: is missing; the controllers make it",
+    ]

@@ -1,0 +1,457 @@
+"""The pages for tenants and operators, in a real browser, against the API behind its real server.
+
+`RECORD_DOCS=1 pytest` on this file takes the pictures of the documents anew.
+"""
+
+import asyncio
+import base64
+import os
+import re
+import shutil
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import JavascriptException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
+
+from caas.api import pages
+from tests.caas.api import apikit
+
+PICTURES = Path(__file__).resolve().parents[3] / "docs" / "pictures"
+FOLDER = Path(pages.__file__).with_name("page")
+GROUP = "gpu-operators"
+HOSTILE = "<img src=x onerror='document.title=\"taken\"'><script>document.title='taken'</script>"
+WIDTH = 1280
+SCALE = 0.75
+PHONE = 390
+browsers = pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")),
+    reason="chromium and chromedriver are not on PATH",
+)
+
+
+@apikit.played
+async def test_a_page_loads_from_its_own_origin_and_says_nothing_without_a_token(
+    api: apikit.Api,
+) -> None:
+    for path, kind in (
+        ("/", "text/html"),
+        ("/operators", "text/html"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
+    ):
+        answer = await api.client.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith(kind)
+        policy = answer.headers["Content-Security-Policy"].split("; ")
+        assert {"default-src 'none'", "script-src 'self'", "connect-src 'self'"} <= set(policy)
+        assert not [rule for rule in policy if "unsafe" in rule or "*" in rule or "http" in rule]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert not re.findall(r"https?://|//[a-z]", re.sub(r"^// .*$", "", answer.text, flags=re.M))
+        assert "acme" not in answer.text
+
+
+def test_the_script_makes_no_markup_of_text() -> None:
+    script = (FOLDER / "page.js").read_text()
+    sinks = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|\bon\w+ ="
+    assert not re.findall(sinks, script)
+
+
+@dataclass
+class Site:
+    url: str
+    issuer: apikit.FakeIssuer
+    cluster: apikit.FakeCluster
+    loop: asyncio.AbstractEventLoop
+
+    def change(self, change: Callable[[apikit.FakeCluster], object]) -> None:
+        """Something happens in the cluster, and the API hears of it."""
+
+        async def happen() -> None:
+            change(self.cluster)
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(happen(), self.loop).result(apikit.PATIENCE_SECONDS)
+
+    def token(self, who: str | None) -> str:
+        groups = None if who else [GROUP]
+        return self.issuer.token(who, groups=groups, exp=9_000_000_000)
+
+
+def filled() -> apikit.FakeCluster:
+    """Two machines at work: leases in several phases, one GPU in quarantine, one machine cordoned."""
+    cluster = apikit.FakeCluster()
+    cluster.put("namespaces", {"metadata": {"name": "gpu-clusters-system"}})
+    for tenant, gpus, ready in (("acme", 8, True), ("globex", 8, True), ("initech", 2, False)):
+        hard = {
+            "requests.nvidia.com/pgpu": str(gpus),
+            "requests.memory": f"{192 * gpus}Gi",
+            "requests.ephemeral-storage": f"{128 * gpus}Gi",
+            "pods": "20",
+        }
+        quota = {"name": "tenant", "hard": hard}
+        cluster.put("tenancies", apikit.tenancy(tenant, gpus=gpus, ready=ready, quota=quota))
+    used = {
+        "requests.nvidia.com/pgpu": "3",
+        "requests.memory": "576Gi",
+        "requests.ephemeral-storage": "48Gi",
+        "pods": "3",
+    }
+    where = {"name": "tenant", "namespace": "tenant-acme"}
+    status = {"hard": cluster.objects["tenancies"]["", "acme"]["spec"]["quota"]["hard"]}
+    cluster.put("resourcequotas", {"metadata": where, "status": {**status, "used": used}})
+    cluster.put("nodes", apikit.node("hgx-01"))
+    cluster.put("nodes", apikit.node("hgx-02", cordoned=True))
+    holders = {
+        ("hgx-01", 5): ("Leased", "acme", "c-5b1e0a", 5, (5, 7)),
+        ("hgx-01", 7): ("Leased", "acme", "c-5b1e0a", 5, (5, 7)),
+        ("hgx-02", 1): ("Leased", "globex", "c-77aa01", 3, (1, 3)),
+        ("hgx-02", 3): ("Leased", "globex", "c-77aa01", 3, (1, 3)),
+        ("hgx-02", 2): ("Activating", "acme", "c-90d2fe", 8, (2,)),
+    }
+    others = {
+        ("hgx-01", 6): (
+            "Quarantined",
+            "FirmwareChanged",
+            "HGX_FW_GPU_6 is 96.00.99.00.01, not one of 96.00.A5.00.01",
+        ),
+        ("hgx-01", 8): ("Scrubbing", "", ""),
+        ("hgx-02", 4): ("Resetting", "WaitingForNode", "hgx-02 is cordoned"),
+    }
+    for host in ("hgx-01", "hgx-02"):
+        for module in range(1, 9):
+            body = apikit.lease(host, module, "Free")
+            body["spec"] |= {"pci": f"0000:0{module}:00.0", "device": f"gpu{module}"}
+            body["status"]["since"] = f"2026-11-24T0{module}:12:30Z"
+            if found := holders.get((host, module)):
+                phase, tenant, container, partition, gpus = found
+                body["status"] |= {"phase": phase, "holder": {
+                    "tenant": tenant, "namespace": f"tenant-{tenant}", "pod": container,
+                    "podUid": f"uid-{container}", "container": container,
+                    "partition": partition, "gpus": list(gpus),
+                }}  # fmt: skip
+            elif other := others.get((host, module)):
+                body["status"] |= dict(zip(("phase", "reason", "message"), other, strict=True))
+                body["status"]["lastTenant"] = "globex"
+            cluster.put("gpuleases", body)
+    return cluster
+
+
+async def containers(api: apikit.Api) -> None:
+    """What acme has: one that runs, one that failed, one that waits."""
+    made = [
+        (
+            await api.post("acme", name=name, gpus=gpus, image=f"registry.example.com/{image}")
+        ).json()["id"]
+        for name, gpus, image in (
+            ("training", 2, "research/train:1.4"),
+            ("evaluation", 1, "research/eval:0.9"),
+            ("notebook", 1, "research/lab:2026.11"),
+        )
+    ]
+    began = "2026-11-24T05:13:04Z"
+    ended = {"exitCode": 1, "reason": "Error", "startedAt": began, "finishedAt": began}
+    states: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("Running", {"running": {"startedAt": began}}),
+        ("Failed", {"terminated": ended}),
+    )
+    for container, (phase, state) in zip(made, states, strict=False):
+        pod = api.cluster.objects["pods"]["tenant-acme", container]
+        pod["spec"].pop("schedulingGates")
+        pod["status"] = {
+            "phase": phase,
+            "containerStatuses": [{"name": "main", "state": state}],
+        }
+        api.cluster.put("pods", pod)
+    api.cluster.logs = [b"epoch 1: loss 0.42\n", b"epoch 2: loss 0.31\n", b"epoch 3: loss 0.27\n"]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """The API on a port of loopback."""
+    loop, issuer, ready = asyncio.new_event_loop(), apikit.FakeIssuer(), list[Site]()
+    begun, end = threading.Event(), asyncio.Event()
+
+    async def live() -> None:
+        hosts = {
+            "hgx-01": {"partitions": [1, 5, 6]},
+            "hgx-02": {"declaredLayout": False},
+        }
+        try:
+            async with apikit.listening(filled(), issuer, hosts=hosts, operatorGroup=GROUP) as (
+                api,
+                port,
+            ):
+                await containers(api)
+                ready.append(Site(f"http://127.0.0.1:{port}", issuer, api.cluster, loop))
+                begun.set()
+                await end.wait()
+        finally:
+            begun.set()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(live()))
+    thread.start()
+    try:
+        assert begun.wait(apikit.PATIENCE_SECONDS)
+        yield ready[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(apikit.PATIENCE_SECONDS)
+        loop.close()
+
+
+class Browser:
+    """A page as its reader has it before them."""
+
+    def __init__(self, driver: webdriver.Chrome, site: Site) -> None:
+        self.driver = driver
+        self.site = site
+
+    def open(self, path: str, token: str | None, *, width: int = WIDTH, dark: bool = False) -> None:
+        """Come to a page anew and sign in."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.cdp("Emulation.setEmulatedMedia", features=[scheme])
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width == PHONE}
+        self.cdp("Emulation.setDeviceMetricsOverride", **size)
+        self.driver.get(f"{self.site.url}{path}")
+        self.driver.execute_script("sessionStorage.clear()")
+        self.driver.get(f"{self.site.url}{path}")
+        if token is not None:
+            self.find("#token").send_keys(token)
+            self.find("#login button").click()
+
+    def cdp(self, command: str, **given: Any) -> Any:
+        return self.driver.execute_cdp_cmd(command, given)
+
+    def find(self, selector: str) -> WebElement:
+        """The first that is shown, as soon as there is one."""
+
+        def shown(driver: webdriver.Chrome) -> WebElement | None:
+            found = driver.find_elements(By.CSS_SELECTOR, selector)
+            return next((one for one in found if one.is_displayed()), None)
+
+        found = WebDriverWait(self.driver, apikit.PATIENCE_SECONDS, 0.05).until(shown, selector)
+        assert found
+        return found
+
+    def text(self, selector: str = "main") -> str:
+        return self.find(selector).text
+
+    def table(self, caption: str) -> list[list[str]]:
+        """The cells of the table with this caption, head first."""
+        for table in self.driver.find_elements(By.TAG_NAME, "table"):
+            if caption in table.find_element(By.TAG_NAME, "caption").text:
+                rows = table.find_elements(By.TAG_NAME, "tr")
+                return [
+                    [c.text for c in row.find_elements(By.CSS_SELECTOR, "th,td")] for row in rows
+                ]
+        raise AssertionError(f"no table {caption}")
+
+    def picture(self, name: str) -> None:
+        """The whole page as it is; becomes the document's picture on demand, else is held against it."""
+        content, kept = self.shot(scale=SCALE), PICTURES / name
+        if os.environ.get("RECORD_DOCS"):
+            kept.write_bytes(content)
+        (width,) = struct.unpack(">I", kept.read_bytes()[16:20])
+        assert width == struct.unpack(">I", content[16:20])[0] == SCALE * WIDTH
+
+    def shot(self, scale: float = 1) -> bytes:
+        size = self.cdp("Page.getLayoutMetrics")["cssContentSize"]
+        taken = self.cdp(
+            "Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": scale}
+        )
+        return base64.b64decode(taken["data"])
+
+
+@pytest.fixture(scope="module")
+def browser(site: Site) -> Iterator[Browser]:
+    options = webdriver.ChromeOptions()
+    # A container's root has no sandbox, and little /dev/shm.
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        "--disable-lcd-text",
+    ):
+        options.add_argument(argument)
+    options.binary_location = str(shutil.which("chromium"))
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=str(shutil.which("chromedriver")))
+    driver = webdriver.Chrome(options=options, service=service)
+    driver.set_script_timeout(apikit.PATIENCE_SECONDS)
+    try:
+        yield Browser(driver, site)
+    finally:
+        driver.quit()
+
+
+@browsers
+def test_a_tenant_sees_its_containers_its_quota_and_its_logs(browser: Browser) -> None:
+    browser.open("/", browser.site.token("acme"))
+    assert browser.text("h1") == "acme"
+    head, *rows = browser.table("ended ones included")
+    assert head == ["Container", "State", "GPUs", "Image", "Started or asked for", "Reason", "Log"]
+    shown = {row[0]: (row[1], row[2], row[5]) for row in rows}
+    assert shown.keys() == {"training", "evaluation", "notebook"}
+    assert shown["training"] == ("running", "2", "")
+    assert shown["evaluation"] == ("failed", "1", "Error: exit code 1")
+    assert ["requests.nvidia.com/pgpu", "3", "8"] in browser.table("What all containers")
+    assert "globex" not in browser.driver.page_source
+    assert browser.driver.get_log("browser") == []
+
+
+@browsers
+@pytest.mark.attack(
+    by="a tenant",
+    tries="run a script in the page of whoever looks, by a log, a reason or a name with markup",
+    stopped_by="text becomes text nodes; the page's policy takes no script but its own, and no markup",
+)
+def test_markup_of_others_is_shown_as_text(
+    browser: Browser, request: pytest.FixtureRequest
+) -> None:
+    def hostile(cluster: apikit.FakeCluster) -> None:
+        cluster.logs.append(HOSTILE.encode())
+        found = cluster.objects["gpuleases"]["", "hgx-01-gpu1"]
+        cluster.put("gpuleases", {**found, "status": {**found["status"], "message": HOSTILE}})
+
+    def as_before(cluster: apikit.FakeCluster) -> None:
+        cluster.logs.pop()
+        found = cluster.objects["gpuleases"]["", "hgx-01-gpu1"]
+        cluster.put("gpuleases", {**found, "status": {**found["status"], "message": ""}})
+
+    browser.site.change(hostile)
+    request.addfinalizer(lambda: browser.site.change(as_before))
+    browser.open("/", browser.site.token("acme"))
+    browser.find("button[aria-label='Log of training']").click()
+    assert HOSTILE in browser.text("pre")
+    browser.open("/operators", browser.site.token(None))
+    browser.find("h1")
+    assert HOSTILE in browser.text()
+    assert browser.driver.find_elements(By.CSS_SELECTOR, "main img, main script") == []
+    assert browser.driver.title == "Cluster – gpu-clusters"
+    with pytest.raises(JavascriptException, match="TrustedHTML"):
+        browser.driver.execute_script("document.body.innerHTML = arguments[0]", HOSTILE)
+    blocked = browser.driver.execute_async_script(
+        "const done = arguments[0];"
+        "addEventListener('securitypolicyviolation', event => done(event.effectiveDirective));"
+        "fetch('https://elsewhere.example/').catch(() => {})"
+    )
+    assert blocked == "connect-src"
+
+
+@browsers
+def test_operators_see_machines_leases_tenants_and_drift(browser: Browser) -> None:
+    browser.open("/operators", browser.site.token(None))
+    assert browser.text("h1") == "Cluster test"
+    _, *rows = browser.table("Leases of hgx-01")
+    assert [row[1] for row in rows] == [
+        *["Free"] * 4, "Leased", "Quarantined", "Leased", "Scrubbing",
+    ]  # fmt: skip
+    assert rows[4][2:5] == ["2026-11-24 05:12:30 UTC", "acme", "c-5b1e0a"]
+    assert rows[5][5].startswith("FirmwareChanged: ")
+    cut = [one.text for one in browser.driver.find_elements(By.CSS_SELECTOR, ".board > li > .soft")]
+    assert cut[:3] == ["partition 1: free", "partition 5: busy", "partition 6: broken"]
+    assert cut[3:5] == ["partition 3: busy", "partition 8: busy"]
+    assert "Cordoned: hgx-02 is cordoned" in browser.text()
+    tenants = browser.table("in all")
+    assert [row[:2] for row in tenants[1:]] == [
+        ["acme", "ready"],
+        ["globex", "ready"],
+        ["initech", "QuotaNotEnforced"],
+    ]
+    assert browser.table("As far as Kubernetes")[1][0] == "GPU hgx-01-gpu6"
+
+
+@browsers
+@pytest.mark.parametrize(
+    ("path", "who", "said"),
+    [
+        ("/operators", "acme", "does not name the operators' group"),
+        ("/", None, "the token is an operator's and names no tenant"),
+        ("/", "stranger", "has no tenancy in this cluster"),
+    ],
+)
+def test_whoever_may_not_look_is_told_so_and_nothing_else(
+    browser: Browser, path: str, who: str | None, said: str
+) -> None:
+    browser.open(path, browser.site.token(who))
+    assert said in browser.text("#problem:not(:empty)")
+    assert browser.driver.find_elements(By.CSS_SELECTOR, "#content *") == []
+
+
+@browsers
+def test_a_token_is_forgotten_when_it_is_refused_or_somebody_signs_out(browser: Browser) -> None:
+    kept = "return sessionStorage.length + localStorage.length + document.cookie.length"
+    browser.open("/", "nonsense")
+    assert "no signed JSON Web Token" in browser.text("#problem:not(:empty)")
+    assert browser.find("#login")
+    assert browser.driver.execute_script(kept) == 0
+    browser.open("/", browser.site.token("acme"))
+    browser.find("h2")
+    assert browser.driver.execute_script(kept) == 1
+    assert "eyJ" not in browser.driver.current_url
+    assert browser.find("#token, #refresh").get_attribute("id") == "refresh"
+    browser.find("#sign-out").click()
+    assert browser.find("#login")
+    assert browser.driver.execute_script(kept) == 0
+    assert "training" not in browser.driver.page_source
+
+
+# The contrast of each text with what is behind it, as WCAG 2.2 counts it (1.4.3), where it is too low.
+_FAINT = """
+const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+const light = (color) => numbers(color).slice(0, 3).map((n) => n / 255)
+  .map((n) => (n <= 0.04045 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, n, at) => sum + n * [0.2126, 0.7152, 0.0722][at], 0);
+const behind = (node) => {
+  const color = getComputedStyle(node).backgroundColor;
+  return numbers(color)[3] === 0 ? behind(node.parentElement) : color;
+};
+return [...document.querySelectorAll("body *")]
+  .filter((node) => [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim()))
+  .filter((node) => node.offsetParent)
+  .map((node) => [node.textContent, light(getComputedStyle(node).color), light(behind(node))])
+  .map(([text, a, b]) => [text, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)])
+  .filter(([, contrast]) => contrast < 4.5);
+"""
+_WIDE = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@browsers
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [WIDTH, PHONE])
+@pytest.mark.parametrize(
+    ("path", "who", "name"), [("/", "acme", "tenant"), ("/operators", None, "operators")]
+)
+def test_every_page_can_be_read(
+    browser: Browser, path: str, who: str | None, name: str, width: int, dark: bool
+) -> None:
+    browser.open(path, browser.site.token(who), width=width, dark=dark)
+    browser.find("h1")
+    if who:
+        browser.find("button[aria-label='Log of training']").click()
+        browser.find("pre")
+    run = browser.driver.execute_script
+    assert run(_FAINT) == []
+    assert run(_WIDE) == 0, "it scrolls sideways"
+    assert run("return getComputedStyle(document.body).backgroundColor") == (
+        "rgb(15, 20, 26)" if dark else "rgb(255, 255, 255)"
+    )
+    assert (
+        browser.driver.find_elements(
+            By.CSS_SELECTOR, "table:not(:has(caption)):not(:has(th[scope=col]))"
+        )
+        == []
+    )
+    if width == WIDTH:
+        browser.picture(f"page-{name}-{'dark' if dark else 'light'}.png")

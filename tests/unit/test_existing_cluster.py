@@ -1,0 +1,208 @@
+"""The GPU Operator on a cluster that was there: what its toolkit is told, and what its nodes say."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from gpuclusters.cli import doctor, reach
+from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.project import Project
+from gpuclusters.config import drift_expectations, rke2_plan
+from gpuclusters.config.rke2_cluster import FoundCluster
+from gpuclusters.config.stack import ClusterType, StackConfig, parse
+from gpuclusters.drawing.from_configuration import declared
+from gpuclusters.gpu_operator import preflight
+from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs, Snapshot
+from tests.unit.config.documents import document
+
+SNAP = "/var/snap/microk8s"
+MICROK8S = {
+    "CONTAINERD_CONFIG": f"{SNAP}/current/args/containerd-template.toml",
+    "CONTAINERD_SOCKET": f"{SNAP}/common/run/containerd.sock",
+}
+GENERATED = {"RUNTIME_CONFIG_SOURCE": f"file={SNAP}/current/args/containerd.toml"}
+K3S = {"CONTAINERD_SOCKET": "/run/k3s/containerd/containerd.sock"}
+CLOSED = {
+    "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false",
+    "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS": "true",
+}
+OLD, NEW = "CONTAINERD_SET_AS_DEFAULT", "NVIDIA_RUNTIME_SET_AS_DEFAULT"
+
+
+def cluster(distribution: str = "kubeadm", **changes: Any) -> FoundCluster:
+    """A right one; a change is of the section."""
+    default = changes.pop("default", None)
+    stated = {"distribution": distribution}
+    kubernetes = stated if default is None else {**stated, "default-runtime": default}
+    case = {"found": True, "rke2": {"kubernetes": kubernetes, **changes}}
+    parsed = parse(document(ClusterType.RKE2, case))
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    assert isinstance(parsed.section, FoundCluster)
+    return parsed.section
+
+
+@pytest.mark.parametrize(
+    ("distribution", "operator", "default", "told"),
+    [
+        ("kubeadm", "v26.7.0", False, {NEW: "false"}),
+        ("kubeadm", "v26.7.0", True, {NEW: "true"}),
+        ("egx", "v26.3.1", True, {NEW: "true"}),
+        ("kubeadm", "v25.3.4", False, {OLD: "false", **CLOSED}),
+        ("kubeadm", "v25.3.4", True, {OLD: "true", **CLOSED}),
+        ("microk8s", "v25.10.0", True, {**MICROK8S, **GENERATED, NEW: "true"}),
+        ("microk8s", "v25.3.4", False, {**MICROK8S, OLD: "false", **CLOSED}),
+        ("k3s", "v26.7.0", False, K3S),
+        ("rke2", "v25.3.4", False, {**K3S, **CLOSED}),
+    ],
+)
+def test_the_toolkit_is_told_where_containerd_is_and_whether_its_runtime_is_the_default(
+    distribution: str, operator: str, default: bool, told: dict[str, str]
+) -> None:
+    config = cluster(distribution, default=default, operator={"version": operator})
+    values = rke2_plan.operator_values(config)
+    assert {one["name"]: one["value"] for one in values["toolkit"]["env"]} == told
+    assert values["driver"] == {"enabled": False}
+
+
+def node(**status: Any) -> dict[str, Any]:
+    """A node by kubeadm; `kubelet`, `runtime`, `labels`, `socket` and `handlers` where it differs."""
+    found: dict[str, Any] = {
+        "metadata": {"name": "g1", "labels": status.get("labels", {}), "annotations": {}},
+        "status": {
+            "nodeInfo": {
+                "kubeletVersion": status.get("kubelet", "v1.35.7"),
+                "containerRuntimeVersion": status.get("runtime", "containerd://2.2.6"),
+            },
+            "runtimeHandlers": [{"name": name} for name in status.get("handlers", ("", "runc"))],
+        },
+    }
+    if socket := status.get("socket"):
+        found["metadata"]["annotations"]["kubeadm.alpha.kubernetes.io/cri-socket"] = socket
+    return found
+
+
+def found(config: FoundCluster, live: dict[str, Any], **more: Any) -> list[tuple[str, str, str]]:
+    """What is in the way on node g1, with whatever else is in the cluster."""
+    inputs = OperatorPreflightInputs.model_validate(
+        {"cluster": "c", "kubeconfig": "k", **rke2_plan.preflight(config), "nodes": ("g1",)},
+        by_name=True,
+    )
+    snapshot = Snapshot(nodes={"g1": live}, **more)
+    return [
+        (one.code.removeprefix("gpu-operator."), one.problem, one.remedy)
+        for one in preflight.findings(snapshot, inputs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "live"),
+    [
+        ("kubeadm", {"socket": "unix:///run/containerd/containerd.sock"}),
+        ("egx", {"socket": "/var/run/containerd/containerd.sock"}),
+        ("kubeadm", {}),
+        ("k3s", {"kubelet": "v1.35.7+k3s1"}),
+        ("rke2", {"kubelet": "v1.35.7+rke2r1"}),
+        ("microk8s", {"labels": {"microk8s.io/cluster": "true"}}),
+    ],
+)
+def test_a_node_that_is_as_stated_or_does_not_say_is_taken(
+    distribution: str, live: dict[str, Any]
+) -> None:
+    assert found(cluster(distribution), node(**live)) == []
+
+
+@pytest.mark.parametrize(
+    ("distribution", "live", "is_of"),
+    [
+        ("kubeadm", {"kubelet": "v1.35.7+k3s1"}, "k3s"),
+        ("k3s", {"kubelet": "v1.35.7+rke2r1"}, "rke2"),
+        ("rke2", {"socket": "unix:///run/containerd/containerd.sock"}, "kubeadm"),
+        ("egx", {"labels": {"microk8s.io/cluster": "true"}}, "microk8s"),
+    ],
+)
+def test_a_node_of_another_distribution_is_refused_by_name(
+    distribution: str, live: dict[str, Any], is_of: str
+) -> None:
+    codes = {
+        code: (problem, remedy)
+        for code, problem, remedy in found(cluster(distribution), node(**live))
+    }
+    problem, remedy = codes["distribution-differs"]
+    assert f"node g1 is of {is_of}" in problem
+    assert f"{distribution} is stated" in problem
+    assert remedy == f"write kubernetes.distribution: {is_of}"
+
+
+def test_a_socket_elsewhere_is_refused_until_the_toolkit_is_told() -> None:
+    live = node(socket="unix:///run/other/containerd.sock")
+    ((code, problem, remedy),) = found(cluster(), live)
+    assert code == "socket-differs"
+    assert "listens at /run/other/containerd.sock" in problem
+    assert "{name: CONTAINERD_SOCKET, value: /run/other/containerd.sock}" in remedy
+    env = [
+        {"name": "CONTAINERD_SOCKET", "value": "/run/other/containerd.sock"},
+        {"name": NEW, "value": "false"},
+    ]
+    told = {"version": "v26.7.0", "values": {"toolkit": {"env": env}}}
+    assert found(cluster(operator=told), live) == []
+
+
+def test_another_container_runtime_is_refused() -> None:
+    ((code, problem, _),) = found(cluster(), node(runtime="cri-o://1.34.1"))
+    assert (code, "cri-o://1.34.1" in problem) == ("not-containerd", True)
+
+
+@pytest.mark.parametrize(
+    ("operator", "file"),
+    [
+        ("v26.7.0", "/etc/containerd/conf.d/99-nvidia.toml or"),
+        ("v25.3.4", "out of /etc/containerd/config"),
+    ],
+)
+def test_what_another_toolkit_left_is_found_by_what_containerd_says(
+    operator: str, file: str
+) -> None:
+    live = node(handlers=("", "runc", "nvidia", "nvidia-cdi"))
+    config = cluster(operator={"version": operator})
+    ((code, problem, remedy),) = found(config, live)
+    assert code == "toolkit-left"
+    assert "node g1 has the runtimes nvidia, nvidia-cdi" in problem
+    assert file in remedy
+    # Ours, of a release that is there; and one of the host, which is to stay.
+    policy = {
+        "metadata": {
+            "name": "cluster-policy",
+            "annotations": {
+                "meta.helm.sh/release-name": "gpu-operator",
+                "meta.helm.sh/release-namespace": "gpu-operator",
+            },
+        }
+    }
+    assert found(config, live, policies=[policy]) == []
+    kept = {"version": operator, "values": {"toolkit": {"enabled": False}}}
+    assert found(cluster(operator=kept), live) == []
+    # RKE2 and K3s find the programs by themselves: nothing was left that they would read.
+    rancher = cluster("k3s", operator={"version": operator})
+    assert found(rancher, copy.deepcopy(live)) == []
+
+
+def test_drift_looks_at_the_pools_and_at_nodes_with_gpus_alone() -> None:
+    wanted = drift_expectations.expected(cluster(), {})
+    assert [(one.name, one.labels, one.allocatable) for one in wanted.nodes] == [
+        ("g1", {}, {"nvidia.com/gpu": 8}),
+        ("g2", {}, {"nvidia.com/gpu": 8}),
+    ]
+    assert wanted.marks == {"nvidia.com/gpu.present": "true"}
+
+
+def test_no_machine_is_logged_in_to(tmp_path: Any) -> None:
+    with pytest.raises(UsageError, match="logs in to none"):
+        reach.reach(Project(tmp_path, tmp_path), "s", cluster(), ["g1"])
+    secrets = doctor.StackSecrets({}, readable=True)
+    (said,) = doctor.of_stack(cluster(), None, secrets)
+    assert "no machine is logged in to" in said.text
+
+
+def test_the_picture_says_that_the_cluster_was_there() -> None:
+    assert declared(cluster("k3s"), "").control_plane == "a cluster that is there already (k3s)"
