@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from tests.fixtures import skips
 
@@ -21,6 +22,11 @@ pytest_plugins = ["pytester"]
 )
 def test_a_skip_is_allowed_by_file_and_reason(node_id: str, reason: str, *, listed: bool) -> None:
     assert skips.allowed(node_id, reason) is listed
+
+
+def test_each_place_of_the_list_exists() -> None:
+    places = [row["tests"] for row in yaml.safe_load((skips.TESTS / "skips.yaml").read_text())]
+    assert [place for place in places if not (skips.TESTS / place).exists()] == []
 
 
 @pytest.mark.parametrize(("reason", "code"), [("", 0), ("no simulated hosts here", 1)])
