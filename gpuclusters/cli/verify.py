@@ -101,7 +101,7 @@ def usernetes(
     remarks: Sequence[str] = ()
     observed: Mapping[str, Mapping[str, str]] = {}
     if not proof.proven(checks):
-        checks += proof.above(HOST_RUNGS[-1], highest, "the hosts' rungs do not hold")
+        checks += proof.USERNETES.above(HOST_RUNGS[-1], highest, "the hosts' rungs do not hold")
     elif highest >= CLUSTER_RUNGS[0]:
         found = ladder_run.run(wanted, cluster, Clock(), Reporter(), texts)
         checks += found.checks
@@ -139,7 +139,7 @@ def gke(
         kind=LADDER,
         about=about(cluster.version(), found.remarks),
         level=highest.level,
-        first=CLUSTER_RUNGS[0],
+        ladder=wanted.ladder,
         checks=found.checks,
         nodes=found.observed,
         images=_images(wanted),
@@ -167,7 +167,8 @@ def on_hosts(
         connections, credentials, lambda _, host: hosts.ask(host, config.account, highest)
     ):
         if isinstance(said, AdapterError):
-            found.append(proof.failed(CheckLevel.DRIVER, name, said.problem, said.remedy))
+            wrong = proof.USERNETES.failed(CheckLevel.DRIVER, name, said.problem, said.remedy)
+            found.append(wrong)
         else:
             found += hosts.judge(name, config.gpus.count, said, highest)
     return sorted(found, key=lambda check: check.level)

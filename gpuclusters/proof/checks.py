@@ -6,16 +6,18 @@ level includes those below it.
 
 The ladder of a rootless cluster has nine rungs, from the host's driver to a training job over all nodes.
 Each rests on the one below, so a climb ends at the first that does not hold. Rungs 1 to 4 are asked on the
-hosts over SSH, rungs 5 to 9 of the cluster through its API.
+hosts over SSH, rungs 5 to 9 of the cluster through its API. That of a managed cluster begins at rung 5.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
+
+from gpuclusters.compat import known_errors
 
 
 class Level(StrEnum):
@@ -109,27 +111,47 @@ class Step(NamedTuple):
     """What to do when it does not, and nothing better is known of the case."""
 
 
-def _steps() -> Mapping[CheckLevel, Step]:
-    rows = yaml.safe_load(Path(__file__).with_name("ladder.yaml").read_text(encoding="utf-8"))
-    return {rung: Step(**rows[rung.name.lower().replace("_", "-")]) for rung in CheckLevel}
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The rungs of one type of cluster, with what to do where one does not hold."""
+
+    kind: Literal["usernetes", "gke"]
+    first: CheckLevel
+    """Rung that it begins at: where the hosts are a cloud's, nobody can ask them."""
+    steps: Mapping[CheckLevel, Step]
+
+    def passed(self, rung: CheckLevel, subject: str, said: str, **figures: float) -> Check:
+        return Check(rung.level, subject, self.steps[rung].what, Outcome.PASSED, said, figures)
+
+    def failed(
+        self, rung: CheckLevel, subject: str, said: str, way: str = "", told: Sequence[str] = ()
+    ) -> Check:
+        """A check that does not hold, with the way out: as stated, else of what was told, else the rung's."""
+        step, areas = self.steps[rung], ("ladder", f"ladder-{self.kind}")
+        known = (known_errors.advice(area, *told) for area in areas)
+        way = way or next(filter(None, known), step.remedy)
+        return Check(rung.level, subject, step.what, Outcome.FAILED, f"{said}; {way}")
+
+    def above(self, rung: CheckLevel, highest: CheckLevel, said: str) -> Iterator[Check]:
+        """The rungs over this one, none of which was tried."""
+        for higher in CheckLevel:
+            if rung < higher <= highest:
+                what = self.steps[higher].what
+                yield Check(higher.level, "cluster", what, Outcome.NOT_TRIED, said)
 
 
-STEPS = _steps()
+def _ladders() -> tuple[Ladder, Ladder]:
+    read = yaml.safe_load(Path(__file__).with_name("ladder.yaml").read_text(encoding="utf-8"))
+    own, others = read["usernetes"], read["gke"]
+    rows = {rung: rung.name.lower().replace("_", "-") for rung in CheckLevel}
+    return (
+        Ladder("usernetes", CheckLevel.DRIVER, {r: Step(**own[row]) for r, row in rows.items()}),
+        Ladder(
+            "gke",
+            CheckLevel.NODES,
+            {r: Step(**(own[rows[r]] | others.get(rows[r], {}))) for r in CLUSTER_RUNGS},
+        ),
+    )
 
 
-def passed(rung: CheckLevel, subject: str, said: str, **figures: float) -> Check:
-    return Check(rung.level, subject, STEPS[rung].what, Outcome.PASSED, said, figures)
-
-
-def failed(rung: CheckLevel, subject: str, said: str, remedy: str = "") -> Check:
-    """A check that does not hold, with the way out."""
-    way = remedy or STEPS[rung].remedy
-    return Check(rung.level, subject, STEPS[rung].what, Outcome.FAILED, f"{said}; {way}")
-
-
-def above(rung: CheckLevel, highest: CheckLevel, said: str) -> Iterator[Check]:
-    """The rungs over this one, none of which was tried."""
-    for higher in CheckLevel:
-        if rung < higher <= highest:
-            what = STEPS[higher].what
-            yield Check(higher.level, "cluster", what, Outcome.NOT_TRIED, said)
+USERNETES, GKE = _ladders()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from gpuclusters.proof.checks import CLUSTER_RUNGS, STEPS, Check, CheckLevel, Outcome
+from gpuclusters.proof.checks import GKE, USERNETES, Check, CheckLevel, Ladder, Outcome
 
 FORMAT = 1
 _LONGEST_CELL = 160
@@ -100,8 +100,8 @@ class Evidence:
     checks: Sequence[Check]
     level: str = ""
     """Up to which level was to be shown, where there are levels."""
-    first: CheckLevel = CheckLevel.DRIVER
-    """Rung of a ladder that it begins at: where the hosts are a cloud's, nobody can ask them."""
+    ladder: Ladder = USERNETES
+    """Which one was climbed, if any."""
     nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
@@ -150,10 +150,9 @@ class Evidence:
             # What each rung asks, and when it holds, for whoever does not know them.
             whole["rungs"] = {
                 rung.level: {"shows": step.what, "asked": step.asked, "holdsWhen": step.read}
-                for rung, step in STEPS.items()
-                if rung >= self.first
+                for rung, step in self.ladder.steps.items()
             }
-            whole["first"] = self.first.level
+            whole["first"] = self.ladder.first.level
         return {**whole, "sha256": digest(whole)}
 
     def _row(self, check: Check) -> dict[str, Any]:
@@ -179,9 +178,8 @@ class Evidence:
         }
         lines += _listed("## Nodes", [f"{name}: {text}" for name, text in facts.items()])
         for group in dict.fromkeys(check.level for check in self.checks):
-            step = next(
-                (s for r, s in STEPS.items() if self.kind is LADDER and r.level == group), None
-            )
+            steps = self.ladder.steps if self.kind is LADDER else {}
+            step = next((step for rung, step in steps.items() if rung.level == group), None)
             heading = f"{group}: {step.what} ({step.asked})" if step else group
             lines += [f"## {heading}", "", self.kind.columns, "|---|---|---|---|"]
             for one in self.checks:
@@ -234,8 +232,7 @@ def _left_out(kind: Kind, document: Mapping[str, Any], levels: set[str]) -> Iter
     if kind is not LADDER:
         return
     highest = next((rung for rung in CheckLevel if rung.level == level), None)
-    managed = document.get("first") == CLUSTER_RUNGS[0].level
-    asked = CLUSTER_RUNGS if managed else tuple(CheckLevel)
+    asked = (GKE if document.get("first") == GKE.first.level else USERNETES).steps
     if highest is None:
         yield f"names no rung ({level!r})"
     elif missing := [r.level for r in asked if r <= highest and r.level not in levels]:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from gpuclusters.compat import known_errors
 from gpuclusters.core import scripts
 from gpuclusters.host.script import command_error
 from gpuclusters.host.ssh import SshHost
-from gpuclusters.proof.checks import HOST_RUNGS, Check, CheckLevel, Outcome, failed, passed
+from gpuclusters.proof.checks import HOST_RUNGS, USERNETES, Check, CheckLevel, Outcome
 from gpuclusters.proof.logs import document
 from gpuclusters.rootless.model import DEFAULT_PROBE_IMAGE
 
@@ -107,13 +106,12 @@ def _driver(host: str, gpus: int, said: HostAnswers) -> Check:
         about += " with the open kernel module"
     if smi.status or len(smi.gpus) != gpus:
         seen = smi.words if smi.status else f"{len(smi.gpus)} of {gpus} GPUs"
-        way = known_errors.advice("ladder", smi.text)
-        return failed(CheckLevel.DRIVER, host, f"{seen} ({about})", way)
-    return passed(CheckLevel.DRIVER, host, f"{gpus} GPUs, {about}", gpus=gpus)
+        return USERNETES.failed(CheckLevel.DRIVER, host, f"{seen} ({about})", told=[smi.text])
+    return USERNETES.passed(CheckLevel.DRIVER, host, f"{gpus} GPUs, {about}", gpus=gpus)
 
 
 def _docker(host: str, gpus: int, said: HostAnswers) -> Check:  # noqa: ARG001
-    answer, bad = said.of("docker-info"), partial(failed, CheckLevel.DOCKER, host)
+    answer, bad = said.of("docker-info"), partial(USERNETES.failed, CheckLevel.DOCKER, host)
     info = document(answer.text)
     if answer.status or not info:
         away = "Cannot connect" in answer.text or "no such file" in answer.text
@@ -146,26 +144,24 @@ def _docker(host: str, gpus: int, said: HostAnswers) -> Check:  # noqa: ARG001
             "(systemctl restart nvidia-cdi-refresh), then restart the account's Docker, or run `up` again",
         )
     way = f"{len(names)} CDI devices" if names else "the runtime nvidia"
-    return passed(CheckLevel.DOCKER, host, f"{about}, rootless, {way}")
+    return USERNETES.passed(CheckLevel.DOCKER, host, f"{about}, rootless, {way}")
 
 
 def _container(host: str, gpus: int, said: HostAnswers) -> Check:
     answer = said.of("docker-run")
     if answer.status or answer.gpus != said.gpus:
         seen = answer.words if answer.status else f"it sees {len(answer.gpus)} of {gpus} GPUs"
-        way = known_errors.advice("ladder", answer.text)
-        return failed(CheckLevel.CONTAINER, host, seen, way)
-    return passed(CheckLevel.CONTAINER, host, f"a container sees the same {gpus} GPUs")
+        return USERNETES.failed(CheckLevel.CONTAINER, host, seen, told=[answer.text])
+    return USERNETES.passed(CheckLevel.CONTAINER, host, f"a container sees the same {gpus} GPUs")
 
 
 def _node_cdi(host: str, gpus: int, said: HostAnswers) -> Check:
-    answer, bad = said.of("node-cdi"), partial(failed, CheckLevel.NODE_CDI, host)
+    answer, bad = said.of("node-cdi"), partial(USERNETES.failed, CheckLevel.NODE_CDI, host)
     names = set(_NAME.findall(answer.text))
     if answer.status:
-        way = known_errors.advice("ladder", answer.text)
-        if "no such container" in answer.text.lower() or "is not running" in answer.text:
-            way = "the node does not run: run `up` again, or `make up` as the account"
-        return bad(answer.words, way)
+        away = "no such container" in answer.text.lower() or "is not running" in answer.text
+        way = "the node does not run: run `up` again, or `make up` as the account" if away else ""
+        return bad(answer.words, way, [answer.text])
     if "all" not in names:
         return bad("it has no nvidia.com/gpu=all: no specification was made")
     # Newer toolkits name GPUs by index too. Those are other names of the same and do no harm.
@@ -181,7 +177,9 @@ def _node_cdi(host: str, gpus: int, said: HostAnswers) -> Check:
         parts = [f"{', '.join(gone)} is missing"] if gone else []
         parts += [f"{', '.join(more)} is no GPU of the host"] if more else []
         return bad(f"{len(by_uuid) + 1} names, wanted {gpus + 1}: {'; '.join(parts)}")
-    return passed(CheckLevel.NODE_CDI, host, f"{gpus + 1} names for {gpus} GPUs", names=gpus + 1)
+    return USERNETES.passed(
+        CheckLevel.NODE_CDI, host, f"{gpus + 1} names for {gpus} GPUs", names=gpus + 1
+    )
 
 
 _LOOKS: Mapping[CheckLevel, Callable[[str, int, HostAnswers], Check]] = dict(

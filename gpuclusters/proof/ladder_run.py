@@ -5,14 +5,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gpuclusters.compat import known_errors
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Finding
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.proof import logs, manifests, nodes, training_times
-from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, above, failed, proven
+from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, proven
 from gpuclusters.proof.cluster import JobCluster, Site, running, temporary_namespace
 from gpuclusters.proof.manifests import CONTAINER, JOB, REACH, SERVICE, STATEFUL_SET
 from gpuclusters.proof.model import WHOLE, LadderInputs, LadderNode, smoke
@@ -26,9 +25,6 @@ SIMULATED = (
 _REACH_POLL_SECONDS = 1.0
 POOL_LABEL = "cloud.google.com/gke-nodepool"
 """On every node of GKE: the name of its pool."""
-_POOLS_WAY = (
-    "look at the pool's messages with `gcloud container node-pools describe`: quota, or no stock"
-)
 _Judge = Callable[[nodes.Snapshot, nodes.Expected], Iterator[Check]]
 
 
@@ -63,7 +59,9 @@ def run(
                 checks += look(inputs, site, programs)
     reached = max(CheckLevel(int(check.level[1:])) for check in checks)
     if not proven(checks):
-        checks += above(reached, inputs.highest, f"rung {reached.value} does not hold")
+        checks += inputs.ladder.above(
+            reached, inputs.highest, f"rung {reached.value} does not hold"
+        )
     return ProofResult(tuple(checks), tuple(_remarks(inputs)), observed)
 
 
@@ -113,7 +111,7 @@ def _gathered(inputs: LadderInputs, site: Site) -> tuple[LadderInputs, list[Chec
         return named, []
     pools = ", ".join(pool.name for pool in inputs.pools)
     said = f"{len(found)} of {wanted} nodes of the pools {pools} are in the cluster"
-    return named, [failed(CheckLevel.NODES, "cluster", said, _POOLS_WAY)]
+    return named, [inputs.ladder.failed(CheckLevel.NODES, "cluster", said)]
 
 
 def _registered(snapshot: nodes.Snapshot, expected: nodes.Expected) -> Iterator[Check]:
@@ -129,7 +127,7 @@ def _settled(inputs: LadderInputs, site: Site, judge: _Judge) -> Sequence[Check]
     def look() -> Sequence[Finding]:
         closely = judge is nodes.allocatable
         seen = nodes.read(site.cluster, expected, closely=closely)
-        checks[:] = judge(replace(seen, managed=bool(inputs.pools)), expected)
+        checks[:] = judge(replace(seen, ladder=inputs.ladder), expected)
         return nodes.waits(checks)
 
     site.poll(look, site.bounded(inputs.settle_seconds))
@@ -173,19 +171,19 @@ def _network(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]
     service = (SERVICE, manifests.headless(inputs, REACH))
     with site.objects(service, (STATEFUL_SET, manifests.reach_set(inputs, programs))):
         site.poll(look, timeout_seconds, _REACH_POLL_SECONDS)
-    checks = sorted(map(logs.reached, answers.values()), key=lambda check: check.subject)
+    found = (logs.reached(inputs.ladder, answer) for answer in answers.values())
+    checks = sorted(found, key=lambda check: check.subject)
     if len(answers) < wanted:
         silence = f"{len(answers)} of {wanted} pods spoke in {timeout_seconds:g} s"
         said = f"{silence}: {why or 'nothing says why'}"
-        way = known_errors.advice("ladder", said)
-        checks.append(failed(CheckLevel.NETWORK, "cluster", said, way))
+        checks.append(inputs.ladder.failed(CheckLevel.NETWORK, "cluster", said, told=[said]))
     return checks
 
 
 def _vector_add(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]:
     jobs = {n.name: manifests.vector_add(inputs, n, programs) for n in inputs.hosts_of_pods}
     ended = site.run(jobs, site.bounded(inputs.vector_add.timeout_seconds))
-    return [logs.vector_add(node, ended[node]) for node in jobs]
+    return [logs.vector_add(inputs.ladder, node, ended[node]) for node in jobs]
 
 
 def _training(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]:
@@ -195,7 +193,7 @@ def _training(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check
     if part.data_claim and site.cluster.get(CLAIM, part.data_claim, space) is None:
         said = f"the namespace {space} has no PersistentVolumeClaim {part.data_claim}"
         way = "make the namespace and the claim with the data, or bake them into the image"
-        return [failed(CheckLevel.TRAINING, "cluster", said, way)]
+        return [inputs.ladder.failed(CheckLevel.TRAINING, "cluster", said, way)]
     service = (SERVICE, manifests.headless(inputs, name))
     with site.objects(service, (JOB, manifests.training(inputs, part, programs))):
         ended = site.wait({"cluster": name}, site.bounded(part.patience_seconds(inputs.pods)))
@@ -230,9 +228,7 @@ def _remarks(inputs: LadderInputs) -> Iterator[str]:
     if smoke(inputs).image != part.image:
         yield "The time of the training may hold the pull of its image: run `verify` again for a warm one."
     if not inputs.simulated:
-        expected = training_times.expected_seconds(
-            inputs.pods, part.epochs, "gke" if inputs.pools else "usernetes"
-        )
+        expected = training_times.expected_seconds(inputs.pods, part.epochs, inputs.ladder.kind)
         most = "" if inputs.pools else "; the network between rootless nodes is most of it"
         yield (
             f"By the table a warm run on {inputs.pods} nodes with one V100 each takes about "

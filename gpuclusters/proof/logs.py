@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from gpuclusters.compat import gpu_products, known_errors
-from gpuclusters.proof.checks import Check, CheckLevel, Level, Outcome, failed, passed
+from gpuclusters.compat import gpu_products
+from gpuclusters.proof.checks import Check, CheckLevel, Ladder, Level, Outcome
 from gpuclusters.proof.cluster import Ended
 from gpuclusters.proof.model import LadderInputs, ProofNode, Training
 
@@ -348,19 +348,20 @@ def reduce(node: str, log: str, *, floor_gb_per_second: int, exit_code: int) -> 
 # Rung 6: what a pod says about reaching those of the other nodes.
 
 
-def reached(answer: Object) -> Check:
+def reached(ladder: Ladder, answer: Object) -> Check:
     """What one pod shows about its node."""
     node, peers = str(answer.get("node", "?")), list(answer.get("peers") or ())
     wrong = [peer for peer in peers if "failed" in peer]
     if wrong:
         text = "; ".join(f"{peer['peer']}: {peer['failed']}" for peer in wrong)
-        return failed(CheckLevel.NETWORK, node, f"{len(wrong)} of {len(peers)} not reached: {text}")
+        said = f"{len(wrong)} of {len(peers)} not reached: {text}"
+        return ladder.failed(CheckLevel.NETWORK, node, said)
     if not peers:
-        return passed(CheckLevel.NETWORK, node, "the only node: nobody to reach")
+        return ladder.passed(CheckLevel.NETWORK, node, "the only node: nobody to reach")
     slowest = max(float(peer.get("seconds", 0)) for peer in peers)
     others = ", ".join(sorted({str(peer.get("node", "?")) for peer in peers}))
     said = f"reaches {others} by name"
-    return passed(CheckLevel.NETWORK, node, said, peers=len(peers), slowest_seconds=slowest)
+    return ladder.passed(CheckLevel.NETWORK, node, said, peers=len(peers), slowest_seconds=slowest)
 
 
 # Rung 8: NVIDIA's vectorAdd.
@@ -368,16 +369,15 @@ def reached(answer: Object) -> Check:
 PASSED_WORDS = "Test PASSED"
 
 
-def vector_add(node: str, ended: Ended) -> Check:
+def vector_add(ladder: Ladder, node: str, ended: Ended) -> Check:
     """Whether the sample passed on a node."""
     if ended.exit_code == 0 and PASSED_WORDS in ended.log:
-        return passed(CheckLevel.VECTOR_ADD, node, PASSED_WORDS)
+        return ladder.passed(CheckLevel.VECTOR_ADD, node, PASSED_WORDS)
     words = " ".join(ended.log.split())[-_WORDS:]
     said = f'it ended well and did not print "{PASSED_WORDS}": {words}'
     if ended.said:
         said = ": ".join(part for part in (ended.said, words) if part)
-    way = known_errors.advice("ladder", ended.log, ended.said)
-    return failed(CheckLevel.VECTOR_ADD, node, said, way)
+    return ladder.failed(CheckLevel.VECTOR_ADD, node, said, told=(ended.log, ended.said))
 
 
 # Rung 9: the training.
@@ -417,11 +417,11 @@ def training(
     """Whether a training shows what it must; `seconds`: of the whole Job, if known."""
     said = TrainingLog(ended.log)
     if problems := list(_untrained(inputs, part, ended, said)):
-        way = known_errors.advice("ladder", ended.log, ended.said)
-        return failed(CheckLevel.TRAINING, "cluster", "; ".join(problems), way)
+        told = (ended.log, ended.said)
+        return inputs.ladder.failed(CheckLevel.TRAINING, "cluster", "; ".join(problems), told=told)
     accuracy, devices = said.accuracy or 0.0, ", ".join(sorted({*said.devices}))
     whole = said.trained_seconds if seconds is None else seconds
-    return passed(
+    return inputs.ladder.passed(
         CheckLevel.TRAINING,
         "cluster",
         f"{said.nodes} nodes with {said.ranks} ranks ({devices}) reach an accuracy of "

@@ -31,7 +31,7 @@ from gpuclusters.core.section import (
 from gpuclusters.gpu_operator.objects import NAMESPACE as OPERATOR_NAMESPACE
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.proof import training_times
-from gpuclusters.proof.checks import CLUSTER_RUNGS, CheckLevel, Level
+from gpuclusters.proof.checks import CLUSTER_RUNGS, GKE, USERNETES, CheckLevel, Ladder, Level
 
 WHOLE = "nvidia.com/gpu"
 FOLDER = "/proof"
@@ -438,6 +438,10 @@ class LadderInputs(RunInputs):
     """How long nodes may take to be Ready and to offer their GPUs."""
     timeout_seconds: _Seconds = 3600
     """All rungs together; each has its own bound beside it."""
+
+    @property
+    def ladder(self) -> Ladder:
+        return GKE if self.pools else USERNETES
 
     @property
     def highest(self) -> CheckLevel:

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import Field
 
-from gpuclusters.compat import known_errors
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level
@@ -16,7 +15,7 @@ from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.objects import EVENT, ClusterInputs, Object
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.gpu_operator.readiness import Seen, wait_for
-from gpuclusters.proof.checks import Check, CheckLevel, Outcome, failed, passed
+from gpuclusters.proof.checks import GKE, USERNETES, Check, CheckLevel, Ladder, Outcome
 from gpuclusters.proof.cluster import JobCluster
 from gpuclusters.proof.model import WHOLE
 from gpuclusters.tenancy.objects import NODE, POD
@@ -40,8 +39,7 @@ class Snapshot:
     plugins: Mapping[str, Object] = field(default_factory=dict)
     logs: Mapping[str, str] = field(default_factory=dict)
     events: Sequence[Object] = ()
-    managed: bool = False
-    """Whether the nodes are Google's: without an address on the internet, with Google's device plugin."""
+    ladder: Ladder = USERNETES
 
 
 def read(cluster: JobCluster, expected: Expected, *, closely: bool = True) -> Snapshot:
@@ -89,23 +87,21 @@ def offered(node: Object | None) -> int:
 
 def registered(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
     """Rung 5, a check for each node."""
+    ladder = snapshot.ladder
     for name in expected:
         node = snapshot.nodes.get(name)
         if node is None:
             there = ", ".join(sorted(snapshot.nodes)) or "none"
             said = f"it is not in the cluster, whose nodes are: {there}"
-            yield failed(
-                CheckLevel.NODES, name, said, "a fresh join needs a fresh token: run `up` again"
-            )
-        elif wrong := list(_unready(node, managed=snapshot.managed)):
-            way = known_errors.advice("ladder", *wrong)
-            if snapshot.managed:
-                way = f"`kubectl describe node {name}` has its conditions; Google repairs it by itself"
-            yield failed(CheckLevel.NODES, name, "; ".join(wrong), way)
-        elif snapshot.managed:
-            yield passed(CheckLevel.NODES, name, "Ready")
+            join = "a fresh join needs a fresh token: run `up` again" if ladder is USERNETES else ""
+            yield ladder.failed(CheckLevel.NODES, name, said, join)
+        elif wrong := list(_unready(node, ladder)):
+            yield ladder.failed(CheckLevel.NODES, name, "; ".join(wrong), told=wrong)
+        elif ladder is GKE:
+            yield ladder.passed(CheckLevel.NODES, name, "Ready")
         else:
-            yield passed(CheckLevel.NODES, name, f"Ready, ExternalIP {_external(node)}")
+            said = f"Ready, ExternalIP {_external(node)}"
+            yield ladder.passed(CheckLevel.NODES, name, said)
 
 
 def unexpected(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
@@ -114,15 +110,16 @@ def unexpected(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
         if HOST_IP in (snapshot.nodes[name]["metadata"].get("labels") or {}):
             said = "it is in the cluster and in no configuration"
             way = f"`kubectl delete node {name}` if its host is gone, or configure it"
-            yield failed(CheckLevel.NODES, name, said, way)
+            yield USERNETES.failed(CheckLevel.NODES, name, said, way)
 
 
-def _unready(node: Object, *, managed: bool) -> Iterator[str]:
+def _unready(node: Object, ladder: Ladder) -> Iterator[str]:
     if not objects.holds(node, "Ready"):
         ready = objects.condition(node, "Ready")
         told = ready.get("message") or ready.get("reason") or "its kubelet never said"
         yield f"it is not Ready: {told}"
-    if not managed and not _external(node):
+    # Nodes of Google's have no address on the internet.
+    if ladder is USERNETES and not _external(node):
         yield "it has no ExternalIP: `make sync-external-ip` has not run since it joined"
     taints = [str(taint.get("key")) for taint in (node.get("spec") or {}).get("taints") or ()]
     if UNINITIALIZED in taints:
@@ -136,19 +133,21 @@ def _external(node: Object) -> str:
 
 def allocatable(snapshot: Snapshot, expected: Expected) -> Iterator[Check]:
     """Rung 7, a check for each node; one that offers too little says what its plugin said."""
+    ladder = snapshot.ladder
     for name, count in expected.items():
         node = snapshot.nodes.get(name)
         found = offered(node)
         if node is not None and found == count:
-            yield passed(CheckLevel.ALLOCATABLE, name, f"{WHOLE}: {count}", gpus=count)
+            yield ladder.passed(CheckLevel.ALLOCATABLE, name, f"{WHOLE}: {count}", gpus=count)
             continue
         seen = f"{WHOLE}: {found}, wanted {count}" if node else "it is not in the cluster"
-        way = "correct gpus.count in the configuration"
         if found < count:
             why, told = _plugin(snapshot, name)
             seen = "; ".join(part for part in (seen, why) if part)
-            way = known_errors.advice("ladder", told, why)
-        yield failed(CheckLevel.ALLOCATABLE, name, seen, way)
+            yield ladder.failed(CheckLevel.ALLOCATABLE, name, seen, told=(told, why))
+        else:
+            way = "correct the number of GPUs in the configuration"
+            yield ladder.failed(CheckLevel.ALLOCATABLE, name, seen, way)
 
 
 def _plugin(snapshot: Snapshot, node: str) -> tuple[str, str]:

@@ -187,31 +187,48 @@ SAID: dict[str, tuple[str, ...]] = {
         "error: timed out waiting for the condition",
     ),
     "usernetes.no-driver-access": ("ERROR: failed to initialize NVML: ERROR_LIBRARY_NOT_FOUND",),
-    "ladder.cdi-name-by-uuid": ("unresolvable CDI devices nvidia.com/gpu=GPU-6f2c",),
-    "ladder.cdi-device-unknown": ("unresolvable CDI devices nvidia.com/gpu=0",),
-    "ladder.legacy-mode": ("bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted",),
-    "ladder.plugin-without-nvml": (
+    "ladder-usernetes.cdi-name-by-uuid": ("unresolvable CDI devices nvidia.com/gpu=GPU-6f2c",),
+    "ladder-usernetes.cdi-device-unknown": ("unresolvable CDI devices nvidia.com/gpu=0",),
+    "ladder-usernetes.legacy-mode": (
+        "bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted",
+    ),
+    "ladder-usernetes.plugin-without-nvml": (
         "error creating plugin manager: invalid device discovery strategy",
     ),
-    "ladder.gpus-lost": ("Failed to initialize NVML: Unknown Error",),
-    "ladder.no-driver": ("No devices were found",),
-    "ladder.library-mismatch": ("Failed to initialize NVML: Driver/library version mismatch",),
+    "ladder-usernetes.gpus-lost": ("Failed to initialize NVML: Unknown Error",),
+    "ladder-usernetes.no-driver": ("No devices were found",),
+    "ladder-usernetes.library-mismatch": (
+        "Failed to initialize NVML: Driver/library version mismatch",
+    ),
     "ladder.no-code-for-gpu": (
         "CUDA error: no kernel image is available for execution on the device",
     ),
-    "ladder.user-id-out-of-range": (
+    "ladder-usernetes.user-id-out-of-range": (
         "failed to Lchown /x for UID 197609: lchown /x: invalid argument",
     ),
     "ladder.dataset-missing": ("train.py: no FashionMNIST in /data",),
     "ladder.gpus-taken": ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",),
-    "ladder.control-plane-taint": (
+    "ladder-usernetes.control-plane-taint": (
         "1 node(s) had untolerated taint(s) {node-role.kubernetes.io/control-plane: }",
     ),
-    "ladder.node-uninitialized": (
+    "ladder-usernetes.node-uninitialized": (
         "1 node(s) had untolerated taint(s) {node.cloudprovider.kubernetes.io/uninitialized: true}",
     ),
-    "ladder.dns-unreachable": ("wget: bad address 'kubernetes.default'",),
-    "ladder.api-unreachable": ("dial tcp 10.96.0.1:443: i/o timeout",),
+    "ladder-usernetes.dns-unreachable": ("wget: bad address 'kubernetes.default'",),
+    "ladder-usernetes.api-unreachable": ("dial tcp 10.96.0.1:443: i/o timeout",),
+    "ladder-gke.no-driver": (
+        "F0101 00:00:00.000000       1 nvidia_gpu.go:141] failed to initialize nvml: ERROR_DRIVER_NOT_LOADED",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+    ),
+    "ladder-gke.gpus-unregistered": (
+        "E0101 00:00:00.000000       1 nvidia_gpu.go:151] failed to start GPU device manager: x",
+    ),
+    "ladder-gke.driver-not-found": (
+        "[Vector addition of 50000 elements]\nCUDA driver version is insufficient for CUDA runtime version",
+    ),
+    "ladder-gke.gpus-lost": ("Failed to initialize NVML: Unknown Error",),
+    "ladder-gke.library-mismatch": ("Failed to initialize NVML: Driver/library version mismatch",),
+    "ladder-gke.names-not-found": ("bad address reach-0.reach: try again",),
     "operator.runtime-not-configured": ('no runtime for "nvidia" is configured',),
     "operator.containerd-socket": (
         "error signaling containerd: unable to dial: connect: no such file or directory",

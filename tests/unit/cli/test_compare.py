@@ -17,7 +17,7 @@ from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.proof.evidence import LADDER, About, Evidence
 
 ROOT = Path(__file__).resolve().parents[3]
-FIRST = {"gke": CheckLevel.NODES, "usernetes": CheckLevel.DRIVER}
+LADDERS = {"gke": proof.GKE, "usernetes": proof.USERNETES}
 
 
 def kept(
@@ -47,14 +47,15 @@ def kept(
         "seconds": seconds,
     } | more.pop("figures", {})
     highest = CheckLevel(int(more.pop("level", "R9")[1:]))
-    rungs = [rung for rung in CheckLevel if FIRST[kind] <= rung <= highest]
+    ladder = LADDERS[kind]
+    rungs = [rung for rung in ladder.steps if rung <= highest]
     made = Evidence(
         kind=LADDER,
         about=about,
         level=highest.level,
-        first=FIRST[kind],
+        ladder=ladder,
         checks=[
-            proof.passed(rung, "cluster", "ok", **(figures if rung is CheckLevel.TRAINING else {}))
+            ladder.passed(rung, "cluster", "ok", **(figures if rung is CheckLevel.TRAINING else {}))
             for rung in rungs
         ],
         images={"training": more.pop("image", "registry.acme.dev/t@sha256:aa")},

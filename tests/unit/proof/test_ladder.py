@@ -1,11 +1,13 @@
 """The ladder of a rootless cluster: what makes each rung fail, what is said then, and what is not tried."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from gpuclusters.compat import known_errors
 from gpuclusters.core.finding import Refused
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts, ladder_run, nodes
@@ -55,13 +57,33 @@ def climb(
     return ladder_run.run(wanted, cluster, Waiting(), Waiting(), TEXTS, strict=strict)
 
 
+def spoil(made: LadderCluster, changes: dict[str, Any]) -> None:
+    """Make it a cluster with a fault."""
+    for name, value in changes.items():
+        match name:
+            case "plugin":
+                made.plugin, made.logs["plugin"] = CRASHES, value
+            case "reach-1":
+                made.logs[name] = value
+            case "log":
+                made.logs["training"] = value
+            case "vector-add-log":
+                made.logs["vector-add"] = value
+            case "vector-add" | "training":
+                made.ended[name] = value
+            case _:
+                setattr(made, name, value)
+
+
 def whole(said: str, cluster: LadderCluster) -> list[Check]:
     """All nine rungs, as `verify` climbs them."""
     checks = hosts.judge("a", 2, hosts.parse(said))
     if not proof.proven(checks):
         return [
             *checks,
-            *proof.above(CheckLevel.NODE_CDI, CheckLevel.TRAINING, "the hosts' rungs do not hold"),
+            *proof.USERNETES.above(
+                CheckLevel.NODE_CDI, CheckLevel.TRAINING, "the hosts' rungs do not hold"
+            ),
         ]
     return [*checks, *climb(cluster).checks]
 
@@ -120,7 +142,7 @@ def test_all_nine_rungs_hold_and_nothing_stays_behind() -> None:
             {"gpus": {"a": "2", "b": "0"}, "plugin": NO_NVML},
             "nvidia is not the default runtime inside the node",
         ),
-        (7, host(), {"gpus": {"a": "2", "b": "4"}}, "correct gpus.count"),
+        (7, host(), {"gpus": {"a": "2", "b": "4"}}, "correct the number of GPUs"),
         (8, host(), {"vector-add": START}, "no names by UUID"),
         (8, host(), {"vector-add-log": "Done\n"}, "did not print"),
         (9, host(), {"training": {"exitCode": 2}, "log": "no FashionMNIST in /data"}, "put it into the"),
@@ -136,20 +158,7 @@ def test_every_fault_fails_at_its_rung_and_ends_the_climb(
     rung: int, said: str, cluster: dict[str, Any], words: str
 ) -> None:
     made = LadderCluster()
-    for name, value in cluster.items():
-        match name:
-            case "plugin":
-                made.plugin, made.logs["plugin"] = CRASHES, value
-            case "reach-1":
-                made.logs[name] = value
-            case "log":
-                made.logs["training"] = value
-            case "vector-add-log":
-                made.logs["vector-add"] = value
-            case "vector-add" | "training":
-                made.ended[name] = value
-            case _:
-                setattr(made, name, value)
+    spoil(made, cluster)
     checks = whole(said, made)
     wrong = [check for check in checks if check.outcome is Outcome.FAILED]
     assert {check.level for check in wrong} == {f"R{rung}"}, wrong
@@ -313,13 +322,67 @@ def test_a_pool_that_lacks_nodes_is_named_with_what_to_look_at() -> None:
     assert {check.outcome for check in rest} == {Outcome.NOT_TRIED}
 
 
-def test_a_node_of_google_is_not_told_to_run_make() -> None:
-    cluster = pooled(**{"gke-x-1": "v100", "gke-x-2": "v100"})
-    cluster.ready["gke-x-2"] = "False"
-    (bad,) = [c for c in managed(cluster).checks if c.outcome is Outcome.FAILED]
-    assert bad.subject == "gke-x-2"
-    assert "kubectl describe node gke-x-2" in bad.said
-    assert "make" not in bad.said
+OF_USERNETES = re.compile(
+    r"docker|rootless|usernetes|\bCDI\b|systemctl|systemd|\bmake\b|kubeadm|external|token|\.conf|flannel",
+    re.IGNORECASE,
+)
+NO_SAMPLE = {"exitCode": 1, "reason": "Error"}
+NO_KERNEL = "no kernel image is available for execution on the device"
+INSUFFICIENT = "CUDA driver version is insufficient for CUDA runtime version"
+
+
+@pytest.mark.parametrize(
+    ("rung", "changes", "words"),
+    [
+        (5, {"ready": {"a": "True", "b": "False"}}, "kubectl describe nodes"),
+        (5, {"pools": {"a": "v100"}}, "gcloud container node-pools describe"),
+        (6, {"reach-1": reached("b", **{"reach-0": "x: timed out"})}, "kubectl get networkpolicies"),
+        (6, {"reach-1": "", "crashing": CRASHES}, "kubectl get networkpolicies"),
+        (6, {"reach-1": "", "pending": "bad address reach-0: try again"}, "k8s-app=kube-dns"),
+        (7, {"gpus": {"a": "2", "b": "0"}}, "Google installs the driver"),
+        (
+            7,
+            {"gpus": {"a": "2", "b": "0"}, "plugin": "F1 1 n.go:1] failed to initialize nvml: ERROR_X"},
+            "Google's installer has not loaded a driver",
+        ),
+        (7, {"gpus": {"a": "2", "b": "4"}}, "correct the number of GPUs"),
+        (8, {"vector-add": NO_SAMPLE, "vector-add-log": INSUFFICIENT}, "/usr/local/nvidia/lib64"),
+        (8, {"vector-add": NO_SAMPLE, "vector-add-log": NO_KERNEL}, "has sm_70"),
+        (8, {"vector-add-log": "Done"}, "new enough for the image's CUDA"),
+        (9, {"training": NO_SAMPLE, "log": "Name or service not known"}, "k8s-app=kube-dns"),
+        (9, {"training": NO_SAMPLE, "log": "no FashionMNIST in /data"}, "put it into the image"),
+        (9, {"log": TRAINED.replace("0.8065", "0.1002")}, "follow the pods' logs"),
+    ],
+)  # fmt: skip
+def test_on_googles_nodes_no_rung_gives_the_advice_of_a_rootless_cluster(
+    rung: int, changes: dict[str, Any], words: str
+) -> None:
+    cluster = LadderCluster(external={}, pools={"a": "v100", "b": "v100"})
+    cluster.plugin_labels = nodes.GOOGLES_PLUGIN
+    spoil(cluster, changes)
+    checks = managed(cluster).checks
+    wrong = [check for check in checks if check.outcome is Outcome.FAILED]
+    assert {check.level for check in wrong} == {f"R{rung}"}, wrong
+    assert words in "\n".join(proof.faults(wrong))
+    for check in checks:
+        assert not OF_USERNETES.search(f"{check.what} {check.said}"), check
+
+
+@pytest.mark.parametrize("ladder", [proof.USERNETES, proof.GKE], ids=lambda one: str(one.kind))
+def test_each_rung_and_each_known_error_of_a_ladder_has_advice_of_its_own_kind(
+    ladder: proof.Ladder,
+) -> None:
+    assert min(ladder.steps) is ladder.first
+    texts = [" ".join(step) for step in ladder.steps.values()]
+    assert all(step.remedy for step in ladder.steps.values())
+    for area in ("ladder", f"ladder-{ladder.kind}"):
+        texts += [f"{one.cause} {one.remedy}" for one in known_errors.known(area)]
+    googles, rootless = (
+        [text for text in texts if pattern.search(text)]
+        for pattern in (re.compile("Google|gcloud|node pool"), OF_USERNETES)
+    )
+    assert bool(googles) == (ladder is proof.GKE), googles
+    assert bool(rootless) == (ladder is proof.USERNETES), rootless
 
 
 def test_the_log_of_googles_plugin_is_read_where_gpus_are_missing() -> None:

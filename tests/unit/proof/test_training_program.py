@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuclusters.proof import logs
-from gpuclusters.proof.checks import Outcome
+from gpuclusters.proof.checks import USERNETES, Outcome
 from gpuclusters.proof.cluster import Ended
 from tests.unit.proof.ladder_world import inputs
 
@@ -150,7 +150,7 @@ def test_a_pod_that_is_not_found_is_named_and_it_goes_on_answering(own_port: int
     assert pod.returncode == 0
     answer = logs.json_line(line, "reach")
     assert answer is not None
-    check = logs.reached(answer)
+    check = logs.reached(USERNETES, answer)
     assert (check.subject, check.outcome) == ("a", Outcome.FAILED)
     assert "bad address reach-1.nowhere.invalid" in check.said
 

@@ -28,10 +28,14 @@ def evidence(*, nodes: int = 2, seconds: float = 131.0, simulated: int = 0) -> E
         api_server="v1.37.0",
     )
     checks = [
-        proof.passed(rung, "cluster", "ok") for rung in CheckLevel if rung < CheckLevel.TRAINING
+        proof.USERNETES.passed(rung, "cluster", "ok")
+        for rung in CheckLevel
+        if rung < CheckLevel.TRAINING
     ]
     figures = {"nodes": nodes, "gpus": nodes, "epochs": 4, "accuracy": 0.81, "seconds": seconds}
-    last = proof.passed(CheckLevel.TRAINING, "cluster", "ok", **figures, simulated=simulated)
+    last = proof.USERNETES.passed(
+        CheckLevel.TRAINING, "cluster", "ok", **figures, simulated=simulated
+    )
     return Evidence(kind=LADDER, about=about, level="R9", checks=[*checks, last])
 
 
@@ -51,7 +55,7 @@ def test_evidence_of_a_ladder_needs_every_rung_up_to_its_level() -> None:
             checks=[check for check in evidence().checks if check.level != missing],
         )
         assert faults(part.document()) == [f"does not show R9: no check of {missing} is in it"]
-    failed = proof.failed(CheckLevel.NODES, "a", "gone")
+    failed = proof.USERNETES.failed(CheckLevel.NODES, "a", "gone")
     bad = Evidence(kind=LADDER, about=evidence().about, level="R5", checks=[failed])
     assert faults(bad.document()) == [
         "does not show that the ladder holds: 1 of 1 checks not passed"
