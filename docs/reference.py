@@ -99,7 +99,7 @@ def _section(path: str, command: Any, depth: int) -> Iterator[str]:
     if path in EXAMPLES:
         yield ""
         yield "```sh"
-        for line, why in EXAMPLES[path]:
+        for line, why in EXAMPLES[path].items():
             yield f"{line}{f'   # {why}' if why else ''}"
         yield "```"
 

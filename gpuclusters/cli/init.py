@@ -7,14 +7,15 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cache, partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
 import yaml
+from pydantic import TypeAdapter
 
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import unfinished
@@ -22,104 +23,75 @@ from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.files import read_yaml
 from gpuclusters.cli.project import Project, Stack, read_valid
 from gpuclusters.compat import rke2_matrix
+from gpuclusters.compat.dated_table import Row
 from gpuclusters.config.cluster import SECRET_KEYS
 from gpuclusters.config.fault import told
 from gpuclusters.config.stack import NAMESPACE, ClusterType, StackConfig, parse
+from gpuclusters.core.scripts import filled
 
 Answers = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Row):
     """What a stack file cannot do without and nobody but its owner knows."""
 
-    key: str
     text: str
-    default: str | Callable[[Answers], str] | None = None
-    """What an empty answer means, `""` that it may be left out; None if there has to be one."""
+    default: str | None = None
+    """What an empty answer means, `""` that it may be left out; None: there has to be one, or a guess."""
+    form: Literal["text", "number", "numbers", "words", "pairs"] = "text"
 
 
-_MACHINES = Question("machines", "Machines, as NAME=ADDRESS or NAME=ADDRESS:PORT, with spaces")
-_USER = Question("user", "Account for SSH, with sudo without a password", "ops")
+class Kind(Row):
+    """What one cluster type is asked, by key, and its section with a word for each answer."""
+
+    questions: Mapping[str, Question]
+    section: Mapping[str, Any]
+
+    def words(self, answers: Answers) -> dict[str, Any]:
+        """The answers by key, each in its form."""
+        forms: Mapping[str, Callable[[str, str], Any]] = {
+            "text": lambda _, text: text,
+            "number": lambda _, text: int(text),
+            "numbers": lambda _, text: [int(word) for word in text.split()],
+            "words": lambda _, text: text.split(),
+            "pairs": pairs,
+        }
+        return {key: forms[one.form](key, answers[key]) for key, one in self.questions.items()}
 
 
-def _names(answers: Answers) -> list[str]:
-    return [one.partition("=")[0] for one in answers["machines"].split()]
+@cache
+def kinds() -> Mapping[ClusterType, Kind]:
+    known = yaml.safe_load(Path(__file__).with_name("init.yaml").read_text(encoding="utf-8"))
+    return TypeAdapter(dict[ClusterType, Kind]).validate_python(known)
 
 
-def _ranges(key: str) -> Callable[[Answers], str]:
+def _ranges(key: str, answers: Answers) -> str:
     """The /24 of each address in an answer: a guess that the owner sees before it is taken."""
-
-    def guess(answers: Answers) -> str:
-        places = pairs(answers[key], key).values()
-        hosts = [urlsplit(one if "//" in one else f"//{one}").hostname or one for one in places]
-        try:
-            found = {ip_network(f"{ip_address(host)}/24", strict=False) for host in hosts}
-        except ValueError as error:
-            raise wrong_option(f"{key}: {error}") from error
-        return " ".join(sorted(map(str, found)))
-
-    return guess
+    places = pairs(key, answers[key]).values()
+    hosts = [urlsplit(one if "//" in one else f"//{one}").hostname or one for one in places]
+    try:
+        found = {ip_network(f"{ip_address(host)}/24", strict=False) for host in hosts}
+    except ValueError as error:
+        raise wrong_option(f"{key}: {error}") from error
+    return " ".join(sorted(map(str, found)))
 
 
-QUESTIONS: Mapping[ClusterType, tuple[Question, ...]] = {
-    ClusterType.CAAS: (
-        _MACHINES,
-        _USER,
-        Question("platform", "Platform of the machines", "supermicro-hgx-h100"),
-        Question("layout", "How each board of 8 GPUs is cut, sizes with spaces", "4 4"),
-        Question("node-cidrs", "Networks of the machines, closed to tenants", _ranges("machines")),
-        Question(
-            "bmc", "BMC of each machine, as NAME=https://ADDRESS; empty: no firmware check", ""
-        ),
-        Question("bmc-cidrs", "Networks of the BMCs, closed to tenants", _ranges("bmc")),
-        Question("bmc-user", "Account on the BMCs (reading is enough)", "firmware-reader"),
-        Question("firmware", "Accepted firmware, as ITEM=VERSION with spaces; only with BMCs", ""),
-        Question("service-vm-url", "Image of the service VM (docs/service-vm.md): its URL"),
-        Question("service-vm-sha256", "Its SHA-256"),
-        Question("programs-image", "Image of caas/Dockerfile, as NAME@sha256:DIGEST"),
-        Question("issuer", "OpenID issuer of the tenants' tokens, https://…"),
-        Question("host", "Name of the API in DNS"),
-        Question("certificate-issuer", "ClusterIssuer of cert-manager for it", "letsencrypt"),
-        Question("tenants", "Tenants, as NAME=GPUS with spaces"),
-    ),
-    ClusterType.RKE2: (
-        _MACHINES,
-        _USER,
-        Question("servers", "Which of them are servers: 1 or 3", lambda a: _names(a)[0]),
-        Question("product", "GPUs of the others", "a100-sxm4-80gb"),
-        Question("count", "GPUs in each", "8"),
-        Question(
-            "version", "Release of RKE2", lambda _: rke2_matrix.matrix().rke2.channels["stable"]
-        ),
-        Question("checksum", "SHA-256 of that release's sha256sum-amd64.txt"),
-        Question("operator", "Release of the GPU Operator", lambda _: _operator()),
-    ),
-    ClusterType.USERNETES: (
-        _MACHINES,
-        _USER,
-        Question("product", "GPU of every machine", "v100-sxm2-16gb"),
-        Question("count", "GPUs in each", "1"),
-        Question("usernetes-sha256", "SHA-256 of the archive of Usernetes (docs/usernetes.md)"),
-    ),
-    ClusterType.GKE: (
-        Question("project", "Project of Google Cloud: its id"),
-        Question("zone", "Zone of the nodes", "us-central1-a"),
-        Question("api-ranges", "Networks that you reach the API from, with spaces"),
-        Question("product", "GPU of every node", "v100-sxm2-16gb"),
-        Question("count", "GPUs in each", "1"),
-        Question("machine-type", "Machine type of these nodes", "n1-standard-8"),
-        Question("nodes", "How many of them", "2"),
-    ),
-}
-
-
-def _operator() -> str:
+def _operator(_answers: Answers) -> str:
     releases = rke2_matrix.operators().releases
     return max(releases, key=lambda name: releases[name].date)
 
 
-def pairs(text: str, key: str) -> dict[str, str]:
+_GUESSES: Mapping[str, Callable[[Answers], str]] = {
+    "node-cidrs": partial(_ranges, "machines"),
+    "bmc-cidrs": partial(_ranges, "bmc"),
+    "servers": lambda answers: answers["machines"].split()[0].partition("=")[0],
+    "version": lambda _: rke2_matrix.matrix().rke2.channels["stable"],
+    "operator": _operator,
+}
+"""Defaults that follow from the answers before, or from what there is."""
+
+
+def pairs(key: str, text: str) -> dict[str, str]:
     """What `NAME=VALUE NAME=VALUE` says; `key` is what it answers, for the error."""
     found = dict(one.partition("=")[::2] for one in text.split())
     if wrong := [name for name, value in found.items() if not name or not value]:
@@ -127,103 +99,40 @@ def pairs(text: str, key: str) -> dict[str, str]:
     return found
 
 
-def _caas(answers: Answers, machines: list[str]) -> dict[str, Any]:
-    bmcs = pairs(answers["bmc"], "bmc")
-    section: dict[str, Any] = {
-        "platform": answers["platform"],
+def _caas(words: Mapping[str, Any]) -> dict[str, Any]:
+    bmcs, user = words["bmc"], words["bmc-user"]
+    golden = {"versions": {item: [version] for item, version in words["firmware"].items()}}
+    return {
         "nodes": [
-            {"name": name}
-            | ({"bmc": {"url": bmcs[name], "user": answers["bmc-user"]}} if name in bmcs else {})
-            for name in machines
+            {"name": name} | ({"bmc": {"url": bmcs[name], "user": user}} if name in bmcs else {})
+            for name in words["machines"]
         ],
-        "partition-layout": [int(size) for size in answers["layout"].split()],
-        "kubernetes": {"source": "existing"},
-        "network": {key: answers[key].split() for key in ("node-cidrs", "bmc-cidrs")},
-        "leases": {"recycle-policy": "reset-only"},
-        "service-vm": {
-            "image": {"url": answers["service-vm-url"], "sha256": answers["service-vm-sha256"]}
-        },
-        "programs": {"image": answers["programs-image"]},
-        "api": {
-            "issuer": answers["issuer"],
-            "exposure": {
-                "kind": "ingress",
-                "ingress-class": "nginx",
-                "host": answers["host"],
-                "certificate": {
-                    "source": "cert-manager",
-                    "issuer": answers["certificate-issuer"],
-                },
-            },
-        },
-        "tenants": [
-            {"name": name, "gpus": int(gpus)}
-            for name, gpus in pairs(answers["tenants"], "tenants").items()
-        ],
-    }
-    if bmcs:
-        golden = {
-            item: [version] for item, version in pairs(answers["firmware"], "firmware").items()
-        }
-        section["leases"] = {"golden-firmware": {"versions": golden}}
-    return section
-
-
-def _rke2(answers: Answers, machines: list[str]) -> dict[str, Any]:
-    servers = answers["servers"].split()
-    gpu = {"product": answers["product"], "count": int(answers["count"])}
-    agents = [name for name in machines if name not in servers]
-    return {
-        "version": answers["version"],
-        "artifacts": {"source": "download", "checksum": answers["checksum"]},
-        "servers": servers,
-        "pools": [{"name": "gpu", "nodes": agents, "gpu": gpu}],
-        "operator": {"version": answers["operator"]},
+        "leases": {"golden-firmware": golden} if bmcs else {"recycle-policy": "reset-only"},
+        "shares": [{"name": name, "gpus": int(gpus)} for name, gpus in words["tenants"].items()],
     }
 
 
-def _usernetes(answers: Answers, machines: list[str]) -> dict[str, Any]:
-    first, *others = [{"host": name, "number": at} for at, name in enumerate(machines, 1)]
-    return {
-        "control-plane": first,
-        "workers": others,
-        "gpus": {"product": answers["product"], "count": int(answers["count"])},
-        "version-overrides": {"usernetes-sha256": answers["usernetes-sha256"]},
-    }
+def _rke2(words: Mapping[str, Any]) -> dict[str, Any]:
+    return {"agents": [name for name in words["machines"] if name not in words["servers"]]}
 
 
-def _gke(answers: Answers, _machines: list[str]) -> dict[str, Any]:
-    gpu = {"product": answers["product"], "count": int(answers["count"])}
-    nodes = {"machine-type": answers["machine-type"], "gpu": gpu, "nodes": int(answers["nodes"])}
-    return {
-        "project": answers["project"],
-        "zone": answers["zone"],
-        "network": {
-            "cidr": "10.20.0.0/20",
-            "pods": "10.24.0.0/16",
-            "services": "10.28.0.0/20",
-            "control-plane": "172.16.0.0/28",
-        },
-        "api-ranges": answers["api-ranges"].split(),
-        "pools": [
-            {"name": "system", "machine-type": "n1-standard-4", "nodes": 1},
-            {"name": "gpu", **nodes},
-        ],
-    }
+def _usernetes(words: Mapping[str, Any]) -> dict[str, Any]:
+    first, *others = [{"host": name, "number": at} for at, name in enumerate(words["machines"], 1)]
+    return {"control-plane": first, "workers": others}
 
 
-_SECTIONS = {
+_MADE: Mapping[ClusterType, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     ClusterType.CAAS: _caas,
     ClusterType.RKE2: _rke2,
     ClusterType.USERNETES: _usernetes,
-    ClusterType.GKE: _gke,
 }
+"""Words of a section that are made of several answers."""
 
 
 def document(kind: ClusterType, stack: str, answers: Answers, keys: Mapping[str, str]) -> str:
     """The stack file of a stack and cluster of this name; `keys` are host keys by machine."""
     machines: list[dict[str, Any]] = []
-    for name, place in pairs(answers.get("machines", ""), "machines").items():
+    for name, place in pairs("machines", answers.get("machines", "")).items():
         address, _, port = place.partition(":")
         machines.append(
             {"name": name, "address": address}
@@ -231,9 +140,11 @@ def document(kind: ClusterType, stack: str, answers: Answers, keys: Mapping[str,
             | {"host-key": keys[name]}
         )
     try:
-        section = _SECTIONS[kind](answers, [one["name"] for one in machines])
+        words = kinds()[kind].words(answers)
+        words |= _MADE[kind](words) if kind in _MADE else {}
     except ValueError as error:
         raise wrong_option(f"an answer is not a number: {error}") from error
+    section = filled(kinds()[kind].section, words)
     if machines:
         hosts = {"source": "existing", "user": answers["user"], "machines": machines}
         section = {"hosts": hosts, **section}
@@ -299,7 +210,7 @@ def command(
     file = project.folder / f"Pulumi.{stack}.yaml"
     if file.exists():
         raise wrong_option(f"{file.name} exists already; name another stack with --stack")
-    files = {key: Path(name) for key, name in pairs(" ".join(secret or ()), "--secret").items()}
+    files = {key: Path(name) for key, name in pairs("--secret", " ".join(secret or ())).items()}
     if wrong := [key for key in files if key not in SECRET_KEYS]:
         raise wrong_option(f"--secret: {wrong[0]} is none of {', '.join(SECRET_KEYS)}")
     if absent := [str(path) for path in files.values() if not path.is_file()]:
@@ -315,7 +226,7 @@ def command(
 
 def _host_keys(given: Answers, *, accepted: bool) -> dict[str, str]:
     """The host key of each machine, once its fingerprint was compared."""
-    machines = pairs(given["machines"], "machines")
+    machines = pairs("machines", given["machines"])
     keys = asyncio.run(scan(machines))
     for name, key in keys.items():
         typer.echo(f"{name}  {machines[name]}  {key.get_fingerprint()}")
@@ -329,7 +240,7 @@ def _read(file: Path | None, kind: ClusterType) -> Answers:
     if file is None:
         return {}
     document = read_yaml(file) or {}
-    known = [question.key for question in QUESTIONS[kind]]
+    known = kinds()[kind].questions
     if not isinstance(document, dict) or set(document) - set(known):
         raise wrong_option(f"{file}: write answers by key; known: {', '.join(known)}")
     return {key: str(value) for key, value in document.items()}
@@ -339,18 +250,18 @@ def ask(kind: ClusterType, given: Answers) -> Answers:
     """Every answer: those that are given, and the others from the terminal, or the default without one."""
     answers: Answers = dict(given)
     missing = []
-    for question in QUESTIONS[kind]:
-        if question.key in answers:
+    for key, question in kinds()[kind].questions.items():
+        if key in answers:
             continue
         default = question.default
-        if callable(default):
-            default = default(answers) if "machines" in answers else ""
+        if guess := _GUESSES.get(key):
+            default = guess(answers) if "machines" in answers else ""
         if sys.stdin.isatty():
-            answers[question.key] = typer.prompt(question.text, default=default)
+            answers[key] = typer.prompt(question.text, default=default)
         elif default is not None:
-            answers[question.key] = default
+            answers[key] = default
         else:
-            missing.append(question.key)
+            missing.append(key)
     if missing:
         raise wrong_option(
             f"there is no terminal to ask for {', '.join(missing)}; write them into --answers FILE"

@@ -12,10 +12,9 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuclusters.core.model import LOADER
 from gpuclusters.core.naming import kebab
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's where it was built: a tenth of the time, at the start of every program."""
 FOLDER = Path(__file__).with_name("data")
 SOURCE, SOURCES = "source", "sources"
 
@@ -57,7 +56,7 @@ class Table(Row):
 def written(name: str) -> Any:
     """The table of this name as it stands in its file."""
     text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-    return yaml.load(text, Loader=_LOADER)  # noqa: S506 -- both are safe ones
+    return yaml.load(text, Loader=LOADER)  # noqa: S506 -- both are safe ones
 
 
 def document(name: str) -> Any:

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from gpuclusters.core.model import LOADER
+
 FOLDER = Path(__file__).with_name("codes")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Severity(StrEnum):
@@ -66,7 +67,7 @@ def listed() -> Mapping[str, Code]:
     """All codes, by area and name."""
     found: dict[str, Code] = {}
     for file in sorted(FOLDER.glob("*.yaml")):
-        rows: Mapping[str, object] = yaml.load(file.read_text("utf-8"), Loader=_LOADER)  # noqa: S506
+        rows: Mapping[str, object] = yaml.load(file.read_text("utf-8"), Loader=LOADER)  # noqa: S506
         for name, row in sorted(rows.items()):
             found[f"{file.stem}.{name}"] = Code.model_validate(row)
     return found

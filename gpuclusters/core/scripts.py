@@ -33,21 +33,18 @@ def digest(*names: str) -> str:
 
 
 class _Words(Template):
-    braceidpattern = "[a-zA-Z_.]+"
+    braceidpattern = "[a-zA-Z0-9_.-]+"
 
 
-_ALONE = re.compile(r"\$\{([a-zA-Z_.]+)\}")
+_ALONE = re.compile(r"\$\{([a-zA-Z0-9_.-]+)\}")
 
 
 def manifest(name: str, words: Mapping[str, Any], *parts: str) -> Any:
-    """What `ROOM/FILE` of a room's manifests says, or a part of it, with words in place of `${NAME}`.
-
-    A text that is one word alone is the value of that word, of any type; an entry with None is left out.
-    """
+    """What `ROOM/FILE` of a room's manifests says, or a part of it, with words in place of `${NAME}`."""
     found = _parsed(name)
     for part in parts:
         found = found[part]
-    return _filled(found, words)
+    return filled(found, words)
 
 
 @cache
@@ -56,16 +53,20 @@ def _parsed(name: str) -> Any:
     return yaml.safe_load(read(f"{room}/manifests/{file}"))
 
 
-def _filled(part: Any, words: Mapping[str, Any]) -> Any:
+def filled(part: Any, words: Mapping[str, Any]) -> Any:
+    """A part of a document with words in place of `${NAME}`.
+
+    A text that is one word alone is the value of that word, of any type; an entry with None is left out.
+    """
     match part:
         case str():
             alone = _ALONE.fullmatch(part)
             return words[alone[1]] if alone else _Words(part).substitute(words)
         case list():
-            items = ((one, _filled(one, words)) for one in part)
+            items = ((one, filled(one, words)) for one in part)
             return [value for said, value in items if value is not None or said is None]
         case dict():
-            entries = ((_filled(key, words), said) for key, said in part.items())
-            pairs = ((key, said, _filled(said, words)) for key, said in entries)
+            entries = ((filled(key, words), said) for key, said in part.items())
+            pairs = ((key, said, filled(said, words)) for key, said in entries)
             return {key: value for key, said, value in pairs if value is not None or said is None}
     return part

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from gpuclusters.core.errors import AdapterError, DeniedError, InvalidAnswerError
+from gpuclusters.core.model import LOADER
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.drift import comparing, nodes, resources
 from gpuclusters.drift.comparing import managers, who
@@ -87,7 +88,6 @@ def unknown_tenancies(declared: frozenset[str], live: Sequence[Object]) -> Itera
             yield Finding("tenant.tenancy-unknown", name, name, "no such tenant", "a Tenancy")
 
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KEEP = "helm.sh/resource-policy"
 _HOOK = "helm.sh/hook"
 RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
@@ -124,7 +124,7 @@ def objects_of(manifest: str | None, where: str) -> tuple[Mapping[str, Any], ...
     if manifest is None:
         raise ManifestError("it is not in the form that Helm keeps")
     try:
-        documents = list(yaml.load_all(manifest, _Loader))
+        documents = list(yaml.load_all(manifest, LOADER))
     except yaml.YAMLError:
         # Not chained: the parser's message quotes the line, which may be of a Secret.
         raise ManifestError(f"the manifest of {where} is not YAML") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from gpuclusters.core.model import LOADER
 from gpuclusters.review.plan import Action, Resource, Step
 from gpuclusters.review.text import MOST_CHARACTERS, SECRET, UNKNOWN, lines, pair, shown, visible
 
@@ -22,7 +23,6 @@ OTHER_SECRET = "another secret"  # noqa: S105
 """Note of a difference between two secrets, neither of which is shown."""
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ABSENT = object()
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _parsed(text: str) -> Any:
     if "\n" not in text.strip() or ": " not in text + " " or "&" in text:
         return None
     try:
-        return yaml.load(text, _Loader)  # noqa: S506  (a safe loader, in C where there is one)
+        return yaml.load(text, LOADER)  # noqa: S506  (a safe loader, in C where there is one)
     except (yaml.YAMLError, RecursionError, ValueError):
         return None
 

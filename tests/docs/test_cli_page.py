@@ -37,7 +37,7 @@ def test_every_command_says_what_it_does_and_shows_how() -> None:
     for path, command in reference.commands():
         assert command.help, path
         has_example = path in EXAMPLES or "Example" in command.help
-        assert has_example, f"{path}: add an example to gpuclusters/cli/help.py"
+        assert has_example, f"{path}: add an example to gpuclusters/cli/examples.yaml"
         for option in command.params:
             assert option.help or option.name == "help", f"{path}: {option.name} says nothing"
 
@@ -92,7 +92,7 @@ def test_examples_of_the_help_could_be_typed() -> None:
     for path, examples in EXAMPLES.items():
         if path and path not in known:
             continue
-        for line, _ in examples:
+        for line in examples:
             could_be_typed(words(line.split(f"{PROGRAM} ", 1)[1]))
 
 
