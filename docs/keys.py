@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from enum import Enum
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from docs.blocks import fill
 from gpuclusters.config import stack
 from gpuclusters.config.cluster import KEY as LAB
 from gpuclusters.config.cluster import SECRET_KEYS, LabConfig
@@ -150,15 +150,6 @@ def keys(kind: ClusterType) -> str:
     return "\n".join(lines)
 
 
-def fill(page: str, kind: ClusterType) -> str:
-    """The page of a cluster type with its keys as they must be."""
-    found = re.search(r"<!-- keys:.*? -->\n(.*?)<!-- end of keys -->", page, re.DOTALL)
-    if found is None:
-        raise ValueError(f"{PAGES[kind]} has no place for the generated keys")
-    start, end = found.span(1)
-    return f"{page[:start]}\n{keys(kind).strip()}\n\n{page[end:]}"
-
-
 SCHEMA_FILE = Path(stack.__file__).with_name("schema.json")
 
 
@@ -218,7 +209,7 @@ def render() -> str:
 def main() -> int:
     SCHEMA_FILE.write_text(render(), encoding="utf-8")
     for kind, page in PAGES.items():
-        page.write_text(fill(page.read_text(encoding="utf-8"), kind), encoding="utf-8")
+        page.write_text(fill(page, "keys", keys(kind)), encoding="utf-8")
     return 0
 
 

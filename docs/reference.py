@@ -1,23 +1,27 @@
-"""docs/cli.md and docs/errors.md, made of the command itself: `python -m docs.reference`."""
+"""docs/errors.md, and what other pages show of the command and of its tables: `python -m docs.reference`."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import typer
+import yaml
 from typer.core import TyperGroup
 
+from docs.blocks import fill, table
 from gpuclusters.cli import explain
 from gpuclusters.cli.help import EXAMPLES, MORE, PANELS, PROGRAM
 from gpuclusters.core.codes import Code
+from gpuclusters.fabric.answers import CODES, Action
+from gpuclusters.metrics import alerts, counters
 
 FOLDER = Path(__file__).parent
-PAGE, ERRORS = FOLDER / "cli.md", FOLDER / "errors.md"
+ERRORS = FOLDER / "errors.md"
 _INTRODUCTION = """---
 tocdepth: 2
 ---
@@ -39,10 +43,6 @@ remote.disk-full
 …
 ```
 """
-_START, _END = (
-    "<!-- commands: made by `make schema` -->\n",
-    "<!-- end of commands -->",
-)
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -110,12 +110,52 @@ def _sentence(command: Any) -> Iterator[str]:
         yield text if text.endswith((".", "`")) else f"{text}."
 
 
-def fill(page: str) -> str:
-    """The page with its generated part as it must be; ValueError if it has no place for it."""
-    if _START not in page or _END not in page:
-        raise ValueError(f"{PAGE.name} has no place for the commands")
-    before, rest = page.split(_START, 1)
-    return f"{before}{_START}\n{render().strip()}\n\n{_END}{rest.split(_END, 1)[1]}"
+_STEPS = {
+    Action.SUCCEED: "is success",
+    Action.RETRY: "asked again",
+    Action.LOOK: "the table is looked at: success if it is so",
+    Action.FAIL: "the step fails",
+    Action.QUARANTINE: "the step fails; GPUs to quarantine",
+}
+
+
+def _answers() -> str:
+    rows = (
+        (number, number & 0xFF, code.meaning, _STEPS[code.action], code.remedy)
+        for number, code in CODES.items()
+    )
+    return table(("Code", "Exit", "Meaning", "What a step does", "What you do"), rows)
+
+
+def _metrics() -> str:
+    """Of the programs in a caas cluster."""
+    text = (FOLDER.parent / "caas" / "metrics.yaml").read_text(encoding="utf-8")
+    rows = (
+        (f"`gpu_clusters_{name}`", ", ".join(one.get("labels", ())), one["says"])
+        for program in yaml.safe_load(text).values()
+        for name, one in program.items()
+    )
+    return table(("Metric", "Labels", "Meaning"), rows)
+
+
+def _counters() -> str:
+    rows = ((f"`{name}`", one.help) for name, one in counters.table().extra.items())
+    return table(("Counter", "Meaning"), rows)
+
+
+def _xids() -> str:
+    rows = ((n, urgency, xid.meaning, xid.do) for n, (urgency, xid) in alerts.xids().items())
+    return table(("XID", "Leads to", "Meaning", "Do"), rows)
+
+
+BLOCKS: Mapping[tuple[str, str], Callable[[], str]] = {
+    ("cli.md", "commands"): render,
+    ("fabric.md", "answers"): _answers,
+    ("observability.md", "metrics"): _metrics,
+    ("rke2-metrics.md", "counters"): _counters,
+    ("rke2-metrics.md", "xids"): _xids,
+}
+"""By page and name of the block: what it shows."""
 
 
 def errors() -> str:
@@ -151,7 +191,9 @@ def _escaped(text: str) -> str:
 
 def main() -> int:
     ERRORS.write_text(errors(), encoding="utf-8")
-    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for (name, block), shown in BLOCKS.items():
+        page = FOLDER / name
+        page.write_text(fill(page, block, shown()), encoding="utf-8")
     return 0
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from docs.blocks import fill, table
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security.md"
-START, END = "<!-- attacks: made by `make schema` -->\n", "<!-- end of attacks -->"
 FIELDS = ("by", "tries", "stopped_by")
 
 
@@ -71,31 +71,23 @@ def _is_mark(node: ast.AST, name: str) -> bool:
 def render(found: list[Attack]) -> str:
     """The count, then a table by attacker."""
     still_open = sum(attack.is_open for attack in found)
-    lines = [
-        f"{len(found)} attacks are tests: {len(found) - still_open} held, {still_open} open.",
-        "",
-        "| Attacker | Tries to | Stopped by | Test |",
-        "|---|---|---|---|",
-    ]
-    for attack in found:
-        cells = (attack.by, attack.tries, attack.stopped_by, f"`{attack.test}`")
-        state = "**open** " if attack.is_open else ""
-        lines.append(f"| {state}{' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join([*lines, ""])
+    rows = (
+        (
+            f"**open** {one.by}" if one.is_open else one.by,
+            one.tries,
+            one.stopped_by,
+            f"`{one.test}`",
+        )
+        for one in found
+    )
+    count = f"{len(found)} attacks are tests: {len(found) - still_open} held, {still_open} open."
+    return f"{count}\n\n{table(('Attacker', 'Tries to', 'Stopped by', 'Test'), rows)}"
 
 
-def fill(page: str) -> str:
-    """The page with the table of now.
-
-    Raises:
-        ValueError: the page has no place for it.
-    """
-    before, start, rest = page.partition(START)
-    _, end, after = rest.partition(END)
-    if not (start and end):
-        raise ValueError(f"{PAGE.name} has no place for the table of attacks")
-    return f"{before}{start}{render(attacks())}{end}{after}"
+def page() -> str:
+    """The page with the table of now."""
+    return fill(PAGE, "attacks", render(attacks()))
 
 
 if __name__ == "__main__":
-    sys.exit(0 if PAGE.write_text(fill(PAGE.read_text(encoding="utf-8")), encoding="utf-8") else 1)
+    PAGE.write_text(page(), encoding="utf-8")

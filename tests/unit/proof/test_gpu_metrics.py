@@ -209,13 +209,11 @@ def test_there_are_dashboards_and_their_queries_are_read() -> None:
     assert grafana.unknown("DCGM_FI_DEV_ENC_UTIL", SERIES) == ["no metric DCGM_FI_DEV_ENC_UTIL"]
 
 
-def test_each_alert_and_each_code_has_its_place_in_the_page() -> None:
+def test_each_alert_has_its_place_in_the_page() -> None:
     page = PAGE.read_text()
     assert set(re.findall(r"^### (Rke2Gpu\w+)$", page, re.MULTILINE)) == {
         alerts.PREFIX + name for name in ALERTS
     }
-    for number, (urgency, xid) in alerts.xids().items():
-        assert f"| {number} | {urgency} | {xid.meaning} | {xid.do} |" in page
 
 
 # Selection
