@@ -115,7 +115,6 @@ def settings_of(
     policy: str = "full",
     phases: dict[str, float] | None = None,
     golden: dict[str, Any] | None = None,
-    start_deadline: float = 1380,
 ) -> Settings:
     """Settings of some simulated hosts, each under a name of its own."""
     entries = []
@@ -149,7 +148,6 @@ def settings_of(
             "runtime_class": "kata-qemu-nvidia-gpu",
             "recycle_policy": policy,
             "phases": PHASES | (phases or {}),
-            "start_deadline_seconds": start_deadline,
             "hosts": entries,
             "golden_firmware": GOLDEN if golden is None else golden,
             "api": {"issuer": "https://id.example.com"},
@@ -352,39 +350,6 @@ class LeaseLab:
                 },
             },
         )
-
-    async def place(self, pod: dict[str, Any]) -> None:
-        """What the scheduler does: the pod is its node's from now on, whose kubelet has to end it."""
-        metadata = pod["metadata"]
-        binding = ObjectKind("", "v1", f"pods/{metadata['name']}/binding", "Binding", True)
-        await self.cluster.create(
-            binding,
-            {
-                "apiVersion": "v1",
-                "kind": "Binding",
-                "metadata": {"name": metadata["name"], "namespace": self.namespace},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": self.host},
-            },
-        )
-
-    async def next_life(self) -> asyncio.Task[list[dict[str, Any]]]:
-        """All states of the pod that is made next in the namespace, until it is gone; watched from now on."""
-        states: list[dict[str, Any]] = []
-        watched = asyncio.Event()
-
-        async def look() -> list[dict[str, Any]]:
-            async for kind, body in self.cluster.watch(POD, self.namespace):
-                if kind == "SYNC":
-                    watched.set()
-                elif kind == "DELETED":
-                    break
-                else:
-                    states.append(body)
-            return states
-
-        looking = asyncio.create_task(look())
-        await watched.wait()
-        return looking
 
     async def delete(self, pod: dict[str, Any]) -> None:
         """The pod is gone, as when its node has ended it."""

@@ -122,16 +122,6 @@ async def ask(cluster: LeaseCluster, *devices: str) -> Grant | Refusal:
     return await made.leases.mark(made.board(), devices)
 
 
-def test_a_group_is_given_and_marked_once() -> None:
-    cluster = LeaseCluster()
-    cluster.lease(3, "p")
-    first = asyncio.run(ask(cluster, "11", "13"))
-    assert isinstance(first, Grant)
-    assert cluster.allocated() == {1, 3}
-    second = asyncio.run(ask(cluster, "11", "13"))
-    assert isinstance(second, Refusal)
-
-
 def test_a_mark_that_fails_takes_the_others_back() -> None:
     cluster = LeaseCluster()
     cluster.lease(1, "p")
@@ -174,14 +164,6 @@ def test_a_lease_that_somebody_else_touches_is_marked_all_the_same() -> None:
     assert isinstance(asyncio.run(ask(cluster, "11", "13")), Grant)
     assert cluster.allocated() == {1, 3}
     assert touched
-
-
-def test_an_api_server_that_is_away_gives_nothing() -> None:
-    cluster = LeaseCluster()
-    cluster.lease(3, "p")
-    cluster.down = True
-    with pytest.raises(ClusterError):
-        asyncio.run(ask(cluster, "11", "13"))
 
 
 def test_an_api_server_that_hangs_gives_nothing() -> None:
@@ -282,20 +264,6 @@ def test_a_mark_without_compare_and_swap_would_be_found() -> None:
 
         twice += sum(isinstance(answer, Grant) for answer in asyncio.run(both())) > 1
     assert twice
-
-
-def test_free_gpus_become_unhealthy_when_the_leases_are_not_confirmed_for_too_long() -> None:
-    now = 0.0
-    cluster = LeaseCluster()
-    made = plugin(cluster, clock=lambda: now, stale=30)
-    assert made.board().stale
-
-    asyncio.run(made.leases.read())
-    assert not made.board().stale
-    now = 30.0
-    assert not made.board().stale
-    now = 30.5
-    assert made.board().stale
 
 
 @in_loop

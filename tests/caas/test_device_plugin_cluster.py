@@ -345,36 +345,6 @@ def test_kubelet_and_plugin_are_killed_and_nothing_is_lost(host: Host) -> None:
     assert host.allocated() == set(range(1, 9))
 
 
-def test_a_gpu_that_a_foreign_pod_has_is_marked_and_an_event_says_so(host: Host) -> None:
-    host.request("p", 1)
-    host.grant(7, "p")
-    host.let_go("p")
-    host.wait_for_running("p")
-    # By hand, past the lease controller: the GPU looks free, the pod still has it.
-    lease = host.lease(1)
-    holder = {**lease["status"]["holder"], "allocated": False}
-    host.move(1, "Releasing", holder=holder)
-    host.move(1, "Resetting", cycle=2)
-    host.move(1, "Scrubbing", "Verifying", "Free")
-    eventually(host.offers(8, 7))
-    eventually(
-        lambda: any(
-            condition["type"] == "KubeletAgrees" and condition["status"] == "False"
-            for condition in host.lease(1)["status"]["conditions"]
-        )
-    )
-
-    def told() -> bool:
-        events = host.api.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
-        return any(
-            event["reason"] == "HeldByAnotherPod"
-            and event["regarding"]["name"] == f"{host.name}-gpu1"
-            for event in events
-        )
-
-    eventually(told)
-
-
 def test_a_quarantined_gpu_leaves_the_nodes_capacity_and_the_plugin_says_how_it_does(
     host: Host,
 ) -> None:

@@ -68,13 +68,6 @@ class Node:
         await self._resources.close()
         await self.devices.close()
 
-    async def end_process(self) -> None:
-        """It is another one from now on, which has not begun to serve."""
-        await self.close()
-        kept = self.pods
-        self.__init__(self.folder.path)  # type: ignore[misc]
-        self.pods = kept
-
     async def admit(self, name: str, gpus: int) -> tuple[str, ...]:
         pod = {
             "metadata": {"name": name, "namespace": "t-a", "uid": f"uid-{name}"},
@@ -153,18 +146,6 @@ def told(story: Callable[[Leases, Node], Awaitable[None]]) -> Callable[[Path], N
 
 
 @told
-async def test_leases_decide_what_the_kubelet_may_count_on(cluster: Leases, node: Node) -> None:
-    async with running(cluster, node):
-        await until(node.offers(8, 8))
-        cluster.move("Quarantined", 8)
-        await until(node.offers(8, 7))
-        cluster.move("Resetting", 1, 2)
-        await until(node.offers(8, 5))
-        cluster.move("Free", 1, 2)
-        await until(node.offers(8, 7))
-
-
-@told
 async def test_a_pod_gets_the_gpus_of_its_lease_and_they_come_back(
     cluster: Leases, node: Node
 ) -> None:
@@ -199,24 +180,6 @@ async def test_pods_without_a_lease_or_of_another_size_get_nothing(
             await node.admit("early", 8)
         assert cluster.allocated() == set()
         await node.admit("p", 2)
-
-
-@told
-async def test_a_kubelet_that_restarts_gets_its_plugin_back_and_forgets_no_pod(
-    cluster: Leases, node: Node
-) -> None:
-    async with running(cluster, node) as plugin:
-        cluster.lease(3, "p")
-        await until(node.offers(8, 8))
-        await node.admit("p", 2)
-        await node.end_process()
-        assert node.devices.capacity() == {RESOURCE: (0, 0)}
-        await node.open()
-        await until(node.offers(8, 8))
-        await until(lambda: plugin.ready)
-        assert cluster.allocated() == {1, 3}
-        cluster.lease(4, "q")
-        assert await node.admit("q", 2) == (f"{RESOURCE}=12", f"{RESOURCE}=14")
 
 
 @told

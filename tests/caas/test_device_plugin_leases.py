@@ -48,30 +48,6 @@ async def runs(lab: LeaseLab, pod: dict[str, Any]) -> dict[str, Any]:
     return await lab.pod_when(pod, running)
 
 
-@in_loop
-async def test_pods_of_two_tenants_share_a_host_and_all_gpus_come_back(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts, kubelets: Kubelets
-) -> None:
-    (host,) = hosts()
-    made = lease_lab(kube_api, namespace, [host], free=True)
-    async with made as lab, plugged(lab, kubelets):
-        acme, other = await lab.tenant(), await lab.tenant()
-        # All at once: one pod at a time is let go to the host, each gets its own GPUs.
-        pods = [await lab.pod(acme, 2), await lab.pod(other, 4), await lab.pod(acme, 1)]
-        for pod in pods:
-            await runs(lab, pod)
-        leases = await lab.leases()
-        holders = {m: s["holder"] for m, s in leases.items() if s["phase"] == "Leased"}
-        assert len(holders) == 7
-        assert all(holder["allocated"] for holder in holders.values())
-        for pod in pods:
-            name = pod["metadata"]["name"]
-            await lab.cluster.delete(POD, name, namespace)
-        await lab.all_free()
-        assert {s["cycle"] for s in (await lab.leases()).values()} == {1, 2}
-        assert host.active_partitions() == []
-
-
 @pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.long)])
 @in_loop
 async def test_gpus_pass_from_pod_to_pod_many_times(

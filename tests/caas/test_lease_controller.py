@@ -1,19 +1,15 @@
 """Leases on a real API server, with machines that answer over SSH and Redfish."""
 
 import asyncio
-import contextlib
 import inspect
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from caas.cluster import ClusterError
 from caas.controllers.host_effects import MARKS, WITHHELD, quarantined
 from gpuclusters.container_api.container import LEASE_ANNOTATION
-from gpuclusters.lease.model import GPU_LEASE, lease_name
 from gpuclusters.tenancy.model import TENANCY
 from gpuclusters.tenancy.objects import POD
 from lab.hosts import faults
@@ -158,22 +154,6 @@ async def test_changed_firmware_quarantines_exactly_that_gpu_until_it_is_right_a
     assert harm == []
 
 
-@told()
-async def test_the_second_of_two_requests_for_all_gpus_waits_for_the_first(lab: LeaseLab) -> None:
-    acme = await lab.tenant()
-    pods = [await lab.pod(acme, 8), await lab.pod(acme, 8)]
-    await lab.until(phase_is("Leased", *range(1, 9)))
-    (uid,) = {s["holder"]["podUid"] for s in (await lab.leases()).values()}
-    # Made in the same second, either may be the first.
-    first, second = sorted(pods, key=lambda pod: pod["metadata"]["uid"] != uid)
-    await lab.admitted(first)
-    again = await lab.cluster.get(POD, second["metadata"]["name"], lab.namespace)
-    assert again is not None
-    assert again["spec"]["schedulingGates"]
-    await lab.delete(first)
-    await lab.admitted(second)
-
-
 @told(new=True, faults=[faults.ResetNotSupported(module=1), faults.MemoryNotCleared(module=2)])
 async def test_gpus_that_cannot_be_reset_or_cleared_are_closed_and_the_others_serve(
     lab: LeaseLab,
@@ -275,35 +255,6 @@ async def test_a_pod_waits_until_its_tenancy_is_ready(lab: LeaseLab) -> None:
 
 
 @told()
-async def test_a_node_out_of_service_gets_no_pod(lab: LeaseLab) -> None:
-    assert lab.nodes is not None
-    lab.nodes.say(lab.host, cordoned=True)
-    await lab.serves(lab.host, served=False)
-    tenant = await lab.tenant()
-    pod = await lab.pod(tenant, 1)
-    # A later pod of the same queue would have been granted by now.
-    for _ in range(3):
-        await asyncio.sleep(0.3)
-        assert set((await lab.phases()).values()) == {"Free"}
-    lab.nodes.say(lab.host)
-    await lab.admitted(pod)
-
-
-@told(phases={"admission": 5})
-async def test_a_pod_that_the_kubelet_does_not_take_in_time_is_deleted_and_its_gpus_return(
-    lab: LeaseLab,
-) -> None:
-    # However late this test comes to look, it misses no state.
-    life = await lab.next_life()
-    await lab.pod(await lab.tenant(), 4)
-    states = await asyncio.wait_for(life, PATIENCE_SECONDS)
-    assert not states[-1]["spec"].get("schedulingGates"), "it was never let go"
-    await lab.all_free()
-    cycles = [status["cycle"] for status in (await lab.leases()).values()]
-    assert sorted(cycles) == [1] * 4 + [2] * 4
-
-
-@told()
 async def test_one_pod_at_a_time_goes_to_a_host_that_has_not_allocated_yet(lab: LeaseLab) -> None:
     acme = await lab.tenant()
     pods = [await lab.pod(acme, 1), await lab.pod(acme, 1)]
@@ -357,20 +308,6 @@ async def test_a_pod_whose_gpu_the_kubelet_gave_to_another_is_deleted_and_its_gp
     assert not any("lastTenant" in s for s in (await lab.leases()).values())
 
 
-@told()
-async def test_a_free_gpu_that_the_kubelet_gave_to_a_pod_is_closed(lab: LeaseLab) -> None:
-    await lab.dispute(3)
-    await lab.until(phase_is("Quarantined", 3))
-    leases = await lab.leases()
-    assert leases[3]["reason"] == "HeldByAnotherPod"
-    assert {m for m, s in leases.items() if s["phase"] == "Free"} == set(leases) - {3}
-    await lab.recheck(3)
-    await asyncio.sleep(0.5)
-    assert (await lab.phases())[3] == "Quarantined", "the other pod still has it"
-    await lab.dispute(3, disputed=False)
-    await lab.all_free()
-
-
 @told(new=True, partitions=(1, 5, 6), declared_layout=True)
 async def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
     lab: LeaseLab, host: SimulatedHost
@@ -402,54 +339,3 @@ async def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
     await at_rest()
     again = await lab.admitted(await lab.pod(await lab.tenant(), 4))
     assert again["metadata"]["annotations"][LEASE_ANNOTATION] == f"{lab.host}/1"
-
-
-@told()
-async def test_where_no_layout_is_declared_free_gpus_carry_no_mark(
-    lab: LeaseLab, host: SimulatedHost
-) -> None:
-    pod = await lab.admitted(await lab.pod(await lab.tenant(), 1))
-    (mine,) = {m for m, p in (await lab.phases()).items() if p == "Leased"}
-    await lab.delete(pod)
-    await lab.until(phase_is("Scrubbing", mine))
-    assert withheld_by(host) == {pci_of(mine)}
-    await lab.all_free()
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while withheld_by(host):
-            await asyncio.sleep(0.05)
-    assert host.active_partitions() == []
-
-
-@told(start_deadline=1.0)
-async def test_a_pod_that_has_its_gpus_and_does_not_start_is_ended_and_its_gpus_return(
-    lab: LeaseLab,
-) -> None:
-    pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
-    await lab.allocate(pod)
-    # It gets its place, and then nothing is heard of it.
-    await lab.place(pod)
-    await lab.pod_when(pod, lambda body: "deletionTimestamp" in body["metadata"])
-    await lab.delete(pod)
-    await lab.allocate(pod, allocated=False)
-    await lab.all_free()
-
-
-@told(new=True)
-async def test_writers_that_are_always_in_the_way_change_nothing(lab: LeaseLab) -> None:
-    async def disturb() -> None:
-        for number in itertools.count():
-            for module in range(1, 9):
-                patch = {"metadata": {"annotations": {"example.com/disturbance": str(number)}}}
-                with contextlib.suppress(ClusterError):
-                    await lab.cluster.patch(GPU_LEASE, lease_name(lab.host, module), "", patch)
-                await asyncio.sleep(0.01)
-
-    disturbing = asyncio.create_task(disturb())
-    try:
-        await lab.all_free()
-        pod = await lab.admitted(await lab.pod(await lab.tenant(), 4))
-        assert sum(p == "Leased" for p in (await lab.phases()).values()) == 4
-        await lab.delete(pod)
-        await lab.all_free()
-    finally:
-        disturbing.cancel()

@@ -1,15 +1,13 @@
 """One leader at a time, whatever clocks and servers do."""
 
 import asyncio
-import secrets
 from typing import Any
 
 import pytest
 
-from caas.cluster import Cluster, ClusterError, ConflictError
-from caas.leader import LEASE, Leader, NotLeadingError
+from caas.cluster import ClusterError, ConflictError
+from caas.leader import Leader, NotLeadingError
 from tests.caas.loops import in_loop
-from tests.fixtures.control_plane import KubeCluster
 
 TIMES = {"duration": 15.0, "valid": 10.0, "renew": 2.0}
 
@@ -166,34 +164,3 @@ async def test_released_leadership_is_taken_at_once() -> None:
     await a.release()
     assert not a.leads
     assert await b._try()
-
-
-@pytest.mark.lab
-@in_loop
-async def test_of_many_that_begin_at_once_one_leads(kube_api: KubeCluster, namespace: str) -> None:
-    async with Cluster(kube_api.kubeconfig) as cluster, asyncio.timeout(150):
-        # Nobody's leadership ends because this machine pauses.
-        name, clock = f"election-{secrets.token_hex(3)}", Clock()
-        copies = [
-            Leader(
-                cluster, namespace, name, f"copy-{n}", duration=15, valid=10, renew=0.2, clock=clock
-            )
-            for n in range(5)
-        ]  # fmt: skip
-        tasks = [asyncio.create_task(copy.acquire()) for copy in copies]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.sleep(0.5)
-        leading = [copy for copy in copies if copy.leads]
-        assert len(leading) == 1
-        body = await cluster.get(LEASE, name, namespace)
-        assert body is not None
-        assert body["spec"]["holderIdentity"] == leading[0].identity
-        # It does not renew: another follows, never both.
-        while not any(copy.leads for copy in copies if copy is not leading[0]):
-            assert sum(copy.leads for copy in copies) <= 1
-            clock.now += 0.2
-            await asyncio.sleep(0.05)
-        assert not leading[0].leads
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

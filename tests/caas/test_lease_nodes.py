@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from caas.api.store import Store
-from gpuclusters.container_api.container import LEASE_ANNOTATION
-from gpuclusters.lease import holding as lease_absence
 from gpuclusters.lease.placement import Why
 from gpuclusters.tenancy.objects import POD
 from lab.hosts import faults
-from tests.caas.leasekit import PATIENCE_SECONDS, Lease, LeaseLab, Nodes, lease_lab
+from tests.caas.leasekit import PATIENCE_SECONDS, LeaseLab, Nodes, lease_lab
 from tests.caas.lognode import log_node
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts
@@ -45,18 +43,6 @@ async def still_waits(lab: LeaseLab, pod: dict[str, Any]) -> None:
         assert set((await lab.phases()).values()) == {"Free"}
 
 
-def waits_for(message: str, phase: str, count: int) -> Callable[[dict[int, Lease]], bool]:
-    def holds(leases: dict[int, Lease]) -> bool:
-        found = [lease for lease in leases.values() if lease["phase"] == phase]
-        return len(found) == count and all(
-            (lease.get("reason"), lease.get("message")) == ("WaitingForNode", message)
-            and not lease.get("deadline")
-            for lease in found
-        )
-
-    return holds
-
-
 def test_a_node_that_is_lost_offers_nothing_and_once_it_is_back_it_does_by_itself(
     kube_api: KubeCluster, namespace: str, hosts: Hosts
 ) -> None:
@@ -79,89 +65,6 @@ def test_a_node_that_is_lost_offers_nothing_and_once_it_is_back_it_does_by_itsel
         assert not lab.controller.serves(lab.host)
         host.clear_faults()
         await lab.admitted(pod)
-
-    told(kube_api, namespace, [host], story)
-
-
-def test_a_node_that_is_deleted_offers_nothing_until_the_cluster_has_it_again(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
-) -> None:
-    (host,) = hosts()
-
-    async def story(lab: LeaseLab, nodes: Nodes) -> None:
-        nodes.remove(lab.host)
-        await lab.serves(lab.host, served=False)
-        pod = await lab.pod(await lab.tenant(), 1)
-        await still_waits(lab, pod)
-        nodes.say(lab.host)
-        await lab.admitted(pod)
-
-    told(kube_api, namespace, [host], story)
-
-
-def test_what_is_under_way_on_a_node_that_gets_lost_goes_on_elsewhere_and_closes_no_gpu(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease_absence, "PATIENCE_SECONDS", 1.0)
-    lost, other = hosts(2)
-
-    async def story(lab: LeaseLab, nodes: Nodes) -> None:
-        _, second = (host.name for host in lab.settings.hosts)
-        nodes.say(second, cordoned=True)
-        await lab.serves(second, served=False)
-        lost.inject(SILENCE)
-        pod = await lab.pod(await lab.tenant(), 4)
-        await lab.until(lambda x: [s["phase"] for s in x.values()].count("Activating") == 4)
-        nodes.say(lab.host, ready="Unknown")
-        message = f"{lab.host} is NotReady since 2026-01-01T00:00:00Z"
-        await lab.until(waits_for(message, "Resetting", 4))
-        assert not any(lease.get("holder") for lease in (await lab.leases()).values())
-        nodes.say(second)
-        went = await lab.admitted(pod)
-        assert went["metadata"]["annotations"][LEASE_ANNOTATION].startswith(f"{second}/")
-        # No operator is needed.
-        lost.clear_faults()
-        nodes.say(lab.host)
-        await lab.all_free()
-        assert sorted(s["cycle"] for s in (await lab.leases()).values()) == [1] * 4 + [2] * 4
-
-    told(kube_api, namespace, [lost, other], story)
-
-
-def test_gpus_of_a_tenant_stay_the_tenants_while_nobody_knows_what_runs_on_their_node(
-    kube_api: KubeCluster, namespace: str, hosts: Hosts
-) -> None:
-    (host,) = hosts()
-
-    async def story(lab: LeaseLab, nodes: Nodes) -> None:
-        acme = await lab.tenant()
-        pod = await lab.admitted(await lab.pod(acme, 2))
-        await lab.allocate(pod)
-        held = {m for m, s in (await lab.leases()).items() if s["phase"] == "Leased"}
-        host.inject(SILENCE)
-        nodes.say(lab.host, ready="Unknown")
-        await lab.serves(lab.host, served=False)
-        # By force: the API server has forgotten it, and its machine may run it all the same.
-        await lab.delete(pod)
-        message = f"{lab.host} is NotReady since 2026-01-01T00:00:00Z"
-        await lab.until(waits_for(message, "Releasing", 2))
-        await lab.stop()
-        await lab.start()
-        await lab.serves(lab.host, served=False)
-        nodes.remove(lab.host)
-        await lab.until(waits_for(f"the cluster has no node {lab.host}", "Releasing", 2))
-        for module, lease in (await lab.leases()).items():
-            holder = lease.get("holder") or {}
-            assert (holder.get("tenant") == acme) is (module in held)
-        host.clear_faults()
-        nodes.say(lab.host)
-        await lab.until(
-            lambda x: all(x[m]["phase"] == "Releasing" and x[m].get("deadline") for m in held)
-        )
-        leases = await lab.leases()
-        assert not any(leases[module].get("reason") for module in held)
-        await lab.allocate(pod, allocated=False)
-        await lab.all_free()
 
     told(kube_api, namespace, [host], story)
 

@@ -172,24 +172,6 @@ def test_no_program_makes_a_pod_on_the_host(
     refused(answer, "gpu-clusters-program-p" if every_right else "cannot create")
 
 
-@pytest.mark.parametrize("program", ["api", "controllers"])
-@pytest.mark.parametrize(
-    "where", ["kube-system", "gpu-clusters-system", "gpu-clusters-controllers", "default"]
-)
-def test_kubectl_says_that_a_program_may_not_create_pods(
-    accounts: ProgramAccounts, program: str, where: str
-) -> None:
-    asked = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {"verb": "create", "resource": "pods", "namespace": where}},
-    }
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    status, text = getattr(accounts, program)("POST", path, asked)
-    assert status == 201, text
-    assert '"allowed":false' in text
-
-
 # What pods are made.
 
 

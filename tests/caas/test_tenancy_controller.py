@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from caas.controllers import tenancy, tenancy_children
-from caas.controllers.tenancy import BEGUN_AT_ONCE
+from caas.controllers import tenancy
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
 from tests.fixtures.accounts import MERGE, ProgramAccounts
@@ -204,55 +203,6 @@ def test_each_part_that_is_not_enforced_keeps_it_unready_and_is_named(
     assert tenants.condition(classless)["status"] == "False"
 
 
-@pytest.fixture
-def patient_operator(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Operator:
-    """One that speaks of nothing that comes by itself, however slow the machine is."""
-    monkeypatch.setattr(tenancy, "WAITING_SECONDS", 1000.0)
-    monkeypatch.setattr(tenancy, "SILENT_TRIALS", 1000)
-    monkeypatch.setattr(tenancy_children, "SYNC_SECONDS", 1000.0)
-    made: Operator = request.getfixturevalue("operator")
-    return made
-
-
-def test_events_tell_when_it_becomes_ready_and_when_it_is_no_more(
-    tenants: Tenants, patient_operator: Operator
-) -> None:
-    name = tenants.make()
-    tenants.ready(name)
-    # A class that does not exist cannot be waited for.
-    tenants.declare(name, runtimeClasses=["kata-nowhere"])
-    tenants.says(name, "Ready", "RuntimeClass kata-nowhere does not exist")
-    tenants.declare(name)
-    tenants.ready(name)
-    chosen = f"fieldSelector=regarding.name={name}"
-    place = f"/apis/events.k8s.io/v1/namespaces/default/events?{chosen}"
-
-    def told() -> list[dict[str, Any]] | None:
-        found = (tenants.request.get(place) or {}).get("items", [])
-        return sorted(found, key=lambda e: str(e["eventTime"])) if len(found) >= 3 else None
-
-    events = eventually(told, what="the third event")
-    assert [(e["type"], e["reason"]) for e in events] == [
-        ("Normal", "Ready"),
-        ("Warning", "NotReady"),
-        ("Normal", "Ready"),
-    ]
-    assert "RuntimeClass kata-nowhere does not exist" in events[1]["note"]
-    assert {e["reportingController"] for e in events} == {"gpu-clusters.dev/tenancies"}
-    assert {e["regarding"]["kind"] for e in events} == {"Tenancy"}
-
-
-def test_a_server_that_refuses_ordinary_pods_is_quoted(
-    tenants: Tenants, operator: Operator
-) -> None:
-    small = {"cpu": "1", "memory": "1Gi"}
-    large = {"cpu": "2", "memory": "2Gi"}
-    limits = [{"type": "Container", "default": small, "defaultRequest": small, "min": large}]
-    name = tenants.make(limits=limits)
-    found = tenants.says(name, "Ready", "LimitRange")
-    assert found["status"] == "False"
-
-
 def test_a_change_of_the_spec_is_judged_anew(tenants: Tenants, operator: Operator) -> None:
     name = tenants.make(egress={"internet": True, "nfsCidrs": ["198.51.100.0/28"]})
     tenants.ready(name)
@@ -393,21 +343,6 @@ def test_a_namespace_that_does_not_go_is_told(tenants: Tenants, operator: Operat
     eventually(lambda: tenants.get(name) is None, what="the deletion of the Tenancy")
 
 
-def test_a_controller_that_was_stopped_midway_goes_on_where_it_was(
-    kube_api: KubeCluster, tenants: Tenants
-) -> None:
-    names = [tenants.make() for _ in range(6)]
-    with running(kube_api, tenants.prefix):
-        # Broken off as soon as it has begun.
-        eventually(lambda: tenants.request.get(core(names[0])))
-    with running(kube_api, tenants.prefix):
-        for name in names:
-            tenants.ready(name)
-        tenants.delete(names[0])
-    with running(kube_api, tenants.prefix):
-        eventually(lambda: tenants.get(names[0]) is None, what="the deletion of the Tenancy")
-
-
 def test_what_happened_while_no_controller_ran_is_put_back(
     kube_api: KubeCluster, tenants: Tenants
 ) -> None:
@@ -468,16 +403,6 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
         tenants.request.close()
     finally:
         stop_cluster(tmp_path)
-
-
-def test_more_tenancies_than_are_begun_at_once_all_become_ready(
-    tenants: Tenants, operator: Operator
-) -> None:
-    names = [tenants.make() for _ in range(BEGUN_AT_ONCE + 8)]
-    for name in names:
-        tenants.ready(name)
-    homes = {tenants.request.get(core(name)) is not None for name in names}
-    assert homes == {True}
 
 
 HOLDER = {

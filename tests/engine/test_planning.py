@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.events import Diagnostic, ResourceFailed, ResourcePre
-from tests.engine.enginekit import CrashError, Ended, Stack, Thing, faults
+from engine.events import Diagnostic, ResourcePre
+from tests.engine.enginekit import Ended, Stack, Thing, faults
 
 
 @pytest.fixture
@@ -15,48 +15,6 @@ def stack() -> Stack:
 
 def messages(ended: Ended) -> str:
     return "\n".join(e.message for e in ended.events if isinstance(e, Diagnostic))
-
-
-def test_a_second_up_changes_nothing(stack: Stack) -> None:
-    program = [Thing("a"), Thing("b", uses=("a",)), Thing("c", component=True)]
-    assert stack.up(*program).changes == {"create": 4}
-    stack.memory.calls.clear()
-    again = stack.up(*program)
-    assert again.changes == {"same": 4}
-    assert stack.memory.calls == []
-    assert not faults(again.snapshot)
-
-
-def test_an_input_that_changes_is_updated_in_place(stack: Stack) -> None:
-    stack.up(Thing("a"))
-    ended = stack.up(Thing("a", text="new"))
-    assert ended.steps == ["update a"]
-    assert ended.state("a").outputs["size"] == 3
-
-
-def test_a_replacement_makes_the_new_one_first_and_deletes_the_old_one_at_the_end(
-    stack: Stack,
-) -> None:
-    stack.up(Thing("a"), Thing("b"))
-    ended = stack.up(Thing("a", key="other"), Thing("b", text="new"))
-    assert ended.steps == ["create-replacement a", "replace a", "update b", "delete-replaced a"]
-    assert ended.changes == {"same": 1, "replace": 1, "update": 1}
-    assert len(stack.memory.objects) == 2
-
-
-def test_a_provider_may_ask_for_the_old_one_to_go_first(stack: Stack) -> None:
-    stack.memory.delete_first.add("a")
-    stack.up(Thing("a"))
-    ended = stack.up(Thing("a", key="other"))
-    assert ended.steps == ["delete-replaced a", "replace a", "create-replacement a"]
-
-
-def test_the_program_decides_about_the_order_against_the_provider(stack: Stack) -> None:
-    stack.memory.delete_first.add("a")
-    options = {"delete_before_replace": False}
-    stack.up(Thing("a", options=options))
-    ended = stack.up(Thing("a", key="other", options=options))
-    assert ended.steps[0] == "create-replacement a"
 
 
 def test_a_replacement_that_was_cut_off_between_delete_and_create_is_finished(
@@ -101,13 +59,6 @@ def test_a_pending_replacement_that_the_program_drops_is_forgotten(stack: Stack)
     assert stack.memory.calls.count("delete a") == 1
 
 
-def test_what_the_program_drops_is_deleted_after_what_needs_it(stack: Stack) -> None:
-    stack.up(Thing("a"), Thing("b", uses=("a",)), Thing("c", after=("b",)), Thing("d"))
-    ended = stack.up(Thing("d"))
-    deletes = [s for s in ended.steps if s.startswith("delete")]
-    assert deletes == ["delete c", "delete b", "delete a"]
-
-
 def test_a_failed_delete_of_a_replaced_one_is_made_up_for(stack: Stack) -> None:
     stack.up(Thing("a"))
     stack.memory.failing.add("delete a")
@@ -117,13 +68,6 @@ def test_a_failed_delete_of_a_replaced_one_is_made_up_for(stack: Stack) -> None:
     ended = stack.up(Thing("a", key="other"))
     assert ended.steps[-1] == "delete-replaced a"
     assert len(stack.memory.objects) == 1
-
-
-def test_a_refused_input_stops_before_anything_is_done_with_it(stack: Stack) -> None:
-    ended = stack.up(Thing("a"), Thing("b", text="refused"), Thing("c"))
-    assert not ended.ok
-    assert "property text value {refused} has a problem: is refused" in messages(ended)
-    assert stack.memory.calls == ["create a"]
 
 
 def test_with_continue_on_error_the_independent_ones_are_made(stack: Stack) -> None:
@@ -163,18 +107,6 @@ def test_an_old_one_stays_while_what_needs_it_could_not_be_changed(stack: Stack)
     assert "a@1" not in stack.memory.objects
 
 
-def test_a_protected_resource_is_neither_deleted_nor_replaced(stack: Stack) -> None:
-    options = {"protect": True}
-    stack.up(Thing("a", options=options), Thing("b", uses=("a",)))
-    replaced = stack.up(Thing("a", key="other", options=options), Thing("b", uses=("a",)))
-    assert not replaced.ok
-    assert "unable to replace resource" in messages(replaced)
-    destroyed = stack.destroy()
-    assert not destroyed.ok
-    assert [r.name for r in destroyed.snapshot.resources] == ["memory-dev", "default", "a"]
-    assert any(isinstance(e, ResourceFailed) for e in destroyed.events)
-
-
 def test_what_a_protected_resource_needs_stays_too(stack: Stack) -> None:
     stack.up(Thing("a"), Thing("b", uses=("a",), options={"protect": True}), Thing("c"))
     ended = stack.destroy()
@@ -186,20 +118,6 @@ def test_children_take_protection_from_their_parent(stack: Stack) -> None:
     assert stack.stored.resources[-1].protect
 
 
-def test_a_retained_resource_leaves_the_state_alone(stack: Stack) -> None:
-    stack.up(Thing("a", options={"retain_on_delete": True}))
-    assert stack.destroy().ok
-    assert stack.stored.resources == ()
-    assert len(stack.memory.objects) == 1
-
-
-def test_unknown_inputs_are_left_to_the_preview(stack: Stack) -> None:
-    planned = stack.preview(Thing("a"), Thing("b", uses=("a",)))
-    assert planned.changes == {"create": 3}
-    assert stack.memory.calls == []
-    assert stack.stored.resources == ()
-
-
 def test_a_preview_of_a_replacement_keeps_the_state(stack: Stack) -> None:
     stack.memory.delete_first.add("a")
     stack.up(Thing("a"), Thing("b", uses=("a",)))
@@ -207,15 +125,6 @@ def test_a_preview_of_a_replacement_keeps_the_state(stack: Stack) -> None:
     planned = stack.preview(Thing("a", key="other"), Thing("b", uses=("a",)))
     assert planned.changes["replace"] == 1
     assert all(a.says_the_same(b) for a, b in zip(before, stack.stored.resources, strict=True))
-
-
-def test_a_target_leaves_the_others_as_they_are(stack: Stack) -> None:
-    stack.up(Thing("a"), Thing("b"))
-    urn = stack.stored.resources[2].urn
-    ended = stack.up(Thing("a", text="new"), Thing("b", text="new"), Thing("c"), targets=(urn,))
-    assert ended.changes == {"update": 1, "same": 3}
-    assert ended.state("b").inputs["text"] == "text"
-    assert "c" not in [r.name for r in ended.snapshot.resources]
 
 
 def test_a_resource_can_be_asked_to_be_replaced(stack: Stack) -> None:
@@ -230,17 +139,6 @@ def test_two_resources_of_one_name_are_refused(stack: Stack) -> None:
     assert "Duplicate resource URN" in messages(ended)
 
 
-def test_refresh_takes_in_what_somebody_else_changed_and_removed(stack: Stack) -> None:
-    stack.up(Thing("a"), Thing("b"), Thing("c", uses=("b",)))
-    stack.memory.objects["a@1"] = {"text": "changed", "key": "key"}
-    del stack.memory.objects["b@2"]
-    ended = stack.refresh()
-    assert ended.changes == {"same": 2, "update": 1, "delete": 1}
-    assert ended.state("a").outputs["text"] == "changed"
-    assert "b" not in [r.name for r in ended.snapshot.resources]
-    assert not faults(ended.snapshot)
-
-
 def test_a_refresh_hands_children_of_what_is_gone_to_the_next_parent_above(stack: Stack) -> None:
     stack.up(Thing("a"), Thing("b", parent="a"), Thing("c", parent="b"), Thing("d", parent="c"))
     for gone in ("b@2", "c@3"):
@@ -248,46 +146,6 @@ def test_a_refresh_hands_children_of_what_is_gone_to_the_next_parent_above(stack
     ended = stack.refresh()
     assert ended.state("d").parent == ended.state("a").urn
     assert not faults(ended.snapshot)
-
-
-@pytest.mark.parametrize("delete_first", [False, True])
-def test_a_crash_at_any_save_is_made_up_for_by_the_next_run(*, delete_first: bool) -> None:
-    """Whenever the engine is killed, the next run gets where it was going."""
-    first = [Thing("a"), Thing("b", uses=("a",)), Thing("c", after=("b",)), Thing("d")]
-    second = [Thing("a", key="new"), Thing("b", uses=("a",)), Thing("e", uses=("b",))]
-
-    def begin() -> Stack:
-        stack = Stack()
-        if delete_first:
-            stack.memory.delete_first.update("abcde")
-        stack.up(*first)
-        stack.saves = 0
-        return stack
-
-    whole = begin()
-    expected = whole.up(*second)
-    assert expected.ok
-    for crash_at in range(1, whole.saves + 1):
-        stack = begin()
-        stack.crash_at = crash_at
-        with pytest.raises(CrashError):
-            stack.up(*second)
-        assert not faults(stack.stored)
-        known = {r.id for r in stack.stored.resources if r.id}
-        # What is there and not in the state is at most what was just being made.
-        assert len(set(stack.memory.objects) - known) <= 1
-        lost = set(stack.memory.objects) - known
-        stack.crash_at = None
-        resumed = stack.up(*second)
-        assert resumed.ok, messages(resumed)
-        assert not faults(resumed.snapshot)
-        assert [r.name for r in resumed.snapshot.resources if not r.delete] == [
-            r.name for r in expected.snapshot.resources
-        ]
-        assert len(set(stack.memory.objects) - lost) == 3
-        stack.memory.calls.clear()
-        assert set(stack.up(*second).changes) == {"same"}
-        assert stack.memory.calls == []
 
 
 def test_a_step_is_announced_before_it_is_taken(stack: Stack) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 import errno
 import json
 import os
 import re
 import socket
-import ssl
 import threading
 from pathlib import Path
 
 import pytest
-import yaml
 from cryptography import x509
 
 from lab.control_plane import (
@@ -30,9 +27,8 @@ from lab.control_plane import (
 from lab.control_plane.commands import PORT_NAMES, PROCESSES, command_lines
 from lab.control_plane.files import exclusive
 from lab.control_plane.health import wait_until
-from lab.control_plane.kube import tls
 from lab.control_plane.layout import Layout
-from lab.control_plane.objects import kubeconfig_of, stand_ins
+from lab.control_plane.objects import stand_ins
 from lab.control_plane.processes import last_words
 from lab.files import write_atomic
 
@@ -52,13 +48,6 @@ def certificate(layout: Layout, name: str) -> x509.Certificate:
 
 
 # --- certificates ---------------------------------------------------------------------------
-
-
-def test_certificates_are_made_once(layout: Layout) -> None:
-    assert "admin" in pki.ensure(layout, NOW)
-    before = {path.name: path.read_bytes() for path in layout.pki.iterdir()}
-    assert pki.ensure(layout, NOW + datetime.timedelta(days=365)) == []
-    assert {path.name: path.read_bytes() for path in layout.pki.iterdir()} == before
 
 
 def test_certificates_are_renewed_before_they_expire_with_the_authority_kept(
@@ -107,33 +96,7 @@ def test_the_serving_certificate_is_good_for_every_name_of_the_api_server(layout
     assert set(addresses) == {"127.0.0.1", "10.96.0.1"}
 
 
-def test_client_and_server_trust_each_other(layout: Layout) -> None:
-    pki.ensure(layout)
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=layout.certificate("ca"))
-    server.verify_mode = ssl.CERT_REQUIRED
-    server.load_cert_chain(layout.certificate("serving"), layout.key("serving"))
-    ours, theirs = socket.socketpair()
-
-    def serve() -> None:
-        with server.wrap_socket(theirs, server_side=True) as connection:
-            connection.sendall(b"hello")
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    client = tls(layout, "admin")
-    with client.wrap_socket(ours, server_hostname="127.0.0.1") as connection:
-        assert connection.recv(5) == b"hello"
-    thread.join()
-
-
 # --- ports ----------------------------------------------------------------------------------
-
-
-def test_ports_are_chosen_once_and_kept(tmp_path: Path) -> None:
-    chosen = ports.reserve(tmp_path / "lab" / "ports.json", PORT_NAMES, tmp_path / "all.json")
-    assert len(set(chosen.values())) == len(PORT_NAMES)
-    again = ports.reserve(tmp_path / "lab" / "ports.json", PORT_NAMES, tmp_path / "all.json")
-    assert again == chosen
 
 
 def test_two_labs_never_get_the_same_port_even_when_none_of_them_runs(
@@ -202,15 +165,6 @@ def test_a_second_command_on_the_same_lab_says_who_holds_it(tmp_path: Path) -> N
     thread.join()
 
 
-def test_a_file_that_is_right_is_not_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_atomic(path, b"content", mode=0o600)
-    before = path.stat()
-    write_atomic(path, b"content", mode=0o600)
-    assert path.stat().st_mtime_ns == before.st_mtime_ns
-    assert path.stat().st_ino == before.st_ino
-
-
 def test_a_file_with_a_wrong_mode_is_put_right(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"secret")
@@ -238,14 +192,6 @@ def test_no_secret_is_on_a_command_line(layout: Layout) -> None:
     arguments = " ".join(argument for line in lines.values() for argument in line)
     assert "PRIVATE KEY" not in arguments
     assert "token" not in arguments
-
-
-def test_the_kubeconfig_holds_all_it_needs(layout: Layout) -> None:
-    pki.ensure(layout)
-    document = yaml.safe_load(kubeconfig_of(layout, "admin", PORTS))
-    assert document["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:20001"
-    key = base64.b64decode(document["users"][0]["user"]["client-key-data"])
-    assert key == layout.key("admin").read_bytes()
 
 
 def test_every_stand_in_is_labelled_as_one() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,12 @@ from lab import gpu_operator, tools
 from lab.gpu_operator import faults, machines, operands, policy
 from lab.gpu_operator.machines import HostMachines
 from lab.gpu_operator.operands import Operand
-from lab.gpu_operator.playing import RKE2_SOCKET, inits_done, slowness, trouble
+from lab.gpu_operator.playing import RKE2_SOCKET
 from lab.gpu_operator.sharing import Sharing, balanced, devices, layouts, product
 from lab.gpu_operator.view import Memory, View
 from lab.hosts import GpuState
 from lab.hosts.rke2.rke2_cluster import Clusters
 from tests.fixtures.control_plane import KubeCluster
-from tests.fixtures.hosts import SimulatedHost
 
 CHART = Path(__file__).resolve().parents[2] / "lab" / "charts" / "gpu-operator"
 
@@ -157,41 +155,6 @@ def view(tmp_path: Path, *ready: Operand, fault: Any = None, socket: bool = True
     )
 
 
-def test_operands_wait_for_each_other_in_the_documented_order(tmp_path: Path) -> None:
-    """ "all Init:0/1: driver daemonset" (NVIDIA, troubleshooting): everything waits for the driver."""
-    nothing = view(tmp_path)
-    assert inits_done(nothing, operands.DRIVER, "gpu-01") == 1
-    assert inits_done(nothing, operands.TOOLKIT, "gpu-01") == 0
-    assert inits_done(nothing, operands.VALIDATOR, "gpu-01") == 0
-    driven = view(tmp_path, operands.DRIVER)
-    assert inits_done(driven, operands.TOOLKIT, "gpu-01") == 1
-    assert inits_done(driven, operands.PLUGIN, "gpu-01") == 0
-    tooled = view(tmp_path, operands.DRIVER, operands.TOOLKIT)
-    assert inits_done(tooled, operands.PLUGIN, "gpu-01") == 1
-    assert inits_done(tooled, operands.VALIDATOR, "gpu-01") == 3
-    every = (operands.DRIVER, operands.TOOLKIT, operands.PLUGIN)
-    assert inits_done(view(tmp_path, *every), operands.VALIDATOR, "gpu-01") == 4
-    never = view(tmp_path, *every, fault=faults.NeverReady())
-    assert inits_done(never, operands.VALIDATOR, "gpu-01") == 3
-    other = view(tmp_path, *every, fault=faults.NeverReady(node="gpu-02"))
-    assert inits_done(other, operands.VALIDATOR, "gpu-01") == 4
-
-
-def test_faults_show_as_the_kubelet_would_show_them(tmp_path: Path) -> None:
-    pull = view(tmp_path, fault=faults.ImagePull())
-    stand = trouble(pull, operands.TOOLKIT, "gpu-01", 1)
-    assert stand is not None
-    assert stand.reason == "ImagePullBackOff"
-    assert "nvcr.io/nvidia-container-toolkit-daemonset:1" in stand.message
-    assert trouble(pull, operands.DRIVER, "gpu-01", 1) is None
-    blind = trouble(view(tmp_path, socket=False), operands.TOOLKIT, "gpu-01", 1)
-    assert blind is not None
-    assert "no such file or directory" in blind.message
-    slow = view(tmp_path, fault=faults.DriverSlow(seconds=9))
-    assert slowness(slow, operands.DRIVER, "gpu-01") == 9
-    assert slowness(slow, operands.TOOLKIT, "gpu-01") == 0
-
-
 @pytest.mark.parametrize(
     ("servers", "node", "restarted", "away"),
     [
@@ -249,18 +212,6 @@ def test_the_process_is_started_once_found_and_stopped(
         gpu_operator.stop(tmp_path / "operator")
     assert not psutil.pid_exists(first)
     assert gpu_operator.status(tmp_path / "operator").detail == "not started"
-
-
-def test_the_gpus_of_a_node_are_those_of_its_simulated_machine(
-    hosts: Callable[..., list[SimulatedHost]],
-) -> None:
-    (host,) = hosts(platform="plain-gpu-a100", condition="prepared")
-    machine = HostMachines(host.folder, host.folder.parent)
-    found = machine.gpus()[host.name]
-    assert found.product == "NVIDIA A100-SXM4-80GB"
-    assert found.count == 8
-    machine.divide(host.name, {0: ("1g.10gb",) * 7})
-    assert machine.gpus()[host.name].mig == {0: ("1g.10gb",) * 7}
 
 
 def test_without_a_control_plane_it_says_so(tmp_path: Path) -> None:
@@ -322,15 +273,3 @@ def test_the_chart_ignores_keys_that_it_does_not_know_as_the_real_one_does(
 ) -> None:
     typo = render(driver={"useOpenKernelModules": True, "enabledd": True}, psp={"enabled": True})
     assert typo.returncode == 0
-
-
-def test_the_policy_has_what_the_values_say(tools_at_hand: None) -> None:
-    done = render(
-        mig={"strategy": "mixed"}, migManager={"config": {"name": "mine", "create": False}}
-    )
-    documents = [one for one in yaml.safe_load_all(done.stdout) if one]
-    (found,) = [one for one in documents if one["kind"] == "ClusterPolicy"]
-    assert found["metadata"]["name"] == "cluster-policy"
-    assert found["spec"]["mig"]["strategy"] == "mixed"
-    assert found["spec"]["migManager"]["config"] == {"name": "mine", "default": "all-disabled"}
-    assert "create" not in found["spec"]["devicePlugin"]["config"]

@@ -15,23 +15,19 @@ from typing import Any, cast
 import pytest
 
 from gpuclusters.container_api.container import LEASE_ANNOTATION
-from lab import written
 from lab.cluster import Cluster as ClusterClient
 from lab.cluster import Event, ObjectKind
-from lab.control_plane import NodeSpec, Taint
 from lab.hosts.folder import HostsFolder
 from lab.hosts.injecting import BusyError
 from lab.kubelet import process_container, status, stop
 from lab.kubelet.addresses import LoopbackAddresses, PodRange, public, reachable
 from lab.kubelet.checkpoint import Allocation, Checkpoint
 from lab.kubelet.environment import expanded, located
-from lab.kubelet.fields import FieldError, field
-from lab.kubelet.folder import KubeletFolder, NodeFolder
+from lab.kubelet.folder import KubeletFolder
 from lab.kubelet.logs import ContainerLog, LogOptions
 from lab.kubelet.machine import Machine
-from lab.kubelet.model import KubeletError, KubeletSpec
+from lab.kubelet.model import KubeletError
 from lab.kubelet.network_agent import POLICIES, judge
-from lab.kubelet.node_objects import node_object, status_object
 from lab.kubelet.pod_status import Conditions, ContainerState, running
 from tests.fixtures.hosts import Hosts
 
@@ -100,19 +96,6 @@ def test_a_folder_below_the_place_of_another_mount_is_not_replaced_again() -> No
 )
 def test_references_to_variables_are_expanded_as_kubernetes_does(text: str, result: str) -> None:
     assert expanded(text, {"A": "1"}) == result
-
-
-def test_fields_of_the_pod_are_told() -> None:
-    pod = {
-        "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a.b/c": "l"}},
-        "spec": {"nodeName": "node"},
-    }
-    assert field(pod, "metadata.labels['a.b/c']") == "l"
-    assert field(pod, "metadata.annotations['x']") == ""
-    assert field(pod, "spec.nodeName") == "node"
-    assert field(pod, "status.podIP", "127.1.2.3") == "127.1.2.3"
-    with pytest.raises(FieldError, match=r"spec\.hostname"):
-        field(pod, "spec.hostname")
 
 
 def read(log: ContainerLog, *, ended: bool = True, **options: Any) -> list[str]:
@@ -260,37 +243,6 @@ def test_a_short_name_that_somebody_else_made_is_not_trusted(tmp_path: Path) -> 
         deep.link.unlink(missing_ok=True)
 
 
-def test_folders_of_the_host_lie_in_the_folder_of_the_node() -> None:
-    node = NodeFolder(Path("/lab/kubelet/n"))
-    assert node.host("/var/lib/kubelet/device-plugins") == node.device_plugins
-    assert node.host("/var/lib/kubelet/pod-resources/kubelet.sock") == node.pod_resources
-    assert node.host("/var/lib/kubelet") == node.path
-    assert node.host("/var/lib/kubelet2") == Path("/lab/kubelet/n/host/var/lib/kubelet2")
-
-
-def test_a_node_carries_what_it_is_given_and_offers_devices_only_as_plugins_say() -> None:
-    taints = (Taint("gpu", "NoSchedule"), Taint("team", "NoExecute", "acme"))
-    told = {"cpu": "4", "nvidia.com/pgpu": "8"}
-    spec = NodeSpec("n", {"zone": "a"}, told, told, taints)
-    made = node_object(spec)
-    assert made["metadata"]["labels"]["zone"] == "a"
-    assert made["spec"]["taints"] == [
-        {"key": "gpu", "effect": "NoSchedule"},
-        {"key": "team", "effect": "NoExecute", "value": "acme"},
-    ]
-    status = status_object(spec, 1234, {"nvidia.com/gpu": (8, 6)}, NOW)["status"]
-    assert status["capacity"] == {"cpu": "4", "nvidia.com/gpu": "8"}
-    assert status["allocatable"] == {"cpu": "4", "nvidia.com/gpu": "6"}
-    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 1234}}
-
-
-def test_a_spec_is_read_as_it_was_written(tmp_path: Path) -> None:
-    node = NodeSpec("n", labels={"a": "b"}, taints=(Taint("k", "NoSchedule", "v"),))
-    spec = KubeletSpec(tmp_path, (node,), "image", 0.5)
-    again = written.read(KubeletSpec, json.loads(json.dumps(written.document(spec))))
-    assert again == spec
-
-
 def test_what_does_not_run_says_so_and_can_be_stopped(tmp_path: Path) -> None:
     found = status(tmp_path)
     assert (found.running, found.detail, found.nodes) == (False, "not started", {})
@@ -301,28 +253,6 @@ def test_what_does_not_run_says_so_and_can_be_stopped(tmp_path: Path) -> None:
 def pod(**status: Any) -> dict[str, Any]:
     metadata = {"name": "p", "namespace": "n", "uid": "u"}
     return {"metadata": metadata, "spec": {"containers": [{}]}, "status": status}
-
-
-@pytest.mark.parametrize(
-    ("states", "phase"),
-    [
-        ([ContainerState("a", "i")], "Pending"),
-        ([ContainerState("a", "i", started=NOW)], "Running"),
-        ([ContainerState("a", "i", started=NOW, finished=NOW)], "Succeeded"),
-        ([ContainerState("a", "i", started=NOW, finished=NOW, exit_code=1)], "Failed"),
-        (
-            [
-                ContainerState("a", "i", started=NOW, finished=NOW, exit_code=1),
-                ContainerState("b", "i", started=NOW),
-            ],
-            "Running",
-        ),
-    ],
-)
-def test_the_phase_of_a_pod_follows_from_its_containers(
-    states: list[ContainerState], phase: str
-) -> None:
-    assert running(pod(), Conditions(pod()), states)["status"]["phase"] == phase
 
 
 @pytest.mark.parametrize("verdict", ["True", "False"])

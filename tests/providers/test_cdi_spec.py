@@ -7,11 +7,10 @@ import pytest
 import yaml
 
 from gpuclusters.cdi.resource import CdiSpecProvider
-from lab.hosts import faults
 from tests.fixtures.cdi_rules import faults_in
 from tests.fixtures.hosts import SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import UNKNOWN, StepFailed
+from tests.providers.provider_process import StepFailed
 
 PATH = "/etc/cdi/nvidia.com-pgpu.json"
 GPUS = {"1": "86", "2": "b8", "3": "87", "4": "bb", "5": "0f", "6": "41", "7": "10", "8": "44"}
@@ -132,38 +131,6 @@ def same_by_hand(host: SimulatedHost) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("folder", ["/etc/cdi", "/var/run/cdi"])
-def test_a_name_that_another_file_defines_is_refused(
-    host: SimulatedHost, start_provider: StartProvider, folder: str
-) -> None:
-    other = host.path(f"{folder}/other.yaml")
-    other.parent.mkdir(parents=True, exist_ok=True)
-    other.write_text("kind: nvidia.com/pgpu\ndevices: [{name: '3'}, {name: x}]\n")
-    with pytest.raises(StepFailed) as failed:
-        start_provider(host).create(CdiSpecProvider, wanted(host))
-    assert f"nvidia.com/pgpu=3 in {folder}/other.yaml" in str(failed.value)
-    assert not host.path(PATH).exists()
-
-
-def test_devices_that_cannot_be_passed_on_are_all_named(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    bound = host.root / "sys/bus/pci/devices/0000:86:00.0/driver"
-    host.path("/sys/bus/pci/devices/0000:86:00.0").joinpath("driver").unlink()
-    assert not bound.exists()
-    devices = [
-        {"name": "1", "pci_address": "0000:86:00.0"},
-        {"name": "2", "pci_address": "0000:ee:00.0"},
-    ]
-    with pytest.raises(StepFailed) as failed:
-        start_provider(host).create(CdiSpecProvider, wanted(host, devices=devices))
-    message = str(failed.value)
-    assert "device 1: 0000:86:00.0 is bound to no driver, not to vfio-pci" in message
-    assert "device 2: there is no PCI function 0000:ee:00.0" in message
-    assert "driverctl set-override" in message
-    assert not host.path(PATH).exists()
-
-
 def test_drift_is_named_by_a_refresh_and_put_back(
     host: SimulatedHost, start_provider: StartProvider
 ) -> None:
@@ -203,52 +170,3 @@ def test_a_file_that_says_nothing_any_more_leaves_a_state_that_can_be_worked_wit
     made = provider.update(CdiSpecProvider, made, wanted(host))
     assert made.outputs["drift"] == []
     provider.delete(CdiSpecProvider, made)
-
-
-def test_a_renumbered_iommu_group_shows_as_drift(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider(host)
-    made = provider.create(CdiSpecProvider, wanted(host))
-    text = host.path(PATH).read_text()
-    group = group_of(host, "0000:86:00.0")
-    host.path(PATH).write_text(text.replace(f"/dev/vfio/{group}", "/dev/vfio/7"))
-    live = provider.read(CdiSpecProvider, made)
-    assert [one["code"] for one in live.outputs["drift"]] == ["cdi.nodes-changed"]
-    assert provider.diff(CdiSpecProvider, live.outputs, wanted(host)).changes
-
-
-def test_a_full_disk_leaves_the_old_file_whole(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider(host)
-    made = provider.create(CdiSpecProvider, wanted(host))
-    host.inject(faults.DiskFull(path="/etc/cdi"))
-    with pytest.raises(StepFailed, match=r"No space left on device.*free some space"):
-        provider.update(CdiSpecProvider, made, wanted(host, "12"))
-    host.clear_faults()
-    assert host.path(PATH).read_text() == made.outputs["content"]
-
-
-def test_check_reports_each_fault_with_its_path_and_skips_the_unknown(
-    host: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider()
-    found = provider.check(
-        CdiSpecProvider,
-        wanted(
-            host,
-            connection=UNKNOWN,
-            path="/etc/cdi/pgpu.txt",
-            kind="pgpu",
-            devices=[
-                {"name": UNKNOWN, "pci_address": "0000:0f:00.0"},
-                {"name": "-1", "pci_address": "0f:00.0"},
-                UNKNOWN,
-            ],
-        ),
-    )
-    assert set(found) == {"path", "kind", "devices[1].name", "devices[1].pci_address"}
-    assert "(got '0f:00.0')" in found["devices[1].pci_address"]
-    twice = wanted(host, devices=[{"name": "1", "pci_address": "0000:0f:00.0"}] * 2)
-    assert "used more than once" in provider.check(CdiSpecProvider, twice)["devices"]

@@ -168,39 +168,6 @@ def test_gpus_in_use_are_left_alone(hosts: Hosts, start_provider: StartProvider)
         )
 
 
-@pytest.mark.parametrize(
-    ("system", "changes"),
-    [("rocky", {"packages": "nvidia"}), ("sles", {})],
-)
-def test_other_systems_install_their_own_packages(
-    hosts: Hosts, start_provider: StartProvider, system: str, changes: dict[str, Any]
-) -> None:
-    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare", system=system)
-    provider = start_provider(host)
-    # A newer kernel waits: it is booted first, and nouveau is gone with the same restart.
-    host.sudo("touch /run/reboot-required")
-    made = provider.create(GpuDriverProvider, inputs(host, **changes))
-    assert (made.outputs["drift"], made.outputs["driver_version"]) == ([], OLD)
-    assert (state(host).usable, restarts(host)) == (8, 1)
-    (installed, *_), (power, *_) = host.journal("packages"), host.journal("power")
-    assert power["at"] < installed["at"]
-    made = provider.update(GpuDriverProvider, made, inputs(host, version=NEW, **changes))
-    assert (state(host).driver_version, state(host).usable) == (NEW, 8)
-    provider.delete(GpuDriverProvider, made)
-    assert state(host).installed_version is None
-
-
-def test_secure_boot_takes_signed_modules_alone(
-    hosts: Hosts, start_provider: StartProvider
-) -> None:
-    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare")
-    host.inject(faults.SecureBoot())
-    provider = start_provider(host)
-    with pytest.raises(StepFailed, match=r"Secure Boot is on.*driver\.packages: distribution"):
-        provider.create(GpuDriverProvider, inputs(host, packages="nvidia"))
-    assert provider.create(GpuDriverProvider, inputs(host)).outputs["driver_version"] == OLD
-
-
 def test_for_the_operators_driver_a_host_only_loses_nouveau(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:

@@ -14,8 +14,7 @@ from gpuclusters.preflight.resource import PreflightProvider
 from lab.hosts import faults
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import UNKNOWN, StepFailed
-from tests.providers.restarts import restart
+from tests.providers.provider_process import StepFailed
 
 PRESET = PRESETS[Platform.SUPERMICRO_HGX_H100]
 EXPECTS = expects_of(PRESET, Board(PRESET.gpus, PRESET.switches, PRESET.extra_functions))
@@ -171,42 +170,6 @@ def test_a_refresh_tells_what_went_wrong_since_and_the_next_up_looks_again(
     assert provider.update(PreflightProvider, made, wanted(machine)).outputs["findings"] == []
 
 
-def test_warnings_let_up_go_on_and_are_said(
-    machine: SimulatedHost, start_provider: StartProvider
-) -> None:
-    provider = start_provider(machine)
-    machine.inject(K.OldVersion())
-    try:
-        made = provider.create(PreflightProvider, wanted(machine))
-    finally:
-        machine.clear_faults()
-    assert made.outputs["warnings"][0]["problem"].startswith("Linux 6.8.0-51-generic")
-    assert "[preflight.kernel-old]" in provider.stderr.read_text()
-
-
-def test_another_stage_or_host_is_another_look(
-    start_provider: StartProvider, machine: SimulatedHost
-) -> None:
-    provider = start_provider()
-    olds = wanted(machine)
-    assert provider.diff(PreflightProvider, olds, wanted(machine, "bare")).replaces == ["stage"]
-    other = wanted(machine)
-    other["connection"] = {**machine.connection, "host": "hgx-99"}
-    assert provider.diff(PreflightProvider, olds, other).replaces == ["connection"]
-    changed = provider.diff(PreflightProvider, olds, wanted(machine, memory_gib=1024))
-    assert (changed.changes, changed.replaces) == (True, [])
-
-
-def test_check_accepts_the_unknown_and_names_what_is_wrong(
-    start_provider: StartProvider, machine: SimulatedHost
-) -> None:
-    provider = start_provider()
-    news = wanted(machine, switches=["05:00.0"])
-    assert set(provider.check(PreflightProvider, news)) == {"expects.switches[0]"}
-    assert provider.check(PreflightProvider, {**news, "expects": UNKNOWN}) == {}
-    assert set(provider.check(PreflightProvider, wanted(machine, "soon"))) == {"stage"}
-
-
 def test_deleting_touches_nothing_even_when_the_host_is_gone(
     hosts: Hosts, start_provider: StartProvider
 ) -> None:
@@ -243,13 +206,3 @@ def test_a_gpu_that_somebody_uses_is_not_taken(fresh: SimulatedHost) -> None:
         assert found(fresh, Stage.BARE) == ["gpus-in-use"]
     finally:
         fresh.clear_faults()
-
-
-def test_a_fault_of_the_hardware_outlives_a_reboot(fresh: SimulatedHost) -> None:
-    fresh.inject(faults.GpuFellOffTheBus(module=2), K.IommuOff())
-    try:
-        restart(fresh)
-        assert found(fresh, Stage.BARE) == ["iommu-firmware-off", "off-the-bus"]
-    finally:
-        fresh.clear_faults()
-    assert found(fresh, Stage.BARE) == []

@@ -13,7 +13,7 @@ from lab.hosts.rke2 import rke2_release
 from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import Made, StepFailed
-from tests.providers.rke2kit import AGENT_TOKEN, SERVER_TOKEN, V35, V36, V37, Cluster
+from tests.providers.rke2kit import AGENT_TOKEN, SERVER_TOKEN, V35, Cluster
 
 
 @pytest.fixture(scope="module")
@@ -120,29 +120,6 @@ def test_taints_of_a_node_that_joined_long_ago_follow_the_configuration(
     assert spec["taints"] == [{"key": "gpus", "value": "h100", "effect": "NoSchedule"}]
     small.update(agent, **tainted())
     assert small.nodes()[agent.name]["spec"]["taints"] == []
-
-
-def test_an_agent_that_goes_changes_no_other(small: Cluster, hosts: Hosts) -> None:
-    one, other = hosts(2, platform="plain-server")
-    small.create(one)
-    small.create(other)
-    other.forget()
-    small.delete(one)
-    assert one.name not in small.nodes()
-    assert [entry["command"] for entry in other.journal("command")] == []
-    # Its name is free again: neither node nor password is left.
-    small.create(one)
-    assert one.name in small.nodes()
-
-
-def test_no_agent_is_upgraded_before_its_servers(small: Cluster, agent: SimulatedHost) -> None:
-    small.create(agent)
-    with pytest.raises(StepFailed, match="servers are upgraded first"):
-        small.update(agent, version=V36)
-    assert starts(agent) == 1
-    olds, news = small.made[agent.name].outputs, small.inputs(agent, version=V36)
-    difference = small.provider.diff(Rke2NodeProvider, olds, news)
-    assert (difference.changes, difference.replaces) == (True, [])
 
 
 def test_a_host_that_cannot_join_says_why_and_the_next_run_goes_on(
@@ -314,16 +291,3 @@ def test_a_host_of_somebody_else_is_left_alone(small: Cluster, agent: SimulatedH
     with pytest.raises(StepFailed, match="is there already and no stack of ours installed it"):
         small.create(agent)
     assert not agent.path(releases.CONFIG).exists()
-
-
-def test_a_preview_refuses_what_must_not_follow(small: Cluster) -> None:
-    provider = Rke2NodeProvider()
-    server = small.servers[0]
-    olds = small.made[server.name].outputs
-    skipping = provider.check(olds, small.inputs(server, version=V37))
-    assert [(one.property, "skips a minor" in one.reason) for one in skipping.failures or []] == [
-        ("version", True)
-    ]
-    # Whom to ask is no part of the host.
-    news = {**small.inputs(server), "control": [server.connection]}
-    assert provider.diff("id", olds, news).changes is False

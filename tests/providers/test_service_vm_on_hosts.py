@@ -166,23 +166,6 @@ def test_partitions_are_restored_after_a_restart_and_the_vm_stays_while_they_are
     assert host.journal("harm") == []
 
 
-def test_a_step_that_failed_halfway_is_finished_by_the_next(
-    bare: SimulatedHost, start_provider: StartProvider
-) -> None:
-    host, provider = bare, start_provider(bare)
-    for fault in (
-        faults.ToolMissing(tool="genisoimage"),
-        faults.ToolMissing(tool="qemu-img"),
-    ):
-        host.inject(fault)
-        text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
-        assert "; install " in text
-        host.clear_faults()
-    made = provider.create(ServiceVmProvider, wanted(host))
-    assert (made.outputs["state"], made.outputs["drift"]) == ("ready", [])
-    assert acts(host) == ["define", "autostart", "start"]
-
-
 def test_what_was_changed_by_hand_shows_after_a_refresh_and_is_put_back(
     bare: SimulatedHost, start_provider: StartProvider
 ) -> None:
@@ -320,32 +303,6 @@ def test_the_vm_needs_every_switch_and_every_function_on_vfio(
     text = fails(lambda: provider.create(ServiceVmProvider, wanted(host)))
     assert "group 14 is not viable" in text
     assert "bind every function of that IOMMU group to vfio-pci" in text
-
-
-def test_an_image_is_used_only_when_it_is_the_one_that_was_meant(
-    bare: SimulatedHost, start_provider: StartProvider
-) -> None:
-    host, provider = bare, start_provider(bare)
-    other = "/srv/other.img"
-    host.sudo(f"echo something else > {other}")
-    changed = wanted(host, image={"path": other, "sha256": LAB_IMAGE["sha256"]})
-    text = fails(lambda: provider.create(ServiceVmProvider, changed))
-    assert f"not {LAB_IMAGE['sha256']}" in text
-    assert acts(host) == []
-    absent = wanted(host, image={"path": "/srv/none.img", "sha256": "0" * 64})
-    assert "there is no file /srv/none.img" in fails(
-        lambda: provider.create(ServiceVmProvider, absent)
-    )
-
-
-def test_a_fabric_manager_of_another_version_never_touches_the_switches(
-    bare: SimulatedHost, start_provider: StartProvider
-) -> None:
-    host, provider = bare, start_provider(bare)
-    newer = wanted(host, fabric_manager={"version": "595.91.07"})
-    text = fails(lambda: provider.create(ServiceVmProvider, newer))
-    assert "its image holds fabric manager 595.58.03, not 595.91.07" in text
-    assert provider.create(ServiceVmProvider, wanted(host)).outputs["state"] == "ready"
 
 
 def test_what_is_not_known_yet_is_accepted(start_provider: StartProvider) -> None:

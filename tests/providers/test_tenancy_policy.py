@@ -1,6 +1,5 @@
 """A tenant's isolation, proven on a real API server through the SDK's provider process."""
 
-import threading
 from typing import Any
 
 import pytest
@@ -82,53 +81,6 @@ def test_a_tenancy_is_ready_when_everything_is_enforced(
     assert tenants.request.get(f"/api/v1/namespaces/{name}") is None
     assert provider.read(TenancyPolicyProvider, made).id == ""
     provider.delete(TenancyPolicyProvider, made)
-
-
-def test_a_controller_that_comes_later_is_waited_for(
-    kube_api: KubeCluster, tenants: Tenants, start_provider: StartProvider
-) -> None:
-    name = tenants.name()
-    late = Operator(kube_api, tenants.prefix, kube_api.kubeconfig)
-    timer = threading.Timer(1, late.start)
-    timer.start()
-    try:
-        made = start_provider().create(TenancyPolicyProvider, wanted(tenants, name))
-    finally:
-        timer.join()
-        late.stop()
-    assert made.outputs["ready"] is True
-
-
-def test_without_a_controller_it_is_said_who_should_have_acted(
-    tenants: Tenants, start_provider: StartProvider
-) -> None:
-    name = tenants.name()
-    with pytest.raises(StepFailed) as failed:
-        start_provider().create(TenancyPolicyProvider, wanted(tenants, name, timeout_seconds=1))
-    message = str(failed.value)
-    for reason in (
-        "isolation is not enforced after 1 s",
-        "controller: no controller has looked at the Tenancy",
-        "gpu-clusters-controllers",
-        f"namespace: namespace {name} does not exist",
-    ):
-        assert reason in message
-    assert tenants.request.cluster.url in message
-
-
-def test_what_the_controller_waits_for_is_passed_on(
-    tenants: Tenants, operator: Operator, start_provider: StartProvider
-) -> None:
-    name = tenants.name()
-    inputs = wanted(tenants, name, timeout_seconds=1)
-    inputs["spec"]["limits"] = []
-    # The first run ends before the controller comes to it, or after: that is not what this is about.
-    with pytest.raises(StepFailed, match="isolation is not enforced"):
-        start_provider().create(TenancyPolicyProvider, inputs)
-    tenants.says(name, "LimitsEnforced", "LimitRange tenant limits nothing")
-    with pytest.raises(StepFailed, match="LimitRange tenant limits nothing") as failed:
-        start_provider().create(TenancyPolicyProvider, inputs)
-    assert "controller: the controller says: limit-range: " in str(failed.value)
 
 
 def test_isolation_that_ends_shows_in_a_refresh(

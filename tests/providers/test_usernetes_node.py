@@ -14,7 +14,7 @@ from tests.fixtures.hosts import Hosts, SimulatedHost
 from tests.providers.conftest import StartProvider
 from tests.providers.provider_process import StepFailed
 from tests.providers.restarts import restart
-from tests.providers.usernetes_kit import GEN2, Cluster, prepare, targets
+from tests.providers.usernetes_kit import Cluster, prepare, targets
 
 STATE = "/home/operator/.local/share/gpu-clusters/usernetes"
 
@@ -142,37 +142,6 @@ def test_a_host_that_starts_again_keeps_its_gpus_and_its_place(joined: Cluster) 
     assert targets(worker) == ["up"]
 
 
-def test_other_gpus_in_the_same_machine_are_found_and_named_anew(joined: Cluster) -> None:
-    worker = joined.hosts[1]
-    before = joined.made[worker.name].outputs["gpu_uuids"]
-    worker.inject(faults.GpusReplaced())
-    said = drift(joined, worker)
-    assert "specification names GPUs of another machine" in said
-    assert "unresolvable CDI devices" in said
-    assert joined.differs(worker)[0]
-    after = joined.update(worker).outputs
-    assert after["drift"] == []
-    assert not set(before) & set(after["gpu_uuids"])
-    worker.clear_faults()
-    joined.update(worker)
-
-
-def test_a_machine_that_was_made_anew_gets_a_new_node_in_its_old_place(joined: Cluster) -> None:
-    worker = joined.hosts[1]
-    before = joined.made[worker.name].outputs["gpu_uuids"]
-    # A new disk from an image that was prepared, and other GPUs.
-    docker = "DOCKER_HOST=unix:///run/user/1000/docker.sock docker"
-    gone = f"{docker} rm --force usernetes-node; {docker} volume rm --force usernetes_node-var"
-    assert worker.run(f"{gone}; rm -rf {STATE}").returncode == 0
-    worker.inject(faults.GpusReplaced())
-    connection = {**worker.connection, "machine": "made-again"}
-    assert joined.differs(worker, connection=connection) == (True, [])
-    made = joined.update(worker, connection=connection)
-    assert (made.outputs["joined"], made.outputs["drift"]) == (True, [])
-    assert not set(before) & set(made.outputs["gpu_uuids"])
-    worker.clear_faults()
-
-
 def test_a_run_that_was_killed_goes_on_where_it_stopped(small: Cluster) -> None:
     worker = small.hosts[1]
     for words in (r"tar\.gz", "-- up$", "-- joined"):
@@ -278,24 +247,6 @@ def test_another_image_is_put_around_the_same_volumes_one_node_at_a_time(joined:
     assert "the files of Usernetes were changed" in drift(joined, worker)
     joined.update(worker)
     assert "build: ." in file.read_text()
-
-
-def test_another_release_under_the_volumes_of_a_control_plane_is_refused(small: Cluster) -> None:
-    worker = small.hosts[1]
-    # In a preview already; and where that was passed over, before anything is touched.
-    olds, news = small.made[small.first.name].outputs, small.inputs(small.first, tag=GEN2)
-    (said,) = UsernetesNodeProvider().check(olds, news).failures or []
-    assert said.property == "source"
-    assert "gen3-v20260902.0 cannot become gen2-v20250210.0" in said.reason
-    renamed = {**news, "cluster": "another"}
-    assert UsernetesNodeProvider().check(olds, renamed).failures == []
-    assert small.differs(small.first, tag=GEN2, cluster="another")[1] == ["cluster"]
-    with pytest.raises(StepFailed, match="change the cluster's name with it"):
-        small.update(small.first, tag=GEN2)
-    small.made[small.first.name].outputs["source"] = small.inputs(small.first)["source"]
-    with pytest.raises(StepFailed, match=r"control plane runs Kubernetes v1.37.0.*brings v1.32.1"):
-        small.create(worker, tag=GEN2)
-    assert small.refresh(small.first).outputs["drift"] == []
 
 
 def test_a_host_of_somebody_else_or_that_is_not_ready_is_left_alone(small: Cluster) -> None:

@@ -96,55 +96,6 @@ def test_the_quota_is_the_clusters_and_is_kept_to_the_last_gpu(
     play(kube_api, act, copies=2)
 
 
-def test_duplicates_through_two_copies_make_one_container(
-    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
-) -> None:
-    async def act(api: Api, other: Api) -> None:
-        asked = [(api, other)[n % 2].post(pair[0], key="k", gpus=2) for n in range(20)]
-        answers = await asyncio.gather(*asked)
-        assert {one.status_code for one in answers} == {201}
-        assert len({one.json()["id"] for one in answers}) == 1
-        assert sum("idempotency-replayed" not in one.headers for one in answers) == 1
-        assert len(pods(lease_api, pair[0])) == 1
-        for one in (api, other):
-            assert kind(await one.post(pair[0], key="k")) == "422 idempotency-key-reused"
-
-    play(kube_api, act, copies=2)
-
-
-def test_a_deleted_container_goes_and_gives_back_its_quota(
-    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
-) -> None:
-    async def act(api: Api) -> None:
-        made = [(await api.post(pair[0], gpus=2)).json()["id"] for _ in range(2)]
-        assert kind(await api.post(pair[0], gpus=1)) == "409 quota-exceeded"
-        assert (await api.delete(pair[0], made[0])).status_code == 202
-        path = f"/v1/containers/{made[0]}"
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (found := await api.get(pair[0], path)).status_code != 404:
-                assert found.json()["state"] == "deleting"
-                await asyncio.sleep(0.05)
-        assert (await api.delete(pair[0], made[0])).status_code == 204
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (again := await api.post(pair[0], gpus=2)).status_code != 201:
-                assert kind(again) == "409 quota-exceeded"
-                await asyncio.sleep(0.05)
-
-    play(kube_api, act)
-
-
-def test_a_container_larger_than_the_quota_of_memory_is_told_so(
-    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
-) -> None:
-    async def act(api: Api) -> None:
-        answer = await api.post(pair[0], memoryGib=2048)
-        assert kind(answer) == "409 quota-exceeded"
-        assert "requests.memory" in answer.json()["requested"]
-        assert pods(lease_api, pair[0]) == []
-
-    play(kube_api, act)
-
-
 def test_a_log_comes_from_the_machine_that_has_it(
     kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import resource
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +16,7 @@ from cryptography import x509
 
 from caas import metrics
 from caas.api.gate import StrangerLimit
-from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol, allow_connections
+from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol
 from caas.program import Health
 from tests.caas.api.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, listening, tenancy
 from tests.caas.api.test_api_logs import started
@@ -603,47 +602,6 @@ async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(tmp_pat
         (folder / "tls.key").write_text("nonsense")
         certificate.renew()
         assert await asyncio.to_thread(shown, port) == second
-
-
-async def at_once(api: Api, port: int, count: int) -> list[tuple[int, bytes]]:
-    """So many requests on so many connections, all there before the first is answered."""
-    body = json.dumps({"image": IMAGE, "gpus": 1}).encode()
-    heads = [head(api, len(body), tenant) for tenant in ("acme", "globex")]
-    held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
-    for number, (_, writer) in enumerate(held):
-        writer.write(heads[number % 2] + body)
-
-    async def answer(
-        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> tuple[int, bytes]:
-        start = await reader.readuntil(b"\r\n\r\n")
-        length = int(start.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        content = await reader.readexactly(length)
-        writer.close()
-        return int(start.split()[1]), content
-
-    return await asyncio.gather(*(answer(*one) for one in held))
-
-
-@in_loop
-async def test_a_thousand_requests_at_once_make_what_the_quota_allows() -> None:
-    allow_connections()
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != resource.RLIM_INFINITY and files < 2500:
-        pytest.skip(f"this process may open {files} files only")
-    async with listening(requestsPerSecond=0.1, burst=40) as (api, port):
-        process = psutil.Process()
-        tasks, sockets = len(asyncio.all_tasks()), len(process.net_connections())
-        answers = await at_once(api, port, 1000)
-        counts = Counter(status for status, _ in answers)
-        assert set(counts) <= {201, 409, 429}, counts
-        assert counts[201] == len(api.cluster.pods) == 12
-        assert counts[429] > 500
-        names = {json.loads(body)["type"] for status, body in answers if status != 201}
-        assert {name.rsplit("/", 1)[1] for name in names} == {"quota-exceeded", "rate-limited"}
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(process.net_connections()) > sockets or len(asyncio.all_tasks()) > tasks:
-                await asyncio.sleep(0.02)
 
 
 @in_loop

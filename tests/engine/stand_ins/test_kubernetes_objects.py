@@ -9,8 +9,6 @@ import pytest
 from engine.answers import ProviderError
 from engine.stand_ins.calls import Call, Kind, Resource
 from engine.stand_ins.kubernetes import checking, kubeconfig, options
-from engine.stand_ins.kubernetes.applying import merged_ownership
-from engine.stand_ins.kubernetes.client import ApiError
 from engine.stand_ins.kubernetes.diffing import Comparison, diff
 from engine.stand_ins.kubernetes.objects import (
     checkpoint,
@@ -19,10 +17,8 @@ from engine.stand_ins.kubernetes.objects import (
     prune,
     to_object,
 )
-from engine.stand_ins.kubernetes.preview import of_creation
 from engine.stand_ins.kubernetes.replacement import Mutability
 from engine.stand_ins.kubernetes.resources import refreshed_inputs
-from engine.stand_ins.kubernetes.scopes import Scopes
 from engine.values import UNKNOWN, Secret
 from tests.engine.stand_ins.plugin import urn
 
@@ -185,30 +181,6 @@ def test_ignored_changes_are_no_changes() -> None:
     assert not compared(config_map({"a": "1"}), config_map({"a": "2"}), ignored=["data"]).changes
 
 
-def test_a_spelling_that_the_server_normalises_is_no_change() -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
-    live = {**quota, "spec": {"hard": {"cpu": "1"}}}
-    new = {**quota, "spec": {"hard": {"cpu": "1000m"}}}
-    assert compared(new, new, live).changes
-    assert not compared(new, new, live, dry_run=lambda _: live).changes
-
-
-def test_a_field_that_the_server_will_not_change_replaces_the_object() -> None:
-    def refuse(_):
-        cause = {"field": "spec.mode", "message": 'Invalid value: "b": field is immutable'}
-        raise ApiError(422, {"message": "invalid", "details": {"causes": [cause]}})
-
-    thing = {"apiVersion": "x/v1", "kind": "Thing", "metadata": {"name": "x"}}
-    old, new = (
-        {**thing, "spec": {"mode": "a", "size": 1}},
-        {**thing, "spec": {"mode": "b", "size": 2}},
-    )
-    assert compared(old, new, dry_run=refuse).changes == {
-        "spec.mode": Kind.UPDATE_REPLACE,
-        "spec.size": Kind.UPDATE,
-    }
-
-
 def test_texts_of_a_secret_are_compared_with_what_the_server_made_of_them() -> None:
     old = {
         "apiVersion": "v1",
@@ -229,24 +201,6 @@ def test_an_unknown_is_a_change() -> None:
     }
 
 
-def test_the_next_apply_takes_over_what_people_changed_with_kubectl() -> None:
-    entries = [
-        {
-            "manager": "pulumi-kubernetes-1",
-            "operation": "Apply",
-            "fieldsV1": {"f:data": {"f:a": {}}},
-        },
-        {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}},
-        {"manager": "other", "operation": "Update", "fieldsV1": {"f:data": {"f:c": {}}}},
-        {"manager": "kubectl", "operation": "Update", "subresource": "status", "fieldsV1": {}},
-    ]
-    merged = merged_ownership(entries, "pulumi-kubernetes-1")
-    assert merged is not None
-    assert [entry["manager"] for entry in merged] == ["other", "kubectl", "pulumi-kubernetes-1"]
-    assert merged[-1]["fieldsV1"] == {"f:data": {"f:a": {}, "f:b": {}}}
-    assert merged_ownership(entries[2:], "pulumi-kubernetes-1") is None
-
-
 def test_after_a_refresh_a_secret_keeps_the_texts_that_still_hold() -> None:
     old = {"kind": "Secret", "stringData": {"same": "1", "changed": "2"}}
     live = {"kind": "Secret", "data": {"same": b64("1"), "changed": b64("x")}}
@@ -255,43 +209,6 @@ def test_after_a_refresh_a_secret_keeps_the_texts_that_still_hold() -> None:
         "stringData": {"same": "1"},
         "data": {"changed": b64("x")},
     }
-
-
-def test_after_a_refresh_what_did_not_change_keeps_the_programs_spelling() -> None:
-    old = {"kind": "Q", "spec": {"hard": {"cpu": "1000m", "storage": "1024Gi"}}}
-    recorded = {"kind": "Q", "spec": {"hard": {"cpu": "1", "storage": "1Ti"}}}
-    live = {"kind": "Q", "spec": {"hard": {"cpu": "3", "storage": "1Ti"}}}
-    wanted = {"kind": "Q", "spec": {"hard": {"cpu": "3", "storage": "1024Gi"}}}
-    assert refreshed_inputs(live, old, recorded) == wanted
-    assert refreshed_inputs(recorded, old, recorded) == old
-
-
-def test_a_preview_does_not_promise_what_only_creation_decides() -> None:
-    asked = {"spec": {"ports": [{"port": 80}, {"port": 81, "nodePort": 30001}]}}
-    live = {
-        "kind": "Service",
-        "metadata": {"name": "s", "uid": "u", "resourceVersion": "1"},
-        "spec": {
-            "clusterIP": "10.0.0.9",
-            "ports": [{"port": 80, "nodePort": 30007}, {"port": 81, "nodePort": 30001}],
-        },
-        "status": {},
-    }
-    shown = of_creation(live, asked)
-    assert shown["metadata"]["uid"] is UNKNOWN
-    assert shown["spec"]["clusterIP"] is UNKNOWN
-    assert [port["nodePort"] for port in shown["spec"]["ports"]] == [UNKNOWN, 30001]
-    assert "status" not in shown
-
-
-def test_a_definition_of_the_same_run_tells_the_scope_of_its_kind() -> None:
-    scopes = Scopes()
-    kind = kind_of_token("kubernetes:example.com/v1:Zone")
-    assert scopes.namespaced(kind, None)
-    names = {"kind": "Zone"}
-    scopes.plan({"spec": {"group": "example.com", "scope": "Cluster", "names": names}})
-    assert not scopes.namespaced(kind, None)
-    assert not scopes.namespaced(kind_of_token("kubernetes:core/v1:Namespace"), None)
 
 
 def config(server: str = "https://a:6443", user: dict | None = None, name: str = "c") -> str:

@@ -10,50 +10,10 @@ from lab.hosts.model import HostsError
 from tests.fixtures.hosts import Hosts, SimulatedHost
 
 KERNEL = "6.14.0-37-generic"
-QUERY = "nvidia-smi --query-gpu=index,name,driver_version,mig.mode.current --format=csv,noheader"
 
 
 def state(host: SimulatedHost) -> lab.hosts.GpuState:
     return lab.hosts.gpu_state(host.folder, host.name)
-
-
-def test_a_prepared_machine_has_the_driver_and_eight_gpus(hosts: Hosts) -> None:
-    (host,) = hosts(1, platform="plain-gpu-a100")
-    found = state(host)
-    assert (found.product, found.count, found.usable) == ("NVIDIA A100-SXM4-80GB", 8, 8)
-    assert (found.driver_version, found.nouveau) == ("580.178.04", False)
-    lines = host.run(QUERY).stdout.splitlines()
-    assert lines[7] == "7, NVIDIA A100-SXM4-80GB, 580.178.04, Disabled"
-    assert len(host.run("lspci -Dn -d 10de::0302").stdout.splitlines()) == 8
-    version = host.run("cat /proc/driver/nvidia/version").stdout
-    assert "Open Kernel Module for x86_64  580.178.04" in version
-    assert host.run("modinfo -F license nvidia").stdout == "Dual MIT/GPL\n"
-    assert host.run("systemctl is-active nvidia-fabricmanager").stdout == "active\n"
-    assert "nvidia " in host.run("lsmod").stdout
-
-
-def test_a_bare_machine_runs_nouveau_until_it_is_kept_out_and_rebooted(hosts: Hosts) -> None:
-    (host,) = hosts(1, platform="plain-gpu-a100", condition="bare")
-    assert (state(host).driver_version, state(host).nouveau) == (None, True)
-    assert host.run("nvidia-smi").returncode == 127
-    assert host.run("ls /proc/driver").stdout == ""
-    packages = (
-        f'linux-modules-nvidia-580-server-open-{KERNEL} "nvidia-utils-580-server=580.178.04*" '
-        '"nvidia-fabricmanager-580=580.178.04*"'
-    )
-    assert host.sudo(f"apt-get install -y {packages}").returncode == 0
-    # nouveau has the GPUs.
-    assert "No such device" in host.sudo("modprobe nvidia").stderr
-    assert host.run("nvidia-smi").returncode == 9
-    host.sudo(
-        "echo blacklist nouveau > /etc/modprobe.d/blacklist-nouveau.conf; update-initramfs -u"
-    )
-    host.reboot()
-    assert (state(host).driver_version, state(host).nouveau) == ("580.178.04", False)
-    # GPUs behind switches wait for the fabric manager.
-    assert state(host).usable == 0
-    assert host.sudo("systemctl enable --now nvidia-fabricmanager").returncode == 0
-    assert state(host).usable == 8
 
 
 def test_a_newer_driver_waits_for_a_boot_and_its_fabric_manager_must_fit(hosts: Hosts) -> None:

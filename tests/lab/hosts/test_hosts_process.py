@@ -160,20 +160,6 @@ def test_a_server_whose_folder_is_removed_ends(tmp_path: Path) -> None:
     eventually(lambda: not alive(server))
 
 
-def test_two_labs_run_side_by_side(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "second" / "hosts"
-    first = lab.hosts.status(folder).hosts["hgx-01"]
-    second = lab.hosts.start(other, ONE)["hgx-01"]
-    try:
-        assert first.port != second.port
-        assert first.host_key != second.host_key
-        assert run(other, "hgx-01", "fmpm -a 0") == 0
-        assert run(folder, "hgx-01", "fmpm -a 0 && fmpm -d 0") == 0
-    finally:
-        lab.hosts.stop(other)
-    assert lab.hosts.status(folder).running
-
-
 def test_several_starts_at_once_make_one_server(tmp_path: Path) -> None:
     folder = tmp_path / "hosts"
     command = [sys.executable, "-m", "lab.hosts", "start", str(folder), "hgx-01"]

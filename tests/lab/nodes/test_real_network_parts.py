@@ -179,35 +179,6 @@ def test_a_node_that_is_silent_refuses_or_is_gone_is_passed_over(lab: Lab) -> No
     assert asyncio.run(tried()) == b"pod heard hello\n"
 
 
-def test_where_no_node_gets_through_the_connection_is_closed(lab: Lab) -> None:
-    async def tried() -> tuple[bytes, bytes]:
-        await lab.node("a-refusing", _refusing)
-        opened = lab.entrances()
-        there = await opened.asked(_SERVICE)
-        none = await opened.asked({**_SERVICE, "service": "none"})
-        return await through(there["port"]), await through(none["port"])
-
-    assert asyncio.run(tried()) == (b"", b"")
-
-
-def test_an_entrance_is_the_same_after_a_restart_without_being_asked_for(lab: Lab) -> None:
-    async def opened() -> int:
-        here = lab.entrances()
-        port = (await here.asked(_SERVICE))["port"]
-        assert (await here.asked(_SERVICE))["port"] == port
-        assert (await here.asked({**_SERVICE, "port": 81}))["port"] != port
-        here.close()
-        return int(port)
-
-    async def restored(port: int) -> bytes:
-        pod = await asyncio.start_server(_pod, ports.LOOPBACK, 0)
-        await lab.node("a-dialling", _dialling(pod.sockets[0].getsockname()[1]))
-        await lab.entrances().restore()
-        return await through(port)
-
-    assert asyncio.run(restored(asyncio.run(opened()))) == b"pod heard hello\n"
-
-
 def test_a_port_that_another_program_took_is_named(lab: Lab) -> None:
     [port] = ports.reserve(lab.folder.entrances, ["demo/web:80"]).values()
     held = pytest.raises(NodesError, match=rf"port {port} .* leads to demo/web:80, is held by")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import http.client
 import ipaddress
 import json
 import socket
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.control_plane import NodeSpec, Taint
-from lab.images import archive
-from lab.images.layer import File
 from lab.nodes import (
     Kind,
     MachineFacts,
@@ -26,14 +21,10 @@ from lab.nodes import (
     Wanted,
     cgroups,
     choose,
-    configuration,
     links,
-    registry,
-    relay,
 )
 from lab.nodes.choice import obstacles
-from lab.nodes.folder import NodesFolder, RealNodeFolder
-from lab.nodes.network import MOST_NODES, networks, plan, token
+from lab.nodes.network import networks, plan
 from lab.written import document, read
 
 GOOD = MachineFacts("linux", root=True)
@@ -113,15 +104,6 @@ def test_a_machine_whose_every_network_is_taken_is_told() -> None:
         plan(FOLDER, [ipaddress.IPv4Network("100.64.0.0/10")])
 
 
-def test_nodes_and_the_machine_have_addresses_of_their_own() -> None:
-    network = plan(FOLDER, [])
-    addresses = [network.machine, *(network.node(number) for number in range(MOST_NODES))]
-    assert len(set(addresses)) == MOST_NODES + 1
-    assert all(ipaddress.IPv4Address(address) in network.subnet for address in addresses)
-    assert str(network.subnet.broadcast_address) not in addresses
-    assert len(network.interface) <= 15
-
-
 def test_networks_are_read_from_what_ip_says() -> None:
     routes = [
         {"dst": "default", "gateway": "192.0.2.1"},
@@ -196,30 +178,6 @@ def test_groups_below_a_group_go_with_it(tmp_path: Path) -> None:
     assert not (mount / "memory" / "lab").exists()
 
 
-def test_containerd_reads_what_it_is_told() -> None:
-    folder = NodesFolder(FOLDER).node("a")
-    document = tomllib.loads(configuration.containerd(folder, Path("/bin/runc")))
-    runtime = document["plugins"]["io.containerd.cri.v1.runtime"]
-    handlers = runtime["containerd"]["runtimes"]
-    roots = [handler["options"]["Root"] for handler in handlers.values()]
-    assert set(handlers) == {"runc", "kata-qemu-nvidia-gpu"}
-    assert len(set(roots)) == 2
-    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
-    assert runtime["cni"]["conf_dir"] == str(folder.networks)
-
-
-def test_a_kubelet_has_its_own_cgroups_and_taints() -> None:
-    node = NodeSpec("a", taints=(Taint("only", "NoSchedule", "me"),))
-    folder = RealNodeFolder(FOLDER / "a")
-    document = json.loads(configuration.kubelet(folder, node, "gpu-clusters-1-a"))
-    assert document["cgroupRoot"] == "/gpu-clusters-1-a"
-    assert document["registerWithTaints"] == [
-        {"key": "only", "effect": "NoSchedule", "value": "me"}
-    ]
-    assert document["authentication"]["anonymous"] == {"enabled": False}
-    assert "registerWithTaints" not in json.loads(configuration.kubelet(folder, NodeSpec("a"), "x"))
-
-
 def test_what_is_asked_for_survives_its_file() -> None:
     spec = NodesSpec(
         Path("/lab"),
@@ -232,47 +190,6 @@ def test_what_is_asked_for_survives_its_file() -> None:
         {"x@sha256:1": "lab.local/busybox:1"},
     )
     assert read(NodesSpec, json.loads(json.dumps(document(spec)))) == spec
-
-
-def test_the_token_of_a_lab_is_short_and_its_own() -> None:
-    assert len(token(FOLDER)) == 8
-    assert token(FOLDER) != token(Path("/lab/other"))
-
-
-def test_a_connection_is_carried_both_ways_and_closed(tmp_path: Path) -> None:
-    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write((await reader.read()).upper())
-        writer.close()
-
-    async def ask() -> bytes:
-        far, near = str(tmp_path / "far"), str(tmp_path / "near")
-        async with (
-            await asyncio.start_unix_server(shout, far),
-            await asyncio.start_unix_server(
-                relay.to(lambda: asyncio.open_unix_connection(far)), near
-            ),
-        ):
-            reader, writer = await asyncio.open_unix_connection(near)
-            writer.write(b"hello")
-            writer.write_eof()
-            answer = await reader.read()
-            writer.close()
-            return answer
-
-    assert asyncio.run(ask()) == b"HELLO"
-
-
-def test_a_connection_to_nobody_is_closed(tmp_path: Path) -> None:
-    async def ask() -> bytes:
-        near = str(tmp_path / "near")
-        nobody = relay.to(lambda: asyncio.open_unix_connection(str(tmp_path / "nobody")))
-        async with await asyncio.start_unix_server(nobody, near):
-            reader, writer = await asyncio.open_unix_connection(near)
-            answer = await reader.read()
-            writer.close()
-            return answer
-
-    assert asyncio.run(ask()) == b""
 
 
 class ByUnixSocket(http.client.HTTPConnection):
@@ -294,32 +211,6 @@ def ask(path: Path, method: str, target: str) -> tuple[int, dict[str, str], byte
     body = answer.read()
     connection.close()
     return answer.status, dict(answer.getheaders()), body
-
-
-def test_the_registry_answers_what_archives_hold_and_nothing_else(tmp_path: Path) -> None:
-    entries = [File("etc/motd", b"hello")]
-    image = archive.build("lab.local/x/y:1", [entries], archive.Settings(), tmp_path)
-    path = tmp_path / "registry"
-    with registry.serving(str(path), [image.archive]):
-        assert ask(path, "GET", "/v2/")[0] == 200
-        status, headers, body = ask(path, "GET", "/v2/x/y/manifests/1?ns=lab.local")
-        assert (status, headers["Docker-Content-Digest"]) == (200, image.digest)
-        assert f"sha256:{hashlib.sha256(body).hexdigest()}" == image.digest
-        assert ask(path, "GET", f"/v2/x/y/manifests/{image.digest}?ns=lab.local")[2] == body
-        assert ask(path, "HEAD", "/v2/x/y/manifests/1?ns=lab.local")[2] == b""
-        manifest = json.loads(body)
-        assert headers["Content-Type"] == manifest["mediaType"]
-        for described in (manifest["config"], *manifest["layers"]):
-            blob = ask(path, "GET", f"/v2/x/y/blobs/{described['digest']}?ns=lab.local")[2]
-            assert f"sha256:{hashlib.sha256(blob).hexdigest()}" == described["digest"]
-        for other in ("/v2/x/y/manifests/2?ns=lab.local", "/v2/x/y/manifests/1?ns=docker.io"):
-            assert ask(path, "GET", other)[0] == 404
-        assert ask(path, "GET", f"/v2/x/y/blobs/sha256:{'0' * 64}")[0] == 404
-
-
-def test_a_node_is_told_where_the_registry_is() -> None:
-    document = tomllib.loads(configuration.registry("10.96.0.2", 5000))
-    assert document["host"]["http://10.96.0.2:5000"]["capabilities"] == ["pull", "resolve"]
 
 
 def test_an_interface_that_the_kernel_removed_first_is_gone(
