@@ -262,15 +262,19 @@ def kubectl() -> Path:
     return tools.resolve("kubectl")
 
 
-@contextlib.contextmanager
-def checkout(folder: Path, nodes: str = "simulated") -> Iterator[Checkout]:
-    """A checkout whose lab is gone afterwards."""
-    project = folder / "project"
+def linked(project: Path) -> Path:
+    """The project's code in a folder of its own, without any stack."""
     project.mkdir()
     for name in LINKED:
         (project / name).symlink_to(SOURCE / name)
     (project / ".venv").symlink_to(sys.prefix)
-    made = Checkout(project, folder / "lab", nodes=nodes)
+    return project
+
+
+@contextlib.contextmanager
+def checkout(folder: Path, nodes: str = "simulated") -> Iterator[Checkout]:
+    """A checkout whose lab is gone afterwards."""
+    made = Checkout(linked(folder / "project"), folder / "lab", nodes=nodes)
     made.reset()
     with warm_project() as made.warm:
         try:

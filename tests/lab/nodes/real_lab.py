@@ -10,16 +10,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import images, nodes, tools
+from lab import control_plane, gpu_operator, hosts, images, nodes, tools
 from lab.control_plane import NodeSpec, Taint
 from lab.control_plane.kube import UnavailableError
+from lab.gpu_operator import toolkit
 from lab.hosts.folder import HostsFolder
 from lab.nodes import NodesStatus, machine_facts
 from lab.nodes.choice import obstacles
@@ -266,3 +267,38 @@ def is_ready(pod: dict[str, Any]) -> bool:
     """Whether a pod says that it can be used."""
     conditions = pod["status"].get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+@contextmanager
+def found_cluster(folder: Path, node: str, *archives: Path) -> Iterator[RealLab]:
+    """A cluster of its own, as one finds it: a real node with eight GPUs, and who would play the operator."""
+    tools.ensure([*nodes.TOOLS, "kubectl", "helm", "busybox"])
+    toolkit.ensure(print)
+    kept = (*images.basic(print), images.stand_in(print).archive, *archives)
+    with ExitStack() as stack:
+        stack.callback(control_plane.stop, folder, print)
+        plane = control_plane.start(folder, print)
+        hosts_folder = folder / "hosts"
+        stack.callback(hosts.stop, hosts_folder)
+        hosts.start(hosts_folder, [hosts.HostSpec(node, "plain-gpu-a100")])
+        stack.callback(nodes.stop, folder / "nodes")
+        own = NodeSpec(node, {}, nodes.OWN_CAPACITY, nodes.OWN_CAPACITY)
+        nodes.start(
+            folder / "nodes",
+            nodes.NodesSpec(control_plane=folder, nodes=(own,), images=kept, hosts=hosts_folder),
+        )
+        stack.callback(gpu_operator.stop, folder / "gpu_operator")
+        gpu_operator.start(
+            folder / "gpu_operator",
+            gpu_operator.OperatorSpec(
+                control_plane=folder,
+                hosts=hosts_folder,
+                kubelets=folder / "kubelet",
+                nodes=(node,),
+            ),
+        )
+        client = (str(tools.resolve("kubectl")), f"--kubeconfig={plane.kubeconfig}")
+        cluster = KubeCluster(folder, plane.kubeconfig, plane.url, (node,))
+        yield RealLab(
+            folder / "nodes", cluster, (node,), "", kept, {}, (), open_to_all=True, client=client,
+        )  # fmt: skip

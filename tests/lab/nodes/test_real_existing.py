@@ -8,7 +8,6 @@ import os
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +23,20 @@ from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.gpu_operator import crds, readiness
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
 from gpuclusters.kube.objects import KubernetesObjects
-from lab import control_plane, gpu_operator, images, nodes, tools
-from lab.control_plane import NodeSpec
+from lab import nodes, tools
 from lab.gpu_operator import toolkit
-from lab.hosts import HostSpec
 from lab.nodes import command_in
 from lab.nodes.folder import RealNodeFolder
 from tests.fixtures import nvidia_plugin
-from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
 from tests.fixtures.waiting import eventually
-from tests.lab.nodes.real_lab import BUILD_SECONDS, RealLab, only_where_possible, patient_get
+from tests.lab.nodes.real_lab import (
+    BUILD_SECONDS,
+    RealLab,
+    found_cluster,
+    only_where_possible,
+    patient_get,
+)
 from tests.rootless import gpu_layer
 from tests.unit.config.documents import document
 
@@ -162,52 +164,19 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("found") / "lab"
-    programs = tools.ensure([*nodes.TOOLS, "kubectl", "helm", "busybox"])
-    toolkit.ensure(print)
-    archives = (
-        *images.basic(print),
-        images.stand_in(print).archive,
-        nvidia_plugin.image(programs["busybox"], folder.parent / "images").archive,
-    )
-    with ExitStack() as stack:
-        stack.callback(control_plane.stop, folder, print)
-        control_plane.start(folder, print)
-        stack.callback(lab.hosts.stop, folder / "hosts")
-        lab.hosts.start(folder / "hosts", [HostSpec(NODE, "plain-gpu-a100")])
-        stack.callback(nodes.stop, folder / "nodes")
-        own = NodeSpec(NODE, {}, nodes.OWN_CAPACITY, nodes.OWN_CAPACITY)
-        nodes.start(
-            folder / "nodes",
-            nodes.NodesSpec(
-                control_plane=folder, nodes=(own,), images=archives, hosts=folder / "hosts"
-            ),
-        )
-        kubeconfig = folder / "kubeconfig"
-        client = (str(programs["kubectl"]), f"--kubeconfig={kubeconfig}")
-        real = RealLab(
-            folder / "nodes", KubeCluster(folder, kubeconfig, ""), (NODE,), "", archives, {},
-            (), open_to_all=True, client=client,
-        )  # fmt: skip
+    programs = tools.ensure(["busybox", "containerd", "helm"])
+    plugin = nvidia_plugin.image(programs["busybox"], folder.parent / "images")
+    with found_cluster(folder, NODE, plugin.archive) as real:
         endpoint = lab.hosts.status(folder / "hosts").hosts[NODE]
         key = folder / "ssh" / "id_ed25519"
         host = SimulatedHost(NODE, folder / "hosts", endpoint, key)
         real.kubectl("create", "namespace", "gpu-operator")
         enforce = "pod-security.kubernetes.io/enforce=privileged"
         real.kubectl("label", "namespace", "gpu-operator", enforce)
-        objects = KubernetesObjects(kubeconfig.read_text())
+        objects = KubernetesObjects((folder / "kubeconfig").read_text())
         documents = crds.crd_documents(str(CHART), version="", repository="", sha256="")
         wanted = crds.definitions(documents, with_nfd=True)
         crds.apply(wanted, objects, Clock(), Reporter())
-        stack.callback(gpu_operator.stop, folder / "gpu_operator")
-        gpu_operator.start(
-            folder / "gpu_operator",
-            gpu_operator.OperatorSpec(
-                control_plane=folder,
-                hosts=folder / "hosts",
-                kubelets=folder / "kubelet",
-                nodes=(NODE,),
-            ),
-        )
         yield World(folder, real, host, dict(programs))
 
 
