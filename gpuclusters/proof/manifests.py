@@ -112,7 +112,6 @@ def training(inputs: model.LadderInputs, part: model.Training, config_map: str) 
     command = ["python3", f"{model.FOLDER}/train.py", "--data", part.folder]
     command += ["--epochs", str(part.epochs), "--batch-size", str(part.batch_size)]
     command += ["--gpus", str(inputs.gpus_per_pod), "--seed", str(part.seed)]
-    command += ["--simulated"] if inputs.simulated else []
     env = [
         {"name": "MASTER_ADDR", "value": f"{TRAINING}-0.{TRAINING}"},
         {"name": "MASTER_PORT", "value": str(_MASTER_PORT)},

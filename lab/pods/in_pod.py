@@ -3,7 +3,7 @@
     python -m lab.pods.in_pod PROGRAM [ARGUMENT…]
 
 Only what a network between nodes decides is played: which names are known, and whether packets get through.
-The connections themselves are real ones over loopback.
+The connections themselves are real ones over loopback. A training is played, as nobody has PyTorch here.
 """
 
 import os
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab.pods import cluster_dns, rootless
+from lab.pods import cluster_dns, rootless, training
 from lab.pods.cluster_dns import Name
 from lab.pods.names import FOLDER_VARIABLE, NAMESPACE_VARIABLE, NODE_VARIABLE
 from lab.pods.rootless import InNode
@@ -65,8 +65,10 @@ def main(arguments: list[str]) -> None:
     setattr(socket.socket, "connect", lambda own, to: network.connect(own, to))  # noqa: B010
     program, *sys.argv = [arguments[0], *arguments]
     inside = rootless.read(kubelets).get(node, InNode())
-    if inside.kills_training and program.endswith(_TRAINING):
-        os.kill(os.getpid(), signal.SIGKILL)
+    if Path(program).name == _TRAINING:
+        if inside.kills_training:
+            os.kill(os.getpid(), signal.SIGKILL)
+        program = training.__file__
     runpy.run_path(program, run_name="__main__")
 
 

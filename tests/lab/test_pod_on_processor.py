@@ -17,7 +17,7 @@ def test_the_program_that_measures_is_told_the_devices_of_its_container() -> Non
     [
         [],
         ["-c", "print(1)"],
-        ["/proof/train.py", "--simulated"],
+        ["/proof/train.py", "--gpus", "2"],
         ["/proof/matmul.py", "--cpu", "--only", "cpu-0"],
     ],
 )

@@ -9,19 +9,13 @@ work of a node stays the same with more nodes, and what grows is the network's p
 The data are read from a folder with the four idx files, plain or .gz. They are never downloaded.
 
     python3 train.py --data /data --epochs 4 --batch-size 128 --gpus 1
-
-For a lab without PyTorch, `--simulated` plays the same ranks over real sockets with a linear model in plain
-Python on data that it makes; its accuracy is computed, and says nothing about GPUs.
 """
 
 import argparse
-import array
 import contextlib
 import gzip
 import math
 import os
-import random
-import socket
 import struct
 import subprocess
 import sys
@@ -83,9 +77,6 @@ def report(accuracy, loss):
     say(
         f"{{metricName: accuracy, metricValue: {accuracy:.4f}}};{{metricName: loss, metricValue: {loss:.4f}}}"
     )
-
-
-# With PyTorch
 
 
 def network(torch):
@@ -205,149 +196,6 @@ def spawn(options):
     return code or next((p.wait() for p in started if p.wait()), 0)
 
 
-# Without PyTorch
-
-CLASSES, FEATURES, SAMPLES = 10, 16, 300
-
-
-class Links:
-    """The ranks of a simulated training: all talk to rank 0, which sums up and answers."""
-
-    def __init__(self, rank, world, wait_seconds):
-        self.rank, self.world, self.peers = rank, world, []
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        deadline = time.monotonic() + wait_seconds
-        if rank == 0:
-            self._accept(port, deadline)
-        else:
-            self.peers = [self._connect(host, port, deadline)]
-            self.peers[0].sendall(struct.pack(">I", rank))
-
-    def _accept(self, port, deadline):
-        found = {}
-        with socket.create_server((os.environ.get("POD_IP", ""), port)) as server:
-            while len(found) < self.world - 1:
-                server.settimeout(max(0.1, deadline - time.monotonic()))
-                try:
-                    peer, _ = server.accept()
-                except TimeoutError:
-                    gone = sorted(set(range(1, self.world)) - set(found))
-                    raise SystemExit(f"ranks {gone} did not come to the barrier") from None
-                peer.settimeout(WAIT_SECONDS)
-                found[struct.unpack(">I", received(peer, 4))[0]] = peer
-        self.peers = [found[number] for number in sorted(found)]
-
-    def _connect(self, host, port, deadline):
-        while True:
-            try:
-                return socket.create_connection((host, port), timeout=WAIT_SECONDS)
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise SystemExit(f"rank 0 at {host}:{port} was not reached: {error}") from None
-                time.sleep(0.1)
-
-    def summed(self, numbers):
-        """The sum of all ranks' numbers, the same on each."""
-        if self.rank:
-            put(self.peers[0], numbers)
-            return taken(self.peers[0])
-        total = list(numbers)
-        for peer in self.peers:
-            total = [a + b for a, b in zip(total, taken(peer), strict=True)]
-        for peer in self.peers:
-            put(peer, total)
-        return total
-
-
-def received(peer, size):
-    """Exactly so many bytes."""
-    whole = b""
-    while len(whole) < size:
-        part = peer.recv(size - len(whole))
-        if not part:
-            raise SystemExit("another rank hung up")
-        whole += part
-    return whole
-
-
-def put(peer, numbers):
-    """Send numbers."""
-    body = array.array("d", numbers).tobytes()
-    peer.sendall(struct.pack(">I", len(body)) + body)
-
-
-def taken(peer):
-    """Numbers that were sent."""
-    body = received(peer, struct.unpack(">I", received(peer, 4))[0])
-    return list(array.array("d", body))
-
-
-def made(seed, count, centres):
-    """Samples around the centres of their classes."""
-    numbers = random.Random(seed)  # noqa: S311
-    labels = [numbers.randrange(CLASSES) for _ in range(count)]
-    return [([c + numbers.gauss(0, 0.7) for c in centres[label]], label) for label in labels]
-
-
-def softmax(weights, sample):
-    """Probability of each class."""
-    scores = [sum(map(float.__mul__, row, sample)) + row[-1] for row in weights]
-    top = max(scores)
-    parts = [math.exp(score - top) for score in scores]
-    whole = sum(parts)
-    return [part / whole for part in parts]
-
-
-def simulated(options, rank, world):
-    """One rank: a linear model, its gradients summed over all ranks after each batch."""
-    if rank == 0:
-        say("This is simulated: no GPU and no PyTorch, a linear model on this machine's processor")
-    links = Links(rank, world, options.wait_seconds)
-    links.summed([1.0])
-    if rank == 0:
-        for number in range(world):
-            say(f"Device of rank {number}: simulated")
-        say(f"Passed the barrier with {options.nodes} nodes, {world} ranks")
-    numbers = random.Random(options.seed)  # noqa: S311
-    centres = [[numbers.gauss(0, 1) for _ in range(FEATURES)] for _ in range(CLASSES)]
-    samples = made(options.seed * 1000 + rank + 1, SAMPLES, centres)
-    weights = [[0.0] * (FEATURES + 1) for _ in range(CLASSES)]
-    started = time.monotonic()
-    for epoch in range(1, options.epochs + 1):
-        for begin in range(0, SAMPLES, options.batch_size):
-            loss = step(links, weights, samples[begin : begin + options.batch_size])
-        if rank == 0:
-            say(f"Train Epoch: {epoch} [{SAMPLES}/{SAMPLES} (100%)]\tloss={loss:.4f}")
-    if rank == 0:
-        say(f"Trained for {time.monotonic() - started:.1f} s, {options.epochs} epochs")
-        held = made(options.seed * 1000, SAMPLES, centres)
-        right, total = 0, 0.0
-        for sample, label in held:
-            chances = softmax(weights, sample)
-            right += max(range(CLASSES), key=chances.__getitem__) == label
-            total -= math.log(max(chances[label], 1e-12))
-        report(right / len(held), total / len(held))
-    links.summed([1.0])
-
-
-def step(links, weights, batch):
-    """One step down the gradient of all ranks' batches; the mean loss."""
-    width = FEATURES + 1
-    slope, loss = [0.0] * (CLASSES * width), 0.0
-    for sample, label in batch:
-        chances = softmax(weights, sample)
-        loss -= math.log(max(chances[label], 1e-12))
-        for number in range(CLASSES):
-            error = chances[number] - (number == label)
-            for place, value in enumerate((*sample, 1.0)):
-                slope[number * width + place] += error * value
-    *slope, loss, count = links.summed([*slope, loss, float(len(batch))])
-    for number in range(CLASSES):
-        for place in range(width):
-            weights[number][place] -= 0.5 * slope[number * width + place] / count
-    return loss / count
-
-
 def parsed():
     """Options, and what the environment says of the ranks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -358,7 +206,6 @@ def parsed():
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--wait-seconds", type=int, default=WAIT_SECONDS, help="for the others")
-    parser.add_argument("--simulated", action="store_true", help="without PyTorch, for a lab")
     parser.add_argument("--local", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.nodes = int(os.environ["WORLD_SIZE"])
@@ -372,9 +219,6 @@ def main():
         return spawn(options)
     options.local = options.local or 0
     rank, world = pod * options.gpus + options.local, options.nodes * options.gpus
-    if options.simulated:
-        simulated(options, rank, world)
-        return 0
     try:
         with_torch(options, rank, world)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""train.py and reach.py as processes: ranks over sockets, pods that look for each other."""
+"""train.py and reach.py as processes: data, and pods that look for each other."""
 
 import gzip
 import json
@@ -14,8 +14,6 @@ import pytest
 
 from gpuclusters.proof import logs
 from gpuclusters.proof.checks import USERNETES, Outcome
-from gpuclusters.proof.cluster import Ended
-from tests.unit.proof.ladder_world import inputs
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "gpuclusters/proof/scripts"
 SECONDS = 120
@@ -32,44 +30,9 @@ def start(program: str, *words: str, **env: str) -> subprocess.Popen[str]:
     )
 
 
-def train(world: int, rank: int, port: int, *words: str) -> subprocess.Popen[str]:
-    return start(
-        "train.py",
-        *words,
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        WORLD_SIZE=str(world),
-        RANK=str(rank),
-        POD_IP="127.0.0.1",
-    )
-
-
-def test_two_pods_with_two_ranks_each_train_one_model_and_their_log_is_proof(own_port: int) -> None:
-    pods = [train(2, rank, own_port, "--simulated", "--gpus", "2") for rank in range(2)]
-    printed = [pod.communicate(timeout=SECONDS)[0] for pod in pods]
-    assert [pod.returncode for pod in pods] == [0, 0], printed
-    said = logs.TrainingLog(printed[0])
-    assert (said.simulated, said.nodes, said.ranks, said.epoch) == (True, 2, 4, 4)
-    assert said.devices == ("simulated",) * 4
-    wanted = inputs(simulated=True)
-    part = wanted.training
-    assert part is not None
-    check = logs.training(wanted, part, Ended(printed[0], 0), 3.0)
-    assert check.outcome is Outcome.PASSED, check.said
-    assert check.figures["accuracy"] > 0.8, "it is computed, and it learns"
-    real = inputs()
-    assert logs.training(real, part, Ended(printed[0], 0)).outcome is Outcome.FAILED
-
-
-def test_a_rank_that_does_not_come_is_named(own_port: int) -> None:
-    pod = train(2, 0, own_port, "--simulated", "--wait-seconds", "0")
-    said, _ = pod.communicate(timeout=SECONDS)
-    assert pod.returncode == 1
-    assert "ranks [1] did not come to the barrier" in said
-
-
 def test_without_pytorch_it_says_so_and_never_simulates_on_its_own(own_port: int) -> None:
-    pod = train(1, 0, own_port)
+    ranks = {"WORLD_SIZE": "1", "RANK": "0"}
+    pod = start("train.py", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(own_port), **ranks)
     said, _ = pod.communicate(timeout=SECONDS)
     assert pod.returncode == 3
     assert "this image has no PyTorch" in said
