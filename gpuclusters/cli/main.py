@@ -227,17 +227,8 @@ def verify(
 
     if check is not None:
         raise typer.Exit(verification.check(check, as_json=json))
-    code = verification.run(
-        Project.find(),
-        stack_name,
-        folder=evidence,
-        kubeconfig=kubeconfig,
-        api=api,
-        tokens=token or (),
-        level=level,
-        as_json=json,
-    )
-    raise typer.Exit(code)
+    request = verification.Request(Project.find(), stack_name, kubeconfig, api, token or (), level)
+    raise typer.Exit(verification.run(request, folder=evidence, as_json=json))
 
 
 def main() -> None:

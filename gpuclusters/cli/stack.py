@@ -59,8 +59,7 @@ def up(project: Project, stack: str, flags: Sequence[str], *, repair: bool) -> i
         # What proves things imports them; an `up` that proves nothing does not wait for that.
         from gpuclusters.cli import verify
 
-        level = verify.CaasLevel.PROOF
-        code = verify.run(project, stack, folder=verify.FOLDER, level=level)
+        code = verify.run(verify.Request(project, stack, level=verify.CaasLevel.PROOF))
     return code
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -25,9 +24,10 @@ from gpuclusters.cli.reach import container_api
 from gpuclusters.cli.report import steps
 from gpuclusters.config import gke_plan, plan, rke2_plan, usernetes_plan
 from gpuclusters.config.caas import CaasConfig, TlsExposure
-from gpuclusters.config.cluster import uses_lab
+from gpuclusters.config.cluster import ClusterConfig, uses_lab
 from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.rke2_cluster import Rke2Config
+from gpuclusters.config.stack import ClusterType
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.core.converge import Clock, Reporter, time_of_day
@@ -42,7 +42,15 @@ from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import containers, evidence, hosts, ladder_run, manifests
 from gpuclusters.proof import run as proof_run
-from gpuclusters.proof.checks import CLUSTER_RUNGS, HOST_RUNGS, Check, CheckLevel, Level, Outcome
+from gpuclusters.proof.checks import (
+    CLUSTER_RUNGS,
+    HOST_RUNGS,
+    Check,
+    CheckLevel,
+    Level,
+    Outcome,
+    ProofResult,
+)
 from gpuclusters.proof.evidence import ISOLATION, LADDER, PROOF, About, Evidence
 from gpuclusters.proof.model import LadderInputs, ProofInputs
 from gpuclusters.tenancy.intrusion import Target, attack
@@ -50,17 +58,37 @@ from gpuclusters.tenancy.model import TENANCY
 
 SETTLE_SECONDS = 60
 """A cluster that is verified should be settled: nodes are not waited for as long as by `up`."""
-Head = Callable[[str, Sequence[str]], About]
-"""Makes the head of the evidence, from the API server's version and remarks."""
 M = TypeVar("M", bound=BaseModel)
 
 
-def rke2(
-    project: Project, config: Rke2Config, about: Head, *, kubeconfig: Path | None, level: str | None
-) -> Evidence:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be verified of which stack: the options of the command; None where one is not given."""
+
+    project: Project
+    stack: str
+    kubeconfig: Path | None = None
+    api: str | None = None
+    tokens: Sequence[str] = ()
+    level: str | None = None
+
+    def about(self, config: ClusterConfig, api_server: str, remarks: Sequence[str]) -> About:
+        """The head of the evidence."""
+        return About(
+            cluster=config.name,
+            stack=self.stack,
+            at=time_of_day(),
+            program=version("gpu-clusters"),
+            api_server=api_server,
+            remarks=tuple(remarks),
+            setting=compare.setting(config),
+        )
+
+
+def rke2(request: Request, config: Rke2Config) -> Evidence:
     """Climb, and look at the metrics where the stack has monitoring."""
-    text = reach.kubeconfig(project, config, kubeconfig)
-    wanted = rke2_inputs(config, text, rke2_level(config, level))
+    text = reach.kubeconfig(request.project, config, request.kubeconfig)
+    wanted = rke2_inputs(config, text, rke2_level(config, request.level))
     cluster, texts = ClusterJobs(text), manifests.texts()
     found = proof_run.run(wanted, cluster, Clock(), Reporter(), texts)
     checks = list(found.checks)
@@ -70,7 +98,7 @@ def rke2(
         checks += selection.look(cluster, operator_namespace=operator, namespace=namespace)
     return Evidence(
         kind=PROOF,
-        about=about(cluster.version(), found.remarks),
+        about=request.about(config, cluster.version(), found.remarks),
         level=wanted.level.value,
         checks=checks,
         nodes=found.observed,
@@ -79,76 +107,52 @@ def rke2(
     )
 
 
-def usernetes(
-    project: Project,
-    stack: str,
-    config: UsernetesConfig,
-    about: Head,
-    *,
-    kubeconfig: Path | None,
-    level: str | None,
-) -> Evidence:
+def usernetes(request: Request, config: UsernetesConfig) -> Evidence:
     """Climb, 1 to 4 on the hosts and 5 to 9 in the cluster; a rung that does not hold ends the climb."""
-    highest = rung(config, level)
-    text = reach.kubeconfig(project, config, kubeconfig)
-    connections, credentials = reach.reach(
-        project, stack, config, usernetes_plan.machine_names(config)
-    )
-    checks = list(on_hosts(config, connections, credentials, highest))
-    cluster = ClusterJobs(text)
-    wanted = usernetes_inputs(config, text, max(highest, CLUSTER_RUNGS[0]))
-    texts = manifests.texts(manifests.LADDER_PROGRAMS)
-    remarks: Sequence[str] = ()
-    observed: Mapping[str, Mapping[str, str]] = {}
+    highest = rung(config, request.level)
+    text = reach.kubeconfig(request.project, config, request.kubeconfig)
+    names = usernetes_plan.machine_names(config)
+    connections, credentials = reach.reach(request.project, request.stack, config, names)
+    checks = on_hosts(config, connections, credentials, highest)
     if not proof.proven(checks):
-        checks += proof.USERNETES.above(HOST_RUNGS[-1], highest, "the hosts' rungs do not hold")
-    elif highest >= CLUSTER_RUNGS[0]:
-        found = ladder_run.run(wanted, cluster, Clock(), Reporter(), texts)
-        checks += found.checks
-        remarks, observed = found.remarks, found.observed
-    return Evidence(
-        kind=LADDER,
-        about=about(cluster.version(), remarks),
-        level=highest.level,
-        checks=checks,
-        nodes=observed,
-        images=_images(wanted),
-        programs=_digests(texts),
-    )
+        why = "the hosts' rungs do not hold"
+        checks = [*checks, *proof.USERNETES.above(HOST_RUNGS[-1], highest, why)]
+    arguments = usernetes_plan.arguments(config, max(highest, CLUSTER_RUNGS[0]))
+    return _climbed(request, config, highest, ladder_inputs(config, text, arguments), checks)
 
 
-def gke(
-    project: Project,
-    stack: str,
-    config: GkeConfig,
-    about: Head,
-    *,
-    kubeconfig: Path | None,
-    level: str | None,
-) -> Evidence:
+def gke(request: Request, config: GkeConfig) -> Evidence:
     """Climb the cluster's rungs, 5 to 9."""
-    highest = rung(config, level)
+    highest = rung(config, request.level)
     if highest < CLUSTER_RUNGS[0]:
         raise wrong_option("--level of a gke cluster is 5 to 9: its hosts are Google's")
-    text = reach.made_kubeconfig(project, stack, kubeconfig)
-    own = {"kubeconfig": text, "settle_seconds": SETTLE_SECONDS}
-    wanted = _inputs(LadderInputs, config.name, {**gke_plan.arguments(config, highest), **own})
-    cluster, texts = ClusterJobs(text), manifests.texts(manifests.LADDER_PROGRAMS)
-    found = ladder_run.run(wanted, cluster, Clock(), Reporter(), texts)
+    text = reach.made_kubeconfig(request.project, request.stack, request.kubeconfig)
+    wanted = ladder_inputs(config, text, gke_plan.arguments(config, highest))
+    return _climbed(request, config, highest, wanted)
+
+
+def _climbed(
+    request: Request,
+    config: UsernetesConfig | GkeConfig,
+    highest: CheckLevel,
+    wanted: LadderInputs,
+    checks: Sequence[Check] = (),
+) -> Evidence:
+    """The rungs of the cluster, if those below it were climbed and it is to be climbed at all."""
+    cluster, texts = ClusterJobs(wanted.kubeconfig), manifests.texts(manifests.LADDER_PROGRAMS)
+    found = ProofResult((), (), {})
+    if highest >= CLUSTER_RUNGS[0] and not proof.faults(checks):
+        found = ladder_run.run(wanted, cluster, Clock(), Reporter(), texts)
     return Evidence(
         kind=LADDER,
-        about=about(cluster.version(), found.remarks),
+        about=request.about(config, cluster.version(), found.remarks),
         level=highest.level,
         ladder=wanted.ladder,
-        checks=found.checks,
+        checks=[*checks, *found.checks],
         nodes=found.observed,
-        images=_images(wanted),
+        images={"training": wanted.training.image} if wanted.training else {},
         programs=_digests(texts),
     )
-
-
-def _images(wanted: LadderInputs) -> dict[str, str]:
-    return {"training": wanted.training.image} if wanted.training else {}
 
 
 def _digests(texts: Mapping[str, str]) -> dict[str, str]:
@@ -180,11 +184,12 @@ def rke2_inputs(config: Rke2Config, kubeconfig: str, level: Level) -> ProofInput
     return _inputs(ProofInputs, config.name, {**values, "kubeconfig": kubeconfig})
 
 
-def usernetes_inputs(config: UsernetesConfig, kubeconfig: str, highest: CheckLevel) -> LadderInputs:
+def ladder_inputs(
+    config: UsernetesConfig | GkeConfig, kubeconfig: str, arguments: Mapping[str, Any]
+) -> LadderInputs:
     """What is to be shown about the cluster of a configuration."""
-    values = usernetes_plan.arguments(config, highest)
     own = {"kubeconfig": kubeconfig, "settle_seconds": SETTLE_SECONDS}
-    return _inputs(LadderInputs, config.name, {**values, **own})
+    return _inputs(LadderInputs, config.name, {**arguments, **own})
 
 
 def _inputs(model: type[M], name: str, values: Mapping[str, Any]) -> M:
@@ -237,51 +242,35 @@ _SIMULATED = (
 )
 
 
-def attacked(
-    project: Project,
-    config: CaasConfig,
-    about: Head,
-    *,
-    kubeconfig: Path | None,
-    api: str | None,
-    tokens: Sequence[str],
-) -> Evidence:
-    objects = KubernetesObjects(reach.kubeconfig(project, config, kubeconfig))
+def isolation(request: Request, config: CaasConfig) -> Evidence:
+    """What a hostile tenant would try."""
+    objects = KubernetesObjects(reach.kubeconfig(request.project, config, request.kubeconfig))
+    tenants = [tenancy["metadata"]["name"] for tenancy in objects.list(TENANCY)]
     target = Target(
         objects=objects,
         accounts=config.programs.accounts,
         node=config.nodes[0].name,
-        api=_api(project, config, api),
-        tokens=_tokens(
-            project, config, tokens, [o["metadata"]["name"] for o in objects.list(TENANCY)]
-        ),
+        api=_api(request, config),
+        tokens=_tokens(request, config, tenants),
         tenant_claim=config.api.tenant_claim,
     )
-    head = about(objects.version(), remarks(project, config))
+    head = request.about(config, objects.version(), remarks(request.project, config))
     found = Evidence(kind=ISOLATION, about=head, checks=tuple(attack(target)))
     if not found.checks:
         raise RunError(f"the cluster {config.name} has no tenants; there is nobody to try as")
     return found
 
 
-def computed(
-    project: Project,
-    config: CaasConfig,
-    about: Head,
-    *,
-    kubeconfig: Path | None,
-    api: str | None,
-    tokens: Sequence[str],
-) -> Evidence:
+def container_proof(request: Request, config: CaasConfig) -> Evidence:
     """The GPUs in containers, as a tenant gets them."""
     wanted = config.proof
     if wanted is None:
         instead = "write proof: {tenant: …, image: …}"
         raise UsageError(f"the configuration describes no proof of the GPUs; {instead}")
-    known = dict(_tokens(project, config, tokens, [wanted.tenant]))
+    known = dict(_tokens(request, config, [wanted.tenant]))
     if wanted.tenant not in known and wanted.token_file is not None:
         known[wanted.tenant] = files.read(Path(wanted.token_file), "the token file ").strip()
-    served = _api(project, config, api)
+    served = _api(request, config)
     if served is None:
         raise RunError("no copy of the API is ready, or its address is not known; give it by --api")
     if wanted.tenant not in known:
@@ -297,15 +286,15 @@ def computed(
         clock=Clock(),
         reporter=Reporter(),
     )
-    objects = KubernetesObjects(reach.kubeconfig(project, config, kubeconfig))
-    head = objects.version()
+    text = reach.kubeconfig(request.project, config, request.kubeconfig)
+    api_server = KubernetesObjects(text).version()
     try:
         found = run.run()
     except Refused as error:
         raise RunError(str(error)) from error
     return Evidence(
         kind=PROOF,
-        about=about(head, found.remarks),
+        about=request.about(config, api_server, found.remarks),
         level=Level.L1.value,
         checks=found.checks,
         images={"matmul": wanted.image},
@@ -313,23 +302,21 @@ def computed(
     )
 
 
-def _api(project: Project, config: CaasConfig, stated: str | None) -> ContainerApi | None:
+def _api(request: Request, config: CaasConfig) -> ContainerApi | None:
     """The public API: where it is said to be, in the lab where it is, else where tenants reach it."""
-    if stated is not None:
-        return ContainerApi(stated)
+    if request.api is not None:
+        return ContainerApi(request.api)
     if uses_lab(config):
-        return container_api(project, config)
+        return container_api(request.project, config)
     exposure = config.api.exposure
     return ContainerApi(f"https://{exposure.host}") if isinstance(exposure, TlsExposure) else None
 
 
-def _tokens(
-    project: Project, config: CaasConfig, stated: Sequence[str], tenants: Sequence[str]
-) -> Mapping[str, str]:
+def _tokens(request: Request, config: CaasConfig, tenants: Sequence[str]) -> Mapping[str, str]:
     """By tenant; the lab makes one for each of these."""
     if not uses_lab(config):
-        return dict(map(_token, stated))
-    lab = lab_of(project)
+        return dict(map(_token, request.tokens))
+    lab = lab_of(request.project)
     return {tenant: lab.token(tenant, _TOKEN_SECONDS) for tenant in tenants}
 
 
@@ -362,8 +349,7 @@ def keep(found: Evidence, folder: Path) -> Path:
     }
     # As `sha256sum --check` reads it.
     sums = "".join(
-        f"{hashlib.sha256(text.encode()).hexdigest()}  {file.name}\n"
-        for file, text in texts.items()
+        f"{sha256(text.encode()).hexdigest()}  {file.name}\n" for file, text in texts.items()
     )
     for file, text in {**texts, path.with_suffix(_SUMS): sums}.items():
         files.write(file, text, "the evidence ")
@@ -413,59 +399,41 @@ def _beside(path: Path) -> list[str]:
     for line in sums.read_text(encoding="utf-8", errors="replace").splitlines():
         wanted, _, name = line.partition("  ")
         file = path.parent / Path(name).name
-        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != wanted:
+        if file.is_file() and sha256(file.read_bytes()).hexdigest() != wanted:
             found.append(f"is not the bundle's any more: {file.name} does not fit {sums.name}")
     return found
 
 
-def run(
-    project: Project,
-    stack: str,
-    *,
-    folder: Path,
-    kubeconfig: Path | None = None,
-    api: str | None = None,
-    tokens: Sequence[str] = (),
-    level: str | None = None,
-    as_json: bool = False,
-) -> int:
+def run(request: Request, *, folder: Path = FOLDER, as_json: bool = False) -> int:
     """Attack a caas cluster and prove its GPUs, or those of another type's; 0 if it holds, else 1."""
-    section = read_valid(project, stack).section
-    _refuse_foreign(section, api=api, tokens=tokens)
-
-    def about(api_server: str, remarks: Sequence[str]) -> About:
-        return About(
-            cluster=section.name,
-            stack=stack,
-            at=time_of_day(),
-            program=version("gpu-clusters"),
-            api_server=api_server,
-            remarks=tuple(remarks),
-            setting=compare.setting(section),
-        )
-
-    def looks() -> Sequence[Callable[[], Evidence]]:
-        if isinstance(section, Rke2Config):
-            return [partial(rke2, project, section, about, kubeconfig=kubeconfig, level=level)]
-        if isinstance(section, UsernetesConfig):
-            ladder = partial(usernetes, project, stack, section, about)
-            return [partial(ladder, kubeconfig=kubeconfig, level=level)]
-        if isinstance(section, GkeConfig):
-            ladder = partial(gke, project, stack, section, about)
-            return [partial(ladder, kubeconfig=kubeconfig, level=level)]
-        ways = {CaasLevel.ISOLATION: attacked, CaasLevel.PROOF: computed}
-        chosen = [ways[one] for one in caas_levels(section, level)]
-        asked = (project, section, about)
-        return [partial(w, *asked, kubeconfig=kubeconfig, api=api, tokens=tokens) for w in chosen]
-
+    stack = read_valid(request.project, request.stack)
+    kind, section = stack.cluster_type, stack.section
+    foreign = request.api is not None or request.tokens
+    if foreign and not isinstance(section, CaasConfig):
+        # It would be ignored.
+        what = f"{'an' if kind is ClusterType.RKE2 else 'a'} {kind} one"
+        raise wrong_option(f"--api and --token are of caas clusters; this stack is {what}")
+    looks: Sequence[Callable[[Request, Any], Evidence]]
+    if isinstance(section, CaasConfig):
+        ways = {CaasLevel.ISOLATION: isolation, CaasLevel.PROOF: container_proof}
+        looks = [ways[one] for one in caas_levels(section, request.level)]
+    else:
+        looks = [_OF_TYPE[kind]]
     holds = []
-    for look in looks():
+    for look in looks:
         with steps(Console(stderr=True, highlight=False), silent=as_json) as say:
             say(f"running the checks of {section.name}")
-            found = look()
+            found = look(request, section)
         _conclude(found, folder, as_json=as_json)
         holds.append(found.holds)
     return 0 if all(holds) else 1
+
+
+_OF_TYPE: Mapping[ClusterType, Callable[[Request, Any], Evidence]] = {
+    ClusterType.RKE2: rke2,
+    ClusterType.USERNETES: usernetes,
+    ClusterType.GKE: gke,
+}
 
 
 def _conclude(found: Evidence, folder: Path, *, as_json: bool) -> None:
@@ -496,14 +464,3 @@ def caas_levels(config: CaasConfig, stated: str | None) -> Sequence[CaasLevel]:
     if stated not in list(CaasLevel):
         raise wrong_option(f"--level must be one of {', '.join(CaasLevel)} (got {stated!r})")
     return [CaasLevel(stated)]
-
-
-def _refuse_foreign(section: object, *, api: str | None, tokens: Sequence[str]) -> None:
-    """An option of another cluster type would be ignored; that is said instead."""
-    kinds = {
-        **dict.fromkeys(("MadeCluster", "FoundCluster"), "an rke2"),
-        **{"UsernetesConfig": "a usernetes", "GkeConfig": "a gke"},
-    }
-    kind = kinds.get(type(section).__name__)
-    if kind and (api is not None or tokens):
-        raise wrong_option(f"--api and --token are of caas clusters; this stack is {kind} one")

@@ -91,9 +91,8 @@ def test_options_of_another_cluster_type_are_refused(
 ) -> None:
     stack = StackConfig(ClusterType.RKE2, config())
     monkeypatch.setattr(verify, "read_valid", lambda *_: stack)
-    given: dict[str, Any] = {"api": None, "tokens": (), "kubeconfig": None, "folder": tmp_path}
     with pytest.raises(UsageError, match=said):
-        verify.run(Project.find(), "dev", **(given | options))
+        verify.run(verify.Request(Project.find(), "dev", **options), folder=tmp_path)
 
 
 # Of a caas cluster
@@ -151,11 +150,9 @@ def test_the_proof_is_part_of_what_is_verified_where_it_is_described() -> None:
 def test_a_proof_without_what_it_needs_is_refused_before_anything_is_asked(
     changes: dict[str, Any], options: dict[str, Any], said: str
 ) -> None:
-    given: dict[str, Any] = {"kubeconfig": None, "api": None, "tokens": ()}
+    request = verify.Request(Project.find(), "dev", **options)
     with pytest.raises(CommandError, match=said):
-        verify.computed(
-            Project.find(), caas(**EXISTING, **changes), lambda *_: ABOUT, **(given | options)
-        )
+        verify.container_proof(request, caas(**EXISTING, **changes))
 
 
 # The bundle

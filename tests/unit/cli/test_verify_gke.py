@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project, Stack
 from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.stack import ClusterType, StackConfig
-from gpuclusters.proof.evidence import About, faults
+from gpuclusters.proof.evidence import faults
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 from tests.unit.config.documents import base
 from tests.unit.proof.ladder_world import LadderCluster, reached
@@ -31,13 +31,6 @@ NAMES = ("gke-study-v100-1a", "gke-study-v100-2b")
 class Cluster(LadderCluster):
     def version(self) -> str:
         return "v1.34.1-gke.1829001"
-
-
-def about(api_server: str, remarks: Sequence[str]) -> About:
-    at = "2026-11-22T05:00:00Z"
-    return About(
-        cluster="study", stack="s", at=at, program="1", api_server=api_server, remarks=remarks
-    )
 
 
 @pytest.fixture
@@ -55,7 +48,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def test_the_evidence_begins_at_the_nodes_and_holds(cluster: Cluster) -> None:
-    found = verify.gke(Project.find(), "s", CONFIG, about, kubeconfig=None, level=None)
+    found = verify.gke(verify.Request(Project.find(), "s"), CONFIG)
     assert found.holds, found.verdict
     document = json.loads(json.dumps(found.document()))
     assert faults(document) == []
@@ -67,7 +60,7 @@ def test_the_evidence_begins_at_the_nodes_and_holds(cluster: Cluster) -> None:
 
 def test_a_rung_of_hosts_is_refused_by_name(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match="5 to 9: its hosts are Google's"):
-        verify.gke(Project.find(), "s", CONFIG, about, kubeconfig=None, level="R4")
+        verify.gke(verify.Request(Project.find(), "s", level="R4"), CONFIG)
     assert cluster.made == []
 
 
@@ -154,8 +147,7 @@ def test_what_verify_keeps_can_be_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(verify, "read_valid", lambda *_: StackConfig(ClusterType.GKE, CONFIG))
-    nobody: dict[str, Any] = {"kubeconfig": None, "api": None, "tokens": ()}
-    assert verify.run(Project.find(), "s", folder=tmp_path, **nobody) == 0
+    assert verify.run(verify.Request(Project.find(), "s"), folder=tmp_path) == 0
     (path,) = tmp_path.glob("ladder-study-*.json")
     setting = json.loads(path.read_text())["setting"]
     assert setting["type"] == "gke"

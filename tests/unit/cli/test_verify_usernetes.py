@@ -20,7 +20,7 @@ from gpuclusters.host.model import HostConnection
 from gpuclusters.host.ssh import SshHost
 from gpuclusters.proof import hosts
 from gpuclusters.proof.checks import CheckLevel, Outcome
-from gpuclusters.proof.evidence import About, Evidence, faults
+from gpuclusters.proof.evidence import Evidence, faults
 from gpuclusters.proof.hosts import HostAnswers
 from tests.fixtures.made_up import host_key
 from tests.unit.config.documents import base
@@ -33,13 +33,6 @@ SECTION = base(ClusterType.USERNETES)["usernetes"]
 def config(**keys: Any) -> UsernetesConfig:
     return UsernetesConfig.model_validate(
         {**SECTION, "gpus": SECTION["gpus"] | {"count": 2}, **keys}
-    )
-
-
-def about(api_server: str, remarks: Sequence[str]) -> About:
-    at = "2026-11-22T05:00:00Z"
-    return About(
-        cluster="v100", stack="s", at=at, program="1", api_server=api_server, remarks=tuple(remarks)
     )
 
 
@@ -86,9 +79,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def verified(level: str | None = None, **keys: Any) -> Evidence:
-    return verify.usernetes(
-        Project.find(), "s", config(**keys), about, kubeconfig=None, level=level
-    )
+    return verify.usernetes(verify.Request(Project.find(), "s", level=level), config(**keys))
 
 
 def test_all_rungs_of_the_configuration_are_climbed_and_kept_as_evidence(
@@ -150,8 +141,9 @@ def test_the_highest_rung_is_stated_or_the_configurations(level: str | None, run
 
 def test_a_configuration_that_cannot_be_proven_says_why() -> None:
     alone = config(workers=[], **{"schedule-on-control-plane": False})
+    arguments = usernetes_plan.arguments(alone, CheckLevel.NETWORK)
     with pytest.raises(RunError, match="none takes pods"):
-        verify.usernetes_inputs(alone, "kubeconfig", CheckLevel.NETWORK)
+        verify.ladder_inputs(alone, "kubeconfig", arguments)
 
 
 def test_machines_that_the_stack_makes_are_reached_as_its_state_says() -> None:
