@@ -20,7 +20,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from gpuclusters.lease.model import Reason
+from gpuclusters.lease.model import QuarantineReason
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
@@ -68,7 +68,7 @@ DEVICE_PLUGIN_DEVICES: Final = _metric(Gauge, "device_plugin_devices")
 
 
 # A series that begins with its first event hides that event from `increase`: these begin at zero.
-for _reason in Reason:
+for _reason in QuarantineReason:
     QUARANTINED.labels(_reason)
 for _result in ("granted", "refused", "error"):
     DEVICE_PLUGIN_ALLOCATIONS.labels(_result)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from caas.api.containers import Containers, LogQuery, LogResponse
 from caas.api.docs import DESCRIPTION, describe, problems
-from caas.api.gate import BODY_SECONDS, Gate, RateLimit, StrangerLimit
+from caas.api.gate import BODY_SECONDS, AnonymousLimit, Gate, RateLimit
 from caas.api.overview import ClusterAnswer, overview
 from caas.api.pages import add_pages
 from caas.api.problems import (
@@ -280,7 +280,7 @@ def create_app(
     keys: IssuerKeys | None = None,
     kube_seconds: float = SECONDS,
     body_seconds: float = BODY_SECONDS,
-    strangers: StrangerLimit | None = None,
+    anonymous: AnonymousLimit | None = None,
 ) -> Program:
     """The API as an ASGI application. `cluster` is open as long as it is used."""
     keys = keys or IssuerKeys(settings.api, clock)
@@ -316,7 +316,7 @@ def create_app(
         app,
         Callers(settings.api, keys, clock),
         RateLimit(settings.api.requests_per_second, settings.api.burst, time.monotonic),
-        strangers or StrangerLimit(time.monotonic),
+        anonymous or AnonymousLimit(time.monotonic),
         max_body_bytes=settings.api.max_body_bytes,
         body_seconds=body_seconds,
         stop=containers.end_logs,

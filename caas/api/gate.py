@@ -81,7 +81,7 @@ class RateLimit:
             )
 
 
-class StrangerLimit:
+class AnonymousLimit:
     """Bounds what is asked without a valid token, by address and in all; it never holds up who has one."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Gate:
     application: App
     callers: Callers
     rate: RateLimit
-    strangers: StrangerLimit
+    anonymous: AnonymousLimit
     max_body_bytes: int
     body_seconds: float = BODY_SECONDS
     stop: Callable[[], None] = lambda: None
@@ -145,7 +145,7 @@ class Gate:
         if scope["path"].startswith(GUARDED):
             await self._admit(scope, exchange)
         else:
-            self._count_stranger(exchange)
+            self._count_anonymous(exchange)
         body = await self._body(exchange, receive)
         exchange.body_read = True
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -162,7 +162,7 @@ class Gate:
             exchange.caller = await self.callers.caller(authorization)
         except ProblemError as error:
             if error.problem in (Problem.UNAUTHENTICATED, Problem.NO_TENANCY):
-                self._count_stranger(exchange)
+                self._count_anonymous(exchange)
             raise
         scope["state"]["caller"] = exchange.caller
         self.rate.spend(exchange.caller.tenant)
@@ -171,9 +171,9 @@ class Gate:
             json_please = "send the header `Content-Type: application/json`"
             raise ProblemError(Problem.MEDIA_TYPE, json_please)
 
-    def _count_stranger(self, exchange: _Exchange) -> None:
+    def _count_anonymous(self, exchange: _Exchange) -> None:
         try:
-            self.strangers.spend(exchange.address)
+            self.anonymous.spend(exchange.address)
         except ProblemError:
             # Counted in the metrics: a flood must not become a flood of the log.
             exchange.is_logged = False

@@ -18,10 +18,10 @@ from caas.settings import Host, Settings
 from gpuclusters.container_api.container import State
 from gpuclusters.container_api.request import Answer
 from gpuclusters.fabric.table import Partition
-from gpuclusters.lease.model import Phase, Reason, lease_name
+from gpuclusters.lease.model import Phase, QuarantineReason, lease_name
 from gpuclusters.lease.placement import BoardView, Outage, PartitionState, Why
 
-_FROM_GOLDEN = frozenset({Reason.FIRMWARE_CHANGED, Reason.KNOBS_CHANGED})
+_FROM_GOLDEN = frozenset({QuarantineReason.FIRMWARE_CHANGED, QuarantineReason.KNOBS_CHANGED})
 
 Leases = Mapping[str, Mapping[str, Any]]
 """By name."""

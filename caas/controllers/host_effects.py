@@ -31,7 +31,7 @@ from caas.settings import Host
 from gpuclusters.fabric.answers import ALREADY_ACTIVE, ALREADY_INACTIVE, FabricError, code_of_exit
 from gpuclusters.lease import board
 from gpuclusters.lease.firmware import ASKED_AGAIN
-from gpuclusters.lease.model import Phase, Reason
+from gpuclusters.lease.model import Phase, QuarantineReason
 
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 15
@@ -48,7 +48,7 @@ LOCK_SECONDS = 20.0
 """How long an activation waits for the lock; the machine of the leases asks again until its deadline."""
 READ_SECONDS = 20.0
 FABRIC_SECONDS = 60.0
-_VERDICTS = {-10: Reason.NVLINK_ERROR, -11: Reason.PARTITION_UNSUPPORTED}
+_VERDICTS = {-10: QuarantineReason.NVLINK_ERROR, -11: QuarantineReason.PARTITION_UNSUPPORTED}
 """Answers of the fabric manager that it would give again."""
 _FUSER_USED, _FUSER_UNUSED = 0, 1
 _WITH_LOCK = ("flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK)
@@ -57,7 +57,9 @@ _WITH_LOCK = ("flock", "--timeout", f"{LOCK_SECONDS:g}", "-E", str(LOCKED), LOCK
 class HostError(Exception):
     """The machine was not reached, or its answer cannot be understood; one sentence. A `verdict` is final."""
 
-    def __init__(self, said: str, reason: Reason | None = None, *, verdict: bool = False) -> None:
+    def __init__(
+        self, said: str, reason: QuarantineReason | None = None, *, verdict: bool = False
+    ) -> None:
         super().__init__(said)
         self.reason, self.verdict = reason, verdict
 

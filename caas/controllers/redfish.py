@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from gpuclusters.lease.firmware import InventoryError, Listing, concerns, shown, version_of
-from gpuclusters.lease.model import Reason
+from gpuclusters.lease.model import QuarantineReason
 
 REQUEST_SECONDS = 15.0
 INVENTORY_SECONDS = 90.0
@@ -22,7 +22,7 @@ MAX_BYTES = 4 * 1024 * 1024
 class RedfishError(Exception):
     """The controller did not answer as it should; with a `reason` its GPU is quarantined for it."""
 
-    def __init__(self, message: str, reason: Reason | None = None) -> None:
+    def __init__(self, message: str, reason: QuarantineReason | None = None) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -77,7 +77,7 @@ class Redfish:
             if not answered:
                 raise self._silent("no answer in time") from None
             said = f"gave {answered} answers in {seconds:g} s and not its whole inventory"
-            raise self._error(Reason.INVENTORY_SLOW, said) from None
+            raise self._error(QuarantineReason.INVENTORY_SLOW, said) from None
         except InventoryError as error:
             raise self._error(error.reason, str(error)) from None
 
@@ -114,27 +114,27 @@ class Redfish:
                     body += chunk
                     if len(body) > MAX_BYTES:
                         many = f"answers GET {_path(url)} with more than {MAX_BYTES:,} bytes"
-                        raise self._error(Reason.INVENTORY_TOO_LARGE, many)
+                        raise self._error(QuarantineReason.INVENTORY_TOO_LARGE, many)
                 return bytes(body)
         except httpx.InvalidURL as error:
             said = f"has a link that is no address: {shown(str(error))}"
-            raise self._error(Reason.INVENTORY_MALFORMED, said) from error
+            raise self._error(QuarantineReason.INVENTORY_MALFORMED, said) from error
         except (httpx.TimeoutException, TimeoutError) as error:
             if not began:
                 raise self._silent("no answer in time") from error
             said = f"did not end its answer to GET {_path(url)} within {REQUEST_SECONDS:g} s"
-            raise self._error(Reason.INVENTORY_SLOW, said) from error
+            raise self._error(QuarantineReason.INVENTORY_SLOW, said) from error
         except (httpx.HTTPError, ssl.SSLError) as error:
             if not began:
                 raise self._silent(shown(str(error))) from error
             said = f"broke off its answer to GET {_path(url)}: {shown(str(error))}"
-            raise self._error(Reason.INVENTORY_TRUNCATED, said) from error
+            raise self._error(QuarantineReason.INVENTORY_TRUNCATED, said) from error
 
     def _look_at_head(self, url: str, answer: httpx.Response) -> None:
         if answer.is_redirect:
             to = shown(answer.headers["location"])
             said = f"redirects GET {_path(url)} to {to}, which was not asked"
-            raise self._error(Reason.INVENTORY_REDIRECTED, said)
+            raise self._error(QuarantineReason.INVENTORY_REDIRECTED, said)
         if answer.status_code != httpx.codes.OK:
             raise RedfishError(
                 f"the BMC {self._place} answered {answer.status_code} to GET {_path(url)}"
@@ -142,7 +142,7 @@ class Redfish:
             )
         if answer.headers.get("content-encoding", "identity") != "identity":
             said = f"answers GET {_path(url)} in an encoding that was not asked for"
-            raise self._error(Reason.INVENTORY_MALFORMED, said)
+            raise self._error(QuarantineReason.INVENTORY_MALFORMED, said)
 
     def _object(self, url: str, content: bytes) -> dict[str, Any]:
         try:
@@ -151,13 +151,13 @@ class Redfish:
             body = None
         if not isinstance(body, dict):
             said = f"answers GET {_path(url)} with what is no JSON object, or only part of one"
-            raise self._error(Reason.INVENTORY_MALFORMED, said)
+            raise self._error(QuarantineReason.INVENTORY_MALFORMED, said)
         return body
 
     def _silent(self, said: str) -> RedfishError:
         return RedfishError(f"the BMC {self._place} does not answer: {said}")
 
-    def _error(self, reason: Reason, said: str) -> RedfishError:
+    def _error(self, reason: QuarantineReason, said: str) -> RedfishError:
         advice = _ADVICE.get(reason, _DISTRUST)
         return RedfishError(f"the BMC {self._place} {said}; {advice}", reason)
 
@@ -167,11 +167,11 @@ _DISTRUST = (
     " reinstalled its firmware; then recheck"
 )
 _ADVICE = {
-    Reason.INVENTORY_SLOW: (
+    QuarantineReason.INVENTORY_SLOW: (
         "if it is busy, recheck when it is not, or raise leases.verifying-seconds; else reset the BMC"
     ),
-    Reason.INVENTORY_TRUNCATED: "check the network to it, reset the BMC; then recheck",
-    Reason.INVENTORY_REDIRECTED: "if it has moved, state its new address as bmc.url; then recheck",
+    QuarantineReason.INVENTORY_TRUNCATED: "check the network to it, reset the BMC; then recheck",
+    QuarantineReason.INVENTORY_REDIRECTED: "if it has moved, state its new address as bmc.url; then recheck",
 }
 
 

@@ -36,7 +36,7 @@ WAITING_SECONDS = 10.0
 RETRIAL_SECONDS = 0.3
 """Policies reach the server's admission within some seconds."""
 SILENT_TRIALS = 4
-"""So many trials in a row have to fail before the status of what was not ready yet speaks of it."""
+"""So many dry runs in a row have to fail before the status of what was not ready yet speaks of it."""
 FOREIGN_SECONDS = 30.0
 """How often a namespace that cannot be the tenant's is looked at again."""
 RESTART_SECONDS = 1.0
@@ -221,7 +221,7 @@ class TenancyController:
             return FOREIGN_SECONDS
         if all(proof.holds for proof in proofs):
             return RESYNC_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
-        return RETRIAL_SECONDS if _only_trials(proofs) else None
+        return RETRIAL_SECONDS if _only_dry_runs(proofs) else None
 
     def _is_one_too_many(self, name: str) -> bool:
         """Whether it was made on demand when there was no room any more, by copies of the API at once."""
@@ -237,15 +237,15 @@ class TenancyController:
             home["metadata"]["uid"] if home else None,
             self._view.rules_version(),
         )
-        trials = known.tried.of(key)
-        proofs = prove(spec, self._view, trials)
-        if trials or any(proof.fault and proof.fault.code != NOT_TRIED for proof in proofs):
+        dry_runs = known.tried.of(key)
+        proofs = prove(spec, self._view, dry_runs)
+        if dry_runs or any(proof.fault and proof.fault.code != NOT_TRIED for proof in proofs):
             return proofs
-        trials = await tried(self._cluster, spec)
-        proofs = prove(spec, self._view, trials)
+        dry_runs = await tried(self._cluster, spec)
+        proofs = prove(spec, self._view, dry_runs)
         if all(proof.holds for proof in proofs):
-            known.tried = Tried(key, trials)
-        elif _only_trials(proofs):
+            known.tried = Tried(key, dry_runs)
+        elif _only_dry_runs(proofs):
             failures = known.tried.failures if known.tried.key == key else 0
             known.tried = Tried(key, failures=failures + 1)
         return proofs
@@ -296,7 +296,7 @@ def _silent(known: Progress, proofs: Sequence[Proof]) -> float | None:
     if missing <= {"tenancy.not-observed", "tenancy.not-active", NOT_TRIED}:
         left = WAITING_SECONDS - known.waited()
         return left if left > 0 else None
-    if _only_trials(proofs) and known.tried.failures < SILENT_TRIALS:
+    if _only_dry_runs(proofs) and known.tried.failures < SILENT_TRIALS:
         return RETRIAL_SECONDS
     return None
 
@@ -305,11 +305,11 @@ def _not_ready(tenancy: Object, reason: str, message: str) -> Condition:
     return tenancy_proof.not_ready(reason, message, tenancy["metadata"]["generation"])
 
 
-def _only_trials(proofs: Sequence[Proof]) -> bool:
+def _only_dry_runs(proofs: Sequence[Proof]) -> bool:
     """What comes by a watch is not asked for again; what the server's admission says is."""
-    by_trial = {"pod-security", "admission-policy", "allowed-pod"}
+    by_dry_run = {"pod-security", "admission-policy", "allowed-pod"}
     missing = [proof for proof in proofs if proof.fault and proof.fault.code != NOT_TRIED]
-    return bool(missing) and all(proof.name in by_trial for proof in missing)
+    return bool(missing) and all(proof.name in by_dry_run for proof in missing)
 
 
 def _older(one: Object, other: Object) -> bool:

@@ -36,7 +36,7 @@ from gpuclusters.tenancy.objects import (
     remains,
 )
 from gpuclusters.tenancy.programs import Accounts
-from gpuclusters.tenancy.proof import Trials, node_view, trial_pods
+from gpuclusters.tenancy.proof import DryRuns, dry_run_pods, node_view
 
 SHARED = (ADMISSION_POLICY, ADMISSION_BINDING, RUNTIME_CLASS)
 NEEDED = (NAMESPACE, ROLE_BINDING, RESOURCE_QUOTA, LIMIT_RANGE, SERVICE_ACCOUNT)
@@ -46,7 +46,7 @@ TENANTS = (*NEEDED, NETWORK_POLICY)
 SYNC_SECONDS = 20.0
 """A kind that cannot be read by then is taken for empty, and its tenancies say what is missing."""
 TRIALS_VALID_SECONDS = 300.0
-"""How long a proof by trial is believed where nothing seems to have changed."""
+"""How long a proof by dry run is believed where nothing seems to have changed."""
 
 
 class TenancyView:
@@ -114,23 +114,23 @@ class TenancyView:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The last trial of a tenant's pods: what proved the isolation, else how often in a row it did not.
+    """The last dry run of a tenant's pods: what proved the isolation, else how often in a row it did not.
 
     `key` changes whenever a pod might be judged otherwise.
     """
 
     key: object = None
-    trials: Trials | None = None
+    dry_runs: DryRuns | None = None
     failures: int = 0
     _at: float = field(default_factory=time.monotonic)
 
-    def of(self, key: object) -> Trials | None:
+    def of(self, key: object) -> DryRuns | None:
         """What proved the isolation of late, None if that is not known."""
         fresh = self.key == key and time.monotonic() - self._at < TRIALS_VALID_SECONDS
-        return self.trials if fresh else None
+        return self.dry_runs if fresh else None
 
 
-async def tried(cluster: Cluster, spec: TenancySpec) -> Trials:
+async def tried(cluster: Cluster, spec: TenancySpec) -> DryRuns:
     """Try the pods now, all at once; `ClusterError` if the server did not come to judge one."""
 
     async def refusal(pod: Mapping[str, Any]) -> str | None:
@@ -143,9 +143,9 @@ async def tried(cluster: Cluster, spec: TenancySpec) -> Trials:
             return str(error)
         return None
 
-    pods = trial_pods(spec)
+    pods = dry_run_pods(spec)
     answers = await asyncio.gather(*map(refusal, pods.values()))
-    return Trials(**dict(zip(pods, answers, strict=True)))
+    return DryRuns(**dict(zip(pods, answers, strict=True)))
 
 
 GRANT_SECONDS = 10.0

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpuclusters.fabric.table import Partition
 from gpuclusters.lease.firmware import Golden
-from gpuclusters.lease.model import ConditionType, Holder, Phase, Reason, RecyclePolicy
+from gpuclusters.lease.model import ConditionType, Holder, Phase, QuarantineReason, RecyclePolicy
 
 Entry = tuple[int, int, Phase]
 """One stay of a GPU in a phase: module, cycle, phase. What was learnt in one proves nothing in another."""
@@ -254,7 +254,7 @@ class Refused:
 
     effect: Effect
     message: str
-    reason: Reason | None = None
+    reason: QuarantineReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class Failed:
 
     effect: Effect
     message: str
-    reason: Reason | None = None
+    reason: QuarantineReason | None = None
 
 
 Outcome = Succeeded | Refused | Failed
@@ -287,7 +287,7 @@ class Attempt:
     again_at: float = 0
     message: str = ""
     """What the last failure said."""
-    reason: Reason | None = None
+    reason: QuarantineReason | None = None
     """Why the GPU is quarantined if it was the last one."""
 
 

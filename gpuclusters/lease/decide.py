@@ -22,7 +22,7 @@ from gpuclusters.lease.board import (
 )
 from gpuclusters.lease.firmware import firmware_findings, knob_findings
 from gpuclusters.lease.holding import HELD_OPEN, decide_absence, decide_groups
-from gpuclusters.lease.model import ConditionType, Phase, Reason, RecyclePolicy
+from gpuclusters.lease.model import ConditionType, Phase, QuarantineReason, RecyclePolicy
 from gpuclusters.lease.plan import Draft, Plan
 
 
@@ -37,7 +37,7 @@ def decide_recycling(draft: Draft) -> None:
     for _, lease in sorted(draft.board.leases.items()):
         if lease.disputed and lease.phase in _NOBODYS:
             said = "the kubelet lists the GPU for a pod although it is nobody's"
-            draft.quarantine(lease, Reason.HELD_BY_ANOTHER_POD, said)
+            draft.quarantine(lease, QuarantineReason.HELD_BY_ANOTHER_POD, said)
         elif step := steps.get(lease.phase):
             step(draft, lease)
     if draft.board.orders.keep_active:
@@ -59,16 +59,18 @@ def _reset(draft: Draft, lease: Lease) -> None:
             draft.show(lease, Phase.SCRUBBING, ConditionType.RESET_DONE, "the GPU was reset")
             return
         case Refused(message=message):
-            draft.quarantine(lease, Reason.RESET_FAILED, message)
+            draft.quarantine(lease, QuarantineReason.RESET_FAILED, message)
             return
         case None:
             pass
     if draft.expired(lease):
         reading = draft.board.reading
         if reading is not None and lease.module in reading.seen.users:
-            draft.quarantine(lease, Reason.IN_USE, HELD_OPEN)
+            draft.quarantine(lease, QuarantineReason.IN_USE, HELD_OPEN)
         else:
-            draft.quarantine_late(lease, Reason.RESET_TIMED_OUT, "it could not be reset in time")
+            draft.quarantine_late(
+                lease, QuarantineReason.RESET_TIMED_OUT, "it could not be reset in time"
+            )
         return
     # The board is read afterwards: what a stack had begun to activate before is active by then.
     if not draft.withheld(lease):
@@ -86,10 +88,10 @@ def _scrub(draft: Draft, lease: Lease) -> None:
             why = "its memory was cleared"
             draft.show(lease, Phase.VERIFYING, ConditionType.MEMORY_CLEARED, why)
         case Refused(message=message):
-            draft.quarantine(lease, Reason.MEMORY_NOT_CLEARED, message)
+            draft.quarantine(lease, QuarantineReason.MEMORY_NOT_CLEARED, message)
         case None if draft.expired(lease):
             why = "its memory could not be cleared in time"
-            draft.quarantine_late(lease, Reason.SCRUB_TIMED_OUT, why)
+            draft.quarantine_late(lease, QuarantineReason.SCRUB_TIMED_OUT, why)
         case None:
             draft.want(clear)
 
@@ -107,13 +109,13 @@ def _verify(draft: Draft, lease: Lease) -> None:
     compared = bool(golden.versions or golden.knobs)
     if orders.policy is RecyclePolicy.FULL and not golden.versions:
         said = "there is no golden set to compare its firmware with; state one, then recheck"
-        draft.quarantine(lease, Reason.NO_GOLDEN_SET, said)
+        draft.quarantine(lease, QuarantineReason.NO_GOLDEN_SET, said)
         return
-    checks: list[tuple[Effect, Reason]] = []
+    checks: list[tuple[Effect, QuarantineReason]] = []
     if golden.versions:
-        checks.append((ReadFirmware(lease.module, lease.cycle), Reason.FIRMWARE_CHANGED))
+        checks.append((ReadFirmware(lease.module, lease.cycle), QuarantineReason.FIRMWARE_CHANGED))
     if golden.knobs:
-        checks.append((ReadKnobs(lease.module, lease.cycle), Reason.KNOBS_CHANGED))
+        checks.append((ReadKnobs(lease.module, lease.cycle), QuarantineReason.KNOBS_CHANGED))
     verdicts = [_finding(draft, lease, effect, changed) for effect, changed in checks]
     for reason, finding in filter(None, verdicts):
         if finding:
@@ -130,15 +132,15 @@ def _verify(draft: Draft, lease: Lease) -> None:
         return
     if orders.policy is RecyclePolicy.QUARANTINE_ALWAYS and lease.recheck_cycle != lease.cycle:
         said = "the recycle policy asks for an operator after every tenant; recheck to free it"
-        draft.quarantine(lease, Reason.POLICY, said)
+        draft.quarantine(lease, QuarantineReason.POLICY, said)
         return
     shown = ConditionType.FIRMWARE_VERIFIED if compared else None
     draft.show(lease, Phase.FREE, shown, "firmware and knobs are as they must be")
 
 
 def _finding(
-    draft: Draft, lease: Lease, effect: Effect, changed: Reason
-) -> tuple[Reason, str] | None:
+    draft: Draft, lease: Lease, effect: Effect, changed: QuarantineReason
+) -> tuple[QuarantineReason, str] | None:
     """What a reading says against the GPU, nothing is the empty string; None when it is not there yet."""
     match draft.outcome(effect):
         case Succeeded(result=dict(result)):
@@ -154,11 +156,11 @@ def _finding(
             return None
 
 
-def _late(draft: Draft, effects: Sequence[Effect]) -> Reason:
+def _late(draft: Draft, effects: Sequence[Effect]) -> QuarantineReason:
     """Why what was asked again and again was not read in time, where its last failure says it."""
     attempts = filter(None, map(draft.board.attempts.get, effects))
     reasons = (attempt.reason for attempt in attempts if attempt.reason)
-    return next(reasons, Reason.VERIFICATION_TIMED_OUT)
+    return next(reasons, QuarantineReason.VERIFICATION_TIMED_OUT)
 
 
 def _recheck(draft: Draft, lease: Lease) -> None:
@@ -184,9 +186,9 @@ def _keep_active(draft: Draft, partition: Partition) -> None:
     activate = ActivatePartition(partition.id, frozenset())
     refused = draft.outcome(activate)
     if isinstance(refused, Refused):
-        if refused.reason is Reason.NVLINK_ERROR:
+        if refused.reason is QuarantineReason.NVLINK_ERROR:
             for lease in free:
-                draft.quarantine(lease, Reason.NVLINK_ERROR, refused.message)
+                draft.quarantine(lease, QuarantineReason.NVLINK_ERROR, refused.message)
         return
     reading = draft.board.reading
     if reading is None:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from pydantic import Field
 
 from gpuclusters.core.custom_resource import Part
-from gpuclusters.lease.model import Reason
+from gpuclusters.lease.model import QuarantineReason
 
 _SHOWN = 120
 _GPU_ITEM = re.compile(r"(?:^|_)GPU(?:_.*)?_(\d+)$", re.IGNORECASE)
@@ -79,16 +79,18 @@ _COUNT, _NEXT, _ADDRESS = "Members@odata.count", "Members@odata.nextLink", "@oda
 _PORTS = {"https": 443, "http": 80}
 
 ASKED_AGAIN = (
-    Reason.INVENTORY_TRUNCATED, Reason.INVENTORY_SLOW, Reason.INVENTORY_INCOMPLETE,
-    Reason.INVENTORY_DUPLICATED,
-)  # fmt: skip
+    QuarantineReason.INVENTORY_TRUNCATED,
+    QuarantineReason.INVENTORY_SLOW,
+    QuarantineReason.INVENTORY_INCOMPLETE,
+    QuarantineReason.INVENTORY_DUPLICATED,
+)
 """What a controller may show for a moment, while it restarts or its firmware is updated."""
 
 
 class InventoryError(Exception):
     """The answer is not believed: what it says, in words that follow the controller's name."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: QuarantineReason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -112,7 +114,7 @@ class Listing:
             raise _malformed(f"has a page without a number {_COUNT}: {shown(page_url)}")
         if self._count is not None and count != self._count:
             said = f"says on one page that it has {self._count} items, on another {count}"
-            raise InventoryError(Reason.INVENTORY_INCOMPLETE, said)
+            raise InventoryError(QuarantineReason.INVENTORY_INCOMPLETE, said)
         self._count = count
         for member in members:
             self._add(page_url, member)
@@ -120,7 +122,7 @@ class Listing:
             return self._following(page_url, page[_NEXT])
         if len(self.items) != count:
             said = f"says that it has {count} items and lists {len(self.items)}"
-            raise InventoryError(Reason.INVENTORY_INCOMPLETE, said)
+            raise InventoryError(QuarantineReason.INVENTORY_INCOMPLETE, said)
         return None
 
     def _add(self, page_url: str, member: object) -> None:
@@ -133,10 +135,12 @@ class Listing:
         if not item:
             raise _malformed(f"lists an item without a name: {shown(link)}")
         if item in self.items:
-            raise InventoryError(Reason.INVENTORY_DUPLICATED, f"lists {shown(item)} twice")
+            raise InventoryError(
+                QuarantineReason.INVENTORY_DUPLICATED, f"lists {shown(item)} twice"
+            )
         if len(self.items) == MOST_ITEMS:
             many = f"lists more than {MOST_ITEMS:,} items"
-            raise InventoryError(Reason.INVENTORY_TOO_LARGE, many)
+            raise InventoryError(QuarantineReason.INVENTORY_TOO_LARGE, many)
         self.items[item] = address
 
     def _following(self, page_url: str, link: object) -> str:
@@ -146,7 +150,7 @@ class Listing:
         if address in self._pages or len(self._pages) == MOST_PAGES:
             often = "a page that was read already" if address in self._pages else "ever more pages"
             said = f"links to {often} as the next one: {shown(link)}"
-            raise InventoryError(Reason.INVENTORY_LOOPED, said)
+            raise InventoryError(QuarantineReason.INVENTORY_LOOPED, said)
         self._pages.add(address)
         return address
 
@@ -159,7 +163,7 @@ class Listing:
             raise _malformed(f"has a link that is no address: {shown(link)}") from None
         if not same:
             said = f"links to another place, which was not asked: {shown(link)}"
-            raise InventoryError(Reason.INVENTORY_LINK_REFUSED, said)
+            raise InventoryError(QuarantineReason.INVENTORY_LINK_REFUSED, said)
         # Its place is the configuration's, whatever the link makes of it.
         own = urlsplit(self.first)
         return own._replace(path=parts.path, query=parts.query).geturl()
@@ -181,4 +185,4 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _malformed(message: str) -> InventoryError:
-    return InventoryError(Reason.INVENTORY_MALFORMED, message)
+    return InventoryError(QuarantineReason.INVENTORY_MALFORMED, message)

@@ -33,7 +33,7 @@ from gpuclusters.lease.board import (
     Succeeded,
     holds,
 )
-from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase, Reason
+from gpuclusters.lease.model import HELD, WAITING_FOR_NODE, Holder, Phase, QuarantineReason
 from gpuclusters.lease.plan import STANDS_STILL, Change, Draft
 
 
@@ -240,7 +240,7 @@ def _give_up_late(draft: Draft, lease: Lease) -> None:
         draft.move(lease, Phase.FREE, why)
     elif draft.board.away is None:
         why = "its partition could not be activated in time"
-        draft.quarantine_late(lease, Reason.ACTIVATION_TIMED_OUT, why)
+        draft.quarantine_late(lease, QuarantineReason.ACTIVATION_TIMED_OUT, why)
 
 
 def _activate(draft: Draft, group: Group, activating: Sequence[Lease]) -> None:
@@ -264,7 +264,9 @@ def _activate(draft: Draft, group: Group, activating: Sequence[Lease]) -> None:
     refused = (a.outcome for _, a in tried if isinstance(a.outcome, Refused))
     if refusal := next(refused, None):
         for lease in group.within(Phase.ACTIVATING):
-            draft.quarantine(lease, refusal.reason or Reason.NVLINK_ERROR, refusal.message)
+            draft.quarantine(
+                lease, refusal.reason or QuarantineReason.NVLINK_ERROR, refusal.message
+            )
         return
     if any(attempt.in_flight for _, attempt in tried):
         return
@@ -282,11 +284,13 @@ def _activate(draft: Draft, group: Group, activating: Sequence[Lease]) -> None:
         draft.want(ActivatePartition(partition, entries))
 
 
-def _unusable(draft: Draft, group: Group, reading: Reading) -> dict[int, tuple[Reason, str]]:
+def _unusable(
+    draft: Draft, group: Group, reading: Reading
+) -> dict[int, tuple[QuarantineReason, str]]:
     """Which GPUs make the partition impossible, and why."""
     used = reading.seen.users & set(group.holder.gpus)
     if used:
-        return dict.fromkeys(used, (Reason.IN_USE, HELD_OPEN))
+        return dict.fromkeys(used, (QuarantineReason.IN_USE, HELD_OPEN))
     partition = group.holder.partition
     if partition in reading.seen.supported:
         return {}
@@ -294,7 +298,9 @@ def _unusable(draft: Draft, group: Group, reading: Reading) -> dict[int, tuple[R
     alone = {modules[0]: number for number, modules in tables.items() if len(modules) == 1}
     broken = {m for m in group.holder.gpus if alone.get(m) not in reading.seen.supported}
     said = f"the fabric manager does not offer partition {partition}"
-    return dict.fromkeys(broken or group.holder.gpus, (Reason.PARTITION_UNSUPPORTED, said))
+    return dict.fromkeys(
+        broken or group.holder.gpus, (QuarantineReason.PARTITION_UNSUPPORTED, said)
+    )
 
 
 def _release(draft: Draft, group: Group, releasing: Sequence[Lease]) -> None:
@@ -304,7 +310,9 @@ def _release(draft: Draft, group: Group, releasing: Sequence[Lease]) -> None:
     """
     for lease in releasing:
         if draft.expired(lease):
-            draft.quarantine(lease, Reason.RELEASE_TIMED_OUT, _who_holds_on(draft, group, lease))
+            draft.quarantine(
+                lease, QuarantineReason.RELEASE_TIMED_OUT, _who_holds_on(draft, group, lease)
+            )
     if group.pod is None:
         return
     # One that was let go to other GPUs cannot be let go to these any more, nor come to them by itself.

@@ -81,7 +81,7 @@ HELD = frozenset({Phase.RESERVED, Phase.ACTIVATING, Phase.LEASED, Phase.RELEASIN
 """Phases in which a lease has a holder. In quarantine it keeps the one that still has it allocated."""
 
 
-class Reason(StrEnum):
+class QuarantineReason(StrEnum):
     """Why a GPU is in quarantine: the word of its status and of the metric, and the code that explains it."""
 
     code: str

@@ -19,7 +19,7 @@ from gpuclusters.lease.board import (
     Unfence,
     Withhold,
 )
-from gpuclusters.lease.model import HELD, ConditionType, Phase, Reason
+from gpuclusters.lease.model import HELD, ConditionType, Phase, QuarantineReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class Draft:
         shown = lease.shown if condition is None else lease.shown | {condition}
         self.move(replace(lease, shown=shown), phase, why)
 
-    def quarantine(self, lease: Lease, reason: Reason, message: str) -> None:
+    def quarantine(self, lease: Lease, reason: QuarantineReason, message: str) -> None:
         """Take the GPU out of service. Whoever still has it allocated stays its holder."""
         holder = lease.holder if lease.holder is not None and lease.holder.allocated else None
         after = replace(
@@ -221,7 +221,7 @@ class Draft:
         )
         self.keep(lease, after, f"{reason.value}: {message}")
 
-    def quarantine_late(self, lease: Lease, reason: Reason, why: str) -> None:
+    def quarantine_late(self, lease: Lease, reason: QuarantineReason, why: str) -> None:
         """Take the GPU out of service because the time of its phase is over."""
         self.quarantine(lease, reason, f"{why} ({self.last_failure(lease.entry)})")
 

@@ -48,7 +48,7 @@ def running(problem: str, *path: str) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Context:
     """Where a proof runs, and what it waits by."""
 
     cluster: JobCluster

@@ -12,7 +12,7 @@ from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.proof import logs, manifests, nodes, training_times
 from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, proven
-from gpuclusters.proof.cluster import JobCluster, Site, running, temporary_namespace
+from gpuclusters.proof.cluster import Context, JobCluster, running, temporary_namespace
 from gpuclusters.proof.manifests import CONTAINER, JOB, REACH, SERVICE, STATEFUL_SET
 from gpuclusters.proof.model import WHOLE, LadderInputs, LadderNode, smoke
 from gpuclusters.tenancy.objects import NODE, POD
@@ -42,12 +42,14 @@ def run(
     `strict`: a node that nobody configured is a fault. In an `up` that takes a node away it is still
     there: Pulumi deletes last.
     """
-    site = Site(cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds)
+    context = Context(
+        cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds
+    )
     checks: list[Check] = []
     if inputs.pools:
-        inputs, checks = _gathered(inputs, site)
+        inputs, checks = _gathered(inputs, context)
     if not checks:
-        checks += _settled(inputs, site, _registered if strict else nodes.registered)
+        checks += _settled(inputs, context, _registered if strict else nodes.registered)
     observed = observe(inputs, cluster)
     rung = CheckLevel.NODES
     if inputs.highest > rung and proven(checks):
@@ -56,7 +58,7 @@ def run(
             for rung, look in _RUNGS.items():
                 if rung > inputs.highest or not proven(checks):
                     break
-                checks += look(inputs, site, programs)
+                checks += look(inputs, context, programs)
     reached = max(CheckLevel(int(check.level[1:])) for check in checks)
     if not proven(checks):
         checks += inputs.ladder.above(
@@ -93,18 +95,18 @@ def _of_pools(inputs: LadderInputs, cluster: JobCluster) -> tuple[LadderNode, ..
     )
 
 
-def _gathered(inputs: LadderInputs, site: Site) -> tuple[LadderInputs, list[Check]]:
+def _gathered(inputs: LadderInputs, context: Context) -> tuple[LadderInputs, list[Check]]:
     """The inputs with the nodes of the pools; and what is wrong where some do not come in time."""
     wanted = sum(pool.nodes for pool in inputs.pools)
     found: tuple[LadderNode, ...] = ()
 
     def look() -> Sequence[Finding]:
         nonlocal found
-        found = _of_pools(inputs, site.cluster)
+        found = _of_pools(inputs, context.cluster)
         short = f"{len(found)} of {wanted} nodes of the pools are in the cluster"
         return [running(short)] if len(found) < wanted else ()
 
-    site.poll(look, site.bounded(inputs.settle_seconds))
+    context.poll(look, context.bounded(inputs.settle_seconds))
     # What is asked for stays what it is: the pools.
     named = inputs.model_copy(update={"nodes": found})
     if len(found) == wanted:
@@ -119,43 +121,43 @@ def _registered(snapshot: nodes.Snapshot, expected: nodes.Expected) -> Iterator[
     yield from nodes.unexpected(snapshot, expected)
 
 
-def _settled(inputs: LadderInputs, site: Site, judge: _Judge) -> Sequence[Check]:
+def _settled(inputs: LadderInputs, context: Context, judge: _Judge) -> Sequence[Check]:
     """Rungs 5 and 7, which a cluster may need a while for."""
     expected = {node.name: node.gpus for node in inputs.nodes}
     checks: list[Check] = []
 
     def look() -> Sequence[Finding]:
         closely = judge is nodes.allocatable
-        seen = nodes.read(site.cluster, expected, closely=closely)
+        seen = nodes.read(context.cluster, expected, closely=closely)
         checks[:] = judge(replace(seen, ladder=inputs.ladder), expected)
         return nodes.waits(checks)
 
-    site.poll(look, site.bounded(inputs.settle_seconds))
+    context.poll(look, context.bounded(inputs.settle_seconds))
     return checks
 
 
-def _allocatable(inputs: LadderInputs, site: Site, _programs: str) -> Sequence[Check]:
-    return _settled(inputs, site, nodes.allocatable)
+def _allocatable(inputs: LadderInputs, context: Context, _programs: str) -> Sequence[Check]:
+    return _settled(inputs, context, nodes.allocatable)
 
 
-def _network(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]:
+def _network(inputs: LadderInputs, context: Context, programs: str) -> Sequence[Check]:
     """Wait until every pod has said what it reached, or the time is over; a check for each node."""
     answers: dict[str, Mapping[str, Any]] = {}
     wanted = len(inputs.hosts_of_pods)
-    timeout_seconds = site.bounded(smoke(inputs).timeout_seconds)
+    timeout_seconds = context.bounded(smoke(inputs).timeout_seconds)
     why = ""
 
     def look() -> Sequence[Finding]:
         nonlocal why
         pods = [
             pod
-            for pod in site.cluster.list(POD, inputs.namespace)
+            for pod in context.cluster.list(POD, inputs.namespace)
             if (pod["metadata"].get("labels") or {}).get(manifests.LABEL) == REACH
         ]
         for pod in pods:
             name = str(pod["metadata"]["name"])
             if name not in answers and (pod.get("status") or {}).get("phase") == "Running":
-                log = site.cluster.log(inputs.namespace, name, CONTAINER)
+                log = context.cluster.log(inputs.namespace, name, CONTAINER)
                 if answer := logs.json_line(log, REACH):
                     answers[name] = answer
         if len(answers) == wanted:
@@ -164,13 +166,13 @@ def _network(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]
         silent = [p for p in pods if not is_ready(p) and p["metadata"]["name"] not in answers]
         now = "" if pods else "the set has no pods"
         if silent:
-            now = blocked(silent[0], site.cluster.list(EVENT, inputs.namespace))
+            now = blocked(silent[0], context.cluster.list(EVENT, inputs.namespace))
         why = now or why
         return [running(f"rung 6: {now or 'pods that look for each other'}")]
 
     service = (SERVICE, manifests.headless(inputs, REACH))
-    with site.objects(service, (STATEFUL_SET, manifests.reach_set(inputs, programs))):
-        site.poll(look, timeout_seconds, _REACH_POLL_SECONDS)
+    with context.objects(service, (STATEFUL_SET, manifests.reach_set(inputs, programs))):
+        context.poll(look, timeout_seconds, _REACH_POLL_SECONDS)
     found = (logs.reached(inputs.ladder, answer) for answer in answers.values())
     checks = sorted(found, key=lambda check: check.subject)
     if len(answers) < wanted:
@@ -180,28 +182,28 @@ def _network(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]
     return checks
 
 
-def _vector_add(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]:
+def _vector_add(inputs: LadderInputs, context: Context, programs: str) -> Sequence[Check]:
     jobs = {n.name: manifests.vector_add(inputs, n, programs) for n in inputs.hosts_of_pods}
-    ended = site.run(jobs, site.bounded(inputs.vector_add.timeout_seconds))
+    ended = context.run(jobs, context.bounded(inputs.vector_add.timeout_seconds))
     return [logs.vector_add(inputs.ladder, node, ended[node]) for node in jobs]
 
 
-def _training(inputs: LadderInputs, site: Site, programs: str) -> Sequence[Check]:
+def _training(inputs: LadderInputs, context: Context, programs: str) -> Sequence[Check]:
     space, part, name = inputs.namespace, inputs.training, manifests.TRAINING
     if part is None:
         raise ValueError("rung 9 without a training")
-    if part.data_claim and site.cluster.get(CLAIM, part.data_claim, space) is None:
+    if part.data_claim and context.cluster.get(CLAIM, part.data_claim, space) is None:
         said = f"the namespace {space} has no PersistentVolumeClaim {part.data_claim}"
         way = "make the namespace and the claim with the data, or bake them into the image"
         return [inputs.ladder.failed(CheckLevel.TRAINING, "cluster", said, way)]
     service = (SERVICE, manifests.headless(inputs, name))
-    with site.objects(service, (JOB, manifests.training(inputs, part, programs))):
-        ended = site.wait({"cluster": name}, site.bounded(part.patience_seconds(inputs.pods)))
-        seconds = duration(site.cluster.get(JOB, name, space))
+    with context.objects(service, (JOB, manifests.training(inputs, part, programs))):
+        ended = context.wait({"cluster": name}, context.bounded(part.patience_seconds(inputs.pods)))
+        seconds = duration(context.cluster.get(JOB, name, space))
     return [logs.training(inputs, part, ended["cluster"], seconds)]
 
 
-_RUNGS: Mapping[CheckLevel, Callable[[LadderInputs, Site, str], Sequence[Check]]] = {
+_RUNGS: Mapping[CheckLevel, Callable[[LadderInputs, Context, str], Sequence[Check]]] = {
     CheckLevel.NETWORK: _network,
     CheckLevel.ALLOCATABLE: _allocatable,
     CheckLevel.VECTOR_ADD: _vector_add,

@@ -9,7 +9,7 @@ from gpuclusters.core.finding import Finding
 from gpuclusters.gpu_operator import readiness
 from gpuclusters.proof import logs, manifests
 from gpuclusters.proof.checks import Check, Level, Outcome, ProofResult, proven
-from gpuclusters.proof.cluster import Ended, JobCluster, Site, running, temporary_namespace
+from gpuclusters.proof.cluster import Context, Ended, JobCluster, running, temporary_namespace
 from gpuclusters.proof.model import (
     AnyTest,
     Burn,
@@ -49,12 +49,14 @@ def run(
 
     Whatever is made is removed again, also what a run left that was killed.
     """
-    site = Site(cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds)
+    context = Context(
+        cluster, inputs.namespace, clock, reporter, clock.now() + inputs.timeout_seconds
+    )
     checks = list(_offered(inputs, cluster))
     observed = observe(inputs, cluster)
     if inputs.tests and proven(checks):
         with temporary_namespace(cluster, inputs.namespace, texts) as programs:
-            checks += _climb(inputs, site, programs)
+            checks += _climb(inputs, context, programs)
     return ProofResult(tuple(checks), tuple(remarks(inputs)), observed)
 
 
@@ -99,32 +101,34 @@ def _offered(inputs: ProofInputs, cluster: JobCluster) -> Iterator[Check]:
         yield check(Outcome.PASSED, f"{total} devices on {len(inputs.nodes)} nodes")
 
 
-def _climb(inputs: ProofInputs, site: Site, programs: str) -> Iterator[Check]:
+def _climb(inputs: ProofInputs, context: Context, programs: str) -> Iterator[Check]:
     why = ""
     for test in inputs.tests:
-        if site.left_seconds <= 0:
+        if context.left_seconds <= 0:
             why = why or f"the {inputs.timeout_seconds} s for the whole proof are over"
         if why:
             yield Check(test.level, "cluster", f"runs {test.name}", Outcome.NOT_TRIED, why)
             continue
-        found = _step(inputs, site, test, programs)
+        found = _step(inputs, context, test, programs)
         yield from found
         if any(check.outcome is not Outcome.PASSED for check in found):
             why = f"{test.name} did not pass"
 
 
-def _step(inputs: ProofInputs, site: Site, test: AnyTest, programs: str) -> Sequence[Check]:
+def _step(inputs: ProofInputs, context: Context, test: AnyTest, programs: str) -> Sequence[Check]:
     checks: list[Check] = []
     nodes = {node.name: node for node in inputs.nodes if test.concerns(node)}
-    jobs = {name: _job(inputs, site.cluster, test, node, programs) for name, node in nodes.items()}
+    jobs = {
+        name: _job(inputs, context.cluster, test, node, programs) for name, node in nodes.items()
+    }
     for name in [name for name, job in jobs.items() if job is None]:
         what = "passes DCGM's diagnostics"
         checks.append(Check(Level.L2, name, what, Outcome.NOT_TRIED, _NO_ENGINE))
     made = {name: job for name, job in jobs.items() if job is not None}
-    ended = site.run(made, site.bounded(test.timeout_seconds))
+    ended = context.run(made, context.bounded(test.timeout_seconds))
     seen: Seen = {}
     if isinstance(test, Load) and all(one.exit_code == 0 for one in ended.values()):
-        seen = _seen(inputs, test, site, ended)
+        seen = _seen(inputs, test, context, ended)
     for name in made:
         checks += _judge(inputs, test, nodes[name], ended[name], seen)
     return checks
@@ -161,12 +165,12 @@ def _pinned(pod: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _seen(inputs: ProofInputs, load: Load, site: Site, ended: Mapping[str, Ended]) -> Seen:
+def _seen(inputs: ProofInputs, load: Load, context: Context, ended: Mapping[str, Ended]) -> Seen:
     """What Prometheus saw of the load; asked until every GPU is there, for the time of a few scrapes."""
     target = inputs.prometheus
     if target is None:
         return {}
-    pods = site.cluster.list(POD, inputs.operator_namespace)
+    pods = context.cluster.list(POD, inputs.operator_namespace)
     node_of = {str(p["metadata"]["name"]): str(p["spec"].get("nodeName", "")) for p in pods}
     node_of |= {over.pod: node for node, over in ended.items() if over.pod}
     query = {"query": logs.tensor_query(load.seconds + int(SCRAPE_SECONDS))}
@@ -176,14 +180,14 @@ def _seen(inputs: ProofInputs, load: Load, site: Site, ended: Mapping[str, Ended
     def look() -> Sequence[Finding]:
         nonlocal seen
         where = (target.namespace, target.service, target.port)
-        seen = logs.active(site.cluster.ask(*where, "api/v1/query", query), node_of)
+        seen = logs.active(context.cluster.ask(*where, "api/v1/query", query), node_of)
         busy = {n: sum(share >= least for share in gpus.values()) for n, gpus in seen.items()}
         late = (
             n.name for n in inputs.nodes if n.name in ended and busy.get(n.name, 0) < n.whole_gpus
         )
         return [running(f"the load of {name} in Prometheus") for name in late]
 
-    site.poll(look, SCRAPE_SECONDS)
+    context.poll(look, SCRAPE_SECONDS)
     return seen
 
 

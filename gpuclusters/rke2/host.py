@@ -101,13 +101,13 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
 
     def _control(self) -> SshRke2Control:
         if self._inputs.first:
-            return self.here()
+            return self.local_control()
         return answering(self.others, self._clock, self._reporter)
 
     def _ask(self, live: LiveHost) -> LiveCluster:
         inputs = self._inputs
         if inputs.first:
-            active, control = decide.is_active(live, Role.SERVER), self.here()
+            active, control = decide.is_active(live, Role.SERVER), self.local_control()
             others = () if live.applied or (inputs.adopt and active) else self.others
             rivals = (one.target for one in others if one.is_installed() and one.is_ready())
             known = live.applied and active and control.is_ready()
@@ -186,7 +186,7 @@ class Rke2Capability(HostCapability[Rke2NodeInputs, LiveNode]):
     def inspect(self, paths: Sequence[str]) -> LiveHost:
         return inspect(self._host, paths)
 
-    def here(self) -> SshRke2Control:
+    def local_control(self) -> SshRke2Control:
         """The cluster as this very host knows it."""
         return SshRke2Control(self._host)
 

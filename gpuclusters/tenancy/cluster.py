@@ -19,12 +19,12 @@ from gpuclusters.tenancy.on_demand import on_demand
 from gpuclusters.tenancy.proof import (
     NOT_TRIED,
     READY,
+    DryRuns,
     Proof,
-    Trials,
     absent,
+    dry_run_pods,
     prove,
     ready,
-    trial_pods,
 )
 
 # The controller acts within a second, admission policies within ten; a loaded API server needs more.
@@ -138,8 +138,8 @@ def judge(
     """Gather the evidence once and judge it; nothing that the controller says is taken for a proof."""
     proofs = prove(spec, cluster, None)
     if all(p.fault is None or p.fault.code == NOT_TRIED for p in proofs):
-        tried = {name: cluster.try_pod(spec.namespace, p) for name, p in trial_pods(spec).items()}
-        proofs = prove(spec, cluster, Trials(**tried))
+        tried = {name: cluster.try_pod(spec.namespace, p) for name, p in dry_run_pods(spec).items()}
+        proofs = prove(spec, cluster, DryRuns(**tried))
     first = Proof("controller", _controller(spec, tenancy))
     generation = int((tenancy or {}).get("metadata", {}).get("generation", 0))
     return Judgement((first, *proofs), generation)

@@ -94,7 +94,7 @@ def attack(target: Target) -> Iterator[Check]:
         yield from _network(target, tenant, tenancy)
         yield from _api(target, tenant, tenancy, others)
     yield from _leases(target)
-    yield from strangers(target)
+    yield from unauthenticated(target)
 
 
 def _found(about: str, who: str, attempt: str, said: str, *, refused: bool) -> Check:
@@ -198,7 +198,7 @@ def _api(
         yield _not_tried("api", tenant, _MISUSE, error)
 
 
-def strangers(target: Target) -> Iterator[Check]:
+def unauthenticated(target: Target) -> Iterator[Check]:
     """What anybody who reaches the API would try. The flood is last: the API limits us afterwards."""
     api = target.api
     if api is None:

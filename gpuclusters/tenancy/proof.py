@@ -55,8 +55,8 @@ ENFORCED = "Enforced"
 _MESSAGE_LIMIT = 4096
 
 
-def trial_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
-    """The pods to try, by name of the trial; none is ever created."""
+def dry_run_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
+    """The pods to try, by name of the dry run; none is ever created."""
     words = {
         "namespace": spec.namespace,
         "image": image.example(spec.images),
@@ -65,14 +65,14 @@ def trial_pods(spec: TenancySpec) -> Mapping[str, dict[str, Any]]:
     }
     # Not `privileged: true`: an API server may refuse that by a flag of its own (--allow-privileged),
     # which would prove nothing about the namespace.
-    trials: Mapping[str, Mapping[str, Any]] = {
+    dry_runs: Mapping[str, Mapping[str, Any]] = {
         "on_host": {"on_host": True},
         "without_runtime_class": {"runtime_class": None},
         "allowed": {},
     }
     return {
-        name: scripts.manifest("tenancy/trial-pods.yaml", words | dict(more), "pod")
-        for name, more in trials.items()
+        name: scripts.manifest("tenancy/dry-run-pods.yaml", words | dict(more), "pod")
+        for name, more in dry_runs.items()
     }
 
 
@@ -94,7 +94,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Trials:
+class DryRuns:
     """What the server said to dry-run pods: None is accepted, else the reason of the refusal."""
 
     on_host: str | None
@@ -112,9 +112,9 @@ class Seen(Protocol):
         """All of a kind that is not namespaced."""
 
 
-def prove(spec: TenancySpec, seen: Seen, trials: Trials | None) -> tuple[Proof, ...]:
-    """Every proof for this tenant, in a fixed order; `trials` is None when no pod has been tried yet."""
-    return tuple(Proof(name, judge(spec, seen, trials)) for name, (_, judge) in _PROOFS.items())
+def prove(spec: TenancySpec, seen: Seen, dry_runs: DryRuns | None) -> tuple[Proof, ...]:
+    """Every proof for this tenant, in a fixed order; `dry_runs` is None when no pod has been tried yet."""
+    return tuple(Proof(name, judge(spec, seen, dry_runs)) for name, (_, judge) in _PROOFS.items())
 
 
 # Each tells the first fault only.
@@ -128,7 +128,7 @@ _differs = partial(Finding, "tenancy.differs")
 _not_observed = partial(Finding, "tenancy.not-observed")
 
 
-def _namespace(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+def _namespace(spec: TenancySpec, seen: Seen, _: DryRuns | None) -> Finding | None:
     live = seen.get(NAMESPACE, spec.namespace)
     if live is None:
         return absent(f"namespace {spec.namespace}")
@@ -147,7 +147,7 @@ def _namespace(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | Non
     return None
 
 
-def _quota(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+def _quota(spec: TenancySpec, seen: Seen, _: DryRuns | None) -> Finding | None:
     live = seen.get(RESOURCE_QUOTA, spec.quota.name, spec.namespace)
     if live is None:
         return absent(f"ResourceQuota {spec.quota.name}")
@@ -164,7 +164,7 @@ def _short(hard: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v}" for k, v in sorted(hard.items())) or "nothing"
 
 
-def _limit_range(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+def _limit_range(spec: TenancySpec, seen: Seen, _: DryRuns | None) -> Finding | None:
     live = seen.get(LIMIT_RANGE, LIMIT_RANGE_NAME, spec.namespace)
     if live is None:
         return absent(f"LimitRange {LIMIT_RANGE_NAME}")
@@ -172,7 +172,7 @@ def _limit_range(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | N
     return None if live.get("spec", {}).get("limits") else Finding("tenancy.empty", nothing)
 
 
-def _account(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+def _account(spec: TenancySpec, seen: Seen, _: DryRuns | None) -> Finding | None:
     live = seen.get(SERVICE_ACCOUNT, DEFAULT_ACCOUNT, spec.namespace)
     if live is None:
         return absent("ServiceAccount default")
@@ -180,7 +180,7 @@ def _account(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
     return None if closed else _differs("ServiceAccount default hands its token to pods")
 
 
-def _roles(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+def _roles(spec: TenancySpec, seen: Seen, _: DryRuns | None) -> Finding | None:
     for program in TENANTS_PROGRAMS:
         name = tenant_role(program)
         binding = seen.get(ROLE_BINDING, name, spec.namespace)
@@ -213,7 +213,7 @@ def network_policy(live: Object | None) -> Finding | None:
     return None
 
 
-def _agents(spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+def _agents(spec: TenancySpec, seen: Seen, _: DryRuns | None) -> Finding | None:
     classes = {name: seen.get(RUNTIME_CLASS, name) for name in spec.runtime_classes}
     return network_agents(classes, seen.list(NODE))
 
@@ -266,7 +266,7 @@ def _conditions(live: Object) -> Sequence[Object]:
     return (live.get("status") or {}).get("conditions") or ()
 
 
-def _rules(_spec: TenancySpec, seen: Seen, _: Trials | None) -> Finding | None:
+def _rules(_spec: TenancySpec, seen: Seen, _: DryRuns | None) -> Finding | None:
     policies, bindings = _named(seen.list(ADMISSION_POLICY)), _named(seen.list(ADMISSION_BINDING))
     for name in PROVEN_POLICIES:
         policy, binding = policies.get(name), bindings.get(name)
@@ -297,30 +297,34 @@ def _refusal(refused: str | None, accepted: str, by: str, mark: str) -> Finding 
     return None if mark in refused else Finding("tenancy.other-reason", other)
 
 
-def _pod_security(_spec: TenancySpec, _seen: Seen, trials: Trials | None) -> Finding | None:
+def _pod_security(_spec: TenancySpec, _seen: Seen, dry_runs: DryRuns | None) -> Finding | None:
     accepted = "the server accepts a pod with the host's network and processes"
-    return _refusal(trials.on_host, accepted, "Pod Security", "PodSecurity") if trials else _UNTRIED
+    return (
+        _refusal(dry_runs.on_host, accepted, "Pod Security", "PodSecurity")
+        if dry_runs
+        else _UNTRIED
+    )
 
 
-def _admission(_spec: TenancySpec, _seen: Seen, trials: Trials | None) -> Finding | None:
+def _admission(_spec: TenancySpec, _seen: Seen, dry_runs: DryRuns | None) -> Finding | None:
     accepted = f"the server accepts a pod without runtime class; is {POD_POLICY} bound?"
-    if trials is None:
+    if dry_runs is None:
         return _UNTRIED
-    return _refusal(trials.without_runtime_class, accepted, POD_POLICY, POD_POLICY)
+    return _refusal(dry_runs.without_runtime_class, accepted, POD_POLICY, POD_POLICY)
 
 
-def _allowed(_spec: TenancySpec, _seen: Seen, trials: Trials | None) -> Finding | None:
-    if trials is None:
+def _allowed(_spec: TenancySpec, _seen: Seen, dry_runs: DryRuns | None) -> Finding | None:
+    if dry_runs is None:
         return _UNTRIED
     # The quota is asked last: a tenant who has used it up has passed all the rest.
-    if trials.allowed is None or "exceeded quota" in trials.allowed:
+    if dry_runs.allowed is None or "exceeded quota" in dry_runs.allowed:
         return None
-    kept = f"the server refuses a pod that keeps all the rules: {trials.allowed}"
+    kept = f"the server refuses a pod that keeps all the rules: {dry_runs.allowed}"
     return Finding("tenancy.refused", kept)
 
 
 _UNTRIED = Finding(NOT_TRIED, "it is tried when all the rest holds")
-_Judge = Callable[[TenancySpec, Seen, Trials | None], Finding | None]
+_Judge = Callable[[TenancySpec, Seen, DryRuns | None], Finding | None]
 _PROOFS: Mapping[str, tuple[str, _Judge]] = {
     "namespace": ("NamespaceReady", _namespace),
     "quota": ("QuotaEnforced", _quota),

@@ -4,10 +4,10 @@ import asyncio
 import time
 from typing import Any, cast
 
-from caas.api.gate import StrangerLimit
+from caas.api.gate import AnonymousLimit
 from gpuclusters.container_api.client import ContainerApi
 from gpuclusters.proof.checks import Outcome
-from gpuclusters.tenancy.intrusion import Target, strangers
+from gpuclusters.tenancy.intrusion import Target, unauthenticated
 from tests.caas.api.apikit import listening
 
 TRIED = [
@@ -34,7 +34,7 @@ def tried(**options: Any) -> dict[str, Outcome]:
                 tokens={},
                 tenant_claim="tenant",
             )
-            findings = await asyncio.to_thread(lambda: list(strangers(target)))
+            findings = await asyncio.to_thread(lambda: list(unauthenticated(target)))
             found.update({finding.what: finding.outcome for finding in findings})
 
     asyncio.run(act())
@@ -46,8 +46,8 @@ def test_who_has_no_right_gets_neither_metrics_nor_as_many_answers_as_it_likes()
 
 
 def test_an_api_that_limits_nobody_is_found_out() -> None:
-    open_door = StrangerLimit(time.monotonic, burst=10_000, burst_of_all=10_000)
-    assert tried(strangers=open_door) == {
+    open_door = AnonymousLimit(time.monotonic, burst=10_000, burst_of_all=10_000)
+    assert tried(anonymous=open_door) == {
         **dict.fromkeys(TRIED, Outcome.PASSED),
         TRIED[-1]: Outcome.FAILED,
     }

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from caas import metrics
 from gpuclusters.core import codes
-from gpuclusters.lease.model import Reason
+from gpuclusters.lease.model import QuarantineReason
 
 PROGRAMS = {
     "controllers": metrics.CONTROLLERS,
@@ -56,7 +56,7 @@ def test_a_boot_of_half_an_hour_and_a_request_of_milliseconds_fall_into_buckets(
 
 
 def test_what_alerts_count_begins_at_zero_so_that_the_first_event_is_seen() -> None:
-    for reason in Reason:
+    for reason in QuarantineReason:
         assert value(metrics.CONTROLLERS, "quarantined_total", {"reason": reason}) is not None
     for result in ("granted", "refused", "error"):
         labels = {"result": result}
@@ -70,4 +70,4 @@ def value(registry: CollectorRegistry, name: str, labels: dict[str, str]) -> flo
 
 def test_every_reason_of_a_quarantine_has_its_code() -> None:
     stated = {code for code in codes.listed() if code.startswith("lease.")}
-    assert {reason.code for reason in Reason} == stated
+    assert {reason.code for reason in QuarantineReason} == stated

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from schemathesis import GenerationMode
 
 from caas.api.app import create_app
-from caas.api.gate import StrangerLimit
+from caas.api.gate import AnonymousLimit
 from caas.api.problems import Problem
 from caas.cluster import Cluster
 from gpuclusters.container_api import image
@@ -56,8 +56,8 @@ def served() -> Iterator[tuple[str, str]]:
             "maxContainers": 100_000,
             "operatorGroup": "operators",
         }
-        all_comers = StrangerLimit(time.monotonic, burst=10_000_000, burst_of_all=10_000_000)
-        options = {"strangers": all_comers}
+        all_comers = AnonymousLimit(time.monotonic, burst=10_000_000, burst_of_all=10_000_000)
+        options = {"anonymous": all_comers}
         async with apikit.listening(cluster, issuer, options, **many) as (api, port):
             # Something to be found.
             await api.post("acme", key="k")

@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 
 from caas import metrics
-from caas.api.gate import StrangerLimit
+from caas.api.gate import AnonymousLimit
 from caas.api.server import MOST_HEADER_BYTES, Certificate, Protocol
 from caas.program import Health
 from tests.caas.api.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, listening, tenancy
@@ -473,7 +473,7 @@ async def test_requests_without_a_valid_token_are_limited() -> None:
 
 def standing_still(**bounds: Any) -> dict[str, Any]:
     """Bounds that are never filled up again."""
-    return {"strangers": StrangerLimit(lambda: 0.0, **bounds)}
+    return {"anonymous": AnonymousLimit(lambda: 0.0, **bounds)}
 
 
 @in_loop

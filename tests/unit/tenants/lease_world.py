@@ -44,7 +44,15 @@ from gpuclusters.lease.board import (
     Withhold,
 )
 from gpuclusters.lease.firmware import Golden
-from gpuclusters.lease.model import EDGES, HELD, ConditionType, Holder, Phase, Reason, RecyclePolicy
+from gpuclusters.lease.model import (
+    EDGES,
+    HELD,
+    ConditionType,
+    Holder,
+    Phase,
+    QuarantineReason,
+    RecyclePolicy,
+)
 from gpuclusters.lease.plan import Change, Plan
 
 HOST = "h"
@@ -520,7 +528,7 @@ class World:
                 if self.setting.layouts:
                     yield Failed(effect, "the mark could not be taken away"), after
                 if state.budget[FAULTS] and entries:
-                    refused = Refused(effect, "NVLink", Reason.NVLINK_ERROR)
+                    refused = Refused(effect, "NVLink", QuarantineReason.NVLINK_ERROR)
                     yield refused, self._spend(state, FAULTS)
             case Reset(module, cycle):
                 self._check_unused(state, (module,))

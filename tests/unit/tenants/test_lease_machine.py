@@ -26,7 +26,14 @@ from gpuclusters.lease.board import (
     Withhold,
 )
 from gpuclusters.lease.holding import Group
-from gpuclusters.lease.model import EDGES, ConditionType, Holder, Phase, Reason, RecyclePolicy
+from gpuclusters.lease.model import (
+    EDGES,
+    ConditionType,
+    Holder,
+    Phase,
+    QuarantineReason,
+    RecyclePolicy,
+)
 from gpuclusters.lease.plan import Draft
 from tests.unit.tenants.lease_world import BrokenError, Explored, Setting, explore
 
@@ -245,7 +252,7 @@ def _evidence_of_an_earlier_cycle_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _deadlines_free_the_gpu(patch: pytest.MonkeyPatch) -> None:
-    def quarantine(self: Draft, lease: Lease, _reason: Reason, message: str) -> None:
+    def quarantine(self: Draft, lease: Lease, _reason: QuarantineReason, message: str) -> None:
         self.move(lease, Phase.FREE, message)
 
     patch.setattr(Draft, "quarantine", quarantine)
@@ -272,7 +279,7 @@ def _quarantine_ends_by_itself(patch: pytest.MonkeyPatch) -> None:
 def _quarantine_forgets_who_has_the_gpu(patch: pytest.MonkeyPatch) -> None:
     whole = Draft.quarantine
 
-    def quarantine(self: Draft, lease: Lease, reason: Reason, message: str) -> None:
+    def quarantine(self: Draft, lease: Lease, reason: QuarantineReason, message: str) -> None:
         tenant = lease.last_tenant if lease.holder is None else lease.holder.tenant
         whole(self, replace(lease, holder=None, last_tenant=tenant), reason, message)
 
