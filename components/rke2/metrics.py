@@ -76,7 +76,7 @@ class Metrics(Component, module="rke2"):
                 metadata={
                     "name": f"gpu-clusters-{file.stem}",
                     "namespace": names.dashboards,
-                    "labels": {**PART_OF, **monitoring_stack.dashboard_labels()},
+                    "labels": {**PART_OF, **monitoring_stack.DASHBOARD_LABELS},
                 },
                 data={file.name: dashboard(file.name)},
                 opts=inside,

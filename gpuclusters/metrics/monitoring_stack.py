@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpuclusters.core import scripts
 from gpuclusters.core.model import merged
 
-DASHBOARD_LABEL = "grafana_dashboard"
-DASHBOARD_VALUE = "1"
-"""Must be exactly this since kube-prometheus-stack 32.2."""
+DASHBOARD_LABELS = {"grafana_dashboard": "1"}
+"""Labels of a ConfigMap that Grafana's sidecar reads; exactly this since kube-prometheus-stack 32.2."""
 
 
 class Monitoring(StrEnum):
@@ -33,25 +33,16 @@ class Names:
     crd_release: str
     namespace: str
     dashboards: str
-
     repository: str
 
 
+def _written(*parts: str, **words: Any) -> dict[str, Any]:
+    found: dict[str, Any] = scripts.manifest("metrics/monitoring.yaml", words, *parts)
+    return found
+
+
 NAMES: Mapping[Monitoring, Names] = {
-    Monitoring.KUBE_PROMETHEUS_STACK: Names(
-        release="kube-prometheus-stack",
-        crd_release="prometheus-operator-crds",
-        namespace="monitoring",
-        dashboards="monitoring",
-        repository="https://prometheus-community.github.io/helm-charts",
-    ),
-    Monitoring.RANCHER: Names(
-        release="rancher-monitoring",
-        crd_release="rancher-monitoring-crd",
-        namespace="cattle-monitoring-system",
-        dashboards="cattle-dashboards",
-        repository="https://charts.rancher.io",
-    ),
+    kind: Names(**_written(kind, "names")) for kind in Monitoring if kind is not Monitoring.NONE
 }
 
 
@@ -66,21 +57,7 @@ def chart_values(
     kind: Monitoring, *, crds_apart: bool, given: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Values of the chart: ours, and above them what the user states."""
-    selectors = (
-        f"{what}SelectorNilUsesHelmValues" for what in ("serviceMonitor", "podMonitor", "rule")
-    )
-    ours: dict[str, Any] = {"prometheus": {"prometheusSpec": dict.fromkeys(selectors, False)}}
-    parts = ("ControllerManager", "Scheduler", "Etcd", "Proxy")
-    if kind is Monitoring.RANCHER:
-        return _stated(merged(ours | {f"rke2{part}": {"enabled": True} for part in parts}, given))
-    dashboards = {"label": DASHBOARD_LABEL, "labelValue": DASHBOARD_VALUE, "searchNamespace": "ALL"}
-    ours |= {
-        "crds": {"enabled": not crds_apart},
-        "grafana": {"sidecar": {"dashboards": {"enabled": True, **dashboards}}},
-        # Else their alerts fire from the first minute on.
-        **{f"kube{part}": {"enabled": False} for part in parts},
-    }
-    return _stated(merged(ours, given))
+    return _stated(merged(_written(kind, "values", own_crds=not crds_apart), given))
 
 
 def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,27 +68,11 @@ def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def monitor_labels(kind: Monitoring) -> Mapping[str, str]:
     """Labels with which every ServiceMonitor and PrometheusRule is selected by the chart's defaults too."""
-    if kind is Monitoring.KUBE_PROMETHEUS_STACK:
-        return {"release": NAMES[kind].release}
-    return {}
+    return {} if kind is Monitoring.NONE else _written(kind, "labels")
 
 
 def operator_values(kind: Monitoring) -> Mapping[str, Any]:
     """The part of the GPU operator's values about metrics."""
-    exporter: dict[str, Any] = {"enabled": True, "serviceMonitor": {"enabled": False}}
-    if kind is not Monitoring.NONE:
-        # The exporter's own label for it is renamed between releases; this one is Prometheus' and stays.
-        node = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
-        exporter["serviceMonitor"] = {
-            "enabled": True,
-            "additionalLabels": dict(monitor_labels(kind)),
-            # Rules and dashboards ask for exported_pod, which another value would call pod.
-            "honorLabels": False,
-            "relabelings": [{"action": "replace", **node}],
-        }
-    return {"dcgmExporter": exporter}
-
-
-def dashboard_labels() -> Mapping[str, str]:
-    """Labels of a ConfigMap that Grafana's sidecar reads."""
-    return {DASHBOARD_LABEL: DASHBOARD_VALUE}
+    if kind is Monitoring.NONE:
+        return {"dcgmExporter": {"enabled": True, "serviceMonitor": {"enabled": False}}}
+    return _written("exporter", labels=monitor_labels(kind))
