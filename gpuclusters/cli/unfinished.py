@@ -7,7 +7,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,6 +20,7 @@ import yaml
 
 from gpuclusters.gpu_operator.helm_records import HelmRecords
 from gpuclusters.gpu_operator.helm_release import Revision
+from gpuclusters.review.plan import HELM_RELEASE, SECRET_MARK, STACK_TYPE, Resource, resource_of
 
 if TYPE_CHECKING:
     from gpuclusters.cli.project import Session
@@ -143,9 +144,6 @@ def _process(pid: int) -> Process | None:
 
 
 CREATING = "creating"
-RELEASE = "kubernetes:helm.sh/v3:Release"
-ROOT = "pulumi:pulumi:Stack"
-SECRET_MARK = "4dabf18193072939515e22adb298388d"  # noqa: S105  (of Pulumi: says that a value is secret)
 
 _CLEAR = ("pulumi", "refresh", "--yes", "--clear-pending-creates")
 """There is a flag for all creates only: where one has to be looked at, all wait for it."""
@@ -165,33 +163,6 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
-    """A resource of a state, or of an operation that is pending in it."""
-
-    urn: str
-    type: str
-    provider: str
-    inputs: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        return self.urn.rsplit("::", 1)[-1]
-
-    @property
-    def title(self) -> str:
-        """Kind and name, for a sentence."""
-        return f"{self.type.rsplit(':', 1)[-1]} {self.name}"
-
-    @property
-    def release(self) -> tuple[str, str]:
-        """Namespace and name of the Helm release that it is."""
-        return (
-            str(self.inputs.get("namespace") or "default"),
-            str(self.inputs.get("name") or self.name),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class State:
     creating: tuple[Resource, ...]
     releases: tuple[Resource, ...]
@@ -204,7 +175,7 @@ class State:
     def lost_releases(self) -> tuple[Resource, ...]:
         """Those whose create was cut off, and that the state has not."""
         known = {one.release for one in self.releases}
-        lost = (one for one in self.creating if one.type == RELEASE)
+        lost = (one for one in self.creating if one.type == HELM_RELEASE)
         return tuple(one for one in lost if one.release not in known)
 
 
@@ -220,13 +191,16 @@ def read_state(exported: Mapping[str, Any]) -> State:
         if one["type"] == "pulumi:providers:kubernetes"
     }
     return State(
-        creating=tuple(
-            _resource(one["resource"]) for one in pending if one.get("type") == CREATING
-        ),
-        releases=tuple(_resource(one) for one in known if one["type"] == RELEASE),
+        creating=_resources(one["resource"] for one in pending if one.get("type") == CREATING),
+        releases=_resources(one for one in known if one["type"] == HELM_RELEASE),
         kubeconfigs={key: str(value) for key, value in kubeconfigs.items() if value},
-        root=next((str(one["urn"]) for one in known if f"::{ROOT}::" in str(one["urn"])), ""),
+        root=next((str(one["urn"]) for one in known if f"::{STACK_TYPE}::" in str(one["urn"])), ""),
     )
+
+
+def _resources(documents: Iterable[Mapping[str, Any]]) -> tuple[Resource, ...]:
+    found = (resource_of(one, str(one["urn"])) for one in documents)
+    return tuple(one for one in found if one is not None)
 
 
 def opened(value: Any) -> Any:
@@ -306,11 +280,12 @@ def create_faults(state: State) -> Iterator[Fault]:
     look = "look whether it is there: if so remove it there or adopt it with `import`, then clear the note"
     twice = "was cut off, and another create would make a second one"
     for one in state.creating:
+        title = f"{one.kind} {one.name}"
         if one.type.startswith(FOUND_AGAIN):
-            found = f"the create of {one.title} was cut off"
+            found = f"the create of {title} was cut off"
             yield Fault(found, clears, _CLEAR, clear_creates)
         else:
-            found = f"the create of {one.title} ({one.type}) {twice}"
+            found = f"the create of {title} ({one.type}) {twice}"
             yield Fault(found, look, _CLEAR, None)
 
 
@@ -355,12 +330,3 @@ def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bo
         HelmRecords(kubeconfig).forget(namespace, secrets)
 
     return Fault(left, remedy, words, forget)
-
-
-def _resource(document: Mapping[str, Any]) -> Resource:
-    return Resource(
-        str(document["urn"]),
-        str(document["type"]),
-        str(document.get("provider") or ""),
-        {key: opened(value) for key, value in (document.get("inputs") or {}).items()},
-    )

@@ -22,6 +22,7 @@ from gpuclusters.drift.report import Finding, Looked, Told, Unseen, of_lines
 from gpuclusters.gpu_operator.helm_records import HelmRecords
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
 from gpuclusters.lease.model import GPU_LEASE
+from gpuclusters.review.plan import HELM_RELEASE
 from gpuclusters.review.text import whole
 from gpuclusters.tenancy import cluster as reconcile_tenancy
 from gpuclusters.tenancy.isolation import POLICY
@@ -268,9 +269,9 @@ _PARTS = {"nodes and leases": _nodes, "tenants": _tenants, "the GPU Operator": _
 def _releases(cluster: ClusterLook, view: View) -> Iterator[Told]:
     objects = 0
     for urn, resource in view.states.items():
-        if resource.type != resources.HELM_RELEASE:
+        if resource.type != HELM_RELEASE:
             continue
-        namespace, name = resources.release_name(resource)
+        namespace, name = resource.release
         try:
             release = cluster.release(name, namespace)
             parts = cluster.of_release(release) if release else None

@@ -14,10 +14,9 @@ from gpuclusters.drift import comparing
 from gpuclusters.drift.engine import Seen, View, property_lines
 from gpuclusters.drift.report import Finding, of_lines
 from gpuclusters.preflight.decide import AREA, ONLY_BARE
-from gpuclusters.review.plan import KEPT, Resource, is_component
+from gpuclusters.review.plan import HELM_RELEASE, KEPT, Resource, is_component
 
 Reader = Callable[[Seen], Iterable[Finding]]
-HELM_RELEASE = "kubernetes:helm.sh/v3:Release"
 FIELD_MANAGER = "gpu-clusters"
 _ADMISSION = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 _PREFLIGHT: Final = {
@@ -225,16 +224,9 @@ def in_the_way(seen: Seen, managers: Iterable[str]) -> list[str]:
     return sorted(manager for manager in managers if not manager.startswith(taken))
 
 
-def release_name(resource: Resource) -> tuple[str, str]:
-    """Namespace and name of a Helm release."""
-    status: Mapping[str, Any] = resource.outputs.get("status") or {}
-    namespace = resource.at("namespace") or status.get("namespace") or "default"
-    return str(namespace), str(resource.at("name") or status.get("name") or resource.name)
-
-
 def release(seen: Seen) -> Iterator[Finding]:
     """A Helm release as a whole; its objects are compared elsewhere."""
-    place = release_name(seen.old)
+    place = seen.old.release
     if seen.new is None:
         yield Finding("helm.release-missing", *place, "deployed", "no release")
         return

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gpuclusters.review.diffing import OTHER_SECRET, differences
 from gpuclusters.review.fleet import INSTANCE, RENTED, fleet, host_of, partitions_of
-from gpuclusters.review.plan import KEPT, Action, Plan, Resource, Step
+from gpuclusters.review.plan import HELM_RELEASE, KEPT, Action, Plan, Resource, Step
 from gpuclusters.review.text import listed, plural
 
 
@@ -481,7 +481,7 @@ _RULES: Mapping[str, Rule] = {
     INSTANCE: _instance,
     RENTED: _instance,
     "command:remote:Command": _command,
-    "kubernetes:helm.sh/v3:Release": _release,
+    HELM_RELEASE: _release,
     "kubernetes:core/v1:Secret": _secret,
     "kubernetes:core/v1:Namespace": _data("with all objects in it"),
     "kubernetes:core/v1:PersistentVolumeClaim": _data("with the data of the volume"),

@@ -11,6 +11,7 @@ from gpuclusters.review.text import masked, masked_text
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 PROVIDER_PREFIX = "pulumi:providers:"
+HELM_RELEASE = "kubernetes:helm.sh/v3:Release"
 OURS, KEPT = "gpu-clusters:", "gpu-clusters:gpu:"
 """Prefixes of what this program declares, and of what its own provider keeps; the rest are components."""
 
@@ -73,6 +74,8 @@ class Resource:
     protect: bool = False
     urn: str = ""
     parent: str = ""
+    provider: str = ""
+    """Reference of its provider: URN and id."""
 
     @property
     def kind(self) -> str:
@@ -83,6 +86,13 @@ class Resource:
     def host(self) -> str:
         """The machine that it is on; empty where it does not say."""
         return str(self.at("connection", "host") or "")
+
+    @property
+    def release(self) -> tuple[str, str]:
+        """Namespace and name of the Helm release that it is."""
+        status: Mapping[str, Any] = self.outputs.get("status") or {}
+        namespace = self.at("namespace") or status.get("namespace") or "default"
+        return str(namespace), str(self.at("name") or status.get("name") or self.name)
 
     @property
     def is_spot(self) -> bool:
@@ -245,7 +255,7 @@ class Plan:
 
 
 _AGAIN = "make it anew with `pulumi preview --json --show-sames`"
-_SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET_MARK = "4dabf18193072939515e22adb298388d"  # noqa: S105  (of Pulumi: says that a value is special)
 _SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  (Pulumi's public mark of a secret)
 _FOREIGN = {
     "deployment": "a state (`pulumi stack export`), not a preview",
@@ -398,6 +408,7 @@ def resource_of(state: Any, urn: str) -> Resource | None:
         protect=bool(state.get("protect")),
         urn=urn,
         parent=str(state.get("parent") or ""),
+        provider=str(state.get("provider") or ""),
     )
 
 
@@ -407,10 +418,10 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if not isinstance(value, Mapping):
         return value
-    if value.get(_SIGNATURE) == _SECRET:
+    if value.get(SECRET_MARK) == _SECRET:
         return "[secret]"
-    if _SIGNATURE in value:
-        return {key: _plain(item) for key, item in value.items() if key != _SIGNATURE}
+    if SECRET_MARK in value:
+        return {key: _plain(item) for key, item in value.items() if key != SECRET_MARK}
     return {str(key): _plain(item) for key, item in value.items()}
 
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gpuclusters.cli import unfinished
-from gpuclusters.cli.unfinished import Fate, Lock, Process, Resource
+from gpuclusters.cli.unfinished import Fate, Lock, Process
 from gpuclusters.gpu_operator.helm_release import Revision
+from gpuclusters.review.plan import HELM_RELEASE, SECRET_MARK, Resource
 
 # As Pulumi 3.272 writes it: `time.Time` of Go in JSON.
 LOCK = (
@@ -59,7 +60,7 @@ def test_who_held_a_dead_lock_is_said_in_one_line() -> None:
 
 def release(**inputs: str) -> Resource:
     urn = "urn:pulumi:dev::p::kubernetes:helm.sh/v3:Release::kata"
-    return Resource(urn, unfinished.RELEASE, "provider::id", inputs)
+    return Resource(HELM_RELEASE, "kata", inputs, urn=urn, provider="provider::id")
 
 
 def records(*statuses: str) -> list[Revision]:
@@ -156,7 +157,7 @@ def test_a_release_that_the_state_has_is_not_taken_for_a_lost_one() -> None:
 
 
 def test_a_kubeconfig_is_read_through_the_marks_of_secrets() -> None:
-    mark = {unfinished.SECRET_MARK: "1b47061264138c4ac30d75fd1eb44270"}
+    mark = {SECRET_MARK: "1b47061264138c4ac30d75fd1eb44270"}
     inner = {**mark, "plaintext": '"the kubeconfig"'}
     import json
 
