@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from docs.blocks import fill, table
 from gpuclusters.cli import explain
-from gpuclusters.cli.help import EXAMPLES, MORE, PANELS, PROGRAM
+from gpuclusters.cli.help import EXAMPLES, PROGRAM
 from gpuclusters.core.codes import Code
 from gpuclusters.fabric.answers import CODES, Action
 from gpuclusters.metrics import alerts, counters
@@ -70,11 +70,9 @@ def render() -> str:
     panel = ""
     for path, command in commands():
         depth = len(path.split())
-        if depth == 1:
-            here = next((name for name, ones in PANELS.items() if path in ones), MORE)
-            if here != panel:
-                panel = here
-                lines += [f"## {panel}", ""]
+        if depth == 1 and command.rich_help_panel != panel:
+            panel = command.rich_help_panel
+            lines += [f"## {panel}", ""]
         lines += [*_section(path, command, depth), ""]
     return "\n".join(lines)
 

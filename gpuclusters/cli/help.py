@@ -1,17 +1,13 @@
-"""How the help of the command is arranged: groups of commands in the order of a day, and examples.
-
-Everything is added to the commands by their names, so that a new command appears by itself, under "More".
-"""
+"""Options of several commands, and the examples at the end of their help."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
-from typer.core import TyperGroup
 
 from gpuclusters.core.model import LOADER
 
@@ -36,44 +32,11 @@ StackName = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-PANELS: Mapping[str, tuple[str, ...]] = {
-    "A cluster": ("init", "preview", "up", "refresh", "destroy", "down"),
-    "Inspect": ("doctor", "verify", "drift", "inject", "training-times", "compare", "explain"),
-    "Before a change": ("review", "draw"),
-    "Connect": ("tunnel", "google-token"),
-    "The lab": ("lab",),
-}
-MORE = "More"
-
 EXAMPLES: Mapping[str, Mapping[str, str]] = yaml.load(
     Path(__file__).with_name("examples.yaml").read_text(encoding="utf-8"),
     LOADER,  # noqa: S506 (a safe one)
 )
 """By command without the program's name; what is typed, and why."""
-
-
-class Commands(TyperGroup):
-    """A group whose commands stand under headings and end with examples."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """In the order of the headings; what is under none comes last."""
-        known = [name for names in PANELS.values() for name in names]
-        here = super().list_commands(ctx)
-        return [n for n in known if n in here] + [n for n in here if n not in known]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command: Any = super().get_command(ctx, cmd_name)
-        if command is not None:
-            path = " ".join([*ctx.command_path.split()[1:], cmd_name])
-            arrange(command, path, top="lab" not in path.split()[:-1])
-        return command
-
-
-def arrange(command: Any, path: str, *, top: bool = True) -> None:
-    if top and path:
-        panels = (panel for panel, names in PANELS.items() if path in names)
-        command.rich_help_panel = next(panels, MORE)
-    command.epilog = command.epilog or epilog(path)
 
 
 def epilog(path: str) -> str | None:

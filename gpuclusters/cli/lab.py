@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuclusters.cli.errors import RunError, UsageError
-from gpuclusters.cli.help import AsJson, Commands
+from gpuclusters.cli.help import AsJson, epilog
 from gpuclusters.cli.lab_entry import Choice, Lab, described, lab_of
 from gpuclusters.cli.project import Project, read_valid
 from gpuclusters.cli.report import steps
@@ -122,7 +122,9 @@ def afterwards(cluster: ClusterConfig, choice: Choice) -> str:
 
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, help="The lab: a whole cluster on this machine."
+    no_args_is_help=True,
+    epilog=epilog("lab"),
+    help="The lab: a whole cluster on this machine.",
 )
 
 Stack = Annotated[
@@ -173,7 +175,7 @@ def start_for(project: Project, stack: str, config: StackConfig, console: Consol
     return afterwards(section, choice)
 
 
-@app.command()
+@app.command(epilog=epilog("lab start"))
 def start(stack: Stack = "dev") -> None:
     """Start the lab without running the stack; what runs already is left alone."""
     project = Project.find()
@@ -185,7 +187,7 @@ def start(stack: Stack = "dev") -> None:
         console.print(f"note: {note}", soft_wrap=True)
 
 
-@app.command()
+@app.command(epilog=epilog("lab stop"))
 def stop() -> None:
     """Stop every process of the lab; its data stays, the next start carries on."""
     project = Project.find()
@@ -194,7 +196,7 @@ def stop() -> None:
     Console(highlight=False).print(f"the lab in {project.lab_folder} is stopped")
 
 
-@app.command()
+@app.command(epilog=epilog("lab status"))
 def status(
     as_json: AsJson = False,
 ) -> None:
@@ -248,7 +250,7 @@ def show(project: Project, found: Sequence[dict[str, Any]], console: Console) ->
     console.print(f"logs: {project.lab_folder / 'control_plane' / 'logs'}", soft_wrap=True)
 
 
-@app.command()
+@app.command(epilog=epilog("lab reinstall"))
 def reinstall(
     host: Annotated[str, typer.Argument(help="Name of a simulated machine, for example hgx-01.")],
 ) -> None:
@@ -262,7 +264,9 @@ def reinstall(
 
 
 @app.command(
-    "exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+    "exec",
+    epilog=epilog("lab exec"),
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 def execute(
     host: Annotated[str, typer.Argument(help="Name of a simulated machine, for example hgx-01.")],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -30,28 +30,11 @@ from gpuclusters.cli import (
     tunnel,
 )
 from gpuclusters.cli.errors import CommandError, RunError, tell
-from gpuclusters.cli.help import AsJson, Commands, StackName, epilog
+from gpuclusters.cli.help import AsJson, StackName, epilog
 from gpuclusters.cli.project import Project
 from gpuclusters.core.errors import AdapterError, labelled
 
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    epilog=epilog(""),
-)
-app.add_typer(lab.app, name="lab")
-app.command("init")(init.command)
-app.command("review")(review.command)
-app.command("draw")(draw.command)
-app.command("drift")(drift.command)
-app.command("explain")(explain.command)
-app.command("inject")(inject.command)
-app.command("tunnel")(tunnel.command)
-app.command("training-times")(training_times.command)
-app.command("compare")(compare.command)
-app.command("google-token")(google_token.command)
-
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, epilog=epilog(""))
 Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state first.")]
 Repair = Annotated[
     bool,
@@ -65,8 +48,6 @@ Target = Annotated[
 Dependents = Annotated[
     bool, typer.Option("--target-dependents", help="Also what depends on a target.")
 ]
-
-
 Parallel = Annotated[
     int | None,
     typer.Option("--parallel", "-p", min=1, help="How many steps run at a time."),
@@ -95,7 +76,6 @@ def options(
     """Whole GPU clusters as Pulumi stacks."""
 
 
-@app.command()
 def up(
     stack_name: StackName = "dev",
     refresh: Refresh = False,
@@ -114,7 +94,6 @@ def up(
     raise typer.Exit(stack.up(Project.find(), stack_name, flags, repair=repair))
 
 
-@app.command()
 def preview(
     stack_name: StackName = "dev",
     refresh: Refresh = False,
@@ -138,7 +117,6 @@ def preview(
     raise typer.Exit(stack.preview(Project.find(), stack_name, flags))
 
 
-@app.command()
 def refresh(
     stack_name: StackName = "dev",
     yes: Yes = False,
@@ -151,7 +129,6 @@ def refresh(
     raise typer.Exit(code)
 
 
-@app.command()
 def destroy(
     stack_name: StackName = "dev",
     refresh: Refresh = False,
@@ -167,13 +144,11 @@ def destroy(
     raise typer.Exit(code)
 
 
-@app.command()
 def down(stack_name: StackName = "dev") -> None:
     """Remove the lab with all that is in it."""
     raise typer.Exit(stack.down(Project.find(), stack_name))
 
 
-@app.command("doctor")
 def diagnose(
     stack_name: StackName = "dev",
     json: AsJson = False,
@@ -189,7 +164,6 @@ def diagnose(
     raise typer.Exit(doctor.run(Project.find(), stack_name, as_json=json))
 
 
-@app.command()
 def verify(
     stack_name: StackName = "dev",
     evidence: Annotated[
@@ -229,6 +203,34 @@ def verify(
         raise typer.Exit(verification.check(check, as_json=json))
     request = verification.Request(Project.find(), stack_name, kubeconfig, api, token or (), level)
     raise typer.Exit(verification.run(request, folder=evidence, as_json=json))
+
+
+_COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
+    "A cluster": {
+        "init": init.command,
+        "preview": preview,
+        "up": up,
+        "refresh": refresh,
+        "destroy": destroy,
+        "down": down,
+    },
+    "Inspect": {
+        "doctor": diagnose,
+        "verify": verify,
+        "drift": drift.command,
+        "inject": inject.command,
+        "training-times": training_times.command,
+        "compare": compare.command,
+        "explain": explain.command,
+    },
+    "Before a change": {"review": review.command, "draw": draw.command},
+    "Connect": {"tunnel": tunnel.command, "google-token": google_token.command},
+}
+"""By heading of the help, in the order of a day."""
+for panel, commands in _COMMANDS.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel, epilog=epilog(name))(command)
+app.add_typer(lab.app, name="lab", rich_help_panel="The lab")
 
 
 def main() -> None:
