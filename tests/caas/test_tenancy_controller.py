@@ -110,16 +110,6 @@ DRIFT: dict[str, tuple[Break, str, Callable[[Any], bool]]] = {
         core("{}"),
         lambda o: o["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted",
     ),
-    "larger sizes allowed": (
-        merged(core("{}"), {"metadata": {"annotations": {"gpu-clusters.dev/gpu-sizes": "8"}}}),
-        core("{}"),
-        lambda o: o["metadata"]["annotations"]["gpu-clusters.dev/gpu-sizes"] == "1,2",
-    ),
-    "quota raised": (
-        merged(core("{}", "/resourcequotas/tenant"), {"spec": {"hard": {"pods": "999"}}}),
-        core("{}", "/resourcequotas/tenant"),
-        lambda o: o["spec"]["hard"]["pods"] == "10",
-    ),
     "quota narrowed to some pods": (
         merged(core("{}", "/resourcequotas/tenant"), {"spec": {"hard": {"count/pods": "1"}}}),
         core("{}", "/resourcequotas/tenant"),
@@ -130,30 +120,15 @@ DRIFT: dict[str, tuple[Break, str, Callable[[Any], bool]]] = {
         core("{}", "/resourcequotas/tenant"),
         lambda o: bool(o["spec"]["hard"]),
     ),
-    "limits deleted": (
-        deleted(core("{}", "/limitranges/tenant")),
-        core("{}", "/limitranges/tenant"),
-        lambda o: bool(o["spec"]["limits"]),
-    ),
     "account opened": (
         merged(core("{}", "/serviceaccounts/default"), {"automountServiceAccountToken": True}),
         core("{}", "/serviceaccounts/default"),
         lambda o: o["automountServiceAccountToken"] is False,
     ),
-    "policy deleted": (
-        deleted(policy("{}")),
-        policy("{}"),
-        lambda o: bool(o["specs"][0]["egress"]),
-    ),
     "policy widened": (
         merged(policy("{}"), {"specs": [{"endpointSelector": {}, "egress": OPEN}]}),
         policy("{}"),
         lambda o: all(rule.get("egress") != OPEN for rule in o["specs"]),
-    ),
-    "policy widened beside what we say": (
-        merged(policy("{}"), {"spec": {"endpointSelector": {}, "egress": OPEN}}),
-        policy("{}"),
-        lambda o: "spec" not in o,
     ),
     "policy unlabelled and widened": (
         merged(policy("{}"), {"metadata": {"labels": None}, "spec": {"egress": OPEN}}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from lab.control_plane.layout import Layout
 from lab.control_plane.ports import kept
 from tests.e2e.conftest import Checkout
 from tests.e2e.story import (
-    PATIENCE_SECONDS,
     Tenants,
     computes_in_containers,
     every_output_says_once_what_stands_for_kata,
@@ -87,22 +85,6 @@ def test_a_host_file_changed_by_hand_is_named_by_a_refresh_and_put_back(dev: Che
     dev.up("--refresh")
     assert dev.on_host("hgx-02", f"sudo -n cat {path}") == before
     dev.restored = True
-
-
-def test_a_policy_deleted_by_hand_is_put_back_by_the_controller(cluster: Checkout) -> None:
-    before = cluster.kubectl("get", "cnp", "isolate", "-n", "tenant-acme")["metadata"]["uid"]
-    delete = "/apis/cilium.io/v2/namespaces/tenant-acme/ciliumnetworkpolicies/isolate"
-    layout = Layout.of(cluster.lab)
-    with KubeApi(layout, kept(layout.ports)["kube-apiserver"]) as api:
-        api.delete(delete)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        found = cluster.kubectl("get", "cnp", "-n", "tenant-acme")["items"]
-        uids = {p["metadata"]["name"]: p["metadata"]["uid"] for p in found}
-        if uids.get("isolate", before) != before:
-            break
-        assert time.monotonic() < deadline, "nobody put the policy back"
-        time.sleep(0.2)
 
 
 def test_verify_reports_a_door_that_somebody_opened(dev: Checkout, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import errno
 import functools
 import hashlib
 import json
@@ -18,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import atomicfile, secrets
+from engine import secrets
 from engine.backend import checkpoints, history, locks
 from engine.backend.address import backend_folder, parse
 from engine.backend.bucket import Bucket
-from engine.backend.filebackend import FileBackend, StackNotFoundError
+from engine.backend.filebackend import FileBackend
 from engine.backend.layout import StackReference, parse_reference
 from engine.backend.store import CheckpointStore
 from engine.secrets import SecretsManager, new_manager
@@ -171,18 +170,6 @@ def test_a_new_stack_is_an_empty_deployment_that_names_its_secrets_provider(
     assert latest["manifest"]["magic"] == magic
 
 
-def test_a_stack_is_made_once(backend: FileBackend) -> None:
-    backend.create(DEV, {})
-    with pytest.raises(UserError, match="already exists"):
-        backend.create(DEV, {})
-
-
-def test_a_missing_stack_is_a_case_of_its_own(backend: FileBackend) -> None:
-    with pytest.raises(StackNotFoundError) as caught:
-        backend.checkpoint(DEV)
-    assert caught.value.exit_code == 6
-
-
 def test_stacks_are_listed_by_project(backend: FileBackend) -> None:
     for name in ("organization/a/x", "organization/a/y", "organization/b/x"):
         backend.create(parse_reference(name, None), {})
@@ -198,15 +185,6 @@ def test_a_compressed_state_is_refused_and_not_taken_for_a_missing_one(
     backend.bucket.write(f"{DEV.checkpoint}.gz", b"")
     with pytest.raises(UserError, match="compressed"):
         backend.require(DEV)
-
-
-def test_a_stack_with_resources_is_not_removed(backend: FileBackend) -> None:
-    store(backend).save(Snapshot((resource("one"),)))
-    with pytest.raises(UserError, match="still has resources"):
-        backend.remove(DEV, force=False, backups=False)
-    backend.remove(DEV, force=True, backups=True)
-    assert not backend.exists(DEV)
-    assert [p for p in backend.bucket.folder.rglob("*dev*") if p.is_file()] == []
 
 
 def test_an_edit_of_a_state_that_has_changed_meanwhile_is_refused(backend: FileBackend) -> None:
@@ -283,42 +261,6 @@ def test_the_state_of_one_step_before_is_kept(backend: FileBackend) -> None:
     assert backend.bucket.read(f"{DEV.checkpoint}.bak") == before
 
 
-def test_a_full_disk_leaves_the_state_as_it_was(
-    backend: FileBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = store(backend)
-    kept.save(Snapshot((resource("one"),)))
-    before = backend.bucket.read(DEV.checkpoint)
-
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(atomicfile.os, "fsync", full)
-    with pytest.raises(UserError, match="no space left on the disk"):
-        kept.save(Snapshot((resource("two"),)))
-    assert backend.bucket.read(DEV.checkpoint) == before
-    leftovers = [
-        p.name
-        for p in backend.bucket.path(DEV.checkpoint).parent.iterdir()
-        if p.name.startswith(".")
-    ]
-    assert leftovers == []
-
-
-def test_saves_from_several_threads_do_not_mix(backend: FileBackend) -> None:
-    kept = store(backend)
-
-    def save(count: int) -> None:
-        kept.save(Snapshot(tuple(resource(f"r{i}") for i in range(count))))
-
-    threads = [threading.Thread(target=save, args=(n,)) for n in range(1, 9)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 1 <= len(on_disk(backend)["resources"]) <= 8
-
-
 @pytest.mark.parametrize(
     ("content", "what"),
     [
@@ -345,15 +287,6 @@ def test_a_state_that_cannot_be_used_is_named_and_left_alone(
     with pytest.raises(UserError, match=what):
         store(backend).load()
     assert backend.bucket.read(DEV.checkpoint) == content
-
-
-def test_a_damaged_state_says_where_older_ones_are(backend: FileBackend) -> None:
-    kept = store(backend)
-    kept.save(Snapshot())
-    kept.save(Snapshot())
-    backend.bucket.path(DEV.checkpoint).write_bytes(b"{")
-    with pytest.raises(UserError, match=r"dev\.json\.bak"):
-        kept.load()
 
 
 ROOT = URN.format("pulumi:pulumi:Stack", "refs-dev")
@@ -536,22 +469,6 @@ def test_of_many_that_start_together_at_most_one_goes_on(backend: FileBackend) -
 
 
 # -- history -----------------------------------------------------------------------------------
-
-
-def test_a_run_leaves_a_record_a_copy_of_the_state_and_a_backup(backend: FileBackend) -> None:
-    store(backend).save(Snapshot((resource("one"),)))
-    for number in (1, 2):
-        record = history.UpdateRecord(
-            "update", 10, 12, "succeeded", f"run {number}", changes={"create": number}
-        )
-        backend.finish(DEV, record)
-    records = history.read(backend.bucket, DEV)
-    assert [r.message for r in records] == ["run 2", "run 1"]
-    keys = backend.bucket.keys(DEV.history)
-    assert len([key for key in keys if key.endswith(".history.json")]) == 2
-    assert len(backend.bucket.keys(DEV.backups)) == 2
-    (first, *_) = [key for key in keys if key.endswith(".checkpoint.json")]
-    assert backend.bucket.read(first) == backend.bucket.read(DEV.checkpoint)
 
 
 def test_a_copy_of_the_state_does_not_change_with_it(backend: FileBackend) -> None:

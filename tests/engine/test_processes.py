@@ -13,15 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import deployment
-from engine.events import Event, Summary
 from engine.leash import Leash
 from engine.plugins import PluginError, PluginProcess
-from engine.project import Project
-from engine.request import Cancellation, Request
-from engine.state import Snapshot
-from engine.usererror import UserError
-from tests.engine.processkit import COLD, PROVIDER, Engine
+from tests.engine.processkit import COLD, Engine
 from tests.engine.warmkit import Warm
 
 
@@ -234,41 +228,3 @@ def test_ctrl_c_twice_gives_up_a_call_that_hangs_and_keeps_it_pending(engine: En
     assert process.returncode == 8, output
     assert engine.processes() == []
     assert [op["type"] for op in engine.state()["pending_operations"]] == ["creating"]
-
-
-class FullDisk:
-    """A store that can save a few times only."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.stored = Snapshot()
-
-    def load(self) -> Snapshot:
-        return self.stored
-
-    def save(self, snapshot: Snapshot) -> None:
-        if self.room == 0:
-            raise UserError("no space left on the disk")
-        self.room -= 1
-        self.stored = snapshot
-
-
-@pytest.mark.parametrize("room", [0, 2])
-def test_a_state_that_cannot_be_written_ends_the_run_and_says_so(
-    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD", str(tmp_path))
-    monkeypatch.delenv("PULUMI_PYTHON_CMD", raising=False)
-    (tmp_path / "things.py").write_text(PROVIDER)
-    (tmp_path / "__main__.py").write_text("from things import *\nfor i in '12345': Thing(i)\n")
-    request = Request(
-        Project("full", tmp_path / "Pulumi.yaml", "python"), "dev", "up", preview=False, parallel=1
-    )
-    store = FullDisk(room)
-    events: list[Event] = []
-    with pytest.raises(UserError, match="no space left"):
-        deployment.run(request, store, events.append, Cancellation())
-    summary = next(e for e in events if isinstance(e, Summary))
-    assert summary.result == "failed"
-    # Nothing is begun that could not be written down.
-    assert (tmp_path / "created").exists() is (room > 0)

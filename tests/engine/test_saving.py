@@ -213,19 +213,6 @@ def full(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_nothing_is_begun_that_could_not_be_written_down(
-    stack: DiskStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert stack.up(*FIRST).ok
-    before = stack.state.read_bytes()
-    stack.memory.calls.clear()
-    monkeypatch.setattr(atomicfile.os, "fsync", full)
-    with pytest.raises(UserError, match="no space left on the disk; make room"):
-        stack.up(*SECOND)
-    assert stack.memory.calls == []
-    assert stack.state.read_bytes() == before
-
-
 def test_what_was_under_way_when_the_disk_filled_up_is_known(
     stack: DiskStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

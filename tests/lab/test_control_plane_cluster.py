@@ -108,45 +108,6 @@ def test_a_workload_becomes_available(kube_api: KubeCluster, namespace: str, kin
         eventually(lambda: client.get(f"{workloads}/w")["status"].get(field, 0) >= expected)
 
 
-@pytest.mark.parametrize("kind", ["CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy"])
-def test_a_cilium_policy_becomes_valid_and_keeps_its_spec(
-    kube_api: KubeCluster, namespace: str, kind: str
-) -> None:
-    scope = "" if "Clusterwide" in kind else f"/namespaces/{namespace}"
-    policies = f"/apis/cilium.io/v2{scope}/{kind.lower().removesuffix('y')}ies"
-    spec = {"endpointSelector": {}, "egress": [{"toEntities": ["cluster"]}]}
-    body = {
-        "apiVersion": "cilium.io/v2",
-        "kind": kind,
-        "metadata": {"name": f"p-{namespace}"},
-        "spec": spec,
-    }
-    with kube_api.api() as client:
-        post(client, policies, body)
-        path = f"{policies}/p-{namespace}"
-
-        def valid() -> dict[str, Any] | None:
-            policy = client.get(path)
-            conditions = policy.get("status", {}).get("conditions", [])
-            is_valid = any(c["type"] == "Valid" and c["status"] == "True" for c in conditions)
-            return policy if is_valid else None
-
-        assert eventually(valid)["spec"] == spec
-        client.delete(path)
-
-
-def test_kubernetes_enforces_a_quota_on_gpus(kube_api: KubeCluster, namespace: str) -> None:
-    core = f"/api/v1/namespaces/{namespace}"
-    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/pgpu": "1"}}}
-    with kube_api.api() as client:
-        post(client, f"{core}/resourcequotas", quota)
-        eventually(lambda: client.get(f"{core}/resourcequotas/q").get("status", {}).get("hard"))
-        body = {"metadata": {"name": "two"}, "spec": pod_spec(**{"nvidia.com/pgpu": "2"})}
-        status, answer = client.request("POST", f"{core}/pods", body)
-        assert status == 403
-        assert b"exceeded quota" in answer
-
-
 def test_a_service_account_token_works_and_has_no_rights(
     kube_api: KubeCluster, namespace: str
 ) -> None:

@@ -369,42 +369,6 @@ def processes_of(pid: int, program: str) -> list[int]:
     return found
 
 
-def test_a_process_has_the_rights_of_its_service_account_and_no_more(
-    kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
-) -> None:
-    program = (
-        "import asyncio\n"
-        "from caas.cluster import Cluster, ClusterError\n"
-        "from gpuclusters.core.ports import ObjectKind\n"
-        "POD = ObjectKind('', 'v1', 'pods', 'Pod', namespaced=True)\n"
-        "SECRET = ObjectKind('', 'v1', 'secrets', 'Secret', namespaced=True)\n"
-        "async def main():\n"
-        "    async with Cluster() as cluster:\n"
-        f"        print(len(await cluster.list(POD, {namespace!r})))\n"
-        "        try:\n"
-        f"            await cluster.list(SECRET, {namespace!r})\n"
-        "        except ClusterError as error:\n"
-        "            print(error.status)\n"
-        "asyncio.run(main())\n"
-    )
-    core = f"/api/v1/namespaces/{namespace}"
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    with kube_api.api() as client:
-        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
-        post(client, f"{rbac}/roles", {"metadata": {"name": "r"}, "rules": [rule]})
-        binding = {
-            "metadata": {"name": "r"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
-            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
-        }
-        post(client, f"{rbac}/rolebindings", binding)
-        pod = pod_on(kubelet.name, image=IMAGE, command=["python", "-c", program])
-        pod["spec"]["restartPolicy"] = "Never"
-        post(client, f"{core}/pods", pod)
-        eventually(in_phase(client, f"{core}/pods/p", "Succeeded"))
-    assert kubectl(kube_api, "logs", "-n", namespace, "p") == "1\n403\n"
-
-
 def test_killed_kubelets_leave_no_process_behind_and_are_started_again(
     kube_api: KubeCluster, namespace: str, kubelet: KubeletStandIn
 ) -> None:

@@ -12,7 +12,6 @@ from caas.cluster import Cluster
 from gpuclusters.container_api.container import CONTAINER_LABEL
 from tests.caas.api.apikit import PATIENCE_SECONDS, Api, FakeIssuer, served
 from tests.caas.api.test_api_containers import kind
-from tests.caas.lognode import log_node
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.tenancies import Operator, Request, Tenants
 
@@ -94,42 +93,6 @@ def test_the_quota_is_the_clusters_and_is_kept_to_the_last_gpu(
         assert told["gpuSizes"] == [1, 2]
 
     play(kube_api, act, copies=2)
-
-
-def test_a_log_comes_from_the_machine_that_has_it(
-    kube_api: KubeCluster, lease_api: Request, pair: tuple[str, str]
-) -> None:
-    async def act(api: Api) -> None:
-        answer = await api.post(pair[0])
-        assert answer.status_code == 201, answer.text
-        made = answer.json()["id"]
-        path = f"/v1/containers/{made}/logs"
-        assert kind(await api.get(pair[0], path)) == "409 not-started"
-        await asyncio.to_thread(node.let_go, pair[0], made)
-        await asyncio.to_thread(node.run, pair[0], made)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (told := (await api.get(pair[0], f"/v1/containers/{made}")).json())[
-                "state"
-            ] != "running":
-                await asyncio.sleep(0.02)
-        assert node.name not in str(told)
-        node.lines += [b"one\n", b"two\n", b"three\n"]
-        assert (await api.get(pair[0], path)).text == "one\ntwo\nthree\n"
-        assert (await api.get(pair[0], f"{path}?tail=1&since=60")).text == "three\n"
-        assert node.asked[-1]["sinceSeconds"] == ["60"]
-        assert kind(await api.get(pair[1], path)) == "404 not-found"
-        later = asyncio.create_task(api.get(pair[0], f"{path}?follow=true"))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while "follow" not in node.asked[-1]:
-                await asyncio.sleep(0.02)
-        node.lines.append(b"four\n")
-        node.ended.set()
-        assert (await later).text == "one\ntwo\nthree\nfour\n"
-        assert (await api.delete(pair[0], made)).json()["state"] == "deleting"
-        await asyncio.to_thread(node.end, pair[0], made)
-
-    with log_node(kube_api, lease_api) as node:
-        play(kube_api, act)
 
 
 @pytest.mark.attack(

@@ -1,6 +1,5 @@
 """Requests that are not as they should be: each has one precise answer and no effect."""
 
-import asyncio
 import io
 import json
 import logging
@@ -9,11 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from caas import logs, metrics
-from tests.caas.api.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, play, played
+from tests.caas.api.apikit import IMAGE, Api, FakeCluster, play, played
 from tests.caas.api.test_api_containers import kind
 
 
@@ -262,43 +259,3 @@ def test_a_watch_that_ended_makes_the_program_unwell() -> None:
         assert kind(await api.post("acme")) == "503 cluster-unavailable"
 
     play(act, cluster=Deaf())
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4)
-    ),
-    max_leaves=8,
-)
-FIELDS = st.sampled_from(
-    ["image", "gpus", "name", "command", "args", "env", "cpu", "memoryGib", "storageGib", "user",
-     "labels", "nodeName"]
-)  # fmt: skip
-
-
-def test_whatever_is_asked_the_answer_is_a_container_or_a_problem() -> None:
-    async def act(api: Api) -> None:
-        loop = asyncio.get_running_loop()
-
-        @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
-        @given(st.dictionaries(FIELDS, JSON, max_size=4), st.booleans())
-        def ask(changes: dict[str, Any], whole: bool) -> None:
-            body = {**({"image": IMAGE, "gpus": 1} if whole else {}), **changes}
-            content = json.dumps(body).encode()
-            found = asyncio.run_coroutine_threadsafe(sent(api, content), loop).result(
-                PATIENCE_SECONDS
-            )
-            if found.status_code == 201:
-                container = found.json()["id"]
-                api.cluster.objects["pods"].pop(("tenant-acme", container))
-            else:
-                assert kind(found) in (
-                    "422 invalid-request",
-                    "413 body-too-large",
-                    "400 malformed-request",
-                )
-
-        await asyncio.to_thread(ask)
-
-    play(act, options={"kube_seconds": PATIENCE_SECONDS}, threads=True, maxContainers=100_000)

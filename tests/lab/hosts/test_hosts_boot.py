@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from lab.hosts import faults
-from lab.hosts.hardware.boot import DOWN_SECONDS
 from tests.fixtures.hosts import SimulatedHost
 
 GPU = "0000:86:00.0"
@@ -68,31 +64,3 @@ def test_writes_to_sysfs_bind_and_unbind_as_the_kernel_would(bare: SimulatedHost
     assert done.stdout.split() == ["../../../bus/pci/drivers/vfio-pci", "91", "vfio"]
     done = bare.sudo(f"echo {GPU} > {device}/driver/unbind; {look}; ls /dev/vfio")
     assert done.stdout.split() == ["vfio"]
-
-
-def test_a_machine_that_does_not_come_back_comes_when_the_fault_goes(
-    bare: SimulatedHost,
-) -> None:
-    before = bare.boot_id()
-    bare.inject(faults.RebootNeverReturns())
-    bare.run("sudo -n reboot")
-    deadline = time.monotonic() + 120
-    while not bare.refuses():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(2 * DOWN_SECONDS)
-    with pytest.raises(ConnectionRefusedError):
-        bare.run("true")
-    bare.clear_faults()
-    assert bare.wait_for_boot(before) != before
-
-
-def test_a_machine_that_boots_the_wrong_entry_keeps_its_old_line(bare: SimulatedHost) -> None:
-    line = bare.run("cat /proc/cmdline").stdout
-    bare.sudo("rm /etc/default/grub.d/90-probe.cfg; update-grub")
-    bare.inject(faults.BootsOldKernelLine())
-    bare.reboot()
-    assert bare.run("cat /proc/cmdline").stdout == line
-    bare.clear_faults()
-    bare.reboot()
-    assert "iommu" not in bare.run("cat /proc/cmdline").stdout

@@ -15,7 +15,6 @@ import pytest
 import lab.hosts
 from lab.hosts import faults, firmware
 from lab.hosts.folder import HostsFolder
-from lab.hosts.hardware import tenant
 from lab.hosts.hardware.board import board
 from lab.hosts.model import BmcEndpoint, HostSpec
 from tests.fixtures.hosts import Hosts, SimulatedHost
@@ -150,18 +149,6 @@ def test_a_silent_controller_times_out_and_comes_back(host: SimulatedHost) -> No
             get(host, INVENTORY, timeout=0.5)
     host.clear_faults()
     assert get(host, INVENTORY).status_code == 200
-
-
-def test_tampered_firmware_shows_on_that_gpu_until_it_is_repaired(host: SimulatedHost) -> None:
-    before = versions(host)
-    tenant.use(host.folder, host.name, [3], "acme", firmware="96.00.A5.00.FF")
-    assert {item for item, version in versions(host).items() if before[item] != version} == {
-        "HGX_FW_GPU_SXM_3"
-    }
-    host.run("sudo -n nvidia_gpu_tools.py --devices 87:00.0 --reset-with-sbr --clear-memory")
-    assert versions(host)["HGX_FW_GPU_SXM_3"] == "96.00.A5.00.FF", "a reset does not heal firmware"
-    tenant.repair(host.folder, host.name, [3])
-    assert versions(host) == before
 
 
 def test_the_fault_of_changed_firmware_goes_when_it_is_cleared(host: SimulatedHost) -> None:

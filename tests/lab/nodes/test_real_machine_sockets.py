@@ -175,28 +175,6 @@ def machine(served: Path, tmp_path: Path) -> Iterator[Machine]:
     eventually(lambda: not has_interface(bmc.interface), "nothing holds the network")
 
 
-def test_a_host_answers_in_its_nodes_network_and_on_its_old_port_without_one(
-    machine: Machine,
-) -> None:
-    before = machine.endpoint
-    assert before.address == "127.0.0.1"
-    machine.announce()
-    endpoint = machine.endpoint
-    assert (endpoint.address, endpoint.port) == (ADDRESS, 22)
-    assert endpoint.host_key == before.host_key
-    assert lab.hosts.start(machine.folder, SPECS)[NAME] == endpoint
-    assert machine.run("readlink /proc/self/ns/net") == (0, f"{machine.host.link}\n")
-    assert "200 OK" in machine.redfish()
-    assert ADDRESS in machine.run("ip --json route get 1.1.1.1")[1]
-    machine.withdraw()
-    assert machine.endpoint == before
-    assert machine.on_loopback("true") == (0, "")
-    with pytest.raises(ConnectionRefusedError):
-        machine.host.connect(ADDRESS, 22)
-    machine.bmc.end()
-    eventually(lambda: not has_interface(machine.bmc.interface), "nothing holds the network")
-
-
 def test_a_network_whose_processes_were_killed_is_let_go_without_being_told(
     machine: Machine,
 ) -> None:
@@ -251,44 +229,10 @@ def test_faults_of_connections_are_met_in_the_nodes_network_too(machine: Machine
     assert journal.commands(machine.folder, NAME)[-1] == "true"
 
 
-def test_a_reboot_is_one_of_the_node_and_the_management_controller_stays(machine: Machine) -> None:
-    seen: list[str] = []
-
-    def act(program: str, action: str) -> int | None:
-        if (program, action) == ("machine", "stop"):
-            HostsFolder(machine.folder).host(NAME).machine.unlink()
-            # Told while the host is down: nothing is to move before it is up.
-            control.tell(HostsFolder(machine.folder), "machines")
-            machine.renew()
-        if (program, action) == ("machine", "start"):
-            seen.append(machine.redfish())
-            machine.announce()
-        return 7
-
-    machine.holder.act = act
-    machine.announce()
-    boot_id = "cat /proc/sys/kernel/random/boot_id"
-    before = machine.run(boot_id)
-    reboot(machine)
-    eventually(lambda: booted(machine, boot_id) not in (None, before), "the host is back")
-    assert machine.run("readlink /proc/self/ns/net") == (0, f"{machine.host.link}\n")
-    assert seen == ["HTTP/1.1 200 OK"]
-    assert machine.holder.asked[:2] == [("machine", "stop"), ("machine", "start")]
-    assert set(machine.holder.asked[2:]) == {("containerd", "start"), ("kubelet", "start")}
-
-
 def reboot(machine: Machine) -> None:
     """The connection may break before the answer comes."""
     with suppress(OSError, asyncssh.Error):
         machine.run("sudo -n systemctl reboot")
-
-
-def booted(machine: Machine, command: str) -> tuple[int | None, str] | None:
-    try:
-        done = machine.run(command)
-    except (OSError, asyncssh.Error):
-        return None
-    return done if done[0] == 0 else None
 
 
 def test_a_host_whose_node_nobody_holds_any_more_comes_back_alone(machine: Machine) -> None:
@@ -303,56 +247,6 @@ def test_a_host_whose_node_nobody_holds_any_more_comes_back_alone(machine: Machi
     assert machine.on_loopback("systemctl is-active kubelet") == (0, "active\n")
     failures = [e["failed"] for e in journal.read(machine.folder, NAME, "power") if "failed" in e]
     assert failures == ["nobody holds it", "nobody holds it"]
-
-
-def test_units_of_containerd_and_kubelet_are_the_nodes_processes(machine: Machine) -> None:
-    running: dict[str, int | None] = {"containerd": 41, "kubelet": 42}
-
-    def act(program: str, action: str) -> int | None:
-        if action == "stop":
-            running[program] = None
-        if action in ("start", "restart"):
-            running[program] = (running[program] or 50) + 10
-        return running[program]
-
-    machine.holder.act = act
-    machine.announce()
-    pid = "systemctl show --property MainPID --value kubelet"
-    assert machine.run(pid) == (0, "42\n")
-    assert machine.run("sudo -n systemctl restart kubelet.service") == (0, "")
-    assert machine.run(pid) == (0, "52\n")
-    machine.run("sudo -n systemctl stop containerd")
-    assert machine.run("systemctl is-active containerd kubelet")[1] == "inactive\nactive\n"
-    running["kubelet"] = None
-    assert machine.run("systemctl is-active kubelet") == (3, "inactive\n")
-    assert machine.run("sudo -n systemctl start kubelet && systemctl is-active kubelet")[0] == 0
-    assert machine.holder.asked == [
-        ("kubelet", "restart"),
-        ("containerd", "stop"),
-        ("kubelet", "start"),
-    ]
-
-
-def test_a_program_that_ends_at_once_is_a_failed_unit_with_its_last_words(machine: Machine) -> None:
-    log = machine.nodes / NAME / "kubelet.log"
-
-    def act(program: str, action: str) -> int | None:
-        if (program, action) == ("kubelet", "restart"):
-            log.parent.mkdir()
-            log.write_text("failed to load kubelet config file\n")
-            raise ValueError("kubelet ended with 1: failed to load kubelet config file")
-        return None if program == "kubelet" else 41
-
-    machine.holder.act = act
-    machine.announce()
-    code, said = machine.run("sudo -n systemctl restart kubelet")
-    assert code == 1
-    assert 'See "systemctl status kubelet.service"' in said
-    assert machine.run("systemctl is-failed kubelet") == (0, "failed\n")
-    assert machine.holder.asked == [("kubelet", "restart"), ("kubelet", "stop")]
-    words = machine.run("sudo -n journalctl -u kubelet -o cat")[1].splitlines()
-    assert "failed to load kubelet config file" in words
-    assert "kubelet ended with 1" in words[-1]
 
 
 def test_another_operating_system_is_installed_on_a_node_that_forgets_too(machine: Machine) -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import socketserver
-import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -69,44 +68,6 @@ def test_a_host_is_told_where_its_machine_is(lab: RealLab) -> None:
     assert f"inet {found['bmc']['address']}/" in inside(found["bmc"]["pid"], "ip", "address")
 
 
-def test_pods_reach_what_listens_as_management_controller(lab: RealLab, namespace: str) -> None:
-    lab.pod(namespace, "asks", "sleep 1000")
-    lab.ready(namespace, "asks")
-    bmc = machine(lab)["bmc"]
-    script = (
-        f"import socket\ns = socket.create_server(('{bmc['address']}', 443))\n"
-        # Again and again: an answer may be lost on its way.
-        "while True:\n    c, a = s.accept()\n    c.sendall(a[0].encode())\n    c.close()\n"
-    )
-    server = subprocess.Popen(
-        ["nsenter", f"--net=/proc/{bmc['pid']}/ns/net", "python3", "-c", script]
-    )
-    try:
-        ask = ("nc", "-w", "30", bmc["address"], "443")
-        pod = lab.found(namespace, "asks")["status"]["podIP"]
-        eventually(
-            lambda: lab.run_in(namespace, "asks", *ask).stdout == pod,
-            "the pod's own address comes back",
-        )
-    finally:
-        server.kill()
-        server.wait()
-
-
-def test_what_a_host_has_is_what_its_node_reads(lab: RealLab) -> None:
-    root, name = host(lab).root, lab.names[0]
-    (root / "etc/cdi/gpus.json").write_text("{}")
-    (root / "run/cdi/more.json").write_text("{}")
-    device = root / "dev/vfio/10"
-    os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(240, 10))
-    node = nodes.status(lab.folder).nodes[name]
-    shown = output(*nodes.command_in(node, ["ls", "/etc/cdi", "/var/run/cdi", "/dev/vfio"]))
-    assert {"gpus.json", "more.json", "10"} <= set(shown.split())
-    assert not Path("/etc/cdi/gpus.json").exists()
-    for path in (root / "etc/cdi/gpus.json", root / "run/cdi/more.json", device):
-        path.unlink()
-
-
 def lives(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -143,26 +104,6 @@ def test_our_drop_ins_are_what_containerd_and_kubelet_work_with(lab: RealLab) ->
     assert "kata-qemu-nvidia-gpu" in dumped
     path = f"/api/v1/nodes/{name}/proxy/configz"
     eventually(lambda: '"20m34s"' in lab.says("get", "--raw", path), "the kubelet has read it")
-
-
-def test_a_drop_in_that_is_refused_ends_the_program_with_its_words(lab: RealLab) -> None:
-    root, name = host(lab).root, lab.names[0]
-    bad = root / "etc/containerd/conf.d/50-gpu-clusters-bad.toml"
-    bad.write_text("version = 3\n[plugins")
-    with pytest.raises(NodesError, match=r"containerd ended with 1: .*toml"):
-        nodes.control(lab.folder, name, "containerd", "restart")
-    state = nodes.program_state(lab.folder, name, "containerd")
-    assert state.wanted
-    assert "toml" in state.words
-    bad.unlink()
-    assert nodes.control(lab.folder, name, "containerd", "start")
-    assert nodes.program_state(lab.folder, name, "containerd").words == ""
-    bad = root / "etc/kubernetes/kubelet.conf.d/99-bad.conf"
-    bad.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n[\n")
-    with pytest.raises(NodesError, match=r"kubelet ended with 1: .*99-bad\.conf"):
-        nodes.control(lab.folder, name, "kubelet", "restart")
-    bad.unlink()
-    assert nodes.control(lab.folder, name, "kubelet", "start")
 
 
 def test_a_machine_that_is_switched_off_is_gone_and_comes_back_as_itself(
