@@ -50,6 +50,24 @@ class Recorder:
         return self.outcome
 
 
+def test_the_flags_reach_the_engine(dev: Shell, engine: Use) -> None:
+    recorder = Recorder()
+    engine(recorder)
+    dev.ok(
+        "up", "--yes", "--skip-preview", "--parallel", "3", "--refresh", "--target", "urn:a",
+        "-t", "urn:b", "--target-dependents", "--replace", "urn:c", "--continue-on-error",
+        "--message", "why", "--target-replace", "urn:d",
+    )  # fmt: skip
+    (request,) = recorder.requests
+    assert (request.operation, request.preview, request.stack) == ("up", False, "dev")
+    assert (request.parallel, request.refresh, request.continue_on_error) == (3, True, True)
+    assert request.targets == ("urn:a", "urn:b", "urn:d")
+    assert request.replace == ("urn:c", "urn:d")
+    assert request.target_dependents
+    assert request.project.name == "refs"
+    assert request.project.folder == dev.folder
+
+
 def test_configuration_reaches_the_engine_decrypted_and_with_defaults(
     dev: Shell, engine: Use
 ) -> None:
@@ -307,6 +325,22 @@ def test_json_stays_json(dev: Shell, engine: Use) -> None:
     assert [next(k for k in json.loads(line) if k.endswith("Event")) for line in lines] == [
         "preludeEvent", "summaryEvent", "cancelEvent",
     ]  # fmt: skip
+
+
+def test_settings_may_come_from_the_environment(
+    dev: Shell, engine: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder()
+    engine(recorder)
+    monkeypatch.setenv("PULUMI_PARALLEL", "2")
+    monkeypatch.setenv("PULUMI_REFRESH", "true")
+    monkeypatch.setenv("PULUMI_SKIP_CONFIRMATIONS", "true")
+    monkeypatch.setenv("PULUMI_CONTINUE_ON_ERROR", "1")
+    dev.ok("up")
+    request = recorder.requests[-1]
+    assert (request.parallel, request.refresh, request.continue_on_error) == (2, True, True)
+    monkeypatch.setenv("PULUMI_PARALLEL", "many")
+    assert dev("preview").code == 2
 
 
 def test_another_language_is_refused(dev: Shell) -> None:
