@@ -108,7 +108,7 @@ _SINCE = "2026-01-01T00:00:00Z"
 
 
 def settings_of(
-    named: Sequence[tuple[str, SimulatedHost]],
+    named: Sequence[tuple[str, SimulatedHost | None]],
     *,
     partitions: Sequence[int] = EVERY,
     declared_layout: bool = False,
@@ -116,17 +116,13 @@ def settings_of(
     phases: dict[str, float] | None = None,
     golden: dict[str, Any] | None = None,
 ) -> Settings:
-    """Settings of some simulated hosts, each under a name of its own."""
+    """Settings of some hosts, each under a name of its own; None is one of this process alone."""
     entries = []
     for name, host in named:
-        endpoint = host.endpoint
         entries.append(
             {
                 "name": name,
-                "address": endpoint.address,
-                "port": endpoint.port,
-                "user": endpoint.user,
-                "host_key": endpoint.host_key,
+                **(_reached(host) if host else NOWHERE),
                 "baseboard": "hgx-h100",
                 "gpus": [
                     {"module": module, "pci": device.address, "device": str(device.iommu_group)}
@@ -135,11 +131,6 @@ def settings_of(
                 "partitions": tuple(partitions),
                 "declared_layout": declared_layout,
                 "fabric_manager": "127.0.0.1",
-                "bmc": {
-                    "url": endpoint.bmc.url,
-                    "user": endpoint.bmc.user,
-                    "certificate": endpoint.bmc.certificate,
-                },
             }
         )
     return Settings.model_validate(
@@ -153,6 +144,21 @@ def settings_of(
             "api": {"issuer": "https://id.example.com"},
         }
     )
+
+
+NOWHERE = {"address": "192.0.2.1", "user": "nobody", "host_key": "none"}
+
+
+def _reached(host: SimulatedHost) -> dict[str, Any]:
+    """How a simulated host and its management controller are reached."""
+    endpoint, bmc = host.endpoint, host.endpoint.bmc
+    return {
+        "address": endpoint.address,
+        "port": endpoint.port,
+        "user": endpoint.user,
+        "host_key": endpoint.host_key,
+        "bmc": {"url": bmc.url, "user": bmc.user, "certificate": bmc.certificate},
+    }
 
 
 def unique(host: SimulatedHost) -> str:

@@ -31,9 +31,9 @@ from gpuclusters.tenancy.model import TENANCY, TenancySpec, tenancy_object
 from gpuclusters.tenancy.programs import Accounts
 from gpuclusters.tenancy.proof import PROVEN_POLICIES
 from tests.caas.fakecluster import Body, FakeCluster, Server
-from tests.caas.fakehost import FakeHosts
+from tests.caas.fakehost import GOLDEN, FakeHosts
+from tests.caas.leasekit import settings_of
 from tests.caas.loops import Life, LivingLoop
-from tests.caas.test_lease_restarts import settings_of
 
 PAIR = (1, 3)
 PATIENCE_SECONDS = 120.0
@@ -313,7 +313,7 @@ def _acme(**changes: Any) -> TenancySpec:
 
 @cache
 def _two_gpus() -> Settings:
-    settings = settings_of(["h"])
+    settings = settings_of([("h", None)], golden=GOLDEN)
     (host,) = settings.hosts
     pair = [p.id for p in host.offered if set(p.modules) <= set(PAIR)]
     gpus = tuple(gpu for gpu in host.gpus if gpu.module in PAIR)

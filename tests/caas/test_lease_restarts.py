@@ -8,46 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from caas.cluster import Cluster
-from caas.settings import Settings
 from gpuclusters.lease.model import GPU_LEASE
-from lab.hosts.hardware.board import board
 from tests.caas.fakehost import GOLDEN, FakeHosts
-from tests.caas.leasekit import PHASES, LeaseLab, Nodes, define
+from tests.caas.leasekit import LeaseLab, Nodes, define, settings_of
 from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster
 
 pytestmark = pytest.mark.lab
-
-
-def settings_of(names: list[str], *, partitions: tuple[int, ...] = tuple(range(15))) -> Settings:
-    """Settings of machines that exist in this process only."""
-    hosts = [
-        {
-            "name": name,
-            "address": "192.0.2.1",
-            "user": "nobody",
-            "host_key": "none",
-            "baseboard": "hgx-h100",
-            "gpus": [
-                {"module": m, "pci": d.address, "device": str(d.iommu_group)}
-                for m, d in sorted(board("supermicro-hgx-h100").gpus.items())
-            ],
-            "partitions": partitions,
-            "declared_layout": False,
-            "fabric_manager": "127.0.0.1",
-        }
-        for name in names
-    ]
-    return Settings.model_validate(
-        {
-            "cluster": "test",
-            "runtime_class": "kata",
-            "phases": PHASES,
-            "hosts": hosts,
-            "golden_firmware": GOLDEN,
-            "api": {"issuer": "https://id.example.com"},
-        }
-    )
 
 
 @asynccontextmanager
@@ -57,7 +24,13 @@ async def fake_lab(
     """A controller of machines in this process, on a real API server."""
     async with Cluster(kube_api.kubeconfig) as cluster:
         await define(cluster)
-        lab = LeaseLab(cluster, settings_of(names), namespace, machines, Nodes(names))
+        lab = LeaseLab(
+            cluster,
+            settings_of([(name, None) for name in names], golden=GOLDEN),
+            namespace,
+            machines,
+            Nodes(names),
+        )
         try:
             await lab.start()
             yield lab

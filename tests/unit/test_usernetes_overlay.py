@@ -10,6 +10,7 @@ import yaml
 
 from components.usernetes import OVERLAY
 from gpuclusters.usernetes.model import words
+from tests.rootless.node.host import layer
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "gpuclusters/usernetes"
 FOLDER = SCRIPTS / "overlay"
@@ -92,3 +93,18 @@ def test_scripts_are_a_shells_whole_with_what_is_sent_before_them() -> None:
 
 def test_variables_are_words_of_one_line() -> None:
     assert words({"A": "b c", "D": ""}) == ["A=b c", "D="]
+
+
+def test_rootless_nodes_of_tests_have_the_scripts_of_our_overlay_as_its_dockerfile_puts_them(
+    tmp_path: Path,
+) -> None:
+    made = layer(tmp_path)
+    dockerfile = Path(__file__).parents[2] / "gpuclusters/usernetes/overlay/Dockerfile.gpu"
+    placed = [
+        line.split() for line in dockerfile.read_text().splitlines() if line.startswith("COPY")
+    ]
+    assert placed
+    for _, _, mode, name, place in placed:
+        copy = made / place.lstrip("/")
+        assert copy.read_bytes() == (dockerfile.parent / name).read_bytes()
+        assert f"{copy.stat().st_mode & 0o7777:04o}" == mode.removeprefix("--chmod=")

@@ -389,12 +389,11 @@ def play(
     cluster: FakeCluster | None = None,
     issuer: FakeIssuer | None = None,
     options: Mapping[str, Any] | None = None,
-    threads: bool = False,
     **api: Any,
 ) -> None:
     """Run a test against the API; it must leave no task behind.
 
-    Its loop's time passes only while all wait, however slow the machine is, unless there are `threads`.
+    Its loop's time passes only while all wait, however slow the machine is.
     """
 
     async def run() -> None:
@@ -406,7 +405,7 @@ def play(
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
 
-    with asyncio.Runner(loop_factory=None if threads else QuickLoop) as runner:
+    with asyncio.Runner(loop_factory=QuickLoop) as runner:
         runner.run(run())
 
 
