@@ -64,29 +64,6 @@ def test_the_nodes_are_what_kubectl_shows_of_real_ones(lab: RealLab) -> None:
         assert info["kubeletVersion"] == "v1.36.3"
 
 
-def test_pods_of_two_nodes_talk_to_each_other(lab: RealLab, namespace: str) -> None:
-    server, client = lab.names
-    serve = "echo reached > /tmp/index.html; httpd -f -h /tmp -p 8000"
-    lab.pod(namespace, "server", serve, nodeName=server)
-    lab.pod(namespace, "client", "sleep 1000", nodeName=client)
-    lab.ready(namespace, "server", "client")
-    address = lab.found(namespace, "server")["status"]["podIP"]
-    assert (
-        lab.found(namespace, "client")["status"]["hostIP"]
-        != (lab.found(namespace, "server")["status"]["hostIP"])
-    )
-    fetch = ("wget", "-qO-", f"http://{address}:8000/")
-    eventually(lambda: lab.run_in(namespace, "client", *fetch).stdout == "reached\n", "an answer")
-
-
-def test_logs_and_commands_reach_containers(lab: RealLab, namespace: str) -> None:
-    lab.pod(namespace, "speaks", "echo said; sleep 1000")
-    lab.ready(namespace, "speaks")
-    eventually(lambda: lab.logs(namespace, "speaks") == "said\n", "its log")
-    done = lab.run_in(namespace, "speaks", "sh", "-c", "echo $((6 * 7)); exit 3")
-    assert (done.stdout, done.returncode) == ("42\n", 3)
-
-
 def test_limits_are_set_in_the_cgroups_of_the_node(lab: RealLab, namespace: str) -> None:
     container = {"resources": {"limits": {"memory": "32Mi", "cpu": "100m"}}}
     lab.pod(namespace, "small", "sleep 1000", container=container)
@@ -120,30 +97,6 @@ def test_root_in_a_hostpath_pod_writes_nothing_on_the_computer(
     )
     eventually(lambda: lab.logs(namespace, "writes") == "here\n" * 3, "what it wrote")
     assert [place for place in places if Path(place, name).exists()] == []
-
-
-def test_a_pod_reaches_the_api_server_as_itself(lab: RealLab, namespace: str) -> None:
-    lab.pod(namespace, "client", "sleep 1000")
-    lab.ready(namespace, "client")
-    reach = "nc -w 30 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached"
-    eventually(
-        lambda: lab.run_in(namespace, "client", "sh", "-c", reach).stdout == "reached\n",
-        "the API server is reached",
-    )
-
-
-def test_what_the_archives_hold_is_pulled_as_from_a_registry(lab: RealLab, namespace: str) -> None:
-    always = {"imagePullPolicy": "Always"}
-    lab.pod(namespace, "pulls", "sleep 1000", container=always)
-    lab.ready(namespace, "pulls")
-    events = ("get", "events", f"--namespace={namespace}", "--output=jsonpath={..message}")
-    # A kubelet tells what happened after it has told what is.
-    eventually(lambda: "Successfully pulled image" in lab.says(*events), "it says that it pulled")
-    lab.pod(namespace, "unknown", "true", container={**always, "image": "lab.local/none:1"})
-    eventually(
-        lambda: "ErrImagePull" in lab.says("get", "pod", "unknown", f"--namespace={namespace}"),
-        "what is in no archive is not found",
-    )
 
 
 def test_a_second_start_changes_nothing(lab: RealLab) -> None:
