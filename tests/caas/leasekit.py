@@ -35,6 +35,7 @@ from lab.hosts.hardware import gpus
 from lab.hosts.hardware.board import board
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import SimulatedHost
+from tests.fixtures.waiting import comes
 
 Objects = dict[str, dict[str, Any]]
 """By name."""
@@ -422,10 +423,9 @@ class LeaseLab:
 
     async def serves(self, host: str, *, served: bool = True) -> None:
         """Wait until the controller knows that the node is there, or that it is not."""
-        assert self.controller is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while self.controller.serves(host) is not served:
-                await asyncio.sleep(0.05)
+        controller = self.controller
+        assert controller is not None
+        await comes(lambda: controller.serves(host) is served)
 
     async def allocate(self, pod: dict[str, Any], *, allocated: bool = True) -> None:
         """What the device plugin does for the kubelet, which has pods that were admitted alone."""

@@ -7,16 +7,9 @@ import pytest
 from caas import metrics
 from caas.controllers.lease_pods import BootTimes
 from gpuclusters.container_api.container import LEASE_ANNOTATION, LEASE_GATE
+from tests.fixtures.waiting import Clock
 
 RESOURCE = "nvidia.com/pgpu"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def pod(
@@ -55,7 +48,7 @@ def measured(gpus: str) -> dict[str, tuple[float, float]]:
 
 
 def test_each_step_is_measured_once_from_the_lease() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     times = BootTimes(RESOURCE, clock)
     times.observe(pod("a", gpus="21", gated=True, leased=False))
     clock.now = 500.0
@@ -74,7 +67,7 @@ def test_each_step_is_measured_once_from_the_lease() -> None:
 
 
 def test_steps_that_are_seen_together_are_all_measured() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     times = BootTimes(RESOURCE, clock)
     times.observe(pod("b", gpus="22", gated=True, leased=False))
     times.observe(pod("b", gpus="22"))
@@ -86,7 +79,7 @@ def test_steps_that_are_seen_together_are_all_measured() -> None:
 
 @pytest.mark.parametrize("leased", [True, False])
 def test_what_was_not_seen_at_the_gate_or_has_no_lease_is_not_measured(*, leased: bool) -> None:
-    times = BootTimes(RESOURCE, Clock())
+    times = BootTimes(RESOURCE, Clock(100.0))
     if not leased:
         times.observe(pod("c", gpus="23", gated=True, leased=False))
     running = pod(
@@ -97,7 +90,7 @@ def test_what_was_not_seen_at_the_gate_or_has_no_lease_is_not_measured(*, leased
 
 
 def test_a_pod_that_is_gone_is_forgotten() -> None:
-    times = BootTimes(RESOURCE, Clock())
+    times = BootTimes(RESOURCE, Clock(100.0))
     times.observe(pod("d", gpus="24", gated=True, leased=False))
     times.observe(pod("d", gpus="24"))
     times.forget("d")

@@ -17,6 +17,7 @@ from lab.kubelet.folder import NodeFolder
 from lab.kubelet.pod_resources import PodResources
 from tests.caas.loops import in_loop
 from tests.caas.test_device_plugin_allocation import HOST, LeaseCluster
+from tests.fixtures.waiting import Clock, comes
 
 RESOURCE = "nvidia.com/pgpu"
 
@@ -58,7 +59,7 @@ class Node:
     async def was_heard(self) -> None:
         """The plugin has asked for what there is now, and thought about it: it asks one after the other."""
         before = self._listed
-        await until(lambda: self._listed >= before + 3)
+        await comes(lambda: self._listed >= before + 3)
 
     async def open(self) -> None:
         await self.devices.open()
@@ -85,20 +86,6 @@ class Node:
 
     def offers(self, total: int, healthy: int) -> Callable[[], bool]:
         return lambda: self.devices.capacity().get(RESOURCE) == (total, healthy)
-
-
-async def until(condition: Callable[[], Any], seconds: float = 120) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -151,17 +138,17 @@ async def test_a_pod_gets_the_gpus_of_its_lease_and_they_come_back(
 ) -> None:
     async with running(cluster, node):
         cluster.lease(6, "p")
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         assert await node.admit("p", 2) == (f"{RESOURCE}=16", f"{RESOURCE}=18")
         assert cluster.allocated() == {6, 8}
         await asyncio.sleep(0.2)
         assert cluster.allocated() == {6, 8}
         cluster.move("Releasing", 6, 8)
-        await until(node.offers(8, 6))
+        await comes(node.offers(8, 6))
         await asyncio.sleep(0.2)
         assert cluster.allocated() == {6, 8}, "the kubelet still lists them"
         node.end("p")
-        await until(lambda: cluster.allocated() == set())
+        await comes(lambda: cluster.allocated() == set())
 
 
 @told
@@ -169,7 +156,7 @@ async def test_pods_without_a_lease_or_of_another_size_get_nothing(
     cluster: Leases, node: Node
 ) -> None:
     async with running(cluster, node):
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         with pytest.raises(AdmissionError, match="is Free, not leased"):
             await node.admit("without", 2)
         cluster.lease(3, "p")
@@ -188,13 +175,13 @@ async def test_a_plugin_that_restarts_announces_everything_anew(
 ) -> None:
     cluster.lease(3, "p")
     async with running(cluster, node):
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         await node.admit("p", 2)
-    await until(node.offers(8, 0))
+    await comes(node.offers(8, 0))
     stale = node.folder.device_plugins / "gpu-clusters-dead.sock"
     leave_a_dead_socket(stale)
     async with running(cluster, node):
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         assert not stale.exists()
         assert cluster.allocated() == {1, 3}
 
@@ -213,7 +200,7 @@ async def test_a_plugin_that_starts_before_the_kubelet_waits_for_it(folder: Path
         await asyncio.sleep(0.2)
         assert not plugin.ready
         await node.open()
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
     await node.close()
 
 
@@ -225,7 +212,7 @@ async def test_without_the_api_server_free_gpus_are_withdrawn_in_time_and_nothin
     async with running(cluster, node, clock):
         cluster.lease(3, "running")
         cluster.lease(4, "waiting")
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         await node.admit("running", 2)
         cluster.down = True
         with pytest.raises(AdmissionError, match="did not answer"):
@@ -234,9 +221,9 @@ async def test_without_the_api_server_free_gpus_are_withdrawn_in_time_and_nothin
         await asyncio.sleep(0.2)
         assert node.offers(8, 8)()
         clock.now += 2
-        await until(node.offers(8, 2))
+        await comes(node.offers(8, 2))
         cluster.down = False
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
 
 
 @told
@@ -247,7 +234,7 @@ async def test_a_gpu_that_was_just_given_is_not_taken_for_released(
     clock = Clock()
     async with running(cluster, node, clock):
         cluster.lease(7, "p")
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         await node.admit("p", 1)
         pods, node.pods = node.pods, []
         cluster.move("Releasing", 1)
@@ -257,7 +244,7 @@ async def test_a_gpu_that_was_just_given_is_not_taken_for_released(
         await node.was_heard()
         assert cluster.allocated() == {1}
         node.end("p")
-        await until(lambda: cluster.allocated() == set())
+        await comes(lambda: cluster.allocated() == set())
 
 
 @told
@@ -267,13 +254,13 @@ async def test_a_pod_that_never_took_its_gpu_lets_go_of_it_after_a_while(
     clock = Clock()
     async with running(cluster, node, clock):
         cluster.lease(7, "p")
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         await node.admit("p", 1)
         node.pods = []
         cluster.move("Releasing", 1)
         await asyncio.sleep(0.2)
         clock.now += 31
-        await until(lambda: cluster.allocated() == set())
+        await comes(lambda: cluster.allocated() == set())
 
 
 @told
@@ -282,23 +269,23 @@ async def test_a_gpu_that_the_kubelet_gave_to_another_pod_is_marked_and_offered_
 ) -> None:
     async with running(cluster, node):
         cluster.lease(7, "p")
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         await node.admit("p", 1)
         # The lease is lost, as when somebody forced it free by hand.
         body = cluster.objects["hgx-01-gpu1"]
         status = {k: v for k, v in body["status"].items() if k != "holder"}
         cluster._store({**body, "status": {**status, "phase": "Free"}})
-        await until(node.offers(8, 7))
-        await until(lambda: cluster.status(1).get("conditions"))
+        await comes(node.offers(8, 7))
+        await comes(lambda: cluster.status(1).get("conditions"))
         (condition,) = cluster.status(1)["conditions"]
         assert (condition["type"], condition["status"]) == ("KubeletAgrees", "False")
         assert "t-a/p" in condition["message"]
-        await until(lambda: cluster.events)
+        await comes(lambda: cluster.events)
         assert [event["reason"] for event in cluster.events] == ["HeldByAnotherPod"]
         node.end("p")
-        await until(node.offers(8, 8))
+        await comes(node.offers(8, 8))
         # The mark stays until the lease controller has seen it.
         await asyncio.sleep(0.2)
         assert cluster.status(1)["conditions"][0]["status"] == "False"
         cluster.move("Quarantined", 1)
-        await until(lambda: cluster.status(1)["conditions"][0]["status"] == "True")
+        await comes(lambda: cluster.status(1)["conditions"][0]["status"] == "True")

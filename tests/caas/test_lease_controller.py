@@ -20,6 +20,7 @@ from tests.caas.hostile_bmc import INVENTORY, broken_off, hostile_bmc, page
 from tests.caas.leasekit import PATIENCE_SECONDS, Lease, LeaseLab, lease_lab
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.hosts import Hosts, SimulatedHost
+from tests.fixtures.waiting import comes
 
 pytestmark = pytest.mark.lab
 
@@ -313,9 +314,7 @@ async def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
     lab: LeaseLab, host: SimulatedHost
 ) -> None:
     async def at_rest() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while sorted(host.active_partitions()) != [1, 5, 6] or withheld_by(host):
-                await asyncio.sleep(0.05)
+        await comes(lambda: sorted(host.active_partitions()) == [1, 5, 6] and not withheld_by(host))
 
     await lab.all_free()
     await at_rest()
@@ -327,9 +326,7 @@ async def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
     await lab.until(phase_is("Quarantined", one))
     await lab.until(phase_is("Free", other))
     # Down with the GPU that is closed, and nobody else may bring it up.
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not host.path(quarantined(pci_of(one))).exists():
-            await asyncio.sleep(0.05)
+    await comes(host.path(quarantined(pci_of(one))).exists)
     assert withheld_by(host) == {pci_of(one), pci_of(other)}
     assert len(host.active_partitions()) == 2
     with gpus.change(HostsFolder(host.folder).host(host.name), one) as gpu:

@@ -8,18 +8,9 @@ import pytest
 from caas.cluster import ClusterError, ConflictError
 from caas.leader import Leader, NotLeadingError
 from tests.caas.loops import in_loop
+from tests.fixtures.waiting import Clock
 
 TIMES = {"duration": 15.0, "valid": 10.0, "renew": 2.0}
-
-
-class Clock:
-    """Time that passes when told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Memory:

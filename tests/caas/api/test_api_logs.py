@@ -7,9 +7,10 @@ import pytest
 
 from caas.api.containers import PER_TENANT
 from caas.cluster import ClusterError
-from tests.caas.api.apikit import PATIENCE_SECONDS, Api, FakeCluster, listening, play, played
+from tests.caas.api.apikit import Api, FakeCluster, listening, play, played
 from tests.caas.api.test_api_containers import kind
 from tests.caas.loops import in_loop
+from tests.fixtures.waiting import comes
 
 LONG = 3600.0
 """What nobody waits for."""
@@ -131,9 +132,7 @@ async def test_pieces_arrive_before_the_log_ends() -> None:
 
 
 async def gone(api: Api) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while api.cluster.open_logs:
-            await asyncio.sleep(0.01)
+    await comes(lambda: not api.cluster.open_logs)
 
 
 @in_loop

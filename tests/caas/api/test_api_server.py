@@ -22,6 +22,7 @@ from tests.caas.api.apikit import IMAGE, PATIENCE_SECONDS, Api, FakeCluster, lis
 from tests.caas.api.test_api_logs import started
 from tests.caas.loops import SetLoop, in_loop, in_set_loop
 from tests.fixtures.authority import Authority
+from tests.fixtures.waiting import comes
 
 linux = pytest.mark.skipif(
     not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends a connection that stalls"
@@ -301,9 +302,7 @@ def server_side(port: int, client_port: int) -> list[str]:
 
 
 async def gone(port: int, client_port: int) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while server_side(port, client_port):
-            await asyncio.sleep(0.05)
+    await comes(lambda: not server_side(port, client_port))
 
 
 @linux
@@ -356,9 +355,7 @@ async def test_a_log_stream_that_stalls_is_dropped() -> None:
         with small(port) as connection:
             await send(connection, await log_request(api))
             await gone(port, connection.getsockname()[1])
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while cluster.open_logs:
-                await asyncio.sleep(0.02)
+        await comes(lambda: not cluster.open_logs)
 
 
 @linux

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from engine.stand_ins.command.ssh import LIMIT_BYTES, Output
 from engine.values import UNKNOWN, Secret, Unknown
 from lab.hosts import faults
 from tests.engine.stand_ins.plugin import Plugin, StepError, in_background, running, urn
+from tests.fixtures.waiting import eventually
 
 REMOTE = urn("command:remote:Command", "bootstrap")
 PATIENCE_SECONDS = 120
@@ -305,7 +305,7 @@ def test_a_hanging_command_is_stopped_when_the_engine_cancels(host, connection) 
             REMOTE, {**ALONE, "connection": connection, "create": "touch /tmp/begun; sleep 300"}
         )
         thread, results = in_background(lambda: plugin.create(REMOTE, inputs))
-        _wait_for(host.path("/tmp/begun").exists)
+        eventually(host.path("/tmp/begun").exists)
         plugin.call("Cancel", empty_pb2.Empty())
         thread.join(PATIENCE_SECONDS)
         assert "was stopped: the run was cancelled" in str(results[0])
@@ -346,12 +346,5 @@ def _is_gone(pid: int) -> bool:
         except FileNotFoundError:
             return True
 
-    _wait_for(gone)
+    eventually(gone)
     return True
-
-
-def _wait_for(condition) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from engine.stand_ins.kubernetes.releases import resource_names
 from engine.values import Secret, Unknown
 from lab import tools
 from tests.engine.stand_ins.plugin import Plugin, State, StepError, in_background, running, urn
+from tests.fixtures.waiting import eventually
 
 RELEASE = urn("kubernetes:helm.sh/v3:Release", "demo")
 TEMPLATE = """
@@ -215,7 +215,7 @@ def test_a_release_whose_helm_was_killed_keeps_its_name_until_it_is_uninstalled(
         checked = first.check(RELEASE, inputs)
         thread, _ = in_background(lambda: first.create(RELEASE, checked))
         helm_process = _child_of(first.pid, "helm", "install")
-        _wait_for(lambda: _has_release(kube_api, namespace))
+        eventually(lambda: _has_release(kube_api, namespace))
         os.kill(helm_process, signal.SIGKILL)
         os.kill(first.pid, signal.SIGKILL)
         thread.join(120)
@@ -256,7 +256,7 @@ def test_no_secret_reaches_the_process_list_or_a_folder_however_the_provider_end
         helm_process = _child_of(plugin.pid, "helm", "install")
         command = Path(f"/proc/{helm_process}/cmdline").read_text()
         assert "s3cr3t-text" not in command
-        _wait_for(lambda: _has_release(kube_api, namespace))
+        eventually(lambda: _has_release(kube_api, namespace))
         if death == "stopped":
             os.kill(plugin.pid, signal.SIGTERM)
         elif death == "engine killed":
@@ -270,7 +270,7 @@ def test_no_secret_reaches_the_process_list_or_a_folder_however_the_provider_end
         secrets = ("s3cr3t-text", "client-key-data", "token")
         assert [path for path in left if any(s in path.read_text() for s in secrets)] == []
         if death != "killed":
-            _wait_for(lambda: not list(folder.iterdir()))
+            eventually(lambda: not list(folder.iterdir()))
             assert "failed" in _statuses(kube_api, namespace)
     shutil.rmtree(folder)
 
@@ -288,7 +288,7 @@ def _child_of(parent: int, *words: str) -> int:
                 found.append(int(pid))
         return bool(found)
 
-    _wait_for(look)
+    eventually(look)
     return found[0]
 
 
@@ -304,10 +304,3 @@ def _statuses(kube_api, namespace: str) -> list[str]:
         _, body = api.request("GET", f"/api/v1/namespaces/{namespace}/secrets")
     labels = [item["metadata"].get("labels", {}) for item in json.loads(body)["items"]]
     return [entry["status"] for entry in labels if "status" in entry]
-
-
-def _wait_for(condition) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
