@@ -160,7 +160,12 @@ def computes_in_containers(cluster: Tenants, tmp_path: Path, sizes: Sequence[int
     """The proof of the stack's file, as its tenant; these sizes are possible."""
     done = cluster.dev.run("verify", "--level", "proof", "--evidence", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    (evidence,) = tmp_path.glob("proof-*.json")
+    computed_in_containers(cluster, tmp_path, sizes)
+
+
+def computed_in_containers(cluster: Tenants, folder: Path, sizes: Sequence[int]) -> None:
+    """The evidence of it, which is the only one in this folder."""
+    (evidence,) = folder.glob("proof-*.json")
     found = json.loads(evidence.read_text())
     computed = [c["subject"] for c in found["checks"] if c["what"] == "multiplies matrices"]
     assert sorted(computed) == [f"size-{size} cpu-{n}" for size in sizes for n in range(size)]

@@ -17,7 +17,7 @@ from lab.control_plane.ports import kept
 from tests.e2e.conftest import Checkout
 from tests.e2e.story import (
     Tenants,
-    computes_in_containers,
+    computed_in_containers,
     every_output_says_once_what_stands_for_kata,
     two_tenants_on_one_machine_and_a_gpu_that_was_tampered_with,
 )
@@ -109,15 +109,16 @@ def test_verify_reports_a_door_that_somebody_opened(dev: Checkout, tmp_path: Pat
     assert done.returncode == 0, done.stdout
 
 
-def test_verify_shows_in_containers_of_every_size_that_gpus_compute(
-    dev: Checkout, tmp_path: Path
+def test_an_up_that_ends_with_the_proof_shows_in_containers_of_every_size_that_gpus_compute(
+    dev: Checkout,
 ) -> None:
     # One board in one piece, so that 8 GPUs are possible too.
     layouts = {"hgx-01": [8], "hgx-02": [4, 2, 1, 1]}
     nodes = [{"name": name, "partition-layout": layout} for name, layout in layouts.items()]
-    dev.configure(partition_layout="mixed", nodes=nodes)
+    proof = {"tenant": "globex", "image": "lab.local/python:1", "after-up": True}
+    dev.configure(partition_layout="mixed", nodes=nodes, proof=proof)
     dev.up()
-    computes_in_containers(Tenants.of(dev), tmp_path, sizes=(1, 2, 4, 8))
+    computed_in_containers(Tenants.of(dev), dev.folder / "evidence", sizes=(1, 2, 4, 8))
 
 
 def test_a_tenant_whom_nobody_declared_gets_a_tenancy_by_asking_where_that_is_allowed(
