@@ -14,7 +14,7 @@ from gpuclusters.proof import logs, manifests, nodes, training_times
 from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, proven
 from gpuclusters.proof.cluster import Context, JobCluster, running, temporary_namespace
 from gpuclusters.proof.manifests import CONTAINER, JOB, REACH, SERVICE, STATEFUL_SET
-from gpuclusters.proof.model import WHOLE, LadderInputs, LadderNode, smoke
+from gpuclusters.proof.model import WHOLE, LadderInputs, LadderNode
 from gpuclusters.tenancy.objects import NODE, POD
 
 CLAIM = ObjectKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
@@ -144,7 +144,7 @@ def _network(inputs: LadderInputs, context: Context, programs: str) -> Sequence[
     """Wait until every pod has said what it reached, or the time is over; a check for each node."""
     answers: dict[str, Mapping[str, Any]] = {}
     wanted = len(inputs.hosts_of_pods)
-    timeout_seconds = context.bounded(smoke(inputs).timeout_seconds)
+    timeout_seconds = context.bounded(inputs.network_test.timeout_seconds)
     why = ""
 
     def look() -> Sequence[Finding]:
@@ -227,7 +227,7 @@ def _remarks(inputs: LadderInputs) -> Iterator[str]:
     part = inputs.training
     if inputs.highest is not CheckLevel.TRAINING or part is None:
         return
-    if smoke(inputs).image != part.image:
+    if inputs.network_test.image != part.image:
         yield "The time of the training may hold the pull of its image: run `verify` again for a warm one."
     if not inputs.simulated:
         expected = training_times.expected_seconds(inputs.pods, part.epochs, inputs.ladder.kind)

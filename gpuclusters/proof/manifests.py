@@ -137,7 +137,7 @@ def headless(inputs: model.LadderInputs, name: str) -> dict[str, Any]:
 
 
 def reach_set(inputs: model.LadderInputs, config_map: str) -> dict[str, Any]:
-    count, part, labels = len(inputs.hosts_of_pods), model.smoke(inputs), {LABEL: REACH}
+    count, part, labels = len(inputs.hosts_of_pods), inputs.network_test, {LABEL: REACH}
     command = ["python3", f"{model.FOLDER}/reach.py", "--count", str(count), "--service", REACH]
     command += ["--port", str(_REACH_PORT)]
     command += ["--seconds", str(int(part.timeout_seconds * _TRY_SHARE))]

@@ -430,6 +430,7 @@ class LadderInputs(RunInputs):
     """Of a managed cluster, whose nodes are found by their labels."""
     namespace: Name = LADDER_NAMESPACE
     smoke: Smoke | None = None
+    """None: that of the training, which is then there for rung 9 already."""
     vector_add: VectorAdd = VectorAdd()
     training: Training | None = None
     versions: dict[str, str] = Field(default_factory=dict)
@@ -446,6 +447,12 @@ class LadderInputs(RunInputs):
     @property
     def highest(self) -> CheckLevel:
         return CheckLevel(self.rung)
+
+    @property
+    def network_test(self) -> Smoke:
+        """How rung 6 runs."""
+        image = self.training.image if self.training else SMOKE_IMAGE
+        return self.smoke or Smoke(image=image)
 
     @property
     def hosts_of_pods(self) -> tuple[LadderNode, ...]:
@@ -475,10 +482,3 @@ class LadderInputs(RunInputs):
         if self.training is not None and self.hosts_of_pods and self.pods > room:
             wanted = f"{self.pods} pods with {self.gpus_per_pod} GPUs each"
             yield f"training: {wanted} do not fit, {room} do"
-
-
-def smoke(inputs: LadderInputs) -> Smoke:
-    """How rung 6 runs: the training's image, if no other is named, is then there for rung 9 already."""
-    if inputs.smoke is not None:
-        return inputs.smoke
-    return Smoke(image=inputs.training.image if inputs.training else SMOKE_IMAGE)
