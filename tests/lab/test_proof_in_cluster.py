@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from gpuclusters.tenancy.objects import NAMESPACE, POD
 from lab.control_plane.kube import KubeApi
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.kubelet import playing
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import Waiting, eventually
 
 pytestmark = pytest.mark.lab
 
@@ -40,22 +40,11 @@ class Reconciled(ClusterJobs):
 
 
 @dataclass
-class Reporter:
-    lines: list[str] = field(default_factory=list)
-    told: Callable[[str], object] = len
-
-    def note(self, line: str) -> None:
-        self.lines.append(line)
-        self.told(line)
-
-
-@dataclass
 class World:
     cluster: Reconciled
     nodes: tuple[str, ...]
     namespace: str
     operator: str
-    reporter: Reporter = field(default_factory=Reporter)
 
     def inputs(self, **changes: Any) -> ProofInputs:
         given: dict[str, Any] = {
@@ -76,7 +65,7 @@ class World:
 
     def run(self, **changes: Any) -> proof_run.ProofResult:
         wanted = self.inputs(**changes)
-        return proof_run.run(wanted, self.cluster, Quick(), self.reporter, texts())
+        return proof_run.run(wanted, self.cluster, Quick(), Waiting(), texts())
 
     def left(self) -> list[str]:
         kinds = (JOB, CONFIG_MAP, POD)
@@ -177,47 +166,6 @@ def test_what_a_killed_run_left_is_cleared_away_and_a_namespace_of_ones_own_is_k
         assert world.cluster.get(NAMESPACE, world.namespace) is not None
         assert world.left() == []
         api.delete(f"/api/v1/namespaces/{world.namespace}")
-
-
-def test_gpus_that_somebody_holds_are_waited_for_by_name(
-    world: World, kube_api: KubeCluster
-) -> None:
-    space = f"/api/v1/namespaces/{world.operator}/pods"
-    holder = {
-        "metadata": {"name": "holder"},
-        "spec": {
-            "nodeName": world.nodes[0],
-            "containers": [
-                {"name": "h", "image": "h", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
-            ],
-        },
-    }
-    with kube_api.api() as api:
-        assert api.request("POST", space, holder)[0] == 201
-
-        def end(line: str) -> None:
-            """The deadline comes once the scheduler has spoken, however slow it was."""
-            if "Insufficient" not in line:
-                return
-            soon = {"spec": {"activeDeadlineSeconds": 1}}
-            jobs = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
-            name = manifests.job_name("matmul", world.nodes[0])
-            api.request(
-                "PATCH", f"{jobs}/{name}", soon, content_type="application/merge-patch+json"
-            )
-
-        world.reporter.told = end
-        result = world.run()
-    assert not proven(result.checks)
-    (failed,) = [check for check in result.checks if check.outcome != "passed"]
-    assert failed.subject == world.nodes[0]
-    assert "DeadlineExceeded" in failed.said
-    assert "Insufficient nvidia.com/gpu" in failed.said
-    assert any("Insufficient nvidia.com/gpu" in line for line in world.reporter.lines)
-    with kube_api.api() as api:
-        api.delete(f"{space}/holder")
-        eventually(lambda: api.request("GET", f"{space}/holder")[0] == 404)
-    assert world.left() == []
 
 
 def test_a_service_is_asked_through_the_api_server(world: World) -> None:

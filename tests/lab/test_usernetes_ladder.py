@@ -46,8 +46,6 @@ from tests.fixtures.waiting import Waiting, eventually
 pytestmark = pytest.mark.lab
 GPUS = 2
 TRAINING = "registry.example.com/train:1.0"
-POOL_LABEL = "cloud.google.com/gke-nodepool"
-"""As Google labels nodes (cloud.google.com/kubernetes-engine/docs/concepts/node-pools)."""
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -147,9 +145,7 @@ def world(kube_api: KubeCluster) -> Iterator[World]:
         folder,
         lab.kubelet.KubeletSpec(
             control_plane=kube_api.folder,
-            nodes=tuple(
-                NodeSpec(name, labels=mark | {POOL_LABEL: made.namespace}) for name in names
-            ),
+            nodes=tuple(NodeSpec(name, labels=mark) for name in names),
             image=IMAGE,
             boot_seconds=0.05,
         ),
@@ -205,20 +201,6 @@ def test_two_nodes_climb_to_the_training_and_nothing_stays_behind(world: World) 
     assert last.figures["accuracy"] > 0.8
     assert "simulated" in result.remarks[0]
     assert {facts[WHOLE] for facts in result.observed.values()} == {str(GPUS)}
-    eventually(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
-
-
-def test_nodes_of_a_pool_climb_without_being_named(world: World) -> None:
-    world.gate()
-    pool = {"name": world.namespace, "nodes": 2, "gpus": GPUS}
-    result = world.climb(8, nodes=[], pools=[pool])
-    assert proven(result.checks), [c for c in result.checks if c.outcome is not Outcome.PASSED]
-    assert {check.level for check in result.checks} == {"R5", "R6", "R7", "R8"}
-    assert set(result.observed) == set(world.nodes)
-    short = world.climb(8, nodes=[], pools=[{**pool, "nodes": 3}], settle_seconds=1)
-    first, *rest = short.checks
-    assert f"2 of 3 nodes of the pools {world.namespace} are in the cluster" in first.said
-    assert {check.outcome for check in rest} == {Outcome.NOT_TRIED}
     eventually(lambda: world.cluster.get(NAMESPACE, world.namespace) is None)
 
 

@@ -21,7 +21,7 @@ from gpuclusters.tenancy.objects import NODE
 from tests.fixtures.control_plane import KubeCluster
 from tests.fixtures.waiting import eventually
 from tests.providers.conftest import StartProvider
-from tests.providers.provider_process import UNKNOWN, Read, StepFailed
+from tests.providers.provider_process import Read, StepFailed
 
 pytestmark = pytest.mark.lab
 
@@ -140,30 +140,6 @@ def test_a_folder_that_is_another_chart_is_refused(
         start_provider().create(GpuOperatorCrdsProvider, crd_inputs(kube_api, tmp_path))
 
 
-def test_the_preflight_says_everything_at_once_and_changes_nothing(
-    kube_api: KubeCluster, namespace: str, start_provider: StartProvider
-) -> None:
-    provider = start_provider()
-    inputs = {
-        "cluster": "gpus",
-        "kubeconfig": kube_api.kubeconfig.read_text(),
-        "version": "v26.7.0",
-        "nodes": ["gpu-08", "gpu-09"],
-        "namespace": namespace,
-    }
-    with pytest.raises(StepFailed) as failed:
-        provider.create(GpuOperatorPreflightProvider, inputs)
-    text = str(failed.value)
-    for part in (
-        "gpu-operator.namespace-not-privileged",
-        "node gpu-08",
-        "node gpu-09",
-        "kubectl label",
-    ):
-        assert part in text
-    assert "Traceback" not in text
-
-
 def test_a_refresh_finds_what_an_interrupted_run_left(
     kube_api: KubeCluster, namespace: str, start_provider: StartProvider
 ) -> None:
@@ -209,14 +185,6 @@ def test_an_api_server_that_stays_away_ends_the_wait_with_that(
         StepFailed, match=r"(?s)not ready after 1 s:.*the API server does not answer"
     ):
         start_provider().create(GpuReadinessProvider, inputs)
-
-
-def test_what_is_not_known_yet_is_not_judged(start_provider: StartProvider) -> None:
-    provider = start_provider()
-    known = {"cluster": "gpus", "kubeconfig": UNKNOWN, "expected": {"gpu-01": {"gpus": 8}}}
-    failures = provider.check(GpuReadinessProvider, known)
-    assert failures.keys() == {"expected"}
-    assert "gpus is no resource" in failures["expected"]
 
 
 def test_a_layout_is_found_lost_and_given_up(
