@@ -6,7 +6,6 @@ Always on a simulated host, and on a real one with rootless Docker where somebod
 import os
 import secrets
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -14,9 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncssh
 import pytest
-import yaml
 
 import lab.hosts
 import lab.kubelet
@@ -301,73 +298,3 @@ def test_a_host_without_a_gpu_is_refused_with_what_is_missing(
         process.create(NodeWithStandIn, wanted)
     assert too_few not in str(refused.value)
     assert not host.path("/home/operator/.local/share/gpu-clusters").exists()
-
-
-def test_the_overlay_for_no_gpus_asks_for_no_device_and_names_the_stand_in(tmp_path: Path) -> None:
-    ours = registry_host.overlay()
-    files = without_gpus(ours)
-    assert {name for name in ours if ours[name] != files[name]} == {"compose.yaml", "node-gpus.sh"}
-    compose, before = (yaml.safe_load(one["compose.yaml"]) for one in (files, ours))
-    before["services"]["node"].pop("devices")
-    assert compose == before
-    # The unit's program, with commands that only say how they were called.
-    called, made = tmp_path / "called", tmp_path / "cdi" / "nvidia.yaml"
-    for name in ("nvidia-ctk", "systemctl"):
-        program = tmp_path / name
-        program.write_text(f'#!/bin/sh\necho "{name} $*" >>{called}\n')
-        program.chmod(0o755)
-    text = files["node-gpus.sh"].replace("/etc/cdi/nvidia.yaml", str(made))
-    text = text.replace("/run/cdi/nvidia.yaml", str(tmp_path / "other.yaml"))
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run(["sh", "-s"], input=text, text=True, env=environment, check=True)
-    specification = yaml.safe_load(made.read_text())
-    assert [one["name"] for one in specification["devices"]] == [STAND_IN, "all"]
-    said = called.read_text()
-    assert "cdi generate" not in said
-    assert "runtime configure --runtime=containerd" in said
-
-
-@pytest.mark.parametrize(
-    ("text", "known", "reached_at"),
-    [
-        ("me@192.0.2.7", "192.0.2.7", ("me", "192.0.2.7", 22)),
-        ("me@build.example:2222", "[build.example]:2222", ("me", "build.example", 2222)),
-        ("me@[2001:db8::7]:2222", "[2001:db8::7]:2222", ("me", "2001:db8::7", 2222)),
-    ],
-)
-def test_a_given_host_is_reached_with_the_key_that_is_known(
-    tmp_path: Path, text: str, known: str, reached_at: tuple[str, str, int]
-) -> None:
-    key = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
-    file = tmp_path / "known_hosts"
-    file.write_text(f"{known} {key}\nother {key}\n")
-    found = given(text, file)
-    assert (found.user, found.address, found.port) == reached_at
-    assert found.host_key.split() == key.split()[:2]
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("192.0.2.7", "write user@address"),
-        ("me@", "write user@address"),
-        ("me@192.0.2.7:ssh", "write user@address"),
-        ("me@192.0.2.7", "has no key of this host; log in once with ssh"),
-    ],
-)
-def test_a_given_host_that_cannot_be_used_is_named_with_its_reason(
-    tmp_path: Path, text: str, why: str
-) -> None:
-    with pytest.raises(UnusableHostError, match=why) as refused:
-        given(text, tmp_path / "known_hosts")
-    assert f"{VARIABLE}={text}" in str(refused.value)
-
-
-def test_a_given_host_that_is_not_reached_is_named_with_the_reason(
-    hosts: Hosts, closed_port: int
-) -> None:
-    (host,) = hosts(1, platform="plain-server")
-    site = reached(host)
-    site.connection = site.connection.model_copy(update={"port": closed_port})
-    with pytest.raises(UnusableHostError, match=rf"{VARIABLE}: .*no SSH connection"):
-        site.usable()
