@@ -18,7 +18,6 @@ from tests.caas.loops import in_loop
 from tests.fixtures.control_plane import KubeCluster
 
 CONFIG = ObjectKind("", "v1", "configmaps", "ConfigMap", namespaced=True)
-POD = ObjectKind("", "v1", "pods", "Pod", namespaced=True)
 QUOTA = ObjectKind("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 PATIENCE_SECONDS = 120
 """How long what must come is waited for; a busy machine takes its time."""

@@ -13,8 +13,6 @@ import pytest
 from tests.engine.processkit import Engine
 from tests.engine.warmkit import Warm
 
-THING = "urn:pulumi:dev::proc::pulumi-python:dynamic/test:Thing::"
-
 
 @pytest.fixture
 def engine(tmp_path: Path, warm: Warm) -> Iterator[Engine]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -190,27 +188,6 @@ def test_what_is_asked_for_survives_its_file() -> None:
         {"x@sha256:1": "lab.local/busybox:1"},
     )
     assert read(NodesSpec, json.loads(json.dumps(document(spec)))) == spec
-
-
-class ByUnixSocket(http.client.HTTPConnection):
-    """HTTP over a socket in the file system."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("registry")
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(str(self._path))
-
-
-def ask(path: Path, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
-    connection = ByUnixSocket(path)
-    connection.request(method, target)
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    return answer.status, dict(answer.getheaders()), body
 
 
 def test_an_interface_that_the_kernel_removed_first_is_gone(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.lab.nodes import own_machine, this_machine
@@ -16,7 +14,6 @@ pytestmark = [
     pytest.mark.timeout(BUILD_SECONDS),
 ]
 
-_NODES = Path("/no/nodes")
 _PLANTED = (
     ("mounts", "mount --bind /opt /opt", "/opt"),
     ("interfaces", "ip link add planted type veth peer name planted2", "planted"),
