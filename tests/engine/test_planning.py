@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.events import Diagnostic, ResourcePre
+from engine.events import Diagnostic, ResourceFailed, ResourcePre
 from tests.engine.enginekit import Ended, Stack, Thing, faults
 
 
@@ -105,6 +105,18 @@ def test_an_old_one_stays_while_what_needs_it_could_not_be_changed(stack: Stack)
     stack.memory.failing.clear()
     assert stack.up(*program).ok
     assert "a@1" not in stack.memory.objects
+
+
+def test_a_protected_resource_is_neither_deleted_nor_replaced(stack: Stack) -> None:
+    options = {"protect": True}
+    stack.up(Thing("a", options=options), Thing("b", uses=("a",)))
+    replaced = stack.up(Thing("a", key="other", options=options), Thing("b", uses=("a",)))
+    assert not replaced.ok
+    assert "unable to replace resource" in messages(replaced)
+    destroyed = stack.destroy()
+    assert not destroyed.ok
+    assert [r.name for r in destroyed.snapshot.resources] == ["memory-dev", "default", "a"]
+    assert any(isinstance(e, ResourceFailed) for e in destroyed.events)
 
 
 def test_what_a_protected_resource_needs_stays_too(stack: Stack) -> None:
