@@ -116,6 +116,7 @@ def settings_of(
     policy: str = "full",
     phases: dict[str, float] | None = None,
     golden: dict[str, Any] | None = None,
+    start_deadline: float = 1380,
 ) -> Settings:
     """Settings of some hosts, each under a name of its own; None is one of this process alone."""
     entries = []
@@ -140,6 +141,7 @@ def settings_of(
             "runtime_class": "kata-qemu-nvidia-gpu",
             "recycle_policy": policy,
             "phases": PHASES | (phases or {}),
+            "start_deadline_seconds": start_deadline,
             "hosts": entries,
             "golden_firmware": GOLDEN if golden is None else golden,
             "api": {"issuer": "https://id.example.com"},
@@ -355,6 +357,20 @@ class LeaseLab:
                         }
                     ],
                 },
+            },
+        )
+
+    async def place(self, pod: dict[str, Any]) -> None:
+        """What the scheduler does: the pod is its node's from now on, whose kubelet has to end it."""
+        metadata = pod["metadata"]
+        binding = ObjectKind("", "v1", f"pods/{metadata['name']}/binding", "Binding", True)
+        await self.cluster.create(
+            binding,
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": metadata["name"], "namespace": self.namespace},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": self.host},
             },
         )
 

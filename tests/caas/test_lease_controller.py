@@ -336,3 +336,17 @@ async def test_a_declared_layout_stays_active_between_tenants_and_its_marks_go(
     await at_rest()
     again = await lab.admitted(await lab.pod(await lab.tenant(), 4))
     assert again["metadata"]["annotations"][LEASE_ANNOTATION] == f"{lab.host}/1"
+
+
+@told(start_deadline=1.0)
+async def test_a_pod_that_has_its_gpus_and_does_not_start_is_ended_and_its_gpus_return(
+    lab: LeaseLab,
+) -> None:
+    pod = await lab.admitted(await lab.pod(await lab.tenant(), 2))
+    await lab.allocate(pod)
+    # It gets its place, and then nothing is heard of it.
+    await lab.place(pod)
+    await lab.pod_when(pod, lambda body: "deletionTimestamp" in body["metadata"])
+    await lab.delete(pod)
+    await lab.allocate(pod, allocated=False)
+    await lab.all_free()

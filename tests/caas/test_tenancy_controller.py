@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from caas.controllers import tenancy
+from caas.controllers import tenancy, tenancy_children
+from caas.controllers.tenancy import BEGUN_AT_ONCE
 from gpuclusters.tenancy.isolation import POLICY, TENANT_LABEL
 from lab import control_plane
 from tests.fixtures.accounts import MERGE, ProgramAccounts
@@ -176,6 +177,44 @@ def test_each_part_that_is_not_enforced_keeps_it_unready_and_is_named(
     # What could not be tried is not known.
     assert tenants.condition(classless, "PodSecurityEnforced")["status"] == "Unknown"
     assert tenants.condition(classless)["status"] == "False"
+
+
+@pytest.fixture
+def patient_operator(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Operator:
+    """One that speaks of nothing that comes by itself, however slow the machine is."""
+    monkeypatch.setattr(tenancy, "WAITING_SECONDS", 1000.0)
+    monkeypatch.setattr(tenancy, "SILENT_TRIALS", 1000)
+    monkeypatch.setattr(tenancy_children, "SYNC_SECONDS", 1000.0)
+    made: Operator = request.getfixturevalue("operator")
+    return made
+
+
+def test_events_tell_when_it_becomes_ready_and_when_it_is_no_more(
+    tenants: Tenants, patient_operator: Operator
+) -> None:
+    name = tenants.make()
+    tenants.ready(name)
+    # A class that does not exist cannot be waited for.
+    tenants.declare(name, runtimeClasses=["kata-nowhere"])
+    tenants.says(name, "Ready", "RuntimeClass kata-nowhere does not exist")
+    tenants.declare(name)
+    tenants.ready(name)
+    chosen = f"fieldSelector=regarding.name={name}"
+    place = f"/apis/events.k8s.io/v1/namespaces/default/events?{chosen}"
+
+    def told() -> list[dict[str, Any]] | None:
+        found = (tenants.request.get(place) or {}).get("items", [])
+        return sorted(found, key=lambda e: str(e["eventTime"])) if len(found) >= 3 else None
+
+    events = eventually(told, what="the third event")
+    assert [(e["type"], e["reason"]) for e in events] == [
+        ("Normal", "Ready"),
+        ("Warning", "NotReady"),
+        ("Normal", "Ready"),
+    ]
+    assert "RuntimeClass kata-nowhere does not exist" in events[1]["note"]
+    assert {e["reportingController"] for e in events} == {"gpu-clusters.dev/tenancies"}
+    assert {e["regarding"]["kind"] for e in events} == {"Tenancy"}
 
 
 def test_a_change_of_the_spec_is_judged_anew(tenants: Tenants, operator: Operator) -> None:
@@ -378,6 +417,16 @@ def test_an_api_server_that_is_killed_and_comes_back_is_watched_again(
         tenants.request.close()
     finally:
         stop_cluster(tmp_path)
+
+
+def test_more_tenancies_than_are_begun_at_once_all_become_ready(
+    tenants: Tenants, operator: Operator
+) -> None:
+    names = [tenants.make() for _ in range(BEGUN_AT_ONCE + 8)]
+    for name in names:
+        tenants.ready(name)
+    homes = {tenants.request.get(core(name)) is not None for name in names}
+    assert homes == {True}
 
 
 HOLDER = {
