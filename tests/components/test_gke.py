@@ -36,50 +36,6 @@ def pool(name: str, **changes: Any) -> dict[str, Any]:
     return declared(**changes).of("container/nodePool:NodePool")[f"study-{name}"]
 
 
-def test_few_reach_the_api_and_nobody_a_node() -> None:
-    found = cluster()
-    assert found["masterAuthorizedNetworksConfig"] == {
-        "cidrBlocks": [{"cidrBlock": "198.51.100.0/24"}],
-        "gcpPublicCidrsAccessEnabled": False,
-    }
-    assert found["privateClusterConfig"]["enablePrivateNodes"] is True
-    assert found["masterAuth"] == {"clientCertificateConfig": {"issueClientCertificate": False}}
-    assert found["enableLegacyAbac"] is False
-    assert found["enableShieldedNodes"] is True
-
-
-def test_nodes_act_as_an_account_with_one_role_and_two_scopes() -> None:
-    made = declared()
-    assert [one["role"] for one in made.of("IAMMember").values()] == [
-        "roles/container.defaultNodeServiceAccount"
-    ]
-    for one in made.of("container/nodePool:NodePool").values():
-        assert one["nodeConfig"]["oauthScopes"] == [
-            "https://www.googleapis.com/auth/logging.write",
-            "https://www.googleapis.com/auth/monitoring.write",
-        ]
-        assert one["nodeConfig"]["metadata"] == {"disable-legacy-endpoints": "true"}
-
-
-def test_google_installs_the_driver_and_keeps_other_pods_off() -> None:
-    node = pool("v100")["nodeConfig"]
-    assert node["guestAccelerators"] == [
-        {
-            "type": "nvidia-tesla-v100",
-            "count": 1,
-            "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"},
-        }
-    ]
-    assert [(one["key"], one["effect"]) for one in node["taints"]] == [
-        ("nvidia.com/gpu", "NO_SCHEDULE")
-    ]
-    assert node["shieldedInstanceConfig"]["enableSecureBoot"] is False
-    plain = pool("system")["nodeConfig"]
-    assert "guestAccelerators" not in plain
-    assert "taints" not in plain
-    assert plain["shieldedInstanceConfig"]["enableSecureBoot"] is True
-
-
 @pytest.mark.parametrize("wanted", [True, False])
 def test_pods_get_accounts_of_their_own_only_where_that_is_asked_for(wanted: bool) -> None:
     assert ("workloadIdentityConfig" in cluster(workload_identity=wanted)) is wanted
@@ -107,18 +63,3 @@ def test_a_pool_that_may_grow_has_bounds_and_no_fixed_count() -> None:
     assert found["autoscaling"] == {"totalMinNodeCount": 2, "totalMaxNodeCount": 4}
     assert found.get("nodeCount") is None
     assert pool("v100")["nodeCount"] == 2
-
-
-def test_pods_and_services_have_ranges_of_the_subnet() -> None:
-    (subnet,) = declared().of("Subnetwork").values()
-    assert {one["rangeName"]: one["ipCidrRange"] for one in subnet["secondaryIpRanges"]} == {
-        "pods": "10.24.0.0/14",
-        "services": "10.28.0.0/20",
-    }
-
-
-def test_the_quota_is_asked_for_every_node_before_anything_else() -> None:
-    (quota,) = declared().of("GcpQuota").values()
-    assert set(quota["machines"]) == {"system-1", "v100-1", "v100-2"}
-    assert quota["machines"]["v100-1"]["NVIDIA_V100_GPUS"] == 1
-    assert quota["machines"]["v100-1"]["GPUS_ALL_REGIONS"] == 1

@@ -1,7 +1,6 @@
 """Machines on Google Cloud as components: what is declared, who may reach it, what is known when."""
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pulumi
@@ -12,7 +11,6 @@ from components.gcp import GcpPool
 from gpuclusters.config import gcp
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.gcp import cloud_init, firewall_rules
-from gpuclusters.gcp.model import GcpMachineInputs
 from gpuclusters.usernetes.addresses import Ports
 from stacks.hosts import declare
 from tests.components.recorder import Recorder, record
@@ -58,57 +56,6 @@ def declared(seen: list[Any] | None = None, **changes: Any) -> Recorder:
     return record(program)
 
 
-@cache
-def _declared_once() -> Recorder:
-    return declared()
-
-
-@pytest.fixture
-def lab() -> Recorder:
-    """One run for all tests, within a test: only there is an event loop."""
-    return _declared_once()
-
-
-def test_what_a_cluster_on_google_cloud_is_made_of(lab: Recorder) -> None:
-    assert sorted(lab.types()) == [
-        "gcp:compute/firewall:Firewall",
-        "gcp:compute/firewall:Firewall",
-        "gcp:compute/network:Network",
-        "gcp:compute/router:Router",
-        "gcp:compute/routerNat:RouterNat",
-        "gcp:compute/subnetwork:Subnetwork",
-        "gcp:projects/iAMMember:IAMMember",
-        "gcp:projects/iAMMember:IAMMember",
-        "gcp:serviceaccount/account:Account",
-        "gpu-clusters:gcp:GcpPool",
-        *["gpu-clusters:gcp:GpuMachine"] * 3,
-        *["gpu-clusters:gpu:FirstLogin"] * 3,
-        *["gpu-clusters:gpu:GcpMachine"] * 3,
-        "gpu-clusters:gpu:GcpQuota",
-        *["gpu-clusters:gpu:SshHostKey"] * 3,
-        "pulumi:providers:gcp",
-    ]
-
-
-def test_only_iap_may_open_ssh_and_nodes_reach_each_other_on_the_needed_ports(
-    lab: Recorder,
-) -> None:
-    rules = lab.of(":Firewall")
-    assert rules["lab-ssh"]["sourceRanges"] == ["35.235.240.0/20"]
-    assert rules["lab-ssh"]["allows"] == [{"protocol": "tcp", "ports": ["22"]}]
-    assert rules["lab-nodes"]["allows"] == [
-        {"protocol": "tcp", "ports": ["6443", "10250"]},
-        {"protocol": "udp", "ports": ["8472"]},
-        {"protocol": "icmp"},
-    ]
-    for rule in rules.values():
-        assert rule["targetTags"] == ["lab"]
-        assert rule["direction"] == "INGRESS"
-    assert rules["lab-nodes"]["sourceTags"] == ["lab"]
-    assert "sourceRanges" not in rules["lab-nodes"]
-    assert "0.0.0.0/0" not in str(lab.seen)
-
-
 def test_a_rule_for_the_whole_internet_is_refused() -> None:
     hosts = GcpHosts.model_validate(HOSTS)
     plan = gcp.pool(hosts, cluster="c", owner="o", between_nodes=())
@@ -118,57 +65,6 @@ def test_a_rule_for_the_whole_internet_is_refused() -> None:
 
     with pytest.raises(pulumi.RunError, match="is the whole internet"):
         record(program)
-
-
-def test_the_network_has_a_way_out_and_none_in(lab: Recorder) -> None:
-    (network,) = lab.of(":Network").values()
-    assert (network["autoCreateSubnetworks"], network["mtu"]) == (False, 8896)
-    (subnet,) = lab.of(":Subnetwork").values()
-    assert (subnet["ipCidrRange"], subnet["region"]) == ("10.10.0.0/18", "us-central1")
-    (nat,) = lab.of(":RouterNat").values()
-    assert nat["natIpAllocateOption"] == "AUTO_ONLY"
-
-
-def test_a_machine_is_asked_for_with_all_that_it_needs(lab: Recorder) -> None:
-    machine = lab.of(":GcpMachine")["gpu-1-machine"]
-    assert machine["name"] == "lab-gpu-1"
-    assert machine["accelerator"] == {"type": "nvidia-tesla-v100", "count": 1}
-    assert machine["provisioning"] == "spot"
-    assert machine["zones"] == ["us-central1-a", "us-central1-c"]
-    assert machine["owner"] == "gpu-clusters-test"
-    assert machine["public_address"] is False
-    assert machine["subnetwork"] == "projects/my-project/regions/us-central1/subnetworks/lab"
-    assert machine["labels"] == {
-        "team": "research",
-        "gpu-clusters-cluster": "lab",
-        "gpu-clusters-role": "worker",
-    }
-    known = {k: v for k, v in machine.items() if k in GcpMachineInputs.model_fields}
-    assert GcpMachineInputs.model_validate(known | {"service_account": "a@b"}).gpus == 1
-    assert "accelerator" not in lab.of(":GcpMachine")["cp-1-machine"]
-
-
-def test_the_quota_is_read_for_all_machines_together(lab: Recorder) -> None:
-    (quota,) = lab.of(":GcpQuota").values()
-    assert quota["machines"] == {
-        "lab-cp-1": {"SSD_TOTAL_GB": 256, "CPUS": 4},
-        "lab-gpu-1": {
-            "SSD_TOTAL_GB": 256,
-            "PREEMPTIBLE_NVIDIA_V100_GPUS": 1,
-            "GPUS_ALL_REGIONS": 1,
-        },
-        "lab-gpu-2": {
-            "SSD_TOTAL_GB": 256,
-            "PREEMPTIBLE_NVIDIA_V100_GPUS": 1,
-            "GPUS_ALL_REGIONS": 1,
-        },
-    }
-
-
-def test_the_account_may_write_logs_and_measurements_and_nothing_else(lab: Recorder) -> None:
-    roles = {grant["role"] for grant in lab.of(":IAMMember").values()}
-    assert roles == {"roles/logging.logWriter", "roles/monitoring.metricWriter"}
-    assert lab.of(":GcpMachine")["cp-1-machine"]["scopes"] == ["logging.write", "monitoring.write"]
 
 
 def test_a_network_of_somebody_else_is_used_as_it_is() -> None:

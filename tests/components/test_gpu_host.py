@@ -13,7 +13,6 @@ from components.host_connection import HostConnection
 from gpuclusters.boot import model as host_boot
 from gpuclusters.boot.model import MachinePreparation
 from gpuclusters.fabric.table import Board
-from gpuclusters.host import drop_ins
 from gpuclusters.preflight.model import Expects
 from gpuclusters.service_vm.model import LAB_IMAGE
 from gpuclusters.vfio import model as vfio
@@ -24,22 +23,6 @@ CONNECTION = HostConnection(
 )
 VM = {"image": dict(LAB_IMAGE), "fabric_manager": {"version": "595.58.03"}}
 SWITCHES = ("0000:0a:00.0", "0000:0b:00.0")
-RESOURCES = [
-    "command:remote:Command",  # packages
-    "command:remote:Command",  # kubelet and containerd read their drop-ins
-    "gpu-clusters:caas:GpuHost",
-    "gpu-clusters:caas:HostPreparation",
-    "gpu-clusters:gpu:CdiSpec",
-    "gpu-clusters:gpu:FabricPartitions",
-    "gpu-clusters:gpu:HostBoot",
-    "gpu-clusters:gpu:HostFile",
-    "gpu-clusters:gpu:HostFile",
-    "gpu-clusters:gpu:Preflight",
-    "gpu-clusters:gpu:ServiceVm",
-    "gpu-clusters:gpu:VfioBinding",
-]
-BESIDES = 3
-"""What other components declare for one machine: labels, the look at its Kata, its maintenance."""
 
 
 def host_args(
@@ -85,22 +68,9 @@ def preview(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.mark.parametrize("gpus", [1, 8])
-def test_a_host_has_one_resource_of_each_kind_however_many_gpus_it_has(
-    gpus: int, preview: bool
-) -> None:
-    engine = declared(gpus=gpus, preview=preview)
-    assert engine.types() == RESOURCES
-    assert len(RESOURCES) + BESIDES <= 15
-    assert all(r.name == "hgx-01" or r.name.startswith("hgx-01-") for r in engine.seen)
-    (spec,) = engine.of("CdiSpec").values()
-    assert [device["name"] for device in spec["devices"]] == [str(n) for n in range(1, gpus + 1)]
-    assert spec["path"] == "/etc/cdi/nvidia.com-pgpu.json"
-
-
 def test_where_leases_and_rke2_have_the_say_there_is_less(preview: bool) -> None:
     engine = declared(partitions=None, drop_ins=None, preview=preview)
-    gone = set(RESOURCES) - set(engine.types())
+    gone = set(declared().types()) - set(engine.types())
     assert {t.rsplit(":", 1)[-1] for t in gone} == {"FabricPartitions", "HostFile"}
     assert list(engine.of("remote:Command")) == ["hgx-01-packages"]
 
@@ -113,38 +83,6 @@ def test_a_board_is_cut_by_numbers_or_by_sizes(preview: bool) -> None:
         (fabric,) = declared(preview=preview, **changes).of("FabricPartitions").values()
         given = {key: value for key, value in changes.items() if value is not None}
         assert {key: fabric[key] for key in changes if key in fabric} == given
-
-
-def test_no_command_runs_on_a_host_that_cannot_prove_who_it_is(preview: bool) -> None:
-    commands = declared(preview=preview).of("remote:Command")
-    assert set(commands) == {"hgx-01-packages", "hgx-01-reload-runtime"}
-    for command in commands.values():
-        assert command["connection"]["hostKey"] == "ssh-ed25519 AAAA"
-        assert command["stdin"].startswith("#!/bin/sh"), "scripts travel on stdin"
-
-
-def test_everything_that_reaches_the_host_knows_its_key() -> None:
-    engine = declared()
-    reaching = [r for r in engine.seen if r.type.startswith("gpu-clusters:gpu:")]
-    assert {r.inputs["connection"]["host_key"] for r in reaching} == {"ssh-ed25519 AAAA"}
-
-
-def test_the_private_key_reaches_no_resource_but_the_commands() -> None:
-    engine = declared(private_key="THE-KEY")
-    holders = {r.name for r in engine.seen if "THE-KEY" in str(r.inputs)}
-    assert holders == set(engine.of("remote:Command"))
-
-
-def test_units_are_restarted_when_what_they_read_should_change() -> None:
-    engine = declared()
-    files = {one["path"]: one["content"] for one in engine.of("HostFile").values()}
-    assert files == {
-        drop_ins.KUBELET_DROP_IN: "for the kubelet",
-        drop_ins.CONTAINERD_DROP_IN: "for containerd",
-    }
-    command = engine.of("remote:Command")["hgx-01-reload-runtime"]
-    assert command["triggers"] == ["for containerd", "for the kubelet"]
-    assert command["create"].endswith("containerd.service kubelet.service")
 
 
 def prepared(**changes: Any) -> Recorder:
@@ -176,10 +114,3 @@ def test_what_a_machine_boots_with_is_told_in_full_and_it_is_rebooted_only_if_th
     assert boot["reboot"] == "refuse", "nobody is rebooted who did not ask for it"
     (allowed,) = prepared(may_reboot=True).of("HostBoot").values()
     assert allowed["reboot"] == "allow"
-
-
-def test_packages_are_named_in_the_command_and_pinned_where_that_is_asked_for() -> None:
-    (command,) = prepared().of("remote:Command").values()
-    assert command["create"] == "sudo -n sh -s -- ovmf=2024.02-2 psmisc"
-    assert command["connection"]["hostKey"] == "ssh-ed25519 AAAA"
-    assert command["stdin"].startswith("#!/bin/sh")

@@ -10,13 +10,9 @@ from components.helm import Chart
 from components.rke2.gpu_operator import (
     GpuOperator,
     GpuSharing,
-    MigNode,
 )
 from gpuclusters.gpu_operator import objects
 from tests.components.recorder import Recorder, record
-
-CSV = {"dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, temperature"}
-SLICED = MigNode(layout="all-1g.10gb", expected={"nvidia.com/mig-1g.10gb": 56})
 
 
 @pytest.fixture(params=[False, True], ids=["up", "preview"])
@@ -37,30 +33,6 @@ def args(**changes: Any) -> dict[str, Any]:
 
 def declared(wanted: dict[str, Any], *, preview: bool = False) -> Recorder:
     return record(lambda: GpuOperator("operator", **wanted), preview=preview)
-
-
-def test_the_operator_is_one_release_without_definitions(preview: bool) -> None:
-    (release,) = declared(args(), preview=preview).of(":Release").values()
-    assert release["name"] == release["namespace"] == release["chart"] == "gpu-operator"
-    assert release["version"] == "v26.7.0"
-    assert release["repositoryOpts"] == {"repo": "https://helm.ngc.nvidia.com/nvidia"}
-    assert release["skipCrds"] is True
-    assert release["timeout"] == 900
-    assert release["atomic"] is False
-    assert release["cleanupOnFail"] is False
-    assert release["values"] == {"driver": {"enabled": False}}
-
-
-def test_the_namespace_lets_operands_in_under_the_cis_profile(preview: bool) -> None:
-    (namespace,) = declared(args(), preview=preview).of(":Namespace").values()
-    assert namespace["metadata"]["name"] == "gpu-operator"
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
-
-
-def test_nothing_of_ours_is_called_as_what_rke2_and_the_operator_make() -> None:
-    engine = declared(args())
-    assert not engine.of(":RuntimeClass")
-    assert not engine.of(":CustomResourceDefinition")
 
 
 def test_definitions_are_of_the_version_of_the_release(preview: bool) -> None:
@@ -107,16 +79,6 @@ def test_the_cluster_is_looked_at_with_what_the_values_say() -> None:
     assert look["values_digest"] != other["values_digest"]
 
 
-def test_a_config_map_is_named_by_its_content_in_the_cluster_and_in_the_values() -> None:
-    engine = declared(args(configs={"dcgm-metrics": CSV}))
-    (config,) = engine.of(":ConfigMap").values()
-    (release,) = engine.of(":Release").values()
-    name = objects.config_map_name("dcgm-metrics", CSV)
-    assert config["metadata"] == {"name": name, "namespace": "gpu-operator"}
-    assert config["data"] == CSV
-    assert release["values"]["dcgmExporter"]["config"] == {"create": False, "name": name}
-
-
 def test_null_is_refused_by_its_path_and_not_taken_out() -> None:
     with pytest.raises(ValueError, match=r"values\.driver\.version: null is no value"):
         declared(args(values={"driver": {"version": None}}))
@@ -125,18 +87,6 @@ def test_null_is_refused_by_its_path_and_not_taken_out() -> None:
 def sharing(**changes: Any) -> Recorder:
     values: dict[str, Any] = {"cluster": "gpus", "kubeconfig": "k"}
     return record(lambda: GpuSharing("sharing", **values | changes))
-
-
-def test_each_node_has_a_layout_of_its_own() -> None:
-    other = MigNode(layout="all-disabled", expected={"nvidia.com/gpu": 8})
-    engine = sharing(mig={"gpu-01": SLICED, "gpu-02": other})
-    layouts = engine.of("MigLayout")
-    assert {name: one["layout"] for name, one in layouts.items()} == {
-        "gpu-01-mig": "all-1g.10gb",
-        "gpu-02-mig": "all-disabled",
-    }
-    assert layouts["gpu-01-mig"]["expected"] == {"nvidia.com/mig-1g.10gb": 56}
-    assert layouts["gpu-01-mig"]["evict"] is False
 
 
 def test_time_slicing_is_chosen_by_a_label_that_is_taken() -> None:

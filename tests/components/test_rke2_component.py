@@ -31,14 +31,6 @@ def cluster(**changes: Any) -> Recorder:
     return record(declare)
 
 
-def test_a_cluster_is_one_resource_for_each_host_and_one_for_the_tokens() -> None:
-    assert sorted(cluster().types()) == [
-        *["gpu-clusters:gpu:Rke2Node"] * 6,
-        "gpu-clusters:gpu:Rke2Tokens",
-        "gpu-clusters:rke2:Rke2Cluster",
-    ]
-
-
 def test_tokens_of_ones_own_are_used_and_none_are_made() -> None:
     recorder = cluster(
         server_token="server-token-of-ones-own", agent_token="agent-token-of-ones-own"
@@ -49,18 +41,3 @@ def test_tokens_of_ones_own_are_used_and_none_are_made() -> None:
     assert nodes["cp-2-rke2"]["agent_token"] == "agent-token-of-ones-own"
     assert nodes["a-1-rke2"]["token"] == "agent-token-of-ones-own"
     assert "agent_token" not in nodes["a-1-rke2"]
-
-
-def test_all_servers_are_told_the_same_but_for_their_names() -> None:
-    nodes = cluster().of(":Rke2Node")
-    first, second, third = (nodes[f"cp-{n}-rke2"]["config"] for n in (1, 2, 3))
-    assert {**second, "node-name": "cp-3"} == third
-    assert {key: value for key, value in second.items() if key != "server"} == {
-        **first,
-        "node-name": "cp-2",
-    }
-
-
-def test_hosts_are_declared_servers_first() -> None:
-    names = [one.name for one in cluster().seen if one.type.endswith(":Rke2Node")]
-    assert sorted(names[:3]) == ["cp-1-rke2", "cp-2-rke2", "cp-3-rke2"]

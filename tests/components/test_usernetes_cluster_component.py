@@ -4,7 +4,6 @@ from typing import Any
 
 from components.host_connection import HostConnection
 from components.usernetes import (
-    OVERLAY,
     UsernetesCluster,
     UsernetesHost,
 )
@@ -35,23 +34,6 @@ def cluster(*workers: UsernetesHost, **changes: Any) -> Recorder:
         UsernetesCluster("c", **args)
 
     return record(declare)
-
-
-def test_a_cluster_is_one_resource_for_each_host() -> None:
-    recorder = cluster(host("v-2", 2), host("v-3", 3))
-    assert sorted(recorder.types()) == [
-        *["gpu-clusters:gpu:UsernetesNode"] * 3,
-        "gpu-clusters:usernetes:UsernetesCluster",
-    ]
-    nodes = recorder.of(NODE)
-    assert [nodes[f"v-{n}-node"]["role"] for n in (1, 2, 3)] == [
-        "control-plane",
-        "worker",
-        "worker",
-    ]
-    assert "control" not in nodes["v-1-node"]
-    assert nodes["v-2-node"]["control"]["connection"]["host"] == "v-1"
-    assert set(nodes["v-2-node"]["overlay"]) == set(OVERLAY)
 
 
 def test_a_worker_that_leaves_the_middle_changes_no_other() -> None:

@@ -43,27 +43,6 @@ def of(recorder: Recorder, kind: str) -> dict[str, Any]:
     return {k: v for k, v in inputs.items() if v is not None}
 
 
-def test_the_plugin_is_pinned_fails_fast_and_names_gpus_as_the_node_does() -> None:
-    made = of(plugin(), "apps/v1:DaemonSet")
-    pod = made["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["image"] == "nvcr.io/nvidia/k8s-device-plugin:v0.20.1"
-    env = {one["name"]: one["value"] for one in container["env"]}
-    assert env == {
-        "FAIL_ON_INIT_ERROR": "true",
-        "DEVICE_LIST_STRATEGY": "envvar",
-        "DEVICE_ID_STRATEGY": "uuid",
-    }
-    assert pod["volumes"][0]["hostPath"]["type"] == "Directory"
-    assert {one["key"] for one in pod["tolerations"]} == {
-        "nvidia.com/gpu",
-        "node-role.kubernetes.io/control-plane",
-    }
-    assert "runtimeClassName" not in pod, "it shows that the node's default runtime is right"
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert made["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
-
-
 def test_another_set_of_versions_is_another_plugin_and_another_look() -> None:
     old = plugin(versions=version_set("proven"))
     (container,) = of(old, "apps/v1:DaemonSet")["spec"]["template"]["spec"]["containers"]

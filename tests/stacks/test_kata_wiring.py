@@ -111,18 +111,5 @@ def test_vms_of_huge_pages_have_them_in_the_shim_the_class_and_the_limits() -> N
     assert policy["spec"]["limits"][0]["default"]["hugepages-1Gi"] == "64Gi"
 
 
-def test_folders_of_a_tenant_are_volumes_of_its_namespace() -> None:
-    volume = {"name": "data", "server": "10.30.0.17", "path": "/export/acme", "size-gib": 10}
-    nfs = {"servers": ["10.30.0.16/28"], "mounted-by": "kubelet", "volumes": [volume]}
-    engine = declare(
-        network={"storage-cidrs": ["10.30.0.0/24"]},
-        tenants=[{"name": "acme", "gpus": 8, "nfs": nfs}],
-    )
-    (made,) = engine.of(":PersistentVolume").values()
-    assert made["spec"]["claimRef"] == {"namespace": "tenant-acme", "name": "data"}
-    assert made["spec"]["nfs"]["server"] == "10.30.0.17"
-    assert len(engine.of(":PersistentVolumeClaim")) == 1
-
-
 def _contents(engine: Recorder) -> list[str]:
     return [file.get("content", "") for file in engine.of("HostFile").values()]
