@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
 from gpuclusters.cli.errors import UsageError
-from gpuclusters.cli.forge import Entries, Forge, ForgeError, issues_of
+from gpuclusters.cli.forge import Entries, Forge, issues_of
 from gpuclusters.review.text import marker
-from tests.review.forge_standin import TOKEN, Standin, forge
+from tests.review.forge_standin import Standin, forge
 
 MARK = marker("prod", "drift")
 
@@ -20,19 +20,9 @@ def standin() -> Iterator[Standin]:
         yield made
 
 
-def env(standin: Standin, which: Forge) -> Mapping[str, str]:
-    if which is Forge.GITHUB:
-        return {
-            "GITHUB_TOKEN": TOKEN,
-            "GITHUB_REPOSITORY": "acme/fleet",
-            "GITHUB_API_URL": standin.url,
-        }
-    standin.app = False
-    return {"GITLAB_TOKEN": TOKEN, "CI_PROJECT_ID": "42", "CI_API_V4_URL": standin.url}
-
-
 def issues(standin: Standin, which: Forge = Forge.GITHUB) -> Entries:
-    return Entries(issues_of(which, env(standin, which)), sleep=lambda _: None)
+    standin.app = which is Forge.GITHUB
+    return Entries(issues_of(which, standin.environment(which)), sleep=lambda _: None)
 
 
 @pytest.mark.parametrize(("which", "verb"), [(Forge.GITHUB, "PATCH"), (Forge.GITLAB, "PUT")])
@@ -60,18 +50,6 @@ def test_issues_of_others_and_of_other_stacks_stay_theirs(standin: Standin) -> N
         ours.close(MARK)
     assert [issue["state"] for issue in standin.issues] == ["open", "open", "open", "closed"]
     assert standin.issues[0]["body"] == f"x {MARK}"
-
-
-def test_a_forge_that_is_busy_is_asked_again_and_one_that_refuses_is_told(standin: Standin) -> None:
-    standin.failing = [("POST", 502, {}), ("GET", 503, {})]
-    with issues(standin) as ours:
-        ours.put(f"a\n{MARK}", MARK, "t")
-        assert len(standin.issues) == 1
-        standin.failing = [("PATCH", 403, {})]
-        with pytest.raises(ForgeError) as caught:
-            ours.put(f"b\n{MARK}", MARK, "t")
-    assert "403" in str(caught.value)
-    assert TOKEN not in str(caught.value)
 
 
 def test_what_is_missing_is_said_at_once() -> None:

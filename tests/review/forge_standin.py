@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from gpuclusters.cli.forge import Forge
 from tests.fixtures.loopback import serving
 
 TOKEN = "made-up-token-0123456789"
@@ -63,6 +64,18 @@ class Standin:
         }  # fmt: skip
         self.issues.append(issue)
         return issue
+
+    def environment(self, kind: Forge, token: str = TOKEN) -> dict[str, str]:
+        """What a pipeline of this forge has for a change of number 7."""
+        if kind is Forge.GITHUB:
+            return {
+                "GITHUB_TOKEN": token, "GITHUB_REPOSITORY": "acme/fleet", "GITHUB_API_URL": self.url,
+                "GITHUB_REF": "refs/pull/7/merge",
+            }  # fmt: skip
+        return {
+            "GITLAB_TOKEN": token, "CI_PROJECT_ID": "42", "CI_API_V4_URL": self.url,
+            "CI_MERGE_REQUEST_IID": "7",
+        }  # fmt: skip
 
     @property
     def changes(self) -> list[str]:

@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 
 from gpuclusters.cli import draw
 from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.forge import Forge
 from gpuclusters.cli.main import app
 from gpuclusters.cli.review import Format, Options, run
 from gpuclusters.review import gates
 from gpuclusters.review.cost import OwnMachine, price_table
 from tests.review.catalogue import handmade, loading
-from tests.review.forge_standin import TOKEN, forge
+from tests.review.forge_standin import forge
 from tests.review.reviewing import reviewed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,12 +162,7 @@ def test_a_comment_that_the_forge_finds_too_long_is_made_shorter(tmp_path: Path)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(handmade.plan(*steps)))
     with forge() as standin:
-        env = {
-            "GITHUB_TOKEN": TOKEN, "GITHUB_REPOSITORY": "acme/fleet", "GITHUB_API_URL": standin.url,
-            "GITHUB_REF": "refs/pull/7/merge",
-        }  # fmt: skip
-        from gpuclusters.cli.forge import Forge
-
+        env = standin.environment(Forge.GITHUB)
         assert run([str(path)], [], Options(comment=Forge.GITHUB), env=env) == 0
         assert len(standin.comments) == 1
         assert "Cut to what the forge takes" in standin.comments[0]["body"]

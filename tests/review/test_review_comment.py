@@ -23,22 +23,6 @@ def standin() -> Iterator[Standin]:
         yield state
 
 
-def environment(standin: Standin, kind: Forge, token: str = TOKEN) -> dict[str, str]:
-    if kind is Forge.GITHUB:
-        return {
-            "GITHUB_TOKEN": token,
-            "GITHUB_REPOSITORY": "acme/fleet",
-            "GITHUB_API_URL": standin.url,
-            "GITHUB_REF": "refs/pull/7/merge",
-        }
-    return {
-        "GITLAB_TOKEN": token,
-        "CI_PROJECT_ID": "42",
-        "CI_API_V4_URL": standin.url,
-        "CI_MERGE_REQUEST_IID": "7",
-    }
-
-
 def put(
     standin: Standin,
     body: str,
@@ -48,7 +32,7 @@ def put(
 ) -> str:
     waits = waited if waited is not None else []
     with Entries(
-        comments_of(kind, environment(standin, kind, token)), sleep=waits.append
+        comments_of(kind, standin.environment(kind, token)), sleep=waits.append
     ) as comments:
         return comments.put(f"{body}\n{MARKER}\n", MARKER)
 
@@ -144,7 +128,7 @@ def test_a_refusal_says_what_to_do_and_never_the_token(
     with pytest.raises(ForgeError, match=says) as caught:
         put(standin, "text")
     assert TOKEN not in str(caught.value)
-    assert TOKEN not in repr(comments_of(Forge.GITHUB, environment(standin, Forge.GITHUB)))
+    assert TOKEN not in repr(comments_of(Forge.GITHUB, standin.environment(Forge.GITHUB)))
 
 
 def test_a_wrong_token_is_refused(standin: Standin) -> None:
@@ -162,7 +146,7 @@ def test_a_forge_that_does_not_answer_is_named(error: type[httpx.TransportError]
     def silent(request: httpx.Request) -> httpx.Response:
         raise error("slow", request=request)
 
-    env = environment(Standin(url="https://forge.example"), Forge.GITHUB)
+    env = Standin(url="https://forge.example").environment(Forge.GITHUB)
     waits: list[float] = []
     comments = Entries(
         comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(silent), sleep=waits.append
@@ -182,7 +166,7 @@ def test_a_redirect_gets_no_token() -> None:
         asked.append(request.url.host)
         return httpx.Response(302, headers={"Location": "https://evil.example/"})
 
-    env = environment(Standin(url="https://forge.example"), Forge.GITHUB)
+    env = Standin(url="https://forge.example").environment(Forge.GITHUB)
     comments = Entries(comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(elsewhere))
     with comments, pytest.raises(ForgeError, match="302"):
         comments.put("x", MARKER)
@@ -193,7 +177,7 @@ def test_a_web_page_instead_of_the_api_is_told() -> None:
     def portal(_request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, text="<html>sign in</html>")
 
-    env = environment(Standin(url="https://forge.example"), Forge.GITHUB)
+    env = Standin(url="https://forge.example").environment(Forge.GITHUB)
     comments = Entries(comments_of(Forge.GITHUB, env), transport=httpx.MockTransport(portal))
     with comments, pytest.raises(ForgeError, match="no JSON"):
         comments.put("x", MARKER)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 
+from gpuclusters.cli.forge import Forge
 from tests.review.catalogue import loading
 from tests.review.forge_standin import TOKEN, Standin, forge
-from tests.review.recipes import RECIPES, recipe
+from tests.review.recipes import assert_harmless, recipe, runner, scripts, shell
 
-ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = Path(__file__).with_name("schemas")
 
 
@@ -40,11 +36,6 @@ def test_a_recipe_is_valid_by_the_schema_of_its_forge(name: str, schema: str) ->
     assert list(validator.iter_errors(wrong)), "the schema refuses nothing"
 
 
-def steps(job: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = job["steps"]
-    return found
-
-
 def test_the_workflow_has_least_rights_pinned_actions_and_nothing_for_forks() -> None:
     workflow = recipe("github-actions.yml")
     assert workflow["on"] == {"pull_request": None}
@@ -55,18 +46,7 @@ def test_the_workflow_has_least_rights_pinned_actions_and_nothing_for_forks() ->
     assert "head.repo.full_name == github.repository" in jobs["stacks"]["if"]
     assert jobs["comment"]["needs"] == "stacks"
     assert "matrix.stack" in jobs["stacks"]["concurrency"]["group"]
-    text = (RECIPES / "github-actions.yml").read_text()
-    used = re.findall(r"uses: (\S+)(.*)", text)
-    assert used
-    for action, rest in used:
-        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", action), action
-        assert re.fullmatch(r" # v\d+\.\d+\.\d+", rest), rest
-    for job in jobs.values():
-        for step in steps(job):
-            # An expression in a script is code that whoever names a branch can write.
-            assert "${{" not in step.get("run", "")
-            if step.get("uses", "").startswith("actions/checkout"):
-                assert step["with"]["persist-credentials"] is False
+    assert_harmless("github-actions.yml")
     # Secrets of the cloud and the token that comments are never in one job.
     assert "secrets." not in json.dumps(jobs["comment"])
 
@@ -80,43 +60,30 @@ def test_the_pipeline_of_gitlab_runs_for_merge_requests_of_its_own_project_only(
     assert "id_tokens" in pipeline["preview"]
 
 
+OURS = """\
+import typer
+from gpuclusters.cli import review
+from gpuclusters.cli.errors import RunError, UsageError
+app = typer.Typer()
+app.command("review")(review.command)
+app.command("other")(lambda: None)
+try:
+    app()
+except (UsageError, RunError) as error:
+    sys.exit(str(error))
+"""
+
+
 def machine(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A folder as a runner has it: our command, and doubles of the forge's and Pulumi's."""
-    bin_, work = tmp_path / "bin", tmp_path / "work"
-    (work / ".venv/bin").mkdir(parents=True)
-    bin_.mkdir()
-    ours = work / ".venv/bin/gpu-clusters"
-    ours.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "import typer\nfrom gpuclusters.cli import review\n"
-        "from gpuclusters.cli.errors import RunError, UsageError\n"
-        'app = typer.Typer()\napp.command("review")(review.command)\napp.command("other")(lambda: None)\n'
-        "try:\n    app()\nexcept (UsageError, RunError) as error:\n    sys.exit(str(error))\n"
+    work, env = runner(
+        tmp_path,
+        OURS,
+        pulumi='[ "$1 $2 $3" = "preview --stack $STACK" ] || exit 9\n'
+        f'case "$*" in *--json*--show-sames*) cat {tmp_path}/given/$STACK.json ;; *) exit 9 ;; esac\n',
+        gh=f"mkdir -p plans/plan-prod\ncp {tmp_path}/given/*.json plans/plan-prod\n",
     )
-    (bin_ / "pulumi").write_text(
-        '#!/bin/sh\n[ "$1 $2 $3" = "preview --stack $STACK" ] || exit 9\n'
-        f'case "$*" in *--json*--show-sames*) cat {tmp_path}/given/$STACK.json ;; *) exit 9 ;; esac\n'
-    )
-    (bin_ / "gh").write_text(
-        f"#!/bin/sh\nmkdir -p plans/plan-prod\ncp {tmp_path}/given/*.json plans/plan-prod\n"
-    )
-    for file in (ours, bin_ / "pulumi", bin_ / "gh"):
-        file.chmod(0o755)
-    (tmp_path / "given").mkdir()
     (tmp_path / "given/prod.json").write_text(loading.text("tenant-removed"))
-    env = {"PATH": f"{bin_}:{os.environ['PATH']}", "HOME": str(tmp_path), "STACK": "prod"}
     return work, env
-
-
-def shell(script: str, work: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-        cwd=work, env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-def scripts(job: dict[str, Any]) -> dict[str, str]:
-    return {step["name"]: step["run"] for step in steps(job) if "run" in step}
 
 
 def check_comment(standin: Standin, work: Path) -> None:
@@ -133,11 +100,8 @@ def test_the_shell_of_the_workflow_comments_and_stops_at_a_gate(tmp_path: Path) 
     assert (work / "plans/prod.json").read_text() == (tmp_path / "given/prod.json").read_text()
     shutil.rmtree(work / "plans")
     with forge() as standin:
-        env |= {
-            "GITHUB_TOKEN": TOKEN, "GH_TOKEN": TOKEN, "GITHUB_REPOSITORY": "acme/fleet", "GITHUB_RUN_ID": "1",
-            "GITHUB_API_URL": standin.url, "GITHUB_REF": "refs/pull/7/merge", "FAIL_ON": "",
-            "ARTIFACT": "artifact review of run 1",
-        }  # fmt: skip
+        env |= standin.environment(Forge.GITHUB)
+        env |= {"GH_TOKEN": TOKEN, "GITHUB_RUN_ID": "1", "FAIL_ON": "", "ARTIFACT": "of run 1"}
         assert shell(scripts(jobs["comment"])["plans"], work, env).returncode == 0
         done = shell(scripts(jobs["comment"])["review"], work, env)
         assert done.returncode == 0, done.stderr
@@ -161,10 +125,7 @@ def test_the_shell_of_the_workflow_shows_a_preview_that_failed(tmp_path: Path) -
     )
     (tmp_path / "given/prod.json").write_text(failed)
     with forge() as standin:
-        env |= {
-            "GITHUB_TOKEN": TOKEN, "GITHUB_REPOSITORY": "acme/fleet", "GITHUB_API_URL": standin.url,
-            "GITHUB_REF": "refs/pull/7/merge", "FAIL_ON": "", "ARTIFACT": "x",
-        }  # fmt: skip
+        env |= {**standin.environment(Forge.GITHUB), "FAIL_ON": "", "ARTIFACT": "x"}
         assert shell(scripts(jobs["comment"])["plans"], work, env).returncode == 0
         assert shell(scripts(jobs["comment"])["review"], work, env).returncode == 1
         assert "no quota" in standin.comments[0]["body"]
@@ -184,10 +145,8 @@ def test_the_shell_of_the_pipeline_of_gitlab_comments(tmp_path: Path) -> None:
     assert (work / ".cloud-token").stat().st_mode & 0o077 == 0
     with forge() as standin:
         standin.app = False
-        env |= {
-            "GITLAB_TOKEN": TOKEN, "CI_PROJECT_ID": "42", "CI_MERGE_REQUEST_IID": "7",
-            "CI_API_V4_URL": standin.url, "CI_JOB_URL": "https://gitlab.example/1", "REVIEW_FAIL_ON": "",
-        }  # fmt: skip
+        env |= standin.environment(Forge.GITLAB)
+        env |= {"CI_JOB_URL": "https://gitlab.example/1", "REVIEW_FAIL_ON": ""}
         for _ in range(2):
             done = shell("\n".join(pipeline["review"]["script"]), work, env)
             assert done.returncode == 0, done.stderr

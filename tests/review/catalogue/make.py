@@ -8,7 +8,6 @@ reached. What nobody reviews is left out of the recordings.
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import io
 import json
@@ -27,10 +26,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gpuclusters.fabric.table import TABLES, Baseboard, plan_layout
-from tests.review.catalogue import loading, real
+from tests.review.catalogue import loading
+from tests.unit.config.documents import patched
 
 PROJECT = Path(__file__).resolve().parents[3]
 PLANS = Path(__file__).with_name("plans")
+CHANGES = yaml.safe_load(Path(__file__).with_name("changes.yaml").read_text())
+SECRETS = {"secret-rotated": ("controller-ssh-private-key", "bmc-password")}
+"""Changes of secrets alone: which ones are set anew."""
+PROTECTED = "protect-removed"
+"""The state protects the partitions of a machine, the program does not any more."""
+FIRST = "first-deployment"
+"""There is no state yet."""
 STACK = "prod"
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 SIGNATURE = "4dabf18193072939515e22adb298388d"
@@ -316,7 +323,7 @@ def main(names: list[str]) -> None:
 
     def keep(name: str, stack: Stack) -> None:
         document = trimmed(stack.preview())
-        if name not in (loading.BASE, real.FIRST):
+        if name not in (loading.BASE, FIRST):
             shortened(document)
         text = written(document).replace(str(stack.folder), "PROJECT")
         (PLANS / f"{name}.json").write_text(text)
@@ -326,23 +333,21 @@ def main(names: list[str]) -> None:
         # The others are written against it.
         with _stack(lambda stack: stack.adopt()) as stack:
             keep(loading.BASE, stack)
-    if not wanted or real.FIRST in wanted:
+    if not wanted or FIRST in wanted:
         with _stack(lambda stack: None) as stack:
-            keep(real.FIRST, stack)
-    if not wanted or real.PROTECTED in wanted:
+            keep(FIRST, stack)
+    if not wanted or PROTECTED in wanted:
         with _stack(lambda stack: stack.adopt(protected="hgx-001-fabric")) as stack:
-            keep(real.PROTECTED, stack)
-    if not wanted or wanted - {real.FIRST, real.PROTECTED}:
+            keep(PROTECTED, stack)
+    if not wanted or wanted - {FIRST, PROTECTED}:
         with _stack(lambda stack: stack.adopt()) as stack:
             base = stack.section()
-            for name, change in real.CHANGES.items():
+            for name, change in CHANGES.items():
                 if not wanted or name in wanted:
-                    section = copy.deepcopy(base)
-                    change(section)
-                    stack.write(section)
+                    stack.write(patched(base, change))
                     keep(name, stack)
             stack.write(base)
-            for name, secrets in real.SECRETS.items():
+            for name, secrets in SECRETS.items():
                 if not wanted or name in wanted:
                     fresh = {**_keys("b"), "bmc-password": "second"}
                     stack.set_secrets({secret: fresh[secret] for secret in secrets})

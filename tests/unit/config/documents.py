@@ -70,16 +70,22 @@ def base(kind: ClusterType = ClusterType.CAAS) -> dict[str, Any]:
 
 
 def patched(document: Any, patch: Any, *, keep_null: bool = False) -> Any:
-    """A JSON merge patch: mappings are merged, everything else is replaced, null removes."""
+    """A JSON merge patch: mappings are merged, everything else is replaced, null removes.
+
+    Of a list the patch may name places by their numbers.
+    """
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
-    merged = dict(document) if isinstance(document, Mapping) else {}
+    by_place = isinstance(document, list) and bool(patch) and all(isinstance(k, int) for k in patch)
+    merged = dict(enumerate(document)) if by_place else {}
+    if isinstance(document, Mapping):
+        merged = dict(document)
     for key, value in patch.items():
         if value is None and not keep_null:
             merged.pop(key, None)
         else:
             merged[key] = patched(merged.get(key), value, keep_null=keep_null)
-    return merged
+    return list(merged.values()) if by_place else merged
 
 
 def caas(**changes: Any) -> dict[str, Any]:
