@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import re
@@ -10,9 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from gpuclusters.cli import diagnosis
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.explain import catalogue
 from gpuclusters.cli.main import main
@@ -146,13 +143,6 @@ def test_a_wrong_stack_file_is_told_with_an_id_for_each_fault(
     assert ids(first) == ["command.configuration-faults"]
     assert faults
     assert all(ids(fault)[0] in catalogue() for fault in faults)
-
-
-def test_findings_of_doctor_end_with_their_code() -> None:
-    found = diagnosis.failure("lab", "is full", "doctor.disk-space", "wait")
-    out = io.StringIO()
-    diagnosis.show(Console(file=out, width=200), [found], 0)
-    assert ids(out.getvalue()) == [found.id]
 
 
 def test_explain_tells_about_an_id(

@@ -1,16 +1,12 @@
 """From the section of an rke2 cluster to what its components are given."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from gpuclusters.compat import gpu_products
-from gpuclusters.compat.rke2_matrix import ModulesPolicy, operator_major, operators
+from gpuclusters.compat.rke2_matrix import ModulesPolicy
 from gpuclusters.config import rke2_plan as plan
 from gpuclusters.config.rke2_cluster import Rke2Config
 from gpuclusters.config.rke2_machines import (
@@ -23,10 +19,7 @@ from gpuclusters.config.rke2_machines import (
     plugin_keys,
     system,
 )
-from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file, parse
-from gpuclusters.driver.model import GpuDriverInputs
-from gpuclusters.gpu_operator import keys as gpu_operator_keys
-from gpuclusters.gpu_operator import mig_layout
+from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.gpu_operator.objects import with_configs
 from gpuclusters.proof.checks import Level
 from gpuclusters.rke2 import host_config, releases
@@ -34,15 +27,7 @@ from gpuclusters.rke2.host_config import Cni
 from gpuclusters.rke2.releases import Role
 from tests.unit.config.documents import base, patched
 
-ROOT = Path(__file__).resolve().parents[2]
 BASE = base(ClusterType.RKE2)
-CONNECTION = {
-    "host": "g1",
-    "address": "10.9.1.1",
-    "port": 22,
-    "user": "ops",
-    "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f",
-}
 
 
 def config(**changes: Any) -> Rke2Config:
@@ -66,19 +51,6 @@ def test_machines_are_servers_and_the_pools_others() -> None:
     assert found["g1"].gpus == 8
     assert found["s1"].driver is None
     assert [one.name for one in machines(config()) if one.role is Role.AGENT] == ["g1", "g2"]
-
-
-def test_a_pools_driver_is_an_input_of_the_host() -> None:
-    driver = machines(config())[3].driver
-    assert driver is not None
-    made = GpuDriverInputs.model_validate(
-        {
-            "connection": CONNECTION,
-            "gpus": 8,
-            **driver.inputs(),
-        }
-    )
-    assert (made.version, made.modules, made.nvswitch) == ("580.178.04", "open", True)
 
 
 def test_old_gpus_get_proprietary_modules_and_the_last_branch_that_knows_them() -> None:
@@ -157,10 +129,6 @@ def test_canal_encrypts_if_told() -> None:
         "flannel": {"backend": "wireguard"},
         "calico": {"vethuMTU": 1400},
     }
-
-
-def test_artifacts_are_those_of_every_rke2_cluster() -> None:
-    assert plan.artifacts(config())["source"] == "download"
 
 
 def test_slices_of_one_profile_are_called_gpus() -> None:
@@ -303,90 +271,3 @@ def test_registries_have_the_passwords_of_the_secret_and_no_others() -> None:
     }
     with pytest.raises(ValueError, match=r"missing m\.example\.com; not asked for: other$"):
         plan.registries(made, {"other": secret["m.example.com"]})
-
-
-def test_the_example_offers_what_its_comments_say() -> None:
-    checked = check_stack_file(ROOT / "Pulumi.rke2-a100.yaml")
-    assert isinstance(checked, StackConfig)
-    example = checked.section
-    assert len(example.servers) == 3
-    assert [one.gpu.count for one in example.pools if one.gpu] == [8, 8]
-    found = expected(example)
-    assert found["a100-01"] == {"nvidia.com/gpu": 8}
-    assert found["a100-03"]["nvidia.com/gpu"] == 4
-    assert found["a100-03"]["nvidia.com/mig-1g.10gb"] == 8
-    assert plan.operator_values(example)["dcgm"] == {"enabled": True}
-    assert set(plan.proof_tests(example)) == {
-        "matmul",
-        "diagnostics",
-        "load",
-        "burn",
-        "collective",
-    }
-
-
-_CUTTABLE = [name for name in gpu_products.names() if mig_layout.family(name)]
-_AMD64 = [n for n in gpu_products.names() if gpu_products.product(n).cpu == "amd64"]
-
-
-@st.composite
-def _documents(draw: st.DrawFn) -> dict[str, Any]:
-    """Sections that may be right or wrong; those that are wrong are none of this test's business."""
-    kind = draw(st.sampled_from(["none", "mig", "time-slicing", "mps"]))
-    pools = []
-    for number in range(draw(st.integers(1, 3))):
-        product = draw(st.sampled_from(_AMD64))
-        one = pool(f"p{number}", f"g{number}", product, draw(st.sampled_from([1, 4, 8])))
-        if kind == "mig" and product in _CUTTABLE and draw(st.booleans()):
-            one["mig"] = draw(st.sampled_from(mig_layout.names(product)))
-        one["taints"] = draw(
-            st.lists(st.sampled_from(["a=b:NoSchedule", "c:NoExecute"]), unique=True, max_size=2)
-        )
-        pools.append(one)
-    sharing: dict[str, Any] = {"kind": kind}
-    if kind in ("time-slicing", "mps"):
-        sharing |= {"replicas": draw(st.integers(2, 9)), "rename": draw(st.booleans())}
-    driver = draw(st.sampled_from(["host", "operator"]))
-    system = draw(st.sampled_from(["ubuntu-22.04", "ubuntu-24.04"]))
-    collected = draw(st.sampled_from(["none", "kube-prometheus-stack", "rancher"]))
-    return {
-        "name": "any",
-        "hosts": {"source": "lab"},
-        "version": draw(st.sampled_from(["v1.33.5+rke2r1", "v1.35.7+rke2r1"])),
-        "artifacts": BASE["rke2"]["artifacts"],
-        "servers": ["s0"],
-        "pools": pools,
-        "operating-system": system,
-        "cis-profile": draw(st.booleans()),
-        "cni": {"kind": draw(st.sampled_from(["canal", "calico", "cilium"]))},
-        "driver": {"source": driver},
-        "operator": {
-            "version": draw(st.sampled_from(list(operators().releases))),
-            "node-feature-discovery": draw(st.booleans()),
-            "nri-plugin": draw(st.booleans()),
-        },
-        "sharing": sharing,
-        "metrics": {"kind": collected, **({} if collected == "none" else {"version": "1.0.0"})},
-    }
-
-
-@given(_documents())
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_right_configuration_gives_values_that_the_chart_reads_and_gpus_to_wait_for(
-    document: dict[str, Any],
-) -> None:
-    parsed = parse({"cluster-type": "rke2", "rke2": document})
-    if not isinstance(parsed, StackConfig):
-        assert all(" (got " in fault.problem and fault.remedy for fault in parsed)
-        return
-    found = parsed.section
-    values = with_configs(plan.operator_values(found), plan.operator_configs(found))
-    major = operator_major(found.operator.version)
-    assert list(gpu_operator_keys.problems(values, major)) == []
-    offered = expected(found)
-    assert set(offered) == {name for one in found.pools if one.gpu for name in one.nodes}
-    assert all(one.resources for one in plan.proof_nodes(found))
-    assert set(mig_nodes(found)).isdisjoint(plugin_keys(found))
-    plan.settings(found, registration_address="10.0.0.1")
-    names = {*found.servers, *(name for pool in found.pools for name in pool.nodes)}
-    assert {one.name for one in machines(found)} == names

@@ -1,16 +1,10 @@
 """Dated tables, and what is decided from them: releases, drivers, MIG, keys and values of the chart."""
 
 import itertools
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,10 +22,6 @@ from gpuclusters.gpu_operator.values import (
 from gpuclusters.metrics import monitoring_stack
 from gpuclusters.metrics.monitoring_stack import Monitoring
 from gpuclusters.rke2 import releases
-from lab import tools
-
-CHART = os.environ.get("GPU_OPERATOR_CHART", "")
-"""A chart of NVIDIA's by path, unpacked or as an archive, for who has one."""
 
 A100 = "a100-sxm4-80gb"
 VALID_ON_A100 = [
@@ -372,50 +362,6 @@ def test_images_for_a_mirror_name_the_drivers_operating_system() -> None:
     whole = gpu_operator_values.references(bare)
     assert registries(whole) == ("nvcr.io",)
     assert not any("driver" in image for image in whole)
-
-
-@pytest.mark.skipif(not CHART, reason="no chart: set GPU_OPERATOR_CHART to one of NVIDIA's by path")
-def test_a_chart_by_path_renders_with_our_values_and_has_every_key(tmp_path: Path) -> None:
-    path = Path(CHART)
-    if path.suffix == ".tgz":
-        shutil.unpack_archive(path, tmp_path, "gztar")
-        path = tmp_path / "gpu-operator"
-    chart = yaml.safe_load((path / "Chart.yaml").read_text())
-    version = str(chart["version"])
-    known = yaml.safe_load((path / "values.yaml").read_text())
-    wish = OperatorSpec(
-        version=version, taints=[{"key": "team", "value": "ml", "effect": "NoSchedule"}]
-    )
-    ours = gpu_operator_values.values(wish)
-    file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump(ours))
-    done = subprocess.run(
-        [tools.resolve("helm"), "template", "gpu-operator", str(path), "--values", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    templates = "".join(one.read_text() for one in (path / "templates").glob("*.yaml"))
-    for key in _leaves(ours):
-        written = f".Values.{'.'.join(key)}"
-        assert _has(known, key) or written in templates, written
-
-
-def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
-    for name, value in values.items():
-        here = (*path, name)
-        found += _leaves(value, here) if isinstance(value, Mapping) and value else [here]
-    return found
-
-
-def _has(values: Any, path: tuple[str, ...]) -> bool:
-    for part in path:
-        if not isinstance(values, Mapping) or part not in values:
-            return False
-        values = values[part]
-    return True
 
 
 def test_kinds_of_keys_are_told_apart() -> None:

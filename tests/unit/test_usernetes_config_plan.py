@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from ipaddress import IPv4Address, IPv4Network
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -96,53 +93,6 @@ def test_every_cluster_of_this_shape_is_right_and_can_be_planned(
     assert plan.versions(config).usernetes_sha256 == "a" * 64
     assert len(plan.nodes(config)) == len(numbers)
     assert plan.api(config).through == (through or "tunnel")
-
-
-_EXAMPLE = {
-    key.partition(":")[2]: value
-    for key, value in yaml.safe_load(
-        (Path(__file__).resolve().parents[2] / "Pulumi.usernetes-v100.yaml").read_text()
-    )["config"].items()
-}
-_STRANGE: list[Any] = [
-    *(None, True, 0, -1, 255, 3, 1.5, "", "\n", "none", "a" * 300, [], {}, [1], [[[]]]),
-    *("10.0.0.0/8", "10.100.0.0/33", "1.0", "1.2.3", "v1.2.3", "latest", "podman", "proven"),
-    *("gen2-v20250210.0", "580.178.04", "/a", ["v2"], {"source": "lab"}, {"by": "administrator"}),
-    *({"source": "host", "version": "999.1"}, {"through": "address", "address": "10.0.0.1"}),
-]
-
-
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inside: list[tuple[Any, Any]] = []
-    if isinstance(value, dict):
-        inside = list(value.items())
-    elif isinstance(value, list):
-        inside = list(enumerate(value))
-    return [path, *(place for key, below in inside for place in _places(below, (*path, key)))]
-
-
-@settings(_slow, max_examples=80)
-@given(st.data())
-def test_a_wrong_configuration_gives_faults_and_a_right_one_can_be_planned(
-    data: st.DataObject,
-) -> None:
-    document = copy.deepcopy(data.draw(st.sampled_from([_EXAMPLE, BASE])))
-    for _ in range(data.draw(st.integers(1, 3))):
-        *before, last = data.draw(st.sampled_from(_places(document)[1:]))
-        parent = document
-        for part in before:
-            parent = parent[part]
-        parent[last] = copy.deepcopy(data.draw(st.sampled_from(_STRANGE)))
-    parsed = parse(document)
-    if isinstance(parsed, StackConfig):
-        config = parsed.section
-        assert plan.arguments(config, CheckLevel.TRAINING)["nodes"]
-        assert plan.network(config).ports.tcp
-        assert plan.versions(config).driver == plan.driver_version(config)
-        assert plan.api(config).through in ("address", "tunnel", "loopback")
-    else:
-        assert parsed
-        assert all(" (got " in fault.problem for fault in parsed)
 
 
 def test_a_driver_of_ours_is_proprietary_for_volta_and_open_from_turing_on() -> None:

@@ -6,16 +6,22 @@ import copy
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from docs.keys import schema
-from gpuclusters.config import rke2_plan
+from gpuclusters.compat.rke2_matrix import operator_major
+from gpuclusters.config import gke_plan, rke2_machines, rke2_plan, usernetes_plan
 from gpuclusters.config.fault import told
 from gpuclusters.config.plan import plan
+from gpuclusters.config.rke2_cluster import MadeCluster
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.core.codes import listed
 from gpuclusters.core.finding import Finding
+from gpuclusters.gpu_operator import keys
+from gpuclusters.gpu_operator.objects import with_configs
+from gpuclusters.proof.checks import CheckLevel
 from tests.unit.config.documents import FILE, base, document, tables
 from tests.unit.config.strategies import documents
 
@@ -73,11 +79,9 @@ def _mutate(draw: st.DrawFn, document: dict[str, Any]) -> None:
             parent[place[-1]] = copy.deepcopy(draw(_strange))
 
 
-_RKE2 = [
-    base(ClusterType.RKE2),
-    *(document(ClusterType.RKE2, case) for _, case in tables(ClusterType.RKE2)),
-]
-"""Sections of rke2 clusters that are right, or wrong in one way: those of the rules' cases."""
+def _of_cases(kind: ClusterType) -> st.SearchStrategy[dict[str, Any]]:
+    """Documents of a cluster type that are right, or wrong in one way: those of the rules' cases."""
+    return st.sampled_from([base(kind), *(document(kind, case) for _, case in tables(kind))])
 
 
 @st.composite
@@ -103,17 +107,54 @@ def _read(document: dict[str, Any]) -> StackConfig | None:
     return None
 
 
-@given(_broken(st.sampled_from(_RKE2)))
-@settings(_slow, max_examples=80)
-def test_a_mutated_rke2_configuration_gives_faults_or_what_components_take(
-    document: dict[str, Any],
+def _planned_rke2(section: Any) -> None:
+    values = rke2_plan.operator_values(section)
+    configs = rke2_plan.operator_configs(section)
+    major = operator_major(section.operator.version)
+    assert list(keys.problems(with_configs(values, configs), major)) == []
+    offered = rke2_machines.expected(section)
+    assert set(offered) == {name for one in section.pools if one.gpu for name in one.nodes}
+    assert all(one.resources for one in rke2_plan.proof_nodes(section))
+    if isinstance(section, MadeCluster):
+        assert set(rke2_machines.mig_nodes(section)).isdisjoint(rke2_machines.plugin_keys(section))
+        rke2_plan.settings(section, registration_address="10.0.0.1")
+
+
+def _planned_usernetes(section: Any) -> None:
+    assert usernetes_plan.arguments(section, CheckLevel.TRAINING)["nodes"]
+    assert usernetes_plan.network(section).ports.tcp
+    versions = usernetes_plan.versions(section)
+    assert versions.driver == usernetes_plan.driver_version(section)
+    assert usernetes_plan.api(section).through in ("address", "tunnel", "loopback")
+
+
+PLANNED = {
+    ClusterType.RKE2: _planned_rke2,
+    ClusterType.USERNETES: _planned_usernetes,
+    ClusterType.GKE: lambda section: gke_plan.plan(section, "p-s"),
+}
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+def test_what_is_right_of_the_cases_can_be_planned(kind: ClusterType) -> None:
+    right = 0
+    for _, case in tables(kind):
+        read = parse(document(kind, case))
+        if isinstance(read, StackConfig) and read.cluster_type is kind:
+            PLANNED[kind](read.section)
+            right += 1
+    assert right
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+@given(data=st.data())
+@settings(_slow, max_examples=60)
+def test_a_mutated_configuration_gives_faults_or_what_components_take(
+    kind: ClusterType, data: st.DataObject
 ) -> None:
-    read = _read(document)
-    if read is not None and read.cluster_type is ClusterType.RKE2:
-        rke2_plan.operator_values(read.section)
-        rke2_plan.operator_configs(read.section)
-        rke2_plan.proof_nodes(read.section)
-        rke2_plan.settings(read.section, registration_address="10.0.0.1")
+    read = _read(data.draw(_broken(_of_cases(kind))))
+    if read is not None and read.cluster_type is kind:
+        PLANNED[kind](read.section)
 
 
 @given(documents())

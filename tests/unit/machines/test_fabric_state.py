@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuclusters.core.finding import Refused
-from gpuclusters.fabric.answers import FabricError, code_of_exit
+from gpuclusters.fabric.answers import FabricError
 from gpuclusters.fabric.board import DEADLINE_SECONDS, NO_CONNECTION_SECONDS
-from gpuclusters.fabric.decide import active_ids, table_differences
+from gpuclusters.fabric.decide import active_ids
 from tests.unit.machines.fabric_board import GPUS, H100, PAIRS, SINGLES, Board, inputs
 
 
@@ -148,16 +148,6 @@ def test_waiting_ends(code: int, seconds: float) -> None:
     assert seconds / 2 < board.time <= seconds
 
 
-@pytest.mark.parametrize("code", [-1, -2, -3, -4, -6, -7, -10, -12, -23, -29, -99])
-def test_what_does_not_pass_is_not_waited_for(code: int) -> None:
-    board = Board(answers=[code])
-    with pytest.raises(FabricError) as failed:
-        board.declared(inputs(PAIRS)).ensure(applied=[])
-    assert board.time == 0
-    assert f"answered {code}, " in str(failed.value)
-    assert "; " in str(failed.value)  # what to do
-
-
 def test_what_somebody_else_did_meanwhile_is_success() -> None:
     board = Board(active={7})
     deactivate, activate = board.deactivate, board.activate
@@ -233,15 +223,3 @@ def test_reading_never_changes_anything() -> None:
     board.restart()
     assert active_ids(board.declared(inputs([])).read()) == ()
     assert set(board.calls) == {"list"}
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [(0, 0), (255, -1), (249, -7), (248, -8), (239, -17), (238, -18), (227, -29)],
-)
-def test_the_exit_status_is_the_lowest_byte_of_the_code(status: int, code: int) -> None:
-    assert code_of_exit(status) == code
-
-
-def test_equal_tables_have_no_differences() -> None:
-    assert list(table_differences(H100, Board().partitions())) == []
