@@ -4,9 +4,11 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from gpuclusters.core.finding import Refused
@@ -21,7 +23,6 @@ from gpuclusters.tenancy.cluster import (
     observe_tenancy,
     remove_tenancy,
 )
-from gpuclusters.tenancy.isolation import BASELINE
 from gpuclusters.tenancy.model import TenancySpec, tenancy_object
 from tests.fixtures.waiting import Waiting
 
@@ -109,67 +110,8 @@ PROGRAMS_POLICIES = (
     "gpu-clusters-leases",
 )
 """What bounds the accounts of the cluster's own programs."""
-VALID = {"conditions": [{"type": "Valid", "status": "True"}]}
-LABELS = spec().pod_security.labels() | {"gpu-clusters.dev/tenant": "acme"}
-SOUND: list[tuple[str, dict[str, Any]]] = [
-    (
-        "namespaces",
-        {"metadata": {"name": "tenant-acme", "labels": LABELS}, "status": {"phase": "Active"}},
-    ),
-    (
-        "resourcequotas",
-        {"metadata": {"name": "tenant"}, "spec": {"hard": HARD}, "status": {"hard": HARD}},
-    ),
-    ("limitranges", {"metadata": {"name": "tenant"}, "spec": {"limits": [{"type": "Container"}]}}),
-    ("serviceaccounts", {"metadata": {"name": "default"}, "automountServiceAccountToken": False}),
-    *(
-        (
-            "rolebindings",
-            {
-                "metadata": {"name": f"gpu-clusters-tenant-{program}"},
-                "roleRef": {"kind": "ClusterRole", "name": f"gpu-clusters-tenant-{program}"},
-                "subjects": [{"kind": "ServiceAccount", "name": program, "namespace": "x"}],
-            },
-        )
-        for program in ("api", "controllers")
-    ),
-    ("ciliumnetworkpolicies", {"metadata": {"name": "isolate", "generation": 2}, "status": VALID}),
-    ("ciliumclusterwidenetworkpolicies", {"metadata": {"name": BASELINE}, "status": VALID}),
-    *(
-        (
-            "validatingadmissionpolicies",
-            {
-                "metadata": {"name": name, "generation": 1},
-                "status": {"observedGeneration": 1, "typeChecking": {}},
-            },
-        )
-        for name in (POD_POLICY, *PROGRAMS_POLICIES)
-    ),
-    *(
-        (
-            "validatingadmissionpolicybindings",
-            {"metadata": {"name": name}, "spec": {"validationActions": ["Deny", "Audit"]}},
-        )
-        for name in (POD_POLICY, *PROGRAMS_POLICIES)
-    ),
-    (
-        "runtimeclasses",
-        {"metadata": {"name": "kata"}, "scheduling": {"nodeSelector": {"kata": "yes"}}},
-    ),
-    (
-        "nodes",
-        {
-            "metadata": {"name": "hgx-01", "labels": {"kata": "yes"}},
-            "spec": {},
-            "status": {
-                "conditions": [
-                    {"type": "Ready", "status": "True"},
-                    {"type": "NetworkUnavailable", "status": "False", "reason": "CiliumIsUp"},
-                ]
-            },
-        },
-    ),
-]
+KNOWN = yaml.safe_load(Path(__file__).with_name("sound_tenancy.yaml").read_text())
+SOUND: list[tuple[str, dict[str, Any]]] = [(plural, body) for plural, body in KNOWN["objects"]]
 
 
 def sound() -> Cluster:
@@ -215,89 +157,15 @@ def test_what_comes_one_after_the_other_is_waited_for() -> None:
     assert cluster.time == pytest.approx((len(SOUND) - 1) / 2)
 
 
-@pytest.mark.parametrize(
-    ("plural", "name", "path", "value", "said"),
-    [
-        ("namespaces", "tenant-acme", ["status", "phase"], "Terminating", "is being deleted"),
-        (
-            "namespaces",
-            "tenant-acme",
-            ["metadata", "labels", "pod-security.kubernetes.io/enforce"],
-            "privileged",
-            "'privileged', not 'restricted'",
-        ),
-        (
-            "namespaces",
-            "tenant-acme",
-            ["metadata", "labels", "gpu-clusters.dev/tenant"],
-            "globex",
-            "is not the tenant's",
-        ),
-        ("resourcequotas", "tenant", ["spec", "hard"], {"pods": "10"}, "says pods=10"),
-        ("resourcequotas", "tenant", ["status", "hard"], {}, "enforces nothing so far"),
-        ("limitranges", "tenant", ["spec", "limits"], [], "limits nothing"),
-        ("serviceaccounts", "default", ["automountServiceAccountToken"], None, "hands its token"),
-        ("ciliumnetworkpolicies", "isolate", ["status", "conditions"], [], "not judged it yet"),
-        (
-            "ciliumnetworkpolicies",
-            "isolate",
-            ["status", "conditions", 0],
-            {"type": "Valid", "status": "False", "message": "bad selector"},
-            "Cilium refuses it: bad selector",
-        ),
-        (
-            "ciliumnetworkpolicies",
-            "isolate",
-            ["status", "conditions", 0],
-            {"type": "Valid", "status": "True", "observedGeneration": 1},
-            "older version",
-        ),
-        (
-            "ciliumclusterwidenetworkpolicies",
-            BASELINE,
-            ["status"],
-            {},
-            "network-baseline: Cilium has not judged",
-        ),
-        (
-            "validatingadmissionpolicies",
-            POD_POLICY,
-            ["status", "observedGeneration"],
-            0,
-            "not yet checked",
-        ),
-        (
-            "validatingadmissionpolicies",
-            POD_POLICY,
-            ["status", "typeChecking"],
-            {"expressionWarnings": [{"warning": "undefined field"}]},
-            "finds fault with gpu-clusters-tenant-pods: undefined field",
-        ),
-        (
-            "validatingadmissionpolicybindings",
-            POD_POLICY,
-            ["spec", "validationActions"],
-            ["Warn"],
-            "does not deny",
-        ),
-        (
-            "nodes",
-            "hgx-01",
-            ["status", "conditions", 1, "reason"],
-            "RouteCreated",
-            "Cilium's agent is not up on hgx-01",
-        ),
-    ],
-)
-def test_each_thing_that_is_not_enforced_is_said(
-    plural: str, name: str, path: list[Any], value: Any, said: str
-) -> None:
+@pytest.mark.parametrize("fault", KNOWN["faults"], ids=lambda fault: fault["said"])
+def test_each_thing_that_is_not_enforced_is_said(fault: dict[str, Any]) -> None:
     cluster = sound()
-    at: Any = cluster.objects[plural, name]
-    for step in path[:-1]:
+    at: Any = cluster.objects[tuple(fault["of"])]
+    *path, last = fault["at"]
+    for step in path:
         at = at[step]
-    at[path[-1]] = value
-    with pytest.raises(Refused, match=said):
+    at[last] = fault["put"]
+    with pytest.raises(Refused, match=fault["said"]):
         ensure(cluster)
 
 
