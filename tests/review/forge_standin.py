@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from gpuclusters.cli.forge import Forge
-from tests.fixtures.loopback import serving
+from tests.fixtures.loopback import Answering, serving
 
 TOKEN = "made-up-token-0123456789"
 LONGEST = 65_536
@@ -83,19 +83,7 @@ class Standin:
 
 
 def _handler(state: Standin) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-        def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
+    class Handler(Answering):
         def _any(self) -> None:
             url = urlsplit(self.path)
             state.calls.append(f"{self.command} {url.path}")
@@ -104,24 +92,24 @@ def _handler(state: Standin) -> type[BaseHTTPRequestHandler]:
             text = str(body.get("body", body.get("description", "")))
             given = self.headers.get("Authorization", "").removeprefix("Bearer ")
             if TOKEN not in (given, self.headers.get("PRIVATE-TOKEN")):
-                self._answer(401, {"message": "Bad credentials"})
+                self.answer(401, {"message": "Bad credentials"})
             elif state.failing and state.failing[0][0] == self.command:
                 _, status, headers = state.failing.pop(0)
                 if state.half_done and self.command == "POST":
                     state.add(text)
-                self._answer(status, {"message": f"refused, token was {TOKEN}"}, headers)
+                self.answer(status, {"message": f"refused, token was {TOKEN}"}, headers)
             elif url.path == "/user" and state.app:
-                self._answer(403, {"message": "not for apps"})
+                self.answer(403, {"message": "not for apps"})
             elif url.path == "/user":
-                self._answer(200, {"login": "me", "id": 1})
+                self.answer(200, {"login": "me", "id": 1})
             elif len(text) > LONGEST:
-                self._answer(422, {"message": "Validation Failed", "errors": ["body is too long"]})
+                self.answer(422, {"message": "Validation Failed", "errors": ["body is too long"]})
             elif COMMENTS.fullmatch(url.path) and self.command == "POST":
-                self._answer(201, state.add(text, APP if state.app else "me"))
+                self.answer(201, state.add(text, APP if state.app else "me"))
             elif COMMENTS.fullmatch(url.path):
                 self._page(state.comments, parse_qs(url.query))
             elif ISSUES.fullmatch(url.path) and self.command == "POST":
-                self._answer(201, state.open(body["title"], text))
+                self.answer(201, state.open(body["title"], text))
             elif ISSUES.fullmatch(url.path):
                 query = parse_qs(url.query)
                 assert query["state"][0] in ("open", "opened")
@@ -131,15 +119,15 @@ def _handler(state: Standin) -> type[BaseHTTPRequestHandler]:
             elif found := COMMENT.fullmatch(url.path):
                 comment = next(c for c in state.comments if c["id"] == int(found[1]))
                 comment["body"] = text
-                self._answer(200, comment)
+                self.answer(200, comment)
             elif found := ISSUE.fullmatch(url.path):
                 self._change(state.issues[int(found[1]) - 1], body)
             else:
-                self._answer(404, {"message": "Not Found"})
+                self.answer(404, {"message": "Not Found"})
 
         def _page(self, entries: list[dict[str, Any]], query: dict[str, list[str]]) -> None:
             page, size = int(query["page"][0]), int(query["per_page"][0])
-            self._answer(200, entries[(page - 1) * size : page * size])
+            self.answer(200, entries[(page - 1) * size : page * size])
 
         def _change(self, issue: dict[str, Any], body: dict[str, Any]) -> None:
             if body.get("state") == "closed" or body.get("state_event") == "close":
@@ -147,7 +135,7 @@ def _handler(state: Standin) -> type[BaseHTTPRequestHandler]:
             text = body.get("body", body.get("description"))
             if text is not None:
                 issue |= {"body": text, "description": text, "title": body["title"]}
-            self._answer(200, issue)
+            self.answer(200, issue)
 
         do_GET = do_POST = do_PATCH = do_PUT = _any
 

@@ -6,12 +6,9 @@ import os
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +16,7 @@ import yaml
 from gpuclusters.gcp import kubeconfig
 from gpuclusters.kube.objects import KubernetesObjects
 from tests.fixtures.authority import Authority
+from tests.fixtures.loopback import Answering, serving
 
 TOKEN = "a-token-of-nobody"
 
@@ -79,31 +77,17 @@ def api(tmp_path: Path) -> Iterator[tuple[str, str, list[str]]]:
     """An API server's address, the certificate of its authority, and as whom it was asked."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_args: Any) -> None:
-            """Quiet."""
-
+    class Handler(Answering):
         def do_GET(self) -> None:
             asked.append(self.headers.get("Authorization", ""))
-            data = json.dumps({"gitVersion": "v1.34.1-gke.1829001"}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.answer(200, {"gitVersion": "v1.34.1-gke.1829001"})
 
     issued = Authority(tmp_path).issue("localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(issued / "tls.crt", issued / "tls.key")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
     authority = base64.b64encode((tmp_path / "ca.crt").read_bytes()).decode()
-    yield f"localhost:{server.server_port}", authority, asked
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Handler, context) as url:
+        yield f"localhost:{url.rpartition(':')[2]}", authority, asked
 
 
 def test_this_program_logs_in_by_its_own_command_wherever_it_is_installed(

@@ -1,12 +1,9 @@
 """As whom Google Cloud is asked: the environment first, then application default credentials."""
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -14,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gpuclusters.core.errors import NoCredentialsError
 from gpuclusters.gcp.api import GoogleCredentials
+from tests.fixtures.loopback import Answering, serving
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
@@ -30,27 +28,15 @@ class Issuer:
 def issuer() -> Iterator[Issuer]:
     made = Issuer()
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_args: Any) -> None:
-            """Quiet."""
-
+    class Handler(Answering):
         def do_POST(self) -> None:
             made.asked.append(self.rfile.read(int(self.headers["Content-Length"])))
             answer = {"access_token": "issued", "expires_in": 3600, "token_type": "Bearer"}
-            data = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.answer(200, answer)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    made.url = f"http://127.0.0.1:{server.server_port}/token"
-    yield made
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Handler) as url:
+        made.url = f"{url}/token"
+        yield made
 
 
 def key_file(folder: Path, issuer: Issuer) -> Path:

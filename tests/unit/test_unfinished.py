@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gpuclusters.cli import unfinished
-from gpuclusters.cli.unfinished import Fate, Lock, Process
+from gpuclusters.cli.unfinished import Fate, Process
 from gpuclusters.gpu_operator.helm_release import Revision
 from gpuclusters.review.plan import HELM_RELEASE, SECRET_MARK, Resource
 
@@ -49,13 +49,6 @@ def test_a_lock_that_says_nothing_is_somebodys(text: str) -> None:
 def test_a_lock_without_a_process_is_somebodys() -> None:
     lock = unfinished.read_lock("f", LOCK.replace("4711", "0"))
     assert unfinished.fate(lock, "desk", None) is Fate.UNREADABLE
-
-
-def test_who_held_a_dead_lock_is_said_in_one_line() -> None:
-    fault = unfinished.lock_fault(unfinished.read_lock("f", LOCK))
-    assert "process 4711 of ann@desk since 2026-11-22 10:00:00" in fault.found
-    assert "\n" not in fault.found
-    assert Lock("f").pid == 0
 
 
 def release(**inputs: str) -> Resource:

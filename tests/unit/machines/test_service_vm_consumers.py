@@ -6,10 +6,8 @@ import json
 import os
 import re
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from gpuclusters.service_vm.decide import PROGRAM, UNIT, UNITS
 from gpuclusters.vfio import decide as vfio
 from lab.tools.debian_packages import unpacked
 from tests.fixtures.debian import libraries
+from tests.fixtures.loopback import Answering, serving
 from tests.unit.machines.test_service_vm import domain, inputs, seed
 
 ROOMS = Path(__file__).resolve().parents[3] / "gpuclusters"
@@ -178,7 +177,7 @@ SECONDS = 120
 """For a download within this process, however slow the machine."""
 
 
-class _Images(BaseHTTPRequestHandler):
+class _Images(Answering):
     """Serves one image, in ranges, and ends the first answer early."""
 
     ranges: list[str]
@@ -201,22 +200,12 @@ class _Images(BaseHTTPRequestHandler):
         cut, type(self).cut = type(self).cut, 0
         self.wfile.write(rest[: len(rest) - cut])
 
-    def log_message(self, *_: Any) -> None:
-        pass
-
 
 @contextmanager
 def images() -> Iterator[str]:
     _Images.ranges, _Images.cut = [], 0
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Images)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(_Images) as url:
+        yield url
 
 
 def fetch(folder: Path, url: str, sha256: str | None = None) -> subprocess.CompletedProcess[str]:
