@@ -14,34 +14,14 @@ from gpuclusters.gcp import cloud_init, firewall_rules
 from gpuclusters.usernetes.addresses import Ports
 from stacks.hosts import declare
 from tests.components.recorder import Recorder, record
+from tests.unit.config.documents import google
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-HOSTS: dict[str, Any] = {
-    "source": "gcp",
-    "project": "my-project",
-    "zones": ["us-central1-a", "us-central1-c"],
-    "authorized-keys": [KEY],
-    "image": {"source": "family", "family": "ubuntu-2404-lts-amd64"},
-    "network": {"source": "own", "cidr": "10.10.0.0/18", "mtu": 8896},
-    "access": {"source": "iap"},
-    "labels": {"team": "research"},
-    "groups": [
-        {
-            "name": "control",
-            "role": "controller",
-            "machines": ["cp-1"],
-            "machine-type": "n1-standard-4",
-        },
-        {
-            "name": "gpus",
-            "role": "worker",
-            "machines": ["gpu-1", "gpu-2"],
-            "machine-type": "n1-standard-8",
-            "gpu": {"product": "v100-sxm2-16gb", "count": 1},
-            "provisioning": "spot",
-        },
+HOSTS = google(
+    groups=[
+        {"name": "gpus", "role": "worker", "machines": ["gpu-1"], "machine-type": "n1-standard-8"}
     ],
-}
+)
 
 
 def declared(seen: list[Any] | None = None, **changes: Any) -> Recorder:
@@ -81,7 +61,7 @@ def test_a_network_of_somebody_else_is_used_as_it_is() -> None:
     rule = recorder.of(":Firewall")["lab-ssh"]
     assert rule["project"] == "net-project"
     assert rule["network"] == "projects/net-project/global/networks/shared"
-    machine = recorder.of(":GcpMachine")["cp-1-machine"]
+    machine = recorder.of(":GcpMachine")["gpu-1-machine"]
     assert machine["subnetwork"] == "projects/net-project/regions/us-central1/subnetworks/gpus"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.components.recorder import Recorder
 from tests.stacks.declaring import declared
+from tests.unit.config.documents import google
 
 SECTION: dict[str, Any] = {
     "name": "a100",
@@ -23,17 +24,9 @@ SECTION: dict[str, Any] = {
     ],
     "operator": {"version": "v26.7.0"},
 }
-GOOGLE: dict[str, Any] = {
-    "source": "gcp",
-    "project": "my-project",
-    "zones": ["us-central1-a", "us-central1-c"],
-    "image": {"source": "image", "name": "ubuntu-2404-noble-amd64-v20260812"},
-    "network": {"source": "own", "cidr": "10.10.0.0/18"},
-    "access": {"source": "ranges", "ranges": ["10.99.0.0/24"]},
-    "authorized-keys": [
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-    ],
-    "groups": [
+GOOGLE = google(
+    access={"source": "ranges", "ranges": ["10.99.0.0/24"]},
+    groups=[
         {
             "name": "control",
             "role": "controller",
@@ -49,7 +42,7 @@ GOOGLE: dict[str, Any] = {
             "disk": {"size-gib": 512},
         },
     ],
-}
+)
 
 
 def stack(**changes: Any) -> Recorder:

@@ -23,10 +23,9 @@ from gpuclusters.usernetes.addresses import (
     shared_ports,
 )
 from tests.fixtures.made_up import host_key
-from tests.unit.config.documents import base, document
+from tests.unit.config.documents import base, google
 
 BASE = base(ClusterType.USERNETES)
-GOOGLE = document(ClusterType.USERNETES, {"google": True, "usernetes": {}})["usernetes"]["hosts"]
 
 _slow = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 IMAGE = f"ghcr.io/example/mnist@sha256:{'b' * 64}"
@@ -139,9 +138,9 @@ def test_overrides_are_laid_over_the_set_and_a_tag_forgets_what_was_read_about_a
 
 
 def test_the_mtu_is_that_of_googles_network_where_it_is_known() -> None:
-    google = {**GOOGLE, "network": {"source": "own", "cidr": "10.10.0.0/18", "mtu": 8896}}
-    assert plan.network(section(hosts=google)).mtu == 8896
-    assert plan.network(section(hosts=google, network={"mtu": 1400})).mtu == 1400
+    on_google = google(network={"source": "own", "cidr": "10.10.0.0/18", "mtu": 8896})
+    assert plan.network(section(hosts=on_google)).mtu == 8896
+    assert plan.network(section(hosts=on_google, network={"mtu": 1400})).mtu == 1400
     assert plan.network(section()).mtu is None
 
 

@@ -39,8 +39,7 @@ def document(kind: ClusterType, case: Mapping[str, Any]) -> Any:
         return case["whole"]
     start = base(kind)
     if case.get("google"):
-        google = CASES / kind.value / "google.yaml"
-        start[kind.value]["hosts"] = yaml.safe_load(google.read_text(encoding="utf-8"))
+        start[kind.value]["hosts"] = google()
     if case.get("found"):
         found = CASES / kind.value / "found.yaml"
         start[kind.value] = yaml.safe_load(found.read_text(encoding="utf-8"))
@@ -67,6 +66,13 @@ def base(kind: ClusterType = ClusterType.CAAS) -> dict[str, Any]:
     path = CASES / kind.value / "base.yaml"
     document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return document
+
+
+def google(**changes: Any) -> dict[str, Any]:
+    """Machines on Google Cloud: the `hosts` of a configuration."""
+    path = CASES / ClusterType.USERNETES.value / "google.yaml"
+    hosts: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return hosts | changes
 
 
 def patched(document: Any, patch: Any, *, keep_null: bool = False) -> Any:

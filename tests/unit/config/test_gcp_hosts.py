@@ -18,7 +18,7 @@ from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.rules.rule import Wrong, rule
 from gpuclusters.core.section import Section
 from gpuclusters.gcp import machine_types
-from tests.unit.config.documents import lines
+from tests.unit.config.documents import google, lines
 
 CASES = yaml.safe_load(Path(__file__).with_name("gcp_cases.yaml").read_text(encoding="utf-8"))
 RANGES = {
@@ -39,18 +39,7 @@ GPUS = {
     "machine-type": "n1-standard-8",
     "gpu": {"product": "v100-sxm2-16gb", "count": 1},
 }
-GOOD: dict[str, Any] = {
-    "source": "gcp",
-    "project": "my-project",
-    "zones": ["us-central1-a", "us-central1-c"],
-    "image": {"source": "image", "name": "ubuntu-2404-noble-amd64-v20260812"},
-    "network": {"source": "own", "cidr": "10.10.0.0/18"},
-    "access": {"source": "iap"},
-    "authorized-keys": [
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-    ],
-    "groups": [CONTROL, GPUS],
-}
+GOOD = google(groups=[CONTROL, GPUS])
 
 
 def hosts(**changes: Any) -> GcpHosts:
