@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuclusters.core.ports import ObjectKind
-from gpuclusters.gpu_operator.objects import EVENT
-from gpuclusters.proof.manifests import JOB, LABEL, REACH
+from gpuclusters.proof.manifests import REACH
 from gpuclusters.proof.model import LadderInputs
-from gpuclusters.tenancy.objects import NAMESPACE, NODE, POD
+from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.usernetes.decide import HOST_IP
 from gpuclusters.usernetes.device_plugin import NAMESPACE as SYSTEM
 from gpuclusters.usernetes.device_plugin import PLUGIN_LABELS
+from tests.unit.proof.proof_world import JobCluster
 
 NODES = ("a", "b")
 UUIDS = ("GPU-11111111-2222-4333-8444-555555555555", "GPU-66666666-7777-4888-8999-aaaaaaaaaaaa")
@@ -87,8 +87,8 @@ def reached(node: str, **failed: str) -> str:
     return json.dumps({"proof": "reach", "format": 1, "node": node, "peers": peers}) + "\n"
 
 
-@dataclass
-class LadderCluster:
+@dataclass(kw_only=True)
+class LadderCluster(JobCluster):
     """Every object that is made is played at once."""
 
     gpus: dict[str, str] = field(default_factory=lambda: dict.fromkeys(NODES, "2"))
@@ -106,8 +106,6 @@ class LadderCluster:
             **{f"{REACH}-{n}": reached(name) for n, name in enumerate(NODES)},
         }
     )
-    ended: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """How containers of a test end, if not well."""
     foreign: set[str] = field(default_factory=set)
     """Nodes that joined in another way."""
     pools: dict[str, str] = field(default_factory=dict)
@@ -119,17 +117,6 @@ class LadderCluster:
     """Why pods of the network's test do not run."""
     crashing: dict[str, Any] = field(default_factory=dict)
     """State of their container, if it is started again and again."""
-    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    made: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def target(self) -> str:
-        return "API server https://x"
-
-    def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
-        if kind == NODE:
-            return next((n for n in self.list(NODE) if n["metadata"]["name"] == name), None)
-        return self.objects.get((kind.kind, name))
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         if kind == NODE:
@@ -138,26 +125,7 @@ class LadderCluster:
             return [self._plugin(name) for name in self.gpus]
         if kind == POD:
             return [pod for body in [*self.objects.values()] for pod in self._pods(body)]
-        if kind == EVENT:
-            return []
-        return [body for (k, _), body in self.objects.items() if k == kind.kind]
-
-    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads(json.dumps(body))
-        self.made.append(made)
-        if kind == JOB:
-            bad = made["metadata"]["labels"][LABEL] in self.ended
-            done = "Failed" if bad else "Complete"
-            made["status"] = {
-                "conditions": [{"type": done, "status": "True"}],
-                "startTime": "2026-11-22T05:00:00Z",
-                "completionTime": "2026-11-22T05:02:05Z",
-            }
-        self.objects[kind.kind, made["metadata"]["name"]] = made
-        return made
-
-    def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        self.objects.pop((kind.kind, name), None)
+        return super().list(kind)
 
     def log(self, namespace: str, pod: str, container: str) -> str:
         if pod.startswith("plugin-"):
@@ -168,18 +136,6 @@ class LadderCluster:
 
     def ask(self, *_: Any) -> dict[str, Any]:
         raise AssertionError("the ladder asks no service")
-
-    def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        raise AssertionError("the ladder applies nothing")
-
-    def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        raise AssertionError("the ladder removes with what is owned")
-
-    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
-        raise AssertionError("the ladder tries no pod")
-
-    def left(self) -> list[str]:
-        return sorted(kind for kind, _ in self.objects if kind != NAMESPACE.kind)
 
     def _node(self, name: str) -> dict[str, Any]:
         address = self.external.get(name)
@@ -230,11 +186,4 @@ class LadderCluster:
                 }
                 for n in range(count)
             ]
-        if body["kind"] != "Job":
-            return []
-        over = {"exitCode": 0, "reason": "Completed"} | self.ended.get(labels[LABEL], {})
-        state = {"name": "proof", "state": {"terminated": over}}
-        owner = {"kind": "Job", "name": name}
-        metadata = {"name": f"{name}-0-x", "ownerReferences": [owner]}
-        status = {"phase": "Succeeded", "containerStatuses": [state]}
-        return [{"metadata": metadata, "spec": {}, "status": status}]
+        return [self.pod_of(body)] if body["kind"] == "Job" else []

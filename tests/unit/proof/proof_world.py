@@ -67,36 +67,84 @@ LOGS = {
 }
 
 
-@dataclass
-class FakeCluster:
-    """Nodes with an operator; every Job ends at once with the log of its test."""
+@dataclass(kw_only=True)
+class JobCluster:
+    """Objects that a proof makes; every Job ends at once, with the log of its test."""
 
-    nodes: tuple[str, ...] = ("n0",)
-    driver: str = "580.178.04"
-    gpus: str = "2"
-    logs: dict[str, str] = field(default_factory=lambda: dict(LOGS))
-    exit_codes: dict[str, int] = field(default_factory=dict)
-    tensor: str = "0.93"
-    engine: bool = True
-    stuck: dict[str, Any] | None = None
-    """Status of pods that never run."""
-    namespaces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ended: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """How containers of a test end, if not well."""
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     made: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    stuck: dict[str, Any] | None = None
+    """Status of pods of Jobs that never run."""
 
     @property
     def target(self) -> str:
         return "API server https://x"
 
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
+        return [body for (k, _), body in self.objects.items() if k == kind.kind and kind != EVENT]
+
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
         if kind == NODE:
-            return next(
-                (node for node in self.list(NODE) if node["metadata"]["name"] == name), None
-            )
-        if kind == NAMESPACE:
-            return self.namespaces.get(name)
+            return next((n for n in self.list(NODE) if n["metadata"]["name"] == name), None)
         return self.objects.get((kind.kind, name))
+
+    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        made: dict[str, Any] = json.loads(json.dumps(body))
+        self.made.append(made)
+        if kind == JOB and not self.stuck:
+            done = "Failed" if made["metadata"]["labels"][LABEL] in self.ended else "Complete"
+            made["status"] = {
+                "conditions": [{"type": done, "status": "True"}],
+                "startTime": "2026-11-22T05:00:00Z",
+                "completionTime": "2026-11-22T05:02:05Z",
+            }
+        if "namespace" in made["metadata"]:
+            assert (NAMESPACE.kind, made["metadata"]["namespace"]) in self.objects
+        self.objects[kind.kind, made["metadata"]["name"]] = made
+        return dict(made)
+
+    def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
+        self.objects.pop((kind.kind, name), None)
+
+    def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        raise AssertionError("a proof applies nothing")
+
+    def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
+        raise AssertionError("a proof removes with what is owned")
+
+    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
+        raise AssertionError("a proof tries no pod")
+
+    def left(self) -> Sequence[str]:
+        """Kinds of what is still there, but for namespaces."""
+        return sorted(kind for kind, _ in self.objects if kind != NAMESPACE.kind)
+
+    def pod_of(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The pod of a Job."""
+        name, test = job["metadata"]["name"], job["metadata"]["labels"][LABEL]
+        over = {"exitCode": 0, "reason": "Completed", **self.ended.get(test, {})}
+        container = {"name": "proof", "state": {"terminated": over}}
+        owner = {"kind": "Job", "name": name}
+        return {
+            "metadata": {"name": f"{name}-x", "ownerReferences": [owner]},
+            "spec": {},
+            "status": self.stuck or {"phase": "Succeeded", "containerStatuses": [container]},
+        }
+
+
+@dataclass(kw_only=True)
+class FakeCluster(JobCluster):
+    """Nodes with an operator."""
+
+    nodes: tuple[str, ...] = ("n0",)
+    driver: str = "580.178.04"
+    gpus: str = "2"
+    logs: dict[str, str] = field(default_factory=lambda: dict(LOGS))
+    tensor: str = "0.93"
+    engine: bool = True
+    asked: list[str] = field(default_factory=list)
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
         if kind == NODE:
@@ -114,27 +162,8 @@ class FakeCluster:
         if kind == POD and namespace == "gpu-operator":
             return [pod for node in self.nodes for pod in self._operands(node)]
         if kind == POD:
-            return [self._pod(job) for (k, _), job in self.objects.items() if k == "Job"]
-        return [o for (k, _), o in self.objects.items() if k == kind.kind and kind != EVENT]
-
-    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        made = json.loads(json.dumps(body))
-        self.made.append(made)
-        if kind == NAMESPACE:
-            self.namespaces[made["metadata"]["name"]] = made
-            return dict(made)
-        assert made["metadata"]["namespace"] in self.namespaces
-        if kind == JOB and self.stuck is None:
-            test = made["metadata"]["labels"][LABEL]
-            done = "Failed" if self.exit_codes.get(test) else "Complete"
-            made["status"] = {"conditions": [{"type": done, "status": "True"}]}
-        self.objects[kind.kind, made["metadata"]["name"]] = made
-        return dict(made)
-
-    def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        if kind == NAMESPACE:
-            self.namespaces.pop(name, None)
-        self.objects.pop((kind.kind, name), None)
+            return [self.pod_of(job) for job in super().list(JOB)]
+        return super().list(kind)
 
     def log(self, namespace: str, pod: str, container: str) -> str:
         return self.logs[self.objects["Job", pod.removesuffix("-x")]["metadata"]["labels"][LABEL]]
@@ -149,15 +178,6 @@ class FakeCluster:
             for n in range(2)
         ]
         return {"data": {"result": series}}
-
-    def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        raise AssertionError("a proof applies nothing")
-
-    def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        raise AssertionError("a proof removes with what is owned")
-
-    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
-        raise AssertionError("a proof tries no pod")
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         return {b["metadata"]["name"]: b for b in self.made if b["kind"] == "Job"}
@@ -175,14 +195,3 @@ class FakeCluster:
             }
             for n, app in pods.items()
         ]
-
-    def _pod(self, job: dict[str, Any]) -> dict[str, Any]:
-        name, test = job["metadata"]["name"], job["metadata"]["labels"][LABEL]
-        over = {"terminated": {"exitCode": self.exit_codes.get(test, 0), "reason": "Error"}}
-        status = {"phase": "Succeeded", "containerStatuses": [{"name": "proof", "state": over}]}
-        owner = {"kind": "Job", "name": name}
-        return {
-            "metadata": {"name": f"{name}-x", "ownerReferences": [owner]},
-            "spec": {},
-            "status": self.stuck or status,
-        }

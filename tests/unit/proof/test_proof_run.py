@@ -63,7 +63,6 @@ def test_the_whole_ladder_is_climbed_and_taken_away_again() -> None:
         "L0", "L1", "L1", "L1", "L2", "L2", "L3", "L3", "L4",
     ]  # fmt: skip
     assert cluster.objects == {}
-    assert cluster.namespaces == {}
     assert cluster.asked[0].startswith(
         "monitoring/prometheus-operated:9090/api/v1/query?max by (pod"
     )
@@ -132,13 +131,13 @@ def test_diagnostics_are_a_client_of_the_nodes_own_engine_in_its_own_image() -> 
             ["load", "burn", "collective"],
         ),
         ({"tensor": "0.2"}, "is seen under load by Prometheus", ["burn", "collective"]),
-        ({"exit_codes": {"load": 1}}, "runs load", ["burn", "collective"]),
+        ({"ended": {"load": {"exitCode": 1}}}, "runs load", ["burn", "collective"]),
         (
             {"logs": LOGS | {"burn": "GPU 0: OK\nGPU 1: FAULTY\n"}},
             "stands a burn-in",
             ["collective"],
         ),
-        ({"exit_codes": {"collective": 1}}, "reduces over all GPUs of the node", []),
+        ({"ended": {"collective": {"exitCode": 1}}}, "reduces over all GPUs of the node", []),
     ],
 )
 def test_a_step_that_does_not_hold_ends_the_climb(

@@ -128,21 +128,6 @@ def test_a_sound_tenant_is_ready_at_once() -> None:
     assert judgement.ready
     assert judgement.generation == 1
     assert cluster.time == 0
-    assert judgement.outputs()["proofs"] == [
-        "controller",
-        "namespace",
-        "quota",
-        "limit-range",
-        "service-account",
-        "roles",
-        "network-policy",
-        "network-baseline",
-        "network-agents",
-        "admission-rules",
-        "pod-security",
-        "admission-policy",
-        "allowed-pod",
-    ]
 
 
 def test_a_rerun_keeps_the_generation() -> None:
