@@ -77,6 +77,11 @@ WORLDS: dict[str, tuple[Setting, int, int]] = {
         1_000,
         2_000,
     ),
+    "a stack makes its layout active while the kubelet gives a GPU away": (
+        Setting(ONE, (), start=Phase.RESETTING, layouts=1, disputes=1),
+        300,
+        500,
+    ),
     "every hand-over ends with an operator": (
         Setting(ONE, (1,), policy=RecyclePolicy.QUARANTINE_ALWAYS, rechecks=1),
         300,
