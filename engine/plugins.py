@@ -263,8 +263,8 @@ def python_command(request: Request) -> list[str]:
     python = folder / "bin" / "python"
     if not python.exists():
         raise PluginError(
-            f"the virtual environment {folder} that Pulumi.yaml names does not exist; make it with"
-            " `pulumi install`, or set PULUMI_PYTHON_CMD to the Python to use"
+            f"the virtual environment {folder} that Pulumi.yaml names does not exist; install the"
+            " program's packages there, or set PULUMI_PYTHON_CMD to the Python to use"
         )
     return [str(python)]
 

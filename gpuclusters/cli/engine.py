@@ -63,8 +63,10 @@ def fetch(
                 answer.raise_for_status()
                 for chunk in answer.iter_bytes():
                     out.write(chunk)
+        except httpx.HTTPStatusError as error:
+            raise NoReleaseError(f"{url}: status {error.response.status_code}") from error
         except httpx.HTTPError as error:
-            raise NoReleaseError(f"{url} cannot be downloaded: {error}") from error
+            raise NoReleaseError(f"{httpx.URL(url).host} cannot be reached") from error
         expected = {name: digest for digest, name in map(str.split, listed.splitlines())}
         with archive.open("rb") as content:
             found = hashlib.file_digest(content, "sha256").hexdigest()

@@ -195,7 +195,7 @@ def _leaves(facts: Facts, step: Step) -> Impact:
 
 
 def _partitions(case: Case) -> Impact | None:
-    """A board that is cut anew, or no longer kept cut."""
+    """A board that is repartitioned, or no longer kept partitioned."""
     users, before = case.facts.users, partitions_of(case.old)
     if not case.updates:
         count = len({m for part in before.values() for m in part})
@@ -211,7 +211,7 @@ def _partitions(case: Case) -> Impact | None:
     cut = len({m for number in gone for m in before[number]})
     which = f"{'partition' if len(gone) == 1 else 'partitions'} {listed(list(map(str, gone)))}"
     return case.down(
-        f"{case.machine} is cut anew: {which} with {plural(cut, 'GPU')} must be free of "
+        f"{case.machine} will be repartitioned: {which} with {plural(cut, 'GPU')} must be free of "
         f"containers{users}, or the update stops there",
         cut,
     )

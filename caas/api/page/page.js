@@ -92,7 +92,7 @@ async function show(container, log) {
 
 function board(machine) {
   const parts = machine.partitions.map((part) => make("li", { class: GOOD[part.state] },
-    make("span", { class: "soft" }, part.id === null ? "not cut" : `partition ${part.id}: ${part.state}`),
+    make("span", { class: "soft" }, part.id === null ? "no partition" : `partition ${part.id}: ${part.state}`),
     make("ul", {}, ...part.gpus.map((gpu) => make("li", { class: GOOD[gpu.phase] ?? "look" },
       make("b", {}, `GPU ${gpu.module}`), make("span", {}, gpu.phase ?? "no lease"), make("span", {}, gpu.tenant ?? ""))))));
   const rows = machine.partitions.flatMap((part) => part.gpus).sort((a, b) => a.module - b.module).map((gpu) =>
