@@ -50,12 +50,13 @@ test-machine: $(READY)  ## On a real machine: Debian under QEMU, made in minutes
 	@$(BIN)/python -m lab.tools kubelet containerd containerd-shim-runc-v2 runc >/dev/null
 	@$(BIN)/pytest tests/machine -m machine -n 2
 
-check: $(READY)  ## Format, lint, types, layers, shell scripts
+check: $(READY)  ## Format, lint, types, layers, shell scripts, imports of the bench
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@git ls-files -z '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
+	@$(BIN)/pytest bench --collect-only --quiet -n 0 >/dev/null
 
 mutants: $(READY)  ## Break the product in recorded ways: a test has to notice each
 	@$(BIN)/python -m tests.mutants

@@ -41,18 +41,20 @@ class OwnClock:
 class Machine(Rke2Capability):
     """A host and its cluster: each call takes `latency`, joining takes `seconds` from the start on."""
 
+    target = "bench"
+
     def __init__(
         self, inputs: Rke2NodeInputs, clock: Clock, latency: float, seconds: float
     ) -> None:
         self._inputs, self._before, self._reporter = inputs, {}, Silent()
         self._clock, self._latency, self._seconds = clock, latency, seconds
-        self.others = [self.here()]
+        self.others = [self.local_control()]
         self._begun: float | None = None
         self._applied = self._owner = self._version = ""
         self._role: Role | None = None
         self._digests: dict[str, str] = {}
         self.calls = self.polls = 0
-        self.target, self._files = "bench", self
+        self._files = self
 
     def call(self) -> None:
         self.calls += 1
@@ -101,7 +103,7 @@ class Machine(Rke2Capability):
     def _kubeconfig(self) -> str:
         return ""
 
-    def here(self) -> Servers:
+    def local_control(self) -> Servers:
         return Servers(self)
 
 
