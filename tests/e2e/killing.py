@@ -69,15 +69,21 @@ def _is_at(line: str, kill: Kill) -> bool:
     )
 
 
+def _command_line(process: psutil.Process) -> list[str]:
+    """Empty of a process that has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
 def _end(process: subprocess.Popen[str], kill: Kill, lines: Iterator[str]) -> None:
     command = psutil.Process(process.pid)
     engine = next(
-        one
-        for one in (command, *command.children())
-        if ENGINE in one.cmdline() and "up" in one.cmdline()
+        one for one in (command, *command.children()) if {ENGINE, "up"} <= set(_command_line(one))
     )
     beneath = engine.children(recursive=True)
-    ours = [one for one in beneath if "gpuclusters.providers.server" in one.cmdline()]
+    ours = [one for one in beneath if "gpuclusters.providers.server" in _command_line(one)]
     if kill.what == "ctrl-c":
         for one in {engine, command}:
             one.send_signal(signal.SIGINT)
