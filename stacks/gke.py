@@ -14,6 +14,7 @@ from gpuclusters.config.secrets import Secrets
 from gpuclusters.core import scripts
 from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.proof.manifests import LADDER_PROGRAMS
+from gpuclusters.proof.model import WHOLE
 from gpuclusters.proof.resource import TrainingProof
 from stacks.hosts import Outputs
 
@@ -45,6 +46,6 @@ def build(config: GkeConfig, secrets: Secrets) -> Outputs:  # noqa: ARG001 (it h
 def _nodes(observed: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
     """The nodes with GPUs, whose names are Google's."""
     return {
-        name: {"role": "worker", "allocatable": {gke_plan.GPU: int(facts[gke_plan.GPU])}}
+        name: {"role": "worker", "allocatable": {WHOLE: int(facts[WHOLE])}}
         for name, facts in observed.items()
     }

@@ -21,6 +21,7 @@ from gpuclusters.core import scripts
 from gpuclusters.gcp import firewall_rules
 from gpuclusters.proof.checks import CLUSTER_RUNGS, CheckLevel
 from gpuclusters.proof.manifests import LADDER_PROGRAMS
+from gpuclusters.proof.model import WHOLE
 from gpuclusters.proof.resource import TrainingProof
 from gpuclusters.usernetes import api_tunnel
 from stacks import hosts
@@ -148,4 +149,4 @@ def _driver_version(facts: Mapping[str, Any]) -> str:
 
 
 def _of_node(name: str, found: Mapping[str, int]) -> dict[str, int]:
-    return {usernetes_plan.GPU: found[name]} if name in found else {}
+    return {WHOLE: found[name]} if name in found else {}

@@ -150,12 +150,12 @@ class Store:
     async def welcome(self, tenant: str) -> None:
         """Make the tenancy of a tenant who has none, where that is wanted and there is room for it."""
         template = self._settings.on_demand
-        if template is None or not self.tenancies.synced.is_set():
+        if template is None or not self.tenancies.synced.is_set() or self.tenancies.get(tenant):
             return
         async with self._one_at_a_time:
+            if self.tenancies.get(tenant):
+                return  # of another request, while this one waited
             there = [*self.tenancies.all()]
-            if any(one["metadata"]["name"] == tenant for one in there):
-                return
             made = template.tenancy(tenant)
             taken = {one["spec"]["namespace"] for one in there}
             if made is None or made["spec"]["namespace"] in taken:

@@ -16,6 +16,7 @@ from gpuclusters.core.section import Section
 from gpuclusters.drift.nodes import Expected, ExpectedNode
 from gpuclusters.gpu_operator.objects import PRESENT_LABEL
 from gpuclusters.lease.model import RecyclePolicy
+from gpuclusters.proof.model import WHOLE
 from gpuclusters.rke2.host_config import CONTROL_PLANE_TAINT
 from gpuclusters.rke2.releases import Role
 from gpuclusters.usernetes.decide import CONTROL_PLANE
@@ -88,7 +89,7 @@ def _usernetes(config: UsernetesConfig) -> Expected:
                     if node in config.workers or config.schedule_on_control_plane
                     else (f"{CONTROL_PLANE}:NoSchedule",)
                 ),
-                allocatable={usernetes_plan.GPU: config.gpus.count},
+                allocatable={WHOLE: config.gpus.count},
             )
             for node in usernetes_plan.nodes(config)
         )

@@ -4,13 +4,13 @@ from typing import Any
 
 from gpuclusters.config import gcp
 from gpuclusters.config.gke import ControlPlaneKind, GkeConfig, GkePool
-from gpuclusters.config.usernetes_plan import GPU as GPU
 from gpuclusters.config.usernetes_plan import ladder
 from gpuclusters.gcp.machine_types import Provisioning, attachable
 from gpuclusters.gcp.model import GkePlan
 from gpuclusters.proof.checks import CheckLevel
+from gpuclusters.proof.model import WHOLE
 
-GPU_TAINT = {"key": GPU, "value": "present", "effect": "NO_SCHEDULE"}
+GPU_TAINT = {"key": WHOLE, "value": "present", "effect": "NO_SCHEDULE"}
 """What Google puts on nodes with GPUs in a cluster that has others: only pods that ask for GPUs run there."""
 SCOPES = "https://www.googleapis.com/auth/"
 

@@ -32,6 +32,7 @@ from gpuclusters.driver.model import Modules, WantedDriver
 from gpuclusters.gpu_operator import mig_layout
 from gpuclusters.gpu_operator.mig_layout import DISABLED, ENABLED, MigNode, Slices
 from gpuclusters.gpu_operator.values import ContainerDriver, understands_auto
+from gpuclusters.proof.model import WHOLE
 from gpuclusters.rke2.releases import Role
 
 POOL_LABEL = "gpu-clusters.dev/pool"
@@ -176,7 +177,6 @@ def container_driver(config: Rke2Config) -> ContainerDriver | None:
     return ContainerDriver(version=version, modules=chosen, package_mirror=stated.package_mirror)
 
 
-GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 SHARED_KEY = "shared"
 WHOLE_KEY = "whole"
@@ -226,15 +226,15 @@ def pool_resources(config: Rke2Config, pool: Pool) -> Mapping[str, int]:
     sharing, count = config.sharing, pool.gpu.count if pool.gpu is not None else 0
     if isinstance(sharing, TimeSlicing | Mps):
         if not is_shared(config, pool):
-            return {GPU: count}
-        return {SHARED if sharing.rename else GPU: count * sharing.replicas}
+            return {WHOLE: count}
+        return {SHARED if sharing.rename else WHOLE: count * sharing.replicas}
     # A node whose GPUs are all cut offers no whole one, and that is worth waiting for too.
-    found: Counter[str] = Counter({GPU: 0})
+    found: Counter[str] = Counter({WHOLE: 0})
     mixed = mig_strategy(config) is MigStrategy.MIXED
     for cut in cuts(config, pool):
         for profile, number in ({"": 1} if cut is None else cut).items():
             slices = f"nvidia.com/mig-{profile.replace('+', '.')}"
-            found[slices if profile and mixed else GPU] += number
+            found[slices if profile and mixed else WHOLE] += number
     return dict(found)
 
 
@@ -279,7 +279,7 @@ def plugin_config(config: Rke2Config) -> Mapping[str, str]:
         return {}
     shared: dict[str, Any] = {
         "renameByDefault": sharing.rename,
-        "resources": [{"name": GPU, "replicas": sharing.replicas}],
+        "resources": [{"name": WHOLE, "replicas": sharing.replicas}],
     }
     kind = "mps"
     if isinstance(sharing, TimeSlicing):

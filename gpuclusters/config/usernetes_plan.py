@@ -26,7 +26,6 @@ from gpuclusters.driver.model import Modules, WantedDriver
 from gpuclusters.proof.checks import CheckLevel
 from gpuclusters.usernetes.addresses import ApiAccess, NetworkPlan
 
-GPU = "nvidia.com/gpu"
 DOCKER_MTU = 1500
 """What Docker gives its networks where nobody says otherwise."""
 TRAINING_RUNG = 9

@@ -5,6 +5,7 @@ from typing import Any
 import yaml
 
 PROGRAM = "gpu-clusters"
+"""As a kubeconfig of this program's calls it for a token."""
 COMMAND = "google-token"
 API_VERSION = "client.authentication.k8s.io/v1"
 

@@ -27,6 +27,7 @@ from gpuclusters.core.errors import (
     UnreachableError,
 )
 from gpuclusters.core.ports import ObjectKind
+from gpuclusters.gcp.kubeconfig import PROGRAM
 
 STRICT = (("fieldManager", "gpu-clusters"), ("fieldValidation", "Strict"))
 """How objects are written: a field that the server does not know is a failure."""
@@ -228,8 +229,6 @@ def parsed(data: bytes | str | None) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {"message": text[:500]}
 
 
-PROGRAM = "gpu-clusters"
-"""As a kubeconfig of this program's calls it for a token."""
 _CLIENTS: dict[str, client.ApiClient] = {}
 _CLIENTS_GUARD = threading.Lock()
 

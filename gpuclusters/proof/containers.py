@@ -24,10 +24,10 @@ from gpuclusters.core.finding import Level as FindingLevel
 from gpuclusters.proof import logs
 from gpuclusters.proof.checks import Check, Level, Outcome, ProofResult
 from gpuclusters.proof.cluster import running
-from gpuclusters.proof.model import WHOLE, ContainerProof, ProofNode
+from gpuclusters.proof.model import WHOLE, ContainerProof, Matmul, ProofNode
 from gpuclusters.proof.run import SIMULATED
 
-PROGRAM = "matmul.py"
+PROGRAM = Matmul.program
 POLL_SECONDS = 2.0
 _END_SECONDS = 120.0
 """A program has 30 seconds to end by itself."""
@@ -171,7 +171,7 @@ class ContainerRun:
             "image": self.wanted.image,
             "gpus": size,
             "command": ["python3", "-c", _START],
-            "args": ["--size", "8192", "--seconds", "5"],
+            "args": list(Matmul.arguments),
             "env": {_VARIABLE: self.program},
             "labels": dict([_LABEL]),
         }

@@ -34,6 +34,7 @@ from gpuclusters.proof import training_times
 from gpuclusters.proof.checks import CLUSTER_RUNGS, GKE, USERNETES, CheckLevel, Ladder, Level
 
 WHOLE = "nvidia.com/gpu"
+"""The resource of GPUs that are not cut, as the device plugin offers them."""
 FOLDER = "/proof"
 """Where the programs that we bring are mounted."""
 
@@ -112,6 +113,8 @@ class Matmul(ProofTest):
     level = Level.L1
     needs = "an image with PyTorch, such as nvcr.io/nvidia/pytorch"
     program = "matmul.py"
+    arguments: ClassVar = ("--size", "8192", "--seconds", "5")
+    """Of the program, wherever it runs."""
     whole_gpus = 0
 
     image: PinnedImage
@@ -126,7 +129,7 @@ class Matmul(ProofTest):
     """How long it may take on one node, the pull of its image included."""
 
     def command(self, node: ProofNode, engine: str) -> Sequence[str]:  # noqa: ARG002
-        return ("python3", f"{FOLDER}/{self.program}", "--size", "8192", "--seconds", "5")
+        return ("python3", f"{FOLDER}/{self.program}", *self.arguments)
 
 
 class ContainerProof(Section):

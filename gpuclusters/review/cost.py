@@ -145,6 +145,7 @@ _DISK = "gcp:compute/disk:Disk"
 _ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
 _MANAGED = "gcp:container/cluster:Cluster"
 _DEFAULT_DISK = "pd-standard"
+_SPOT = "spot prices change and are not in the price table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +259,7 @@ def _items(plan: Plan, table: PriceTable, *, after: bool) -> Iterator[Item]:
 
 def _instance(resource: Resource, table: PriceTable) -> Iterator[Item]:
     kind = resource.text("machineType") or "?"
-    why = "spot prices change and are not in the price table" if resource.is_spot else ""
+    why = _SPOT if resource.is_spot else ""
     cards = resource.at("guestAccelerators") or []
     disk = resource.at("bootDisk", "initializeParams")
     return _machine(resource, _region(resource), kind, why, cards, disk, table)
@@ -281,11 +282,8 @@ def _rented(resource: Resource, table: PriceTable) -> Iterator[Item]:
 
 def _nodes(pool: Resource, table: PriceTable) -> Iterator[Item]:
     """The nodes that a pool begins with; what an autoscaler adds is not counted."""
-    zone = pool.text("location") or "?"
-    region = zone.rsplit("-", 1)[0] if zone.count("-") == 2 else zone
-    why = (
-        "spot prices change and are not in the price table" if pool.at("nodeConfig", "spot") else ""
-    )
+    region = _region_of(pool.text("location") or "?")
+    why = _SPOT if pool.at("nodeConfig", "spot") else ""
     cards = pool.at("nodeConfig", "guestAccelerators") or []
     disk = {"size": pool.at("nodeConfig", "diskSizeGb"), "type": pool.at("nodeConfig", "diskType")}
     for _ in nodes_of(pool):
@@ -335,8 +333,12 @@ def _region(resource: Resource) -> str:
     zone = resource.text("zone") or resource.text("region") or ""
     if zone in ("", UNKNOWN, SECRET):
         return "?"
-    zone = zone.rsplit("/", 1)[-1]
-    return zone.rsplit("-", 1)[0] if zone.count("-") == 2 else zone
+    return _region_of(zone.rsplit("/", 1)[-1])
+
+
+def _region_of(place: str) -> str:
+    """Of a zone, or of what is a region already."""
+    return place.rsplit("-", 1)[0] if place.count("-") == 2 else place
 
 
 def _missing(found: float | None, kind: str, region: str) -> str:
