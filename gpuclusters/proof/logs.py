@@ -383,84 +383,59 @@ def vector_add(ladder: Ladder, node: str, ended: Ended) -> Check:
 # Rung 9: the training.
 
 BACKEND = "nccl"
-_BACKEND = re.compile(r"^Using distributed PyTorch with (\w+) backend$", re.MULTILINE)
-_BARRIER = re.compile(r"^Passed the barrier with (\d+) nodes, (\d+) ranks$", re.MULTILINE)
-_DEVICE = re.compile(r"^Device of rank (\d+): (.+)$", re.MULTILINE)
+"""What the ranks talk over where PyTorch finds GPUs; else it is gloo."""
 _EPOCH = re.compile(r"^Train Epoch: (\d+) ", re.MULTILINE)
-_TRAINED = re.compile(r"^Trained for ([\d.]+) s, (\d+) epochs$", re.MULTILINE)
-_RESULT = re.compile(
-    r"^\{metricName: accuracy, metricValue: ([\d.]+)\};\{metricName: loss, metricValue: ([\d.]+|nan|inf)\}",
-    re.MULTILINE,
-)
-
-
-class TrainingLog:
-    """Everything that the log tells; what it does not tell is empty."""
-
-    def __init__(self, log: str) -> None:
-        backend, barrier = _BACKEND.search(log), _BARRIER.search(log)
-        trained, result = _TRAINED.search(log), _RESULT.search(log)
-        self.simulated = "This is simulated:" in log
-        self.cuda = "Using CUDA" in log.splitlines()
-        self.backend = backend[1] if backend else ""
-        self.nodes, self.ranks = map(int, barrier.groups()) if barrier else (0, 0)
-        self.devices = tuple(name for _, name in _DEVICE.findall(log))
-        # The last one that began.
-        self.epoch = max(map(int, _EPOCH.findall(log)), default=0)
-        self.trained_seconds = float(trained[1]) if trained else 0.0
-        self.accuracy = float(result[1]) if result else None
 
 
 def training(
     inputs: LadderInputs, part: Training, ended: Ended, seconds: float | None = None
 ) -> Check:
     """Whether a training shows what it must; `seconds`: of the whole Job, if known."""
-    said = TrainingLog(ended.log)
+    said = json_line(ended.log, "training")
     if problems := list(_untrained(inputs, part, ended, said)):
         told = (ended.log, ended.said)
         return inputs.ladder.failed(CheckLevel.TRAINING, "cluster", "; ".join(problems), told=told)
-    accuracy, devices = said.accuracy or 0.0, ", ".join(sorted({*said.devices}))
-    whole = said.trained_seconds if seconds is None else seconds
+    assert said is not None  # noqa: S101  (without it there is a problem)
+    nodes, ranks, trained = said["nodes"], len(said["devices"]), float(said["trained_seconds"])
+    whole = trained if seconds is None else seconds
     return inputs.ladder.passed(
         CheckLevel.TRAINING,
         "cluster",
-        f"{said.nodes} nodes with {said.ranks} ranks ({devices}) reach an accuracy of "
-        f"{accuracy:.4f} (floor {part.accuracy_floor:g}) in {whole:.0f} s, {said.trained_seconds:g} s of "
-        "it training",
-        nodes=said.nodes,
-        gpus=said.ranks,
+        f"{nodes} nodes with {ranks} ranks ({', '.join(sorted({*said['devices']}))}) reach an accuracy of "
+        f"{said['accuracy']:.4f} (floor {part.accuracy_floor:g}) in {whole:.0f} s, {trained:g} s of it "
+        "training",
+        nodes=nodes,
+        gpus=ranks,
         epochs=part.epochs,
         batch_size=part.batch_size,
-        accuracy=accuracy,
+        accuracy=said["accuracy"],
         seconds=whole,
-        trained_seconds=said.trained_seconds,
-        simulated=int(said.simulated),
+        trained_seconds=trained,
+        simulated=int(said.get("simulated", False)),
     )
 
 
 def _untrained(
-    inputs: LadderInputs, part: Training, ended: Ended, said: TrainingLog
+    inputs: LadderInputs, part: Training, ended: Ended, said: Object | None
 ) -> Iterator[str]:
+    words = " ".join(ended.log.split())[-_WORDS:] or "it printed nothing"
     if ended.exit_code is None:
-        at = f" in epoch {said.epoch} of {part.epochs}" if said.epoch else ""
+        # The last one that began.
+        epoch = max(map(int, _EPOCH.findall(ended.log)), default=0)
+        at = f" in epoch {epoch} of {part.epochs}" if epoch else ""
         yield f"it did not end{at}: {ended.said}"
-        return
-    if ended.exit_code:
-        words = " ".join(ended.log.split())[-_WORDS:]
-        yield f"{ended.pod or 'a pod'} ended with {ended.said}: {words or 'it printed nothing'}"
-        return
-    if said.simulated and not inputs.simulated:
-        yield "it was simulated: nothing was calculated on a GPU"
-    elif not inputs.simulated:
-        if not said.cuda:
-            yield "it did not use CUDA"
-        if said.backend != BACKEND:
-            yield f"the ranks talked over {said.backend or 'nothing'}, wanted {BACKEND}"
-    ranks = inputs.pods * inputs.gpus_per_pod
-    if (said.nodes, said.ranks) != (inputs.pods, ranks):
-        came = f"{said.nodes} nodes and {said.ranks} ranks came to the barrier"
-        yield f"{came}, wanted {inputs.pods} and {ranks}"
-    if said.accuracy is None:
-        yield "it said no accuracy"
-    elif said.accuracy < part.accuracy_floor:
-        yield f"accuracy {said.accuracy:.4f} is below the floor {part.accuracy_floor:g}"
+    elif ended.exit_code:
+        yield f"{ended.pod or 'a pod'} ended with {ended.said}: {words}"
+    elif said is None:
+        yield f"it gave no result line: {words}"
+    else:
+        if not inputs.simulated and said.get("simulated"):
+            yield "it was simulated: nothing was calculated on a GPU"
+        elif not inputs.simulated and said["backend"] != BACKEND:
+            yield f"the ranks talked over {said['backend']}, wanted {BACKEND}"
+        ranks, came = inputs.pods * inputs.gpus_per_pod, len(said["devices"])
+        if (said["nodes"], came) != (inputs.pods, ranks):
+            there = f"{said['nodes']} nodes and {came} ranks came to the barrier"
+            yield f"{there}, wanted {inputs.pods} and {ranks}"
+        if said["accuracy"] < part.accuracy_floor:
+            yield f"accuracy {said['accuracy']:.4f} is below the floor {part.accuracy_floor:g}"

@@ -1,4 +1,4 @@
-"""Trains a small network on FashionMNIST with all GPUs of all nodes, and says how well it learned.
+"""Trains a small network on FashionMNIST with all GPUs of all nodes; its last line of JSON says how well.
 
 PyTorch's DistributedDataParallel over NCCL, or over gloo where there is no CUDA, which whoever reads the
 output takes for what it is. One pod per node; MASTER_ADDR, MASTER_PORT, WORLD_SIZE (pods) and RANK (of this
@@ -14,6 +14,7 @@ The data are read from a folder with the four idx files, plain or .gz. They are 
 import argparse
 import contextlib
 import gzip
+import json
 import math
 import os
 import struct
@@ -72,13 +73,6 @@ def load(folder, part):
     return images, labels
 
 
-def report(accuracy, loss):
-    """As katib's collector reads it."""
-    say(
-        f"{{metricName: accuracy, metricValue: {accuracy:.4f}}};{{metricName: loss, metricValue: {loss:.4f}}}"
-    )
-
-
 def network(torch):
     """Two convolutions and two layers."""
     nn = torch.nn
@@ -113,9 +107,6 @@ def with_torch(options, rank, world):
     if cuda:
         torch.cuda.set_device(device)
     backend = "nccl" if cuda else "gloo"
-    if rank == 0:
-        say("Using CUDA" if cuda else "Not using CUDA: PyTorch finds no GPU")
-        say(f"Using distributed PyTorch with {backend} backend")
     torch.manual_seed(options.seed)
     images, labels = tensors(torch, options.data, "train", device)
     address = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
@@ -130,8 +121,6 @@ def with_torch(options, rank, world):
     dist.all_gather_object(names, torch.cuda.get_device_name(device) if cuda else "cpu")
     dist.barrier()
     if rank == 0:
-        for number, name in enumerate(names):
-            say(f"Device of rank {number}: {name}")
         say(f"Passed the barrier with {options.nodes} nodes, {world} ranks")
     model = network(torch).to(device)
     ddp = torch.nn.parallel.DistributedDataParallel(
@@ -144,8 +133,11 @@ def with_torch(options, rank, world):
         epoch_of(torch, ddp, optimiser, images, labels, order, options, epoch, rank)
     dist.barrier()
     if rank == 0:
-        say(f"Trained for {time.monotonic() - started:.1f} s, {options.epochs} epochs")
-        report(*judged(torch, model, *tensors(torch, options.data, "test", device)))
+        found = {"backend": backend, "nodes": options.nodes, "devices": names}
+        found["trained_seconds"] = round(time.monotonic() - started, 1)
+        accuracy, loss = judged(torch, model, *tensors(torch, options.data, "test", device))
+        found |= {"accuracy": round(accuracy, 4), "loss": round(loss, 4)}
+        say(json.dumps({"proof": "training", **found}))
     dist.barrier()
     dist.destroy_process_group()
 
