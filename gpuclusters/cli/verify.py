@@ -35,8 +35,7 @@ from gpuclusters.core.errors import AdapterError
 from gpuclusters.core.finding import Refused
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
-from gpuclusters.kube.jobs import ClusterJobs
-from gpuclusters.kube.objects import KubernetesObjects
+from gpuclusters.kube.objects import KubernetesObjects, PatientObjects
 from gpuclusters.metrics import selection
 from gpuclusters.metrics.monitoring_stack import NAMES, Monitoring
 from gpuclusters.proof import checks as proof
@@ -89,7 +88,7 @@ def rke2(request: Request, config: Rke2Config) -> Evidence:
     """Climb, and look at the metrics where the stack has monitoring."""
     text = reach.kubeconfig(request.project, config, request.kubeconfig)
     wanted = rke2_inputs(config, text, rke2_level(config, request.level))
-    cluster, texts = ClusterJobs(text), manifests.texts()
+    cluster, texts = PatientObjects(text), manifests.texts()
     found = proof_run.run(wanted, cluster, Clock(), Reporter(), texts)
     checks = list(found.checks)
     kind = rke2_plan.monitoring(config)
@@ -139,7 +138,7 @@ def _climbed(
     checks: Sequence[Check] = (),
 ) -> Evidence:
     """The rungs of the cluster, if those below it were climbed and it is to be climbed at all."""
-    cluster, texts = ClusterJobs(wanted.kubeconfig), manifests.texts(manifests.LADDER_PROGRAMS)
+    cluster, texts = PatientObjects(wanted.kubeconfig), manifests.texts(manifests.LADDER_PROGRAMS)
     found = ProofResult((), (), {})
     if highest >= CLUSTER_RUNGS[0] and not proof.faults(checks):
         found = ladder_run.run(wanted, cluster, Clock(), Reporter(), texts)

@@ -23,8 +23,22 @@ class ClusterObjects(Protocol):
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
         """Server-side apply of a cluster-scoped object; takes no field from another manager."""
 
+    def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
+        """Server-side apply of a cluster-scoped object that takes fields from other managers."""
+
+    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object; one of this name is a failure."""
+
     def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        """Delete an object and wait until it is gone; absent is fine."""
+        """Delete an object with the pods that it owns, and wait for their end; absent is fine."""
+
+    def log(self, namespace: str, pod: str, container: str) -> str:
+        """What a container printed."""
+
+    def ask(
+        self, namespace: str, service: str, port: int, path: str, query: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """A JSON answer of a service inside the cluster, through the API server."""
 
     def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
         """Dry-run creation: None if the server would accept the pod, else why it refused."""

@@ -22,7 +22,8 @@ import yaml
 from gpuclusters.core.converge import Clock, Reporter, overdue, poll
 from gpuclusters.core.errors import CommandFailedError, InvalidAnswerError, UnreachableError
 from gpuclusters.core.finding import Finding, Level, Refused, refused
-from gpuclusters.gpu_operator.objects import CRD, TakingCluster, holds
+from gpuclusters.core.ports import ClusterObjects
+from gpuclusters.gpu_operator.objects import CRD, holds
 
 MANAGER = "gpu-clusters-crds"
 ESTABLISH_SECONDS = 60.0
@@ -54,7 +55,7 @@ def definitions(documents: Iterable[Mapping[str, Any]], *, with_nfd: bool) -> li
 
 
 def apply(
-    wanted: Sequence[Mapping[str, Any]], cluster: TakingCluster, clock: Clock, reporter: Reporter
+    wanted: Sequence[Mapping[str, Any]], cluster: ClusterObjects, clock: Clock, reporter: Reporter
 ) -> dict[str, Any]:
     """Apply all, and wait until the API server serves them; answers the outputs."""
     marks = {str(body["metadata"]["name"]): _digest(body) for body in wanted}
@@ -73,7 +74,7 @@ def apply(
     return {"names": list(marks), "marks": marks, "stale": []}
 
 
-def observe(before: Mapping[str, Any], cluster: TakingCluster) -> dict[str, Any] | None:
+def observe(before: Mapping[str, Any], cluster: ClusterObjects) -> dict[str, Any] | None:
     """The same outputs, with those that are gone or that somebody replaced; None if none is left."""
     marks: Mapping[str, str] = before.get("marks") or {}
     live = {name: cluster.get(CRD, name) for name in marks}

@@ -18,9 +18,10 @@ from pydantic import Field
 from gpuclusters.core.converge import Capability, Clock, Reporter, Step, overdue, poll
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level, Refused, refused
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.mig_layout import DISABLED
-from gpuclusters.gpu_operator.objects import MIG_LABEL, ClusterInputs, TakingCluster
+from gpuclusters.gpu_operator.objects import MIG_LABEL, ClusterInputs
 from gpuclusters.gpu_operator.pods import is_over
 from gpuclusters.tenancy.objects import NODE, POD
 
@@ -73,7 +74,7 @@ class MigNode(Capability[MigState | None]):
     """A node that is brought to its layout."""
 
     inputs: MigInputs
-    cluster: TakingCluster
+    cluster: ClusterObjects
     clock: Clock
     reporter: Reporter
 

@@ -9,13 +9,13 @@ import json
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.model import Strict
-from gpuclusters.core.ports import ClusterObjects, ObjectKind
+from gpuclusters.core.ports import ObjectKind
 
 RELEASE: Final = "gpu-operator"
 NAMESPACE: Final = "gpu-operator"
@@ -69,13 +69,6 @@ class ClusterInputs(Strict):
     @property
     def natural_id(self) -> str:
         return f"{self.cluster}/{self.called}"
-
-
-class TakingCluster(ClusterObjects, Protocol):
-    """A cluster in which fields are taken from whoever owns them."""
-
-    def take(self, kind: ObjectKind, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
-        """Server-side apply that takes fields from other managers."""
 
 
 def labels(body: Object | None) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import urllib3
 import yaml
@@ -38,11 +39,19 @@ REQUEST_TIMEOUT_SECONDS = (15.0, 60.0)
 # a load balancer. Neither was it when the server says when to come again (429 while the storage of a
 # new kind is made ready, 503 while it starts), whatever was asked.
 RETRIES = urllib3.Retry(connect=2, read=0, redirect=0, status=5, other=0, allowed_methods=None)
-DELETE_TIMEOUT_SECONDS = 60.0
+DELETE_TIMEOUT_SECONDS = 120.0
 DELETE_POLL_SECONDS = 0.3
+LOG_BYTES = 4 << 20
+AWAY_SECONDS = 120.0
+"""An API server that answered before may be away so long: RKE2 restarts take about a minute."""
+AWAY_POLL_SECONDS = 2.0
 
+_OWNERS = ("apps", "batch")
+"""Groups of kinds that own pods, and leave them behind by default."""
+_FOREGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
 _JSON = "application/json"
 _NOT_FOUND = 404
+_CONFLICT = 409
 _INVALID = 422
 
 
@@ -76,11 +85,24 @@ class KubernetesObjects:
         """
         return self._apply(kind, body, ("fieldManager", manager), ("force", "true"))
 
+    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object; BusyError: there is one of this name."""
+        metadata = body["metadata"]
+        tried = f"create {kind.kind} {metadata['name']}"
+        path = kind.path(str(metadata.get("namespace", "")))
+        status, answer = self._call("POST", path, tried, body, query=STRICT)
+        if status == _CONFLICT:
+            remedy = "let the other run that made it end, or delete it"
+            raise BusyError(self.target, tried, "there is one already", remedy)
+        if status >= 300:
+            raise self._refused(tried, status, answer)
+        return answer
+
     def delete(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        """Delete an object and wait until it is gone; absent is fine."""
+        """Delete an object with the pods that it owns, and wait for their end; absent is fine."""
         path, tried = kind.path(namespace, name), f"delete {kind.kind} {name}"
         deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
-        left = self._or_none("DELETE", path, tried)
+        left = self._or_none("DELETE", path, tried, *([_FOREGROUND] * (kind.group in _OWNERS)))
         while left is not None and (left := self._or_none("GET", path, tried)) is not None:
             if time.monotonic() > deadline:
                 kept = ", ".join(left.get("metadata", {}).get("finalizers") or ()) or "none"
@@ -88,6 +110,29 @@ class KubernetesObjects:
                 remedy = "look whether the controller that owns the finalizer runs, and run again"
                 raise CommandTimeoutError(self.target, tried, late + _says(left), remedy)
             time.sleep(DELETE_POLL_SECONDS)
+
+    def log(self, namespace: str, pod: str, container: str) -> str:
+        """What a container printed, its last 4 MiB at most."""
+        path, tried = f"/api/v1/namespaces/{namespace}/pods/{pod}/log", f"read the log of {pod}"
+        query = [("container", container), ("limitBytes", str(LOG_BYTES))]
+        status, text = self._request("GET", path, tried, query=query, accept="*/*")
+        said = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+        if status >= 300:
+            raise self._refused(tried, status, parsed(said))
+        return said
+
+    def ask(
+        self, namespace: str, service: str, port: int, path: str, query: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """A JSON answer of a service, through the API server's proxy."""
+        whole = f"/api/v1/namespaces/{namespace}/services/{quote(service)}:{port}/proxy/{path}"
+        tried = f"ask the service {namespace}/{service}"
+        status, answer = self._call("GET", whole, tried, query=list(query.items()))
+        if status >= 300:
+            said = answer.get("message") or answer.get("error") or "no reason"
+            problem = f"status {status}: {said}"
+            raise CommandFailedError(self.target, tried, problem, "check that its pod runs")
+        return answer
 
     def try_pod(self, namespace: str, body: Mapping[str, Any]) -> str | None:
         """Dry-run creation: None if the server would accept the pod, else why it refused."""
@@ -209,6 +254,28 @@ class KubernetesObjects:
         except urllib3.exceptions.HTTPError as error:
             remedy = "check that the API server runs and that the kubeconfig names it rightly"
             raise UnreachableError(self.target, tried, _reason(error), remedy) from error
+
+
+class PatientObjects(KubernetesObjects):
+    """The same, but reading is tried again while an API server is away that has answered before."""
+
+    _reached = False
+
+    def _call(
+        self, method: str, path: str, tried: str, *body: Any, **more: Any
+    ) -> tuple[int, dict[str, Any]]:
+        deadline = time.monotonic() + AWAY_SECONDS
+        while True:
+            try:
+                answer = super()._call(method, path, tried, *body, **more)
+            except UnreachableError:
+                # One that never answered is most likely named wrongly; and what changes something may have.
+                if not self._reached or method != "GET" or time.monotonic() > deadline:
+                    raise
+                time.sleep(AWAY_POLL_SECONDS)
+            else:
+                self._reached = True
+                return answer
 
 
 def _says(left: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter, poll
 from gpuclusters.core.finding import Finding, Level
@@ -25,24 +25,6 @@ _KILLED = (137, 143)
 Object = Mapping[str, Any]
 
 
-class JobCluster(ClusterObjects, Protocol):
-    """A cluster in which Jobs are run, read and removed again."""
-
-    def create(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object; one of this name is a failure."""
-
-    def remove(self, kind: ObjectKind, name: str, namespace: str = "") -> None:
-        """Delete an object and all that it owns, and wait until they are gone; absent is fine."""
-
-    def log(self, namespace: str, pod: str, container: str) -> str:
-        """What a container printed."""
-
-    def ask(
-        self, namespace: str, service: str, port: int, path: str, query: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """A JSON answer of a service inside the cluster, through the API server."""
-
-
 def running(problem: str, *path: str) -> Finding:
     return Finding("proof.running", problem, path=path, level=Level.REPAIR)
 
@@ -51,7 +33,7 @@ def running(problem: str, *path: str) -> Finding:
 class Context:
     """Where a proof runs, and what it waits by."""
 
-    cluster: JobCluster
+    cluster: ClusterObjects
     namespace: str
     clock: Clock
     reporter: Reporter
@@ -88,7 +70,7 @@ class Context:
             yield
         finally:
             for kind, name in reversed(made):
-                self.cluster.remove(kind, name, self.namespace)
+                self.cluster.delete(kind, name, self.namespace)
 
     def run(
         self, jobs: Mapping[str, Mapping[str, Any]], timeout_seconds: float
@@ -163,7 +145,7 @@ class Ended:
 
 @contextmanager
 def temporary_namespace(
-    cluster: JobCluster,
+    cluster: ClusterObjects,
     space: str,
     texts: Mapping[str, str],
     kinds: Sequence[ObjectKind] = (JOB, CONFIG_MAP),
@@ -172,7 +154,7 @@ def temporary_namespace(
     there = cluster.get(NAMESPACE, space)
     for kind in kinds if there else ():
         for body in filter(_is_ours, cluster.list(kind, space)):
-            cluster.remove(kind, str(body["metadata"]["name"]), space)
+            cluster.delete(kind, str(body["metadata"]["name"]), space)
     there = there or cluster.create(NAMESPACE, manifests.namespace(space))
     config_map = manifests.programs(space, texts)
     name = str(config_map["metadata"]["name"])
@@ -180,9 +162,9 @@ def temporary_namespace(
         cluster.create(CONFIG_MAP, config_map)
         yield name
     finally:
-        cluster.remove(CONFIG_MAP, name, space)
+        cluster.delete(CONFIG_MAP, name, space)
         if _is_ours(there):
-            cluster.remove(NAMESPACE, space)
+            cluster.delete(NAMESPACE, space)
 
 
 def _is_ours(body: Object) -> bool:

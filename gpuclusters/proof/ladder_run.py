@@ -7,12 +7,12 @@ from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Finding
-from gpuclusters.core.ports import ObjectKind
+from gpuclusters.core.ports import ClusterObjects, ObjectKind
 from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.proof import logs, manifests, nodes, training_times
 from gpuclusters.proof.checks import Check, CheckLevel, ProofResult, proven
-from gpuclusters.proof.cluster import Context, JobCluster, running, temporary_namespace
+from gpuclusters.proof.cluster import Context, running, temporary_namespace
 from gpuclusters.proof.manifests import CONTAINER, JOB, REACH, SERVICE, STATEFUL_SET
 from gpuclusters.proof.model import WHOLE, LadderInputs, LadderNode
 from gpuclusters.tenancy.objects import NODE, POD
@@ -30,7 +30,7 @@ _Judge = Callable[[nodes.Snapshot, nodes.Expected], Iterator[Check]]
 
 def run(
     inputs: LadderInputs,
-    cluster: JobCluster,
+    cluster: ClusterObjects,
     clock: Clock,
     reporter: Reporter,
     texts: Mapping[str, str],
@@ -67,7 +67,7 @@ def run(
     return ProofResult(tuple(checks), tuple(_remarks(inputs)), observed)
 
 
-def observe(inputs: LadderInputs, cluster: JobCluster) -> Mapping[str, Mapping[str, str]]:
+def observe(inputs: LadderInputs, cluster: ClusterObjects) -> Mapping[str, Mapping[str, str]]:
     """Each node as it is: which one it is, its kubelet, what it offers."""
     found = {}
     for node in inputs.nodes or _of_pools(inputs, cluster):
@@ -82,7 +82,7 @@ def observe(inputs: LadderInputs, cluster: JobCluster) -> Mapping[str, Mapping[s
     return found
 
 
-def _of_pools(inputs: LadderInputs, cluster: JobCluster) -> tuple[LadderNode, ...]:
+def _of_pools(inputs: LadderInputs, cluster: ClusterObjects) -> tuple[LadderNode, ...]:
     """The nodes of the pools, the oldest first, up to as many as are asked for."""
     there = [one for one in cluster.list(NODE) if "deletionTimestamp" not in one["metadata"]]
     there.sort(key=lambda o: (str(o["metadata"].get("creationTimestamp")), o["metadata"]["name"]))

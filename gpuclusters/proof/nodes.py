@@ -11,12 +11,12 @@ from pydantic import Field
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.objects import EVENT, ClusterInputs, Object
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.gpu_operator.readiness import Seen, wait_for
 from gpuclusters.proof.checks import GKE, USERNETES, Check, CheckLevel, Ladder, Outcome
-from gpuclusters.proof.cluster import JobCluster
 from gpuclusters.proof.model import WHOLE
 from gpuclusters.tenancy.objects import NODE, POD
 from gpuclusters.usernetes.decide import HOST_IP
@@ -42,7 +42,7 @@ class Snapshot:
     ladder: Ladder = USERNETES
 
 
-def read(cluster: JobCluster, expected: Expected, *, closely: bool = True) -> Snapshot:
+def read(cluster: ClusterObjects, expected: Expected, *, closely: bool = True) -> Snapshot:
     """What the cluster shows; `closely`: also the plugin of nodes that do not offer what they should."""
     nodes = {str(node["metadata"]["name"]): node for node in cluster.list(NODE)}
     short = {name for name, count in expected.items() if offered(nodes.get(name)) != count}
@@ -61,7 +61,7 @@ def read(cluster: JobCluster, expected: Expected, *, closely: bool = True) -> Sn
     return Snapshot(nodes, plugins, logs, cluster.list(EVENT, NAMESPACE))
 
 
-def _log(cluster: JobCluster, pod: Object) -> str:
+def _log(cluster: ClusterObjects, pod: Object) -> str:
     """Its last lines; empty where there is no log, as of a container that never started."""
     if not any(map(_has_run, (pod.get("status") or {}).get("containerStatuses") or ())):
         return ""
@@ -182,7 +182,7 @@ class GateInputs(ClusterInputs):
     triggers: tuple[str, ...] = ()
     """Whatever makes another look necessary when it changes."""
 
-    def look(self, cluster: JobCluster) -> Seen:
+    def look(self, cluster: ClusterObjects) -> Seen:
         snapshot = read(cluster, self.expected)
         missing = waits(list(allocatable(snapshot, self.expected)))
         found = {name: offered(snapshot.nodes.get(name)) for name in self.expected}
@@ -190,7 +190,7 @@ class GateInputs(ClusterInputs):
 
 
 def wait(
-    inputs: GateInputs, cluster: JobCluster, clock: Clock, reporter: Reporter
+    inputs: GateInputs, cluster: ClusterObjects, clock: Clock, reporter: Reporter
 ) -> dict[str, Any]:
     """Wait until every node offers what it must; answers the outputs."""
     look = partial(inputs.look, cluster)

@@ -8,9 +8,9 @@ import pulumi
 
 from gpuclusters.core.converge import Clock, Reporter, time_of_day
 from gpuclusters.core.finding import refused
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.proof import checks, ladder_run, nodes, run
 from gpuclusters.proof.checks import ProofResult
-from gpuclusters.proof.cluster import JobCluster
 from gpuclusters.proof.evidence import digest
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
 from gpuclusters.proof.model import PROGRAMS, LadderInputs, ProofInputs
@@ -30,9 +30,9 @@ class ProofProvider(ClusterProvider[Inputs]):
     title: ClassVar[str]
     """What it is, in messages, with its inputs in braces."""
     programs: ClassVar[Sequence[str]]
-    show: Callable[[Inputs, JobCluster, Clock, Reporter, Mapping[str, str]], ProofResult]
+    show: Callable[[Inputs, ClusterObjects, Clock, Reporter, Mapping[str, str]], ProofResult]
     """Runs it."""
-    look: Callable[[Inputs, JobCluster], Mapping[str, Mapping[str, str]]]
+    look: Callable[[Inputs, ClusterObjects], Mapping[str, Mapping[str, str]]]
     """Each node as it is."""
 
     def ensure(self, inputs: Inputs, before: Properties) -> Properties:

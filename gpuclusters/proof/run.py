@@ -6,10 +6,11 @@ from typing import Any
 
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Finding
+from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import readiness
 from gpuclusters.proof import logs, manifests
 from gpuclusters.proof.checks import Check, Level, Outcome, ProofResult, proven
-from gpuclusters.proof.cluster import Context, Ended, JobCluster, running, temporary_namespace
+from gpuclusters.proof.cluster import Context, Ended, running, temporary_namespace
 from gpuclusters.proof.model import (
     AnyTest,
     Burn,
@@ -40,7 +41,7 @@ Seen = Mapping[str, Mapping[str, float]]
 
 def run(
     inputs: ProofInputs,
-    cluster: JobCluster,
+    cluster: ClusterObjects,
     clock: Clock,
     reporter: Reporter,
     texts: Mapping[str, str],
@@ -60,7 +61,7 @@ def run(
     return ProofResult(tuple(checks), tuple(remarks(inputs)), observed)
 
 
-def observe(inputs: ProofInputs, cluster: JobCluster) -> Mapping[str, Mapping[str, str]]:
+def observe(inputs: ProofInputs, cluster: ClusterObjects) -> Mapping[str, Mapping[str, str]]:
     """Driver and resources of each node now."""
     found = {}
     for node in inputs.nodes:
@@ -88,7 +89,7 @@ def remarks(inputs: ProofInputs) -> Iterator[str]:
             yield f"{test.name} does not apply to {', '.join(left)}: {why}."
 
 
-def _offered(inputs: ProofInputs, cluster: JobCluster) -> Iterator[Check]:
+def _offered(inputs: ProofInputs, cluster: ClusterObjects) -> Iterator[Check]:
     """L0: what the gate before this one looked at too, as of now."""
     expected = {node.name: node.resources for node in inputs.nodes}
     waits = readiness.missing(readiness.read(cluster, inputs.operator_namespace), expected)
@@ -135,7 +136,7 @@ def _step(inputs: ProofInputs, context: Context, test: AnyTest, programs: str) -
 
 
 def _job(
-    inputs: ProofInputs, cluster: JobCluster, test: AnyTest, node: ProofNode, programs: str
+    inputs: ProofInputs, cluster: ClusterObjects, test: AnyTest, node: ProofNode, programs: str
 ) -> dict[str, Any] | None:
     """The Job of one node; None where DCGM's diagnostics find no engine to ask."""
     image, address = test.image, ""
@@ -149,7 +150,7 @@ def _job(
     return manifests.job(inputs, test, node, config_map=programs, image=str(image), engine=address)
 
 
-def _engine(inputs: ProofInputs, cluster: JobCluster, node: str) -> Mapping[str, Any]:
+def _engine(inputs: ProofInputs, cluster: ClusterObjects, node: str) -> Mapping[str, Any]:
     pods = cluster.list(POD, inputs.operator_namespace)
     here = (pod for pod in pods if (pod.get("spec") or {}).get("nodeName") == node)
     labels = ((pod, pod["metadata"].get("labels") or {}) for pod in here)

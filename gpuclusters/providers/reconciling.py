@@ -35,7 +35,7 @@ from gpuclusters.providers.properties import InvalidStateError, explained
 
 if TYPE_CHECKING:
     from gpuclusters.host.ssh import SshHost
-    from gpuclusters.kube.jobs import ClusterJobs
+    from gpuclusters.kube.objects import PatientObjects
 
 SSH_KEY_CONFIG = "gpu-clusters:ssh-private-key"
 ADOPT = "adopt"
@@ -257,11 +257,11 @@ class ClusterProvider(ReconcilingProvider[I]):
     identity = frozenset({"cluster"})
     sensitive = frozenset({"kubeconfig"})
 
-    def cluster(self, inputs: Any) -> ClusterJobs:
+    def cluster(self, inputs: Any) -> PatientObjects:
         # Imported late: the client takes half a second to load, and a program only declares.
-        from gpuclusters.kube.jobs import ClusterJobs
+        from gpuclusters.kube.objects import PatientObjects
 
-        return ClusterJobs(inputs.kubeconfig)
+        return PatientObjects(inputs.kubeconfig)
 
 
 class GeneratedSecret(ResourceProvider):

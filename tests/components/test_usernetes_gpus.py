@@ -106,4 +106,4 @@ def test_a_refresh_that_finds_another_node_is_a_difference() -> None:
 
 def test_declaring_does_not_load_the_client_of_clusters() -> None:
     module = importlib.import_module("gpuclusters.proof.resource")
-    assert not hasattr(module, "ClusterJobs")
+    assert not hasattr(module, "PatientObjects")

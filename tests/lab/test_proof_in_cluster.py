@@ -14,7 +14,7 @@ from gpuclusters.core.converge import Clock
 from gpuclusters.core.errors import BusyError, CommandFailedError
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
-from gpuclusters.kube.jobs import ClusterJobs
+from gpuclusters.kube.objects import PatientObjects
 from gpuclusters.proof import manifests
 from gpuclusters.proof import run as proof_run
 from gpuclusters.proof.checks import proven
@@ -29,7 +29,7 @@ from tests.fixtures.waiting import Waiting, eventually
 pytestmark = pytest.mark.lab
 
 
-class Reconciled(ClusterJobs):
+class Reconciled(PatientObjects):
     """The cluster of the run, which has no GPU operator: only that is made up here."""
 
     def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:

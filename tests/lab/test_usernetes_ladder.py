@@ -21,7 +21,7 @@ from gpuclusters.core.converge import Clock
 from gpuclusters.core.finding import Refused
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gpu_operator.objects import DAEMON_SET
-from gpuclusters.kube.jobs import ClusterJobs
+from gpuclusters.kube.objects import PatientObjects
 from gpuclusters.proof import ladder_run, nodes
 from gpuclusters.proof.checks import Outcome, ProofResult, proven
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
@@ -56,7 +56,7 @@ class Quick(Clock):
         super().sleep(min(seconds, 0.15))
 
 
-class Own(ClusterJobs):
+class Own(PatientObjects):
     """The cluster of the run without the nodes of other tests."""
 
     nodes: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class World:
     def restart_plugins(self) -> None:
         """As the unit inside the node does with containerd: its pods start anew."""
         for pod in self.plugins():
-            self.cluster.remove(POD, pod["metadata"]["name"], "kube-system")
+            self.cluster.delete(POD, pod["metadata"]["name"], "kube-system")
 
     def plugins(self) -> list[dict[str, Any]]:
         wanted = device_plugin_manifest.PLUGIN_LABELS.items()
@@ -162,7 +162,7 @@ def world(kube_api: KubeCluster) -> Iterator[World]:
             assert api.request("PATCH", path, status, content_type=STRATEGIC)[0] == 200
     cluster.create(DAEMON_SET, body)
     yield made
-    cluster.remove(DAEMON_SET, body["metadata"]["name"], "kube-system")
+    cluster.delete(DAEMON_SET, body["metadata"]["name"], "kube-system")
     lab.kubelet.stop(folder)
     # Another connection: the server has closed one that was idle so long.
     with kube_api.api() as api:

@@ -22,7 +22,7 @@ from gpuclusters.host import connect
 from gpuclusters.host import ssh as ssh_forward
 from gpuclusters.host.model import KEY_TYPES, HostConnection
 from gpuclusters.host.ssh import SshHost
-from gpuclusters.kube.jobs import ClusterJobs
+from gpuclusters.kube.objects import PatientObjects
 from gpuclusters.providers import reconciling
 from gpuclusters.usernetes.host import NodeCapability, inspect
 from gpuclusters.usernetes.model import LiveNode, UsernetesNodeInputs
@@ -256,7 +256,7 @@ class Site:
         }
 
     @contextmanager
-    def cluster(self, kubeconfig: str) -> Iterator[ClusterJobs]:
+    def cluster(self, kubeconfig: str) -> Iterator[PatientObjects]:
         """The cluster that a kubeconfig leads to, through the tunnel that it is for."""
         with ExitStack() as open_ways:
             if self.local_port:
@@ -267,4 +267,4 @@ class Site:
                     remote_port=API_PORT,
                 )
                 open_ways.enter_context(tunnel)
-            yield ClusterJobs(kubeconfig)
+            yield PatientObjects(kubeconfig)

@@ -22,7 +22,7 @@ from gpuclusters.gpu_operator.objects import EVENT
 from gpuclusters.gpu_operator.pods import blocked, is_ready
 from gpuclusters.host.connect import KEY_FILE_VARIABLE
 from gpuclusters.host.model import HostConnection
-from gpuclusters.kube.jobs import ClusterJobs
+from gpuclusters.kube.objects import PatientObjects
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts
 from gpuclusters.proof.checks import CheckLevel
@@ -214,7 +214,7 @@ def the_preparation_finds_nothing_to_do(
 
 
 def the_node_is_ready_and_starts_a_pod_that_names_a_gpu(
-    site: Site, cluster: ClusterJobs, gpu: str
+    site: Site, cluster: PatientObjects, gpu: str
 ) -> None:
     """As its kubeconfig shows it. A name that NVIDIA's runtime in the node did not know would end the pod."""
     name, namespace = site.connection.host, f"registry-{secrets.token_hex(4)}"
@@ -249,7 +249,7 @@ def the_node_is_ready_and_starts_a_pod_that_names_a_gpu(
             assert time.monotonic() < deadline, why
             time.sleep(0.2)
     finally:
-        cluster.remove(NAMESPACE, namespace)
+        cluster.delete(NAMESPACE, namespace)
 
 
 def ready(node: Mapping[str, Any] | None) -> bool:

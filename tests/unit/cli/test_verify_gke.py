@@ -42,7 +42,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         pools=dict.fromkeys(NAMES, "v100"),
     )
     made.logs |= {f"reach-{n}": reached(name) for n, name in enumerate(NAMES)}
-    monkeypatch.setattr(verify, "ClusterJobs", lambda _: made)
+    monkeypatch.setattr(verify, "PatientObjects", lambda _: made)
     monkeypatch.setattr(reach, "made_kubeconfig", lambda *_: "kubeconfig")
     return made
 

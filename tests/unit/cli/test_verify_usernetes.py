@@ -73,7 +73,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     cluster = Cluster(names)
     monkeypatch.setattr(reach, "reach", reached)
     monkeypatch.setattr(verify.hosts, "ask", ask)
-    monkeypatch.setattr(verify, "ClusterJobs", lambda _: cluster)
+    monkeypatch.setattr(verify, "PatientObjects", lambda _: cluster)
     monkeypatch.setattr(reach, "kubeconfig", lambda *_: "kubeconfig")
     return {"said": said, "cluster": cluster, "names": names}
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gpuclusters.core.errors import UnreachableError
-from gpuclusters.kube import jobs as cluster_jobs
-from gpuclusters.kube.jobs import ClusterJobs
-from gpuclusters.kube.objects import KubernetesObjects
+from gpuclusters.kube import objects as kube_objects
+from gpuclusters.kube.objects import KubernetesObjects, PatientObjects
 from gpuclusters.proof.manifests import JOB
 
 AWAY = UnreachableError("API server x", "list jobs", "connection refused", "look at it")
@@ -30,12 +29,12 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(KubernetesObjects, "_call", call)
     # Its clock alone: other threads of this process ask theirs meanwhile.
     clock = SimpleNamespace(sleep=lambda _: None, monotonic=lambda: next(slept))
-    monkeypatch.setattr(cluster_jobs, "time", clock)
+    monkeypatch.setattr(kube_objects, "time", clock)
     return script
 
 
-def cluster() -> ClusterJobs:
-    return ClusterJobs.__new__(ClusterJobs)
+def cluster() -> PatientObjects:
+    return PatientObjects.__new__(PatientObjects)
 
 
 def test_an_api_server_that_was_there_is_waited_for(answers: list[Any]) -> None:
