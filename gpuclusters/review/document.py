@@ -48,7 +48,7 @@ def _review(review: Review) -> dict[str, Any]:
                 "gpus": impact.gpus,
                 "tenant": impact.tenant or None,
             }
-            for impact in review.downtime
+            for impact in review.impacts
         ],
         "capacity": [
             {

@@ -193,7 +193,7 @@ def host_of(plan: Plan, resource: Resource) -> str | None:
         return host
     if resource.type in (INSTANCE, RENTED):
         return resource.text("name") or resource.name
-    if resource.type == f"{KEPT}MigLayout":
+    if resource.type in (f"{KEPT}MigLayout", f"{KEPT}NodeMaintenance"):
         return resource.text("node")
     for parent in plan.parents(resource):
         if parent.kind in _MACHINE_COMPONENTS:

@@ -104,7 +104,7 @@ def sections(review: Review, most: int, *, whole: bool) -> Iterator[str]:
     down = [
         f"{_DANGER if impact.weight is Weight.DANGER else _LOOK}"
         f"{code(f'{impact.step.resource.kind} {impact.step.name}')} {prose(impact.says)}"
-        for impact in review.downtime
+        for impact in review.impacts
     ]
     if down:
         yield f"**What it takes down or interrupts**\n\n{_list(down, most)}"

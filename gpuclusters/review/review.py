@@ -102,10 +102,6 @@ class Review:
         return Level.SAFE if self.plan.changed else Level.NOTHING
 
     @property
-    def downtime(self) -> tuple[Impact, ...]:
-        return tuple(impact for impact in self.impacts if impact.weight is not Weight.NONE)
-
-    @property
     def counts(self) -> str:
         """How many resources each action concerns."""
         count = self.plan.count

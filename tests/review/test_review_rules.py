@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpuclusters.core.codes import VALUE
 from gpuclusters.policy.rule import Rule
 from gpuclusters.policy.rules import RULES
 from gpuclusters.policy.settings import configured
+from gpuclusters.providers.server import PROVIDERS
+from gpuclusters.review import impact
 from gpuclusters.review.cost import price_table
 from gpuclusters.review.review import Finding, review
 from tests.review.catalogue import handmade, loading
@@ -116,3 +119,12 @@ def test_a_node_that_drains_says_for_how_long_and_that_no_other_is_left() -> Non
     both = reviewed(*steps)
     assert "the node is drained (for 30 min at most)" in both.impacts[0].says
     assert not any("one after the other" in reason for reason in reviewed(steps[0]).reasons)
+
+
+def test_the_table_of_effects_is_of_our_types_and_uses_words_that_there_are() -> None:
+    table = impact.effects()
+    ours = {type_.removeprefix(KEPT) for type_ in table if type_.startswith(KEPT)}
+    assert ours <= PROVIDERS.keys()
+    known = {"was", "will", "change", "changed", *vars(impact.Case)}
+    said = [one.says for rows in table.values() for one in rows]
+    assert {word for text in said for word in VALUE.findall(text)} <= known
