@@ -67,8 +67,7 @@ class RebootPolicy(StrEnum):
     REFUSE = "refuse"
 
 
-_ARGUMENT = ("is not one kernel argument", "write name or name=value, without blanks and quotes")
-Argument = Annotated[Text, holds(command_line.check, *_ARGUMENT)]
+Argument = Annotated[Text, holds(command_line.check, "kernel-argument")]
 
 
 class Preparation(Section):

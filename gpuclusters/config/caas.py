@@ -46,19 +46,14 @@ from gpuclusters.proof.model import ContainerProof
 from gpuclusters.tenancy import programs
 from gpuclusters.tenancy.programs import Accounts
 
-_HOST_NAME = (
-    "is not a full host name in lower case",
-    "write the name that tenants call, without https:// and port: api.example.com",
-)
 HostName = Annotated[
     Text,
     matches(
         r"(?=.{,253}$)([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
-        *_HOST_NAME,
+        "host-name",
     ),
 ]
-_CHAIN = ("is not a chain of certificates in PEM", "write its text after `chain: |`")
-CertificateChain = Annotated[PemCertificate, holds(certificate.read, *_CHAIN)]
+CertificateChain = Annotated[PemCertificate, holds(certificate.read, "certificate-chain")]
 
 
 class IssuerKind(StrEnum):
@@ -140,10 +135,9 @@ Exposure = Annotated[
 
 def _own(value: str) -> str:
     if naming.is_reserved_namespace(value):
-        raise refusal("belongs to the cluster itself", "leave it out, or write one of your own")
+        raise refusal("reserved-namespace")
     if len(value) > programs.LONGEST_BASE:
-        wrong = "is too long: the names of the other programs' namespaces are made from it"
-        raise refusal(wrong, f"write at most {programs.LONGEST_BASE} characters")
+        raise refusal("long-namespace", most=programs.LONGEST_BASE)
     return value
 
 
@@ -298,8 +292,5 @@ class CaasConfig(Section):
         try:
             table_for(baseboard, {p.id: p.gpus for p in own} if own else None)
         except LayoutError as error:
-            raise refusal(
-                f"has no partition table that could be used: {error}",
-                "write partition-table: a list of {id: 0, gpus: [1, 2]}, as `fmpm -l` prints it",
-            ) from error
+            raise refusal("partition-table", error=error) from error
         return platform

@@ -38,11 +38,7 @@ _PUBLIC: tuple[tuple[str, re.Pattern[str], System], ...] = (
 
 
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
-_IMAGE_NAME = (
-    "is not the name of an image",
-    "write it as `gcloud compute images list` prints it, without a path before it",
-)
-ImageName = Annotated[Text, matches(_NAME, *_IMAGE_NAME)]
+ImageName = Annotated[Text, matches(_NAME, "image-name")]
 
 
 class _AnyImage(Section):
@@ -96,65 +92,46 @@ def either(values: Iterable[str], word: str = "or") -> str:
 def _machine_type(value: str) -> str:
     if machine_types.machine_type(value) is None:
         near = difflib.get_close_matches(value[:60], machine_types.type_names(), n=3, cutoff=0.5)
-        raise refusal(
-            "is not a machine type that is known here",
-            f"write one like {', '.join(near or ('n1-standard-8', 'e2-standard-4'))}, or"
-            " custom-12-79872 for an N1 machine of your own size",
-        )
+        raise refusal("machine-type", near=near or ("n1-standard-8", "e2-standard-4"))
     return value
 
 
 def _product(value: str) -> str:
     known = machine_types.products()
     if value not in known:
-        raise refusal("is not a GPU that Google Cloud is known to have", f"write {either(known)}")
+        raise refusal("google-gpu", known=either(known))
     return value
 
 
 def _range_(value: Any) -> Any:
     if isinstance(value, str) and value.endswith("/0"):
-        instead = "write the ranges you come from, or source: iap, which needs no open port at all"
-        raise refusal("lets the whole internet try to log in", instead)
+        raise refusal("whole-internet")
     return value
 
 
-_PROJECT = (
-    "is not the id of a project",
-    "write it as `gcloud projects list` prints it under PROJECT_ID, not its name or number",
-)
 Project = Annotated[
-    Text, matches(r"(?:[a-z][a-z0-9.-]{0,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]", *_PROJECT)
+    Text, matches(r"(?:[a-z][a-z0-9.-]{0,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]", "project")
 ]
-_ZONE = ("is not a zone", "write one like us-central1-a; a region has no letter behind")
-Zone = Annotated[Text, matches(r"[a-z]+-[a-z]+[0-9]+-[a-z]", *_ZONE)]
+Zone = Annotated[Text, matches(r"[a-z]+-[a-z]+[0-9]+-[a-z]", "zone")]
 MachineType = Annotated[Text, AfterValidator(_machine_type)]
 GcpGpuProduct = Annotated[
     Text,
     AfterValidator(_product),
     WithJsonSchema({"type": "string", "enum": list(machine_types.products())}),
 ]
-_SCOPE = ("is not a scope", "write one like logging.write or devstorage.read_only")
 Scope = Annotated[
     Text,
     AfterValidator(lambda value: value.removeprefix("https://www.googleapis.com/auth/")),
-    matches("[a-z][a-z.-]*[a-z]", *_SCOPE),
+    matches("[a-z][a-z.-]*[a-z]", "scope"),
 ]
 AdminRange = Annotated[Network, BeforeValidator(_range_)]
-_RESOURCE_NAME = (
-    "is not the name of a resource",
-    "write at most 63 lower-case letters, digits and '-', with a letter first",
-)
-ResourceName = Annotated[Text, matches(_NAME, *_RESOURCE_NAME)]
+ResourceName = Annotated[Text, matches(_NAME, "resource-name")]
 
 
 def _labels(value: dict[str, str]) -> dict[str, str]:
     for key, text in value.items():
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62} [a-z0-9_-]{0,63}", f"{key} {text}"):
-            raise refusal(
-                "has a label that Google Cloud refuses",
-                "write keys and values of at most 63 lower-case letters, digits, '-' and '_',"
-                " keys with a letter first",
-            )
+            raise refusal("google-label")
     return value
 
 

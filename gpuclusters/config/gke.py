@@ -102,12 +102,6 @@ class GkeTimeouts(Section):
     """All rungs together."""
 
 
-_RELEASE = (
-    "is not a release of GKE",
-    'write it in quotes: "1.34", or whole, "1.34.1-gke.1829001"',
-)
-
-
 class GkeConfig(Section):
     """A cluster of Google Kubernetes Engine with pools of GPUs, whose nodes only Google reaches."""
 
@@ -125,7 +119,7 @@ class GkeConfig(Section):
     release_channel: ReleaseChannel = ReleaseChannel.REGULAR
     """rapid, regular, stable or extended. Google upgrades control plane and nodes along it."""
     version: (
-        Annotated[Text, matches(r"1\.[0-9]{2}(\.[0-9]{1,3}(-gke\.[0-9]{1,10})?)?", *_RELEASE)]
+        Annotated[Text, matches(r"1\.[0-9]{2}(\.[0-9]{1,3}(-gke\.[0-9]{1,10})?)?", "gke-release")]
         | None
     ) = None
     """Least release of the control plane, which the channel must have; by default the channel's own."""

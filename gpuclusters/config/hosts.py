@@ -11,17 +11,15 @@ from gpuclusters.core.section import DnsLabel, Port, Section, Text, matches, ref
 from gpuclusters.host.model import KEY_TYPES, parse_host_key
 
 
-def _public_key(what: str, remedy: str) -> AfterValidator:
+def _public_key(what: str, printed: str) -> AfterValidator:
     def whole(value: str) -> str:
         if "PRIVATE KEY" in value:
-            wrong = "is a private key, which everybody can read here"
-            raise refusal(wrong, f"replace that key everywhere; {remedy}")
+            raise refusal("private-key", printed=printed)
         try:
             return parse_host_key(value)
         except ValueError:
-            kind = value.split(" ")[0]
-            wrong = "is cut off or mistyped" if kind in KEY_TYPES else f"is not {what}"
-            raise refusal(wrong, remedy) from None
+            case = "cut-key" if value.split(" ")[0] in KEY_TYPES else "public-key"
+            raise refusal(case, what=what, printed=printed) from None
 
     return AfterValidator(whole)
 
@@ -29,28 +27,20 @@ def _public_key(what: str, remedy: str) -> AfterValidator:
 def _address(value: str) -> str:
     host, colon, port = value.partition(":")
     if colon and port.isdecimal() and naming.is_host(host):
-        raise refusal("has a port in it", "write the address alone, and the port as port")
+        raise refusal("host-with-port")
     if not naming.is_host(value):
-        raise refusal(
-            "is not a host name or an address",
-            "write it alone, for example 10.0.0.11 or hgx-01.example.com; the account is hosts.user",
-        )
+        raise refusal("host-address")
     return value
 
 
 HostAddress = Annotated[Text, AfterValidator(_address)]
-_HOST_KEY = (
-    "a public SSH host key",
-    "write type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them: ssh-ed25519 AAAA…",
-)
-HostKey = Annotated[Text, _public_key(*_HOST_KEY)]
-_AUTHORIZED_KEY = (
-    "a public SSH key",
-    "write the line that `cat ~/.ssh/id_ed25519.pub` prints: ssh-ed25519 AAAA…",
-)
-AuthorizedKey = Annotated[Text, _public_key(*_AUTHORIZED_KEY)]
-_USER = ("is not the name of a Unix user", "write the name alone, for example ops")
-User = Annotated[Text, matches("(?!-)[^:@/\\s\\x80-\\U0010ffff]*", *_USER)]
+HostKey = Annotated[
+    Text, _public_key("host key", "type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them")
+]
+AuthorizedKey = Annotated[
+    Text, _public_key("key", "the line that `cat ~/.ssh/id_ed25519.pub` prints")
+]
+User = Annotated[Text, matches("(?!-)[^:@/\\s\\x80-\\U0010ffff]*", "unix-user")]
 
 
 class Machine(Section):

@@ -38,11 +38,7 @@ class RegistryChart(Section):
     repository: (
         Annotated[
             Text,
-            matches(
-                "(oci|https)://.*",
-                "is neither an OCI reference nor an https address",
-                "write oci://REGISTRY/PATH/CHART or the https address of a repository",
-            ),
+            matches("(oci|https)://.*", "chart-repository"),
         ]
         | None
     ) = None
@@ -56,9 +52,7 @@ class FileChart(Section):
     """Where the chart comes from."""
     path: Annotated[
         Text,
-        matches(
-            r".*\.tgz", "is not the archive of a chart", "write the .tgz that `helm pull` made"
-        ),
+        matches(r".*\.tgz", "chart-archive"),
     ]
     """The archive, from the project's folder: charts/kata-deploy-4.1.0.tgz."""
     sha256: Sha256
@@ -89,50 +83,33 @@ def _version(value: Any) -> Any:
     try:
         releases.parse_version(value if isinstance(value, str) else "")
     except ValueError:
-        raise refusal(
-            "is not a release of RKE2",
-            "write all of its parts, like v1.35.7+rke2r1; a channel would be another version with every run",
-        ) from None
+        raise refusal("rke2-release") from None
     return value
 
 
 def _endpoint(value: str) -> str:
     if not value.startswith(("https://", "http://")):
-        wrong = "is not an address of a registry"
-        raise refusal(wrong, "write one like https://mirror.example.com")
+        raise refusal("endpoint")
     if "@" in value.split("/")[2]:
-        raise refusal(
-            "has an account in it, with which every pod of the machines would pull",
-            "write the address alone; registries with passwords are for registry-auth of a tenant or of rke2",
-        )
+        raise refusal("endpoint-account")
     return value
 
 
 Rke2Version = Annotated[str, BeforeValidator(_version, json_schema_input_type=str)]
-_DIGEST = (
-    "is not a sha256",
-    "write the 64 digits that `sha256sum sha256sum-amd64.txt` prints for the release's file",
-)
 Digest = Annotated[
     Text,
     AfterValidator(lambda value: value.lower().removeprefix("sha256:")),
-    matches("[0-9a-f]{64}", *_DIGEST),
+    matches("[0-9a-f]{64}", "release-digest"),
 ]
-_RELEASE_URL = ("is not an https address", f"write one like {RELEASES}")
 ReleaseUrl = Annotated[
-    Text, matches("https://.*", *_RELEASE_URL), AfterValidator(lambda value: value.rstrip("/"))
+    Text, matches("https://.*", "release-url"), AfterValidator(lambda value: value.rstrip("/"))
 ]
-_FOLDER = ("is not the absolute path of a folder", "write one like /opt/rke2-artifacts")
 Folder = Annotated[
     Text,
-    matches(r"(?!.*/\.\.(/|$))/.*", *_FOLDER),
+    matches(r"(?!.*/\.\.(/|$))/.*", "folder"),
     AfterValidator(lambda value: value.rstrip("/") or "/"),
 ]
-_IMAGE_ARCHIVE = (
-    "is not an archive of images of a release",
-    "write its name: rke2-images-core.linux-amd64.tar.zst, rke2-images-cilium.linux-amd64.tar.zst",
-)
-ImageArchive = Annotated[Text, matches("rke2-images[^/]*", *_IMAGE_ARCHIVE)]
+ImageArchive = Annotated[Text, matches("rke2-images[^/]*", "image-archive")]
 Endpoint = Annotated[Text, AfterValidator(_endpoint)]
 
 
@@ -281,8 +258,7 @@ class PodSecurityLevel(StrEnum):
 
 def _isolates(level: PodSecurityLevel) -> PodSecurityLevel:
     if level is PodSecurityLevel.PRIVILEGED:
-        wrong = "lets tenants' pods use hostNetwork and hostPath, past their VM and its policies"
-        raise refusal(wrong, "write restricted, or baseline")
+        raise refusal("privileged-pods")
     return level
 
 

@@ -47,15 +47,11 @@ def _sizes(*words: str) -> BeforeValidator:
         if isinstance(value, str) and value in words:
             return value
         if not isinstance(value, list | tuple):
-            more = ", mixed if every node states its own, or by-lease if leases choose freely"
-            raise refusal(
-                f"is not a list of partition sizes{''.join(f', nor {word}' for word in words)}",
-                f"write sizes that add up to 8, for example [4, 2, 1, 1]{more if words else ''}",
-            )
+            raise refusal("layout" if words else "sizes")
         if any(isinstance(one, bool) or not isinstance(one, int) for one in value):
-            raise refusal("has entries that are not whole numbers", "write numbers: [4, 2, 1, 1]")
+            raise refusal("sizes-whole")
         if any(abs(one) > _LARGEST for one in value):
-            raise refusal("has sizes that no board has", "write numbers: [4, 2, 1, 1]")
+            raise refusal("sizes-known")
         return value
 
     kinds = list[int] | Literal["mixed", "by-lease"] if words else list[int]
@@ -139,11 +135,7 @@ PACKAGES = (
 """What a machine needs, by its Debian name; the script knows the names of the RHEL family."""
 
 
-_FABRIC_MODE = (
-    "gives the whole board to one owner, while a caas cluster shares it",
-    "write 1, or leave it out",
-)
-FabricMode = Annotated[Literal[1], one_of((1,), *_FABRIC_MODE)]
+FabricMode = Annotated[Literal[1], one_of((1,), "fabric-mode")]
 
 
 class ServiceVm(VmSettings, FabricSettings):
@@ -195,14 +187,8 @@ class Overhead(Section):
     """CPU, in thousandths of a core."""
 
 
-_SUFFIX = (
-    "is not part of a Kubernetes name",
-    "write at most 20 lower-case letters, digits and '-', with a letter or digit at both ends",
-)
-Suffix = Annotated[str, matches("([a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?)?", *_SUFFIX)]
-KubeletRoot = Annotated[
-    Text, matches('/[^" ]*(?<!/)', "is not a folder", "write it from the root: /var/lib/kubelet")
-]
+Suffix = Annotated[str, matches("([a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?)?", "name-suffix")]
+KubeletRoot = Annotated[Text, matches('/[^" ]*(?<!/)', "kubelet-root")]
 
 
 class Kata(Section):
@@ -266,17 +252,12 @@ class Kata(Section):
 def _cdi_kind(value: str) -> str:
     vendor, slash, device_class = value.partition("/")
     if not slash or "/" in device_class:
-        raise refusal("is not vendor/class", "write for example nvidia.com/pgpu")
+        raise refusal("cdi-kind")
     for part in (vendor, device_class):
         if not _VENDOR_OR_CLASS.fullmatch(part):
-            raise refusal(
-                "has a vendor or class that CDI refuses",
-                "begin each with a letter, end it with a letter or digit, and use letters, digits, "
-                "'_', '.' and '-' between: nvidia.com/pgpu",
-            )
+            raise refusal("cdi-names")
     if len(device_class) > 63 or len(vendor) > 253:
-        wrong = "is too long for CDI"
-        raise refusal(wrong, "write at most 253 characters, a slash, at most 63 characters")
+        raise refusal("long-cdi-kind")
     return value
 
 

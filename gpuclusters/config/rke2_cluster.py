@@ -42,11 +42,7 @@ from gpuclusters.core.section import (
 from gpuclusters.driver.model import PackageSource
 from gpuclusters.rke2 import host_config
 
-_DRIVER_VERSION = (
-    "is not a version of the driver",
-    'write all of its numbers in quotes, for example "580.178.04", not a branch alone',
-)
-DriverVersion = Annotated[Text, matches(r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?", *_DRIVER_VERSION)]
+DriverVersion = Annotated[Text, matches(r"[0-9]{3}\.[0-9]{1,3}(\.[0-9]{1,3})?", "driver-version")]
 DriverBranch = Annotated[Integer, Field(ge=400, le=999)]
 
 
@@ -120,17 +116,13 @@ def _product(value: str) -> str:
         gpu_products.product(value)
     except KeyError:
         if re.fullmatch(gpu_products.BY_PCI_ID, value):
-            wrong = "has the PCI id of no GPU that the drivers here know"
-            remedy = "write what `lspci -nn -d 10de:` shows for the GPU itself"
-            raise refusal(wrong, remedy) from None
+            raise refusal("gpu-pci-id") from None
         known = gpu_products.names()
         asked = value[:60].lower()
         near = [name for name in known if name.startswith(asked)] or difflib.get_close_matches(
             asked, known, n=3, cutoff=0.4
         )
-        wrong = "is not a GPU that is known here"
-        other = "or its PCI id and memory, like 10de:2503-12gb"
-        raise refusal(wrong, f"write one like {', '.join(near or known)}, {other}") from None
+        raise refusal("gpu-product", near=near or known) from None
     return value
 
 
@@ -148,18 +140,9 @@ GpuProduct = Annotated[
         }
     ),
 ]
-_LABEL_KEY = ("is not the key of a label", "write one like example.com/pool or pool")
-LabelKey = Annotated[str, Strict(), matches(_KEY, *_LABEL_KEY)]
-_LABEL_VALUE = (
-    "is not the value of a label",
-    "write at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
-)
-LabelValue = Annotated[str, Strict(), matches(_VALUE, *_LABEL_VALUE)]
-_TAINT_SAID = (
-    "is not a taint",
-    "write key=value:NoSchedule, with PreferNoSchedule or NoExecute as other effects",
-)
-Taint = Annotated[Text, matches(_TAINT, *_TAINT_SAID)]
+LabelKey = Annotated[str, Strict(), matches(_KEY, "label-key")]
+LabelValue = Annotated[str, Strict(), matches(_VALUE, "label-value")]
+Taint = Annotated[Text, matches(_TAINT, "taint")]
 
 
 class PoolGpu(Section):
@@ -256,11 +239,7 @@ class CiliumCni(CiliumSettings):
 Cni = Annotated[Canal | Calico | Flannel | CiliumCni, Field(discriminator="kind")]
 
 
-_OPERATOR_VERSION = (
-    "is not a release of the GPU Operator",
-    "write all of its numbers with the leading v, like v26.7.0",
-)
-OperatorVersion = Annotated[Text, matches(r"v[0-9]{2}\.[0-9]{1,2}\.[0-9]{1,3}", *_OPERATOR_VERSION)]
+OperatorVersion = Annotated[Text, matches(r"v[0-9]{2}\.[0-9]{1,2}\.[0-9]{1,3}", "operator-version")]
 HelmChart = Annotated[RegistryChart | FileChart | LabChart, Field(discriminator="source")]
 
 
@@ -429,7 +408,7 @@ class Timeouts(Section):
 
 def _source(value: Any) -> Any:
     if value != "rke2":
-        raise refusal("is not one of the choices", "write one of rke2, existing")
+        raise refusal("cluster-source")
     return value
 
 

@@ -32,7 +32,7 @@ from gpuclusters.tenancy.on_demand import PLACEHOLDER
 def _mode(value: Any) -> Any:
     if isinstance(value, AccessMode) or value in [mode.value for mode in AccessMode]:
         return value
-    raise refusal("is not an access mode", "write read-write-many or read-only-many")
+    raise refusal("access-mode")
 
 
 class NfsVolume(Section):
@@ -44,11 +44,7 @@ class NfsVolume(Section):
     """Address of the file server, one of the tenant's nfs.servers."""
     path: Annotated[
         Text,
-        matches(
-            r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._+@=-]+)+",
-            "is not a folder that a file server exports",
-            "write it from the root, without .. and blanks: /export/acme",
-        ),
+        matches(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._+@=-]+)+", "exported-folder"),
     ]
     """The folder as the server exports it."""
     size_gib: Gib
@@ -84,13 +80,9 @@ def _fqdn(value: str) -> str:
     labels = value.removesuffix(".").split(".")
     for label in labels:
         if not label or not all(c.isascii() and (c.isalnum() or c in "-_*") for c in label):
-            raise refusal(
-                "is not a host name",
-                "write a name without scheme, port or path: registry.example.com or *.example.com",
-            )
+            raise refusal("fqdn")
     if "*" in labels[-1] or (len(labels) > 1 and set("".join(labels[:-1])) == {"*"}):
-        wrong = "stands for a whole top-level domain or more"
-        raise refusal(wrong, "write the names that are needed, or egress.internet: true")
+        raise refusal("wide-fqdn")
     return value
 
 
@@ -137,24 +129,19 @@ _NO_GLIBC = re.compile(r"(^|[/:_.-])(alpine|musl|distroless|busybox|chainguard|w
 
 def _source(value: str) -> str:
     if found := _NO_GLIBC.search(value):
-        wrong = f"is an image of {found.group(2)}, in which NVIDIA's hooks cannot run"
-        instead = "use an image with glibc and a shell, for example Ubuntu's or Debian's"
-        raise refusal(wrong, instead)
+        raise refusal("image-without-glibc", what=found.group(2))
     if re.fullmatch(image.SOURCE, value):
         return value
     if "*" in value:
-        wrong = "has a wildcard"
-        raise refusal(wrong, "leave it out: everything below a registry or path is meant")
+        raise refusal("source-wildcard")
     if "@" in value or ":" in value.rpartition("/")[2]:
-        raise refusal("names one image", "leave tag and digest out: registry.example.com/acme")
-    instead = "write it in full and lower-case, without scheme: registry.example.com/acme, docker.io/nvidia"
-    raise refusal("is no registry, nor a path at one", instead)
+        raise refusal("source-of-one-image")
+    raise refusal("image-source")
 
 
 def _registry(value: str) -> str:
     if "/" in value:
-        wrong = "is an address or a path"
-        raise refusal(wrong, "write host and port alone: registry.example.com:5000")
+        raise refusal("registry")
     return _source(value)
 
 
@@ -180,9 +167,8 @@ class Images(ImageSources):
     by tenant. No other tenant pulls with it."""
 
 
-_QUANTITY = ("is not a quantity", 'write for example "100"')
 Quantity = Annotated[
-    Text, matches(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", *_QUANTITY)
+    Text, matches(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", "quantity")
 ]
 
 

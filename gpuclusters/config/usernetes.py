@@ -62,17 +62,12 @@ NodeNumber = Annotated[Integer, Field(ge=FIRST_NUMBER, le=LAST_NUMBER)]
 
 def _whole(value: Any) -> Any:
     if isinstance(value, bool):  # which Python counts among the numbers
-        raise refusal("is not a number of GPUs", "write 1, 2, 4 or 8")
+        raise refusal("gpu-count")
     return value
 
 
-_HOST_IP = ("is not an IPv4 address", 'write one like "192.0.2.10"')
-HostIp = Annotated[Text, holds(lambda value: isinstance(literal(value), IPv4Address), *_HOST_IP)]
-_ACCOUNT = (
-    "is root, and the point of this cluster type is that nothing of it runs as root",
-    "write an account without privileges; ubuntu is the default",
-)
-Account = Annotated[User, matches("(?!root$).*", *_ACCOUNT)]
+HostIp = Annotated[Text, holds(lambda value: isinstance(literal(value), IPv4Address), "host-ip")]
+Account = Annotated[User, matches("(?!root$).*", "root-account")]
 
 
 class _Node(Section):
@@ -141,11 +136,7 @@ class ContainerEngine(StrEnum):
 TUNNEL_PORT = 16443
 
 
-_API_ADDRESS = (
-    "is not a host name or an IPv4 address",
-    "write it alone, like 192.0.2.10 or api.example.com; the port is network.ports.kube-apiserver",
-)
-ApiAddress = Annotated[Text, matches(r"[^\s/@\[\]:]*", *_API_ADDRESS)]
+ApiAddress = Annotated[Text, matches(r"[^\s/@\[\]:]*", "api-address")]
 
 
 class AddressApi(Section):
@@ -171,26 +162,11 @@ Api = Annotated[AddressApi | TunnelApi, Field(discriminator="through")]
 
 
 _NUMBERS = r"[0-9]{1,4}(\.[0-9]{1,4}){2}"
-_TAG = (
-    "is not a tag of Usernetes that this program can run",
-    "write one like gen3-v20260902.0; generation 1 and branches are not built in this version",
-)
-Tag = Annotated[Text, matches(r"gen[23]-v[0-9]{8}\.[0-9]{1,3}", *_TAG)]
-_FILE_PLACE = (
-    "is not where a file is",
-    "write an address that begins with https://, or a path that the file has on every host",
-)
-FilePlace = Annotated[Text, matches(r"(https:/)?/\S*", *_FILE_PLACE)]
-_PACKAGE_VERSION = (
-    "is not a version of a package",
-    'write its three numbers in quotes, without what Debian puts around them: "29.7.2"',
-)
-PackageVersion = Annotated[Text, matches(_NUMBERS, *_PACKAGE_VERSION)]
-ReleaseTag = Annotated[
-    Text, matches(f"v{_NUMBERS}", "is not a release", "write v and its three numbers, like v1.37.0")
-]
-_IMAGE_TAG = ("is not a tag that stays", "write one like 4.6.0-4.8.3-distroless")
-ImageTag = Annotated[Text, matches(r"(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", *_IMAGE_TAG)]
+Tag = Annotated[Text, matches(r"gen[23]-v[0-9]{8}\.[0-9]{1,3}", "usernetes-tag")]
+FilePlace = Annotated[Text, matches(r"(https:/)?/\S*", "file-place")]
+PackageVersion = Annotated[Text, matches(_NUMBERS, "package-version")]
+ReleaseTag = Annotated[Text, matches(f"v{_NUMBERS}", "release-tag")]
+ImageTag = Annotated[Text, matches(r"(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "image-tag")]
 
 
 class VersionsName(StrEnum):
@@ -239,10 +215,8 @@ def _none(value: Any) -> Any:
     return None if value == "none" else value
 
 
-_DOTTED = ("is not a version", 'write its numbers in quotes: "12.6"')
-Dotted = Annotated[Text, matches(r"[0-9]{1,2}\.[0-9]{1,2}(\.[0-9]{1,2})?", *_DOTTED)]
-_FOLDER = ("is not a folder within a container", "write one like /data, from / on")
-Folder = Annotated[Text, matches(r"(?!.*/\.\.(/|$))(/[A-Za-z0-9._-]+)+", *_FOLDER)]
+Dotted = Annotated[Text, matches(r"[0-9]{1,2}\.[0-9]{1,2}(\.[0-9]{1,2})?", "dotted-version")]
+Folder = Annotated[Text, matches(r"(?!.*/\.\.(/|$))(/[A-Za-z0-9._-]+)+", "container-folder")]
 
 
 class BakedData(Section):

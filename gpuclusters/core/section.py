@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from gpuclusters.compat.versions import parse_release
-from gpuclusters.core import naming
+from gpuclusters.core import codes, naming
 
 
 class Unread(Exception):  # noqa: N818 (what happened, not what kind of error it is)
@@ -44,35 +44,36 @@ class Section(BaseModel):
         return super().model_dump(**options)
 
 
-def refusal(wrong: str, instead: str) -> PydanticCustomError:
-    """A value that its own type refuses. Neither text holds it: whether it may be shown is not known here."""
+def refusal(case: str, **values: object) -> PydanticCustomError:
+    """A value that its own type refuses, in the words of a case of `config.refused-value`.
+
+    They do not hold the value itself: whether it may be shown is not known here.
+    """
+    wrong, instead = codes.said("config.refused-value", case, values)
     context = {"wrong": wrong, "instead": instead}
     return PydanticCustomError("refused", "{wrong}; {instead}", context)
 
 
-def holds(test: Callable[[str], object], wrong: str, instead: str) -> AfterValidator:
+def holds(test: Callable[[str], object], case: str) -> AfterValidator:
     """A mark for a type of text: what fails the test, or raises ValueError in it, is refused."""
 
     def checked_text(value: str) -> str:
         with suppress(ValueError):
             if test(value):
                 return value
-        raise refusal(wrong, instead)
+        raise refusal(case)
 
     return AfterValidator(checked_text)
 
 
-def matches(pattern: str, wrong: str, instead: str) -> AfterValidator:
+def matches(pattern: str, case: str) -> AfterValidator:
     """A mark for a type of text: what is not wholly as the pattern says is refused."""
-    return holds(lambda value: re.fullmatch(pattern, value), wrong, instead)
+    return holds(lambda value: re.fullmatch(pattern, value), case)
 
 
 def _pci_address(value: str) -> str:
     if not naming.is_pci_address(value.lower()):
-        instead = (
-            'write domain:bus:device.function as `lspci -D` prints it, in quotes: "0000:0f:00.0"'
-        )
-        raise refusal("is not a full PCI address", instead)
+        raise refusal("pci-address")
     return value.lower()
 
 
@@ -82,50 +83,45 @@ def _address(value: Any) -> Any:
     try:
         return IPv4Address(value if isinstance(value, str) else "")
     except ValueError:
-        wrong = "is not an IPv4 address"
-        raise refusal(wrong, 'write the address in quotes, for example "192.168.250.2"') from None
+        raise refusal("address") from None
 
 
 def _network(value: Any) -> Any:
-    return _range(value, IPv4Network, "an IPv4 range", '"10.0.0.0/8"')
+    return _range(value, IPv4Network, "range")
 
 
 def _any_network(value: Any) -> Any:
     kind = IPv6Network if isinstance(value, str) and ":" in value else IPv4Network
-    return _range(value, kind, "a range of addresses", '"10.0.0.0/8" or "2001:db8::/64"')
+    return _range(value, kind, "any-range")
 
 
 def _range(
-    value: Any, kind: type[IPv4Network] | type[IPv6Network], what: str, example: str
+    value: Any, kind: type[IPv4Network] | type[IPv6Network], case: str
 ) -> IPv4Network | IPv6Network:
     try:
         if isinstance(value, str):
             return kind(value)
     except ValueError as error:
         if "has host bits set" in str(error):
-            network = kind(value, strict=False)
-            raise refusal("is an address within a range", f'write the range, "{network}"') from None
-    raise refusal(f"is not {what}", f"write address/length in quotes: {example}")
+            raise refusal("within-range", network=kind(value, strict=False)) from None
+    raise refusal(case)
 
 
 def https_url(example: str) -> AfterValidator:
     """An address that begins with https and holds a host, perhaps a port and a path, and no account."""
 
     def checked_url(value: str) -> str:
-        instead = f"write for example {example}"
         try:
             parts = urlsplit(value)
             _ = parts.port
         except ValueError:
-            raise refusal("is not an address", instead) from None
+            raise refusal("url", example=example) from None
         if parts.scheme != "https":
-            raise refusal("is not an https address", instead)
+            raise refusal("url-scheme", example=example)
         if "@" in parts.netloc:
-            wrong = "has an account in it, which everybody who reads the settings would see"
-            instead = f"write the address alone, {example}, and have the password changed"
-            raise refusal(wrong, instead)
+            raise refusal("url-account", example=example)
         if parts.query or parts.fragment or not naming.is_host(parts.hostname or ""):
-            raise refusal("is not the address of a host, with port and path at most", instead)
+            raise refusal("url-host", example=example)
         return value
 
     return AfterValidator(checked_url)
@@ -140,40 +136,20 @@ Gib = Annotated[Integer, Field(ge=1, le=1_048_576)]
 Mib = Annotated[Integer, Field(ge=1, le=1_073_741_824)]
 Count = Annotated[Integer, Field(ge=1, le=100_000)]
 
-_TEXT = ("is more than one line", "write one line of text")
-Text = Annotated[str, Strict(), Field(min_length=1, max_length=500), matches("[^\n\0]*", *_TEXT)]
-_DNS_LABEL = (
-    "is not a name that Kubernetes accepts",
-    "write at most 63 lower-case letters, digits and '-', with a letter or digit at both ends",
-)
-DnsLabel = Annotated[str, Strict(), holds(naming.is_dns_label, *_DNS_LABEL)]
-_DNS_NAME = ("is not a DNS name", "write it without scheme, port or path: example.com")
-DnsName = Annotated[str, Strict(), holds(naming.is_dns_name, *_DNS_NAME)]
-_OBJECT_NAME = (
-    "is not a name that Kubernetes accepts",
-    "write lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
-)
-ObjectName = Annotated[Text, matches("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", *_OBJECT_NAME)]
-_VERSION = ("is not a version", "write all of its numbers in quotes, for example 1.34.2")
-Version = Annotated[Text, holds(parse_release, *_VERSION)]
-_SHA256 = (
-    "is not a SHA-256 checksum",
-    "write the 64 digits that `sha256sum FILE` prints first, in lower case",
-)
-Sha256 = Annotated[Text, matches("[0-9a-f]{64}", *_SHA256)]
-_PINNED_IMAGE = (
-    "is not named by its digest, and whoever may push to the registry could put another in its place",
-    "write registry.example.com/name@sha256:… as `docker push` or `crane digest` prints it",
-)
+Text = Annotated[str, Strict(), Field(min_length=1, max_length=500), matches("[^\n\0]*", "text")]
+DnsLabel = Annotated[str, Strict(), holds(naming.is_dns_label, "dns-label")]
+DnsName = Annotated[str, Strict(), holds(naming.is_dns_name, "dns-name")]
+ObjectName = Annotated[Text, matches("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "object-name")]
+Version = Annotated[Text, holds(parse_release, "version")]
+Sha256 = Annotated[Text, matches("[0-9a-f]{64}", "sha256")]
 PinnedImage = Annotated[
-    Text, matches("[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}", *_PINNED_IMAGE)
+    Text, matches("[a-z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}", "pinned-image")
 ]
-_PEM_CERTIFICATE = ("is not a certificate in PEM", "write its text after `certificate: |`")
 PemCertificate = Annotated[
     str,
     Strict(),
     Field(min_length=1, max_length=20_000),
-    holds(lambda value: "-----BEGIN CERTIFICATE-----" in value, *_PEM_CERTIFICATE),
+    holds(lambda value: "-----BEGIN CERTIFICATE-----" in value, "pem-certificate"),
 ]
 PciAddress = Annotated[str, Strict(), AfterValidator(_pci_address)]
 Address = Annotated[IPv4Address, BeforeValidator(_address, json_schema_input_type=str)]

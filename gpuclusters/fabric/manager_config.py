@@ -24,41 +24,22 @@ INTERNAL_PORT = 16000
 VM_ADDRESS = "192.168.250.2"
 
 
-def one_of(choices: tuple[int, ...], wrong: str, instead: str) -> BeforeValidator:
+def one_of(choices: tuple[int, ...], case: str) -> BeforeValidator:
     def read(value: Any) -> Any:
         if value in choices and not isinstance(value, bool):
             return value
-        raise refusal(wrong, instead)
+        raise refusal(case)
 
     return BeforeValidator(read, json_schema_input_type=Literal[choices])
 
 
-_FAILURE_MODE = (
-    "is not a failure mode",
-    "write 0, which drops the partitions concerned, or 1, which keeps all with less bandwidth",
-)
-FailureMode = Annotated[Literal[0, 1], one_of((0, 1), *_FAILURE_MODE)]
+FailureMode = Annotated[Literal[0, 1], one_of((0, 1), "failure-mode")]
 StateFile = Annotated[
     Text,
-    matches(
-        ".{,256}",
-        "is longer than the 256 characters that the fabric manager reads",
-        "write a shorter path",
-    ),
-    matches(
-        r"/(?!.*(^|/)\.\.(/|$)).*[^/]",
-        "is not the absolute path of a file",
-        "write for example /var/lib/nvidia-fabricmanager/state",
-    ),
-    matches(
-        "(?!/(tmp|var/tmp|run|var/run|dev/shm)(/|$)).*",
-        "is lost when the service VM reboots, and with it which partitions are in use",
-        "write a path on a disk: /var/lib/nvidia-fabricmanager/state",
-    ),
+    matches(".{,256}", "long-state-file"),
+    matches(r"/(?!.*(^|/)\.\.(/|$)).*[^/]", "state-file"),
+    matches("(?!/(tmp|var/tmp|run|var/run|dev/shm)(/|$)).*", "lost-state-file"),
 ]
-
-
-_VERSION = ("is not an exact version", "write the exact version, like 595.58.03")
 
 
 class FabricSettings(Section):
@@ -94,7 +75,7 @@ class FabricManagerSettings(FabricSettings):
 
     model_config = ConfigDict(validate_by_name=True)
 
-    version: Annotated[Text, matches(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}", *_VERSION)]
+    version: Annotated[Text, matches(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}", "exact-version")]
     mode: Literal[1] = 1
     """FABRIC_MODE; 1 is shared NVSwitch, the only one that lets one board serve several VMs."""
     restart: bool = True

@@ -45,16 +45,8 @@ CONSOLE_FOLDER = "/var/log/libvirt/qemu"
 _KEY_BLOCK = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 _EXACT = re.compile(r"[0-9][A-Za-z0-9.+:~-]{0,99}")
 
-_VM_NAME = (
-    "is not a name that libvirt and Kubernetes both accept",
-    "write at most 51 lower-case letters, digits and '-', with a letter or digit at both ends",
-)
-VmName = Annotated[Text, matches("[a-z0-9]([a-z0-9-]{0,49}[a-z0-9])?", *_VM_NAME)]
-_FILE_PATH = (
-    "is not the absolute path of a file",
-    "write for example /srv/images/fabric-manager.qcow2",
-)
-FilePath = Annotated[Text, matches(r"(?!.*/(\.{0,2})/)/.*[^/]", *_FILE_PATH)]
+VmName = Annotated[Text, matches("[a-z0-9]([a-z0-9-]{0,49}[a-z0-9])?", "vm-name")]
+FilePath = Annotated[Text, matches(r"(?!.*/(\.{0,2})/)/.*[^/]", "file-path")]
 
 
 class VmImage(Section):
@@ -65,11 +57,7 @@ class VmImage(Section):
     url: (
         Annotated[
             Text,
-            matches(
-                r"https?://[^\s'\"]+",
-                "is not an address that a machine can download from",
-                "write one that begins with https://",
-            ),
+            matches(r"https?://[^\s'\"]+", "download"),
         ]
         | None
     ) = None
@@ -90,16 +78,8 @@ class VmNetwork(Section):
     """Its name in libvirt."""
     bridge: Annotated[
         Text,
-        matches(
-            ".{,15}",
-            "is longer than the 15 characters that the kernel takes",
-            "write a shorter name, or leave it out for br-fm",
-        ),
-        matches(
-            "[A-Za-z0-9][A-Za-z0-9_.-]*",
-            "is not the name of an interface",
-            "write letters, digits, '-', '_' and '.', or leave it out for br-fm",
-        ),
+        matches(".{,15}", "long-interface"),
+        matches("[A-Za-z0-9][A-Za-z0-9_.-]*", "interface"),
     ] = "br-fm"
     """Its bridge on the machine, 15 characters at most."""
     host_address: Address = IPv4Address("192.168.250.1")
@@ -115,15 +95,11 @@ class VmNetwork(Section):
 class VmPackages(Section):
     """Packages that the service VM installs at its first boot, if its image does not hold them."""
 
-    repository: Annotated[
-        Text, matches("deb .+", "is not a line of sources.list", "write deb URL SUITE")
-    ]
+    repository: Annotated[Text, matches("deb .+", "package-source")]
     """The repository, as a line of sources.list: `deb URL SUITE`."""
     key: Annotated[str, Field(min_length=1, max_length=20_000)]
     """Public key that signs the repository, ASCII-armoured, after `key: |`."""
-    proxy: Annotated[
-        Text, matches(r"http://[^\s'\"]+", "is not an HTTP proxy", "write http://ADDRESS:PORT")
-    ]
+    proxy: Annotated[Text, matches(r"http://[^\s'\"]+", "http-proxy")]
     """HTTP proxy on the machine, at network.host-address: the VM reaches nothing else."""
     packages: Mapping[str, Text]
     """Exact version by package; the fabric manager's and the driver's among them."""

@@ -55,6 +55,22 @@ def test_every_code_that_is_said_is_listed() -> None:
     assert dotted - set(codes.listed()) == set()
 
 
+def test_every_refusal_of_a_value_is_listed_and_every_listed_one_is_said() -> None:
+    listed = set(codes.listed()["config.refused-value"].cases)
+    said = {
+        node.args[position].value
+        for node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        for position in [
+            {"refusal": 0, "holds": 1, "matches": 1, "one_of": 1}.get(node.func.id, 99)
+        ]
+        if position < len(node.args) and isinstance(node.args[position], ast.Constant)
+    }
+    # Functions of these names elsewhere have messages and conditions of Kubernetes in that place.
+    assert {text for text in said if re.fullmatch("[a-z0-9-]+", str(text))} - listed == set()
+    assert listed - texts() == set()
+
+
 def test_a_repair_that_did_not_help_has_the_remedy_of_its_code() -> None:
     listed, other = (repair(code, "p", "s").remedy for code in ("driver.stream", "boot.units"))
     assert listed == "look at the package sources of the host: none has this version"
