@@ -36,15 +36,6 @@ METRICS = "metrics"
 SERVES = "serves"
 """Name of the port for callers."""
 LABEL = "app.kubernetes.io/name"
-_SETTINGS_FOLDER = "/etc/gpu-clusters"
-_SECRETS_FOLDER = "/etc/gpu-clusters-secrets"
-_TLS_FOLDER = "/etc/gpu-clusters-tls"
-_SCRATCH_FOLDER = "/tmp"  # noqa: S108 - an emptyDir of the pod
-_KUBELET_FOLDERS = (
-    ("device-plugins", "KUBELET_DEVICE_PLUGINS", ""),
-    ("pod-resources", "KUBELET_POD_RESOURCES", "/kubelet.sock"),
-)
-"""Of the kubelet's, which the device plugin has to reach: name, variable that says where, file in it."""
 
 
 def labels(program: Program) -> dict[str, str]:
@@ -56,42 +47,16 @@ def _said(part: str, **words: Any) -> Any:
 
 
 def pod_template(program: Program, args: Programs) -> dict[str, Any]:
-    home, ports = args.system.homes[program], PORTS[program]
-    environment: dict[str, Any] = {
-        "GPU_CLUSTERS_SETTINGS": {"value": f"{_SETTINGS_FOLDER}/{SETTINGS_KEY}"},
-        **_field("POD_IP", "status.podIP"),
-        **_field("POD_NAME", "metadata.name"),
-        **_field("NODE_NAME", "spec.nodeName"),
-    }
-    mounts: list[dict[str, Any]] = []
-    volumes: list[dict[str, Any]] = []
-
-    def mount(name: str, path: str, *, read_only: bool = False, **source: Any) -> None:
-        mode = {"readOnly": True} if read_only else {}
-        mounts.append({"name": name, "mountPath": path, **mode})
-        volumes.append({"name": name, **source})
-
-    mount("settings", _SETTINGS_FOLDER, read_only=True, configMap={"name": home.settings})
-    mount("scratch", _SCRATCH_FOLDER, emptyDir={"sizeLimit": "256Mi"})
-    # Secrets are readable for the pod's group: the program is not root.
-    if program is Program.CONTROLLERS:
-        environment["GPU_CLUSTERS_SECRETS"] = {"value": _SECRETS_FOLDER}
-        secret: Any = {"secretName": args.system.secret, "defaultMode": 0o440}
-        mount("secrets", _SECRETS_FOLDER, read_only=True, secret=secret)
-    if program is Program.API and args.certificate is not None:
-        environment["GPU_CLUSTERS_API_TLS"] = {"value": _TLS_FOLDER}
-        # The whole folder and no single files: only so it changes when the certificate is renewed.
-        secret = {"secretName": args.certificate, "defaultMode": 0o440}
-        mount("tls", _TLS_FOLDER, read_only=True, secret=secret)
-    on_host = program is Program.DEVICE_PLUGIN
-    for name, variable, file in _KUBELET_FOLDERS if on_host else ():
-        path = f"/var/lib/kubelet/{name}"
-        environment[variable] = {"value": path + file}
-        mount(name, path, hostPath={"path": path, "type": "Directory"})
+    home, ports, own = args.system.homes[program], PORTS[program], labels(program)
+    every = _said("every-program", settings=home.settings, file=SETTINGS_KEY)
+    more: Mapping[str, Any] = {}
+    if program is not Program.API or args.certificate is not None:
+        words = {"secret": args.system.secret, "certificate": args.certificate}
+        more = _said(program.value, **words)
     answers = [{"name": METRICS, "containerPort": ports.metrics}]
     if ports.serves:
         answers.append({"name": SERVES, "containerPort": ports.serves})
-    own, pulling, nodes = labels(program), args.image_pull_secret, sorted(args.nodes)
+    on_host, pulling = program is Program.DEVICE_PLUGIN, args.image_pull_secret
     template: dict[str, Any] = _said(
         "pod",
         program=program.value,
@@ -100,10 +65,7 @@ def pod_template(program: Program, args: Programs) -> dict[str, Any]:
         account=home.account,
         digest=args.system.settings_digest,
         labels={**own, **PART_OF},
-        env=[{"name": name, **source} for name, source in environment.items()],
         ports=answers,
-        mounts=mounts,
-        volumes=volumes,
         memory="512Mi" if program is Program.CONTROLLERS else "256Mi",
         pulling=[{"name": pulling}] if pulling else None,
         user=0 if on_host else 65532,
@@ -113,13 +75,10 @@ def pod_template(program: Program, args: Programs) -> dict[str, Any]:
         spread=None if on_host else _said("spread", labels=own),
         # A host that is being drained still has GPUs to take back.
         tolerations=[{"operator": "Exists"}] if on_host else None,
-        affinity=_said("affinity", nodes=nodes) if on_host else None,
+        affinity=_said("affinity", nodes=sorted(args.nodes)) if on_host else None,
+        **{part: [*said, *more.get(part, ())] for part, said in every.items()},
     )
     return template
-
-
-def _field(name: str, path: str) -> Mapping[str, Any]:
-    return {name: {"valueFrom": {"fieldRef": {"fieldPath": path}}}}
 
 
 class Programs(Component, module="caas"):
