@@ -35,17 +35,11 @@ def command(
     ] = None,
 ) -> None:
     """Draw the cluster of a stack as SVG: machines, boards, GPUs, partitions, tenants, control plane."""
-    raise typer.Exit(run(Project.find(), stack, output=output, live=live, kubeconfig=kubeconfig))
-
-
-def run(
-    project: Project, stack: str, *, output: Path | None, live: bool, kubeconfig: Path | None
-) -> int:
-    """Write the picture; gives the exit code."""
     if kubeconfig is not None and not live:
         raise wrong_option(
             "--kubeconfig is for --live: a configuration does not know who holds what"
         )
+    project = Project.find()
     config = read_valid(project, stack)
     if live and isinstance(config.section, GkeConfig):
         raise wrong_option("--live: Google names the nodes of a gke cluster; draw it without")
@@ -55,10 +49,9 @@ def run(
     text = svg(picture)
     if output is None:
         sys.stdout.write(text)
-        return 0
-    files.write(output, text)
-    sys.stderr.write(f"drawn: {output}\n")
-    return 0
+    else:
+        files.write(output, text)
+        sys.stderr.write(f"drawn: {output}\n")
 
 
 def _outputs(project: Project, stack: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -35,29 +35,6 @@ from gpuclusters.cli.project import Project
 from gpuclusters.core.errors import AdapterError, labelled
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, epilog=epilog(""))
-Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state first.")]
-Repair = Annotated[
-    bool,
-    typer.Option("--repair", help="Repair what a killed run left behind, without asking."),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before anything is changed.")]
-Target = Annotated[
-    list[str] | None,
-    typer.Option("--target", "-t", metavar="URN", help="Only this resource; may be repeated."),
-]
-Dependents = Annotated[
-    bool, typer.Option("--target-dependents", help="Also what depends on a target.")
-]
-Parallel = Annotated[
-    int | None,
-    typer.Option("--parallel", "-p", min=1, help="How many steps run at a time."),
-]
-
-
-def _flags(targets: Sequence[str] | None, parallel: int | None = None, **wanted: bool) -> list[str]:
-    flags = [f"--{name.replace('_', '-')}" for name, on in wanted.items() if on]
-    flags += [] if parallel is None else ["--parallel", str(parallel)]
-    return [*flags, *(word for urn in targets or () for word in ("--target", urn))]
 
 
 def _say_version(wanted: bool) -> None:
@@ -74,79 +51,6 @@ def options(
     ] = False,
 ) -> None:
     """Whole GPU clusters as Pulumi stacks."""
-
-
-def up(
-    stack_name: StackName = "dev",
-    refresh: Refresh = False,
-    yes: Yes = False,
-    target: Target = None,
-    target_dependents: Dependents = False,
-    parallel: Parallel = None,
-    repair: Repair = False,
-) -> None:
-    """Create or update the stack; starts the lab first if the stack uses it.
-
-    First looks for what a killed run left behind: locks, interrupted creates, Helm releases that are stuck.
-    In the lab it repairs them; elsewhere it asks, unless you pass `--repair`.
-    """
-    flags = _flags(target, parallel, refresh=refresh, yes=yes, target_dependents=target_dependents)
-    raise typer.Exit(stack.up(Project.find(), stack_name, flags, repair=repair))
-
-
-def preview(
-    stack_name: StackName = "dev",
-    refresh: Refresh = False,
-    target: Target = None,
-    target_dependents: Dependents = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show every property.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
-    expect_no_changes: Annotated[
-        bool, typer.Option("--expect-no-changes", help="Exit with 7 if there are any.")
-    ] = False,
-) -> None:
-    """Show what `up` would change; changes nothing."""
-    flags = _flags(
-        target,
-        refresh=refresh,
-        target_dependents=target_dependents,
-        diff=diff,
-        json=json,
-        expect_no_changes=expect_no_changes,
-    )
-    raise typer.Exit(stack.preview(Project.find(), stack_name, flags))
-
-
-def refresh(
-    stack_name: StackName = "dev",
-    yes: Yes = False,
-    target: Target = None,
-    repair: Repair = False,
-) -> None:
-    """Read the real state of the resources into the stack's; changes no resource."""
-    flags = _flags(target, yes=yes)
-    code = stack.change(Project.find(), stack_name, "refresh", flags, repair=repair)
-    raise typer.Exit(code)
-
-
-def destroy(
-    stack_name: StackName = "dev",
-    refresh: Refresh = False,
-    yes: Yes = False,
-    target: Target = None,
-    target_dependents: Dependents = False,
-    parallel: Parallel = None,
-    repair: Repair = False,
-) -> None:
-    """Destroy the stack's resources; the stack, and the lab if it uses it, stay."""
-    flags = _flags(target, parallel, refresh=refresh, yes=yes, target_dependents=target_dependents)
-    code = stack.change(Project.find(), stack_name, "destroy", flags, repair=repair)
-    raise typer.Exit(code)
-
-
-def down(stack_name: StackName = "dev") -> None:
-    """Remove the lab with all that is in it."""
-    raise typer.Exit(stack.down(Project.find(), stack_name))
 
 
 def diagnose(
@@ -208,11 +112,11 @@ def verify(
 _COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "A cluster": {
         "init": init.command,
-        "preview": preview,
-        "up": up,
-        "refresh": refresh,
-        "destroy": destroy,
-        "down": down,
+        "preview": stack.preview,
+        "up": stack.up,
+        "refresh": stack.refresh,
+        "destroy": stack.destroy,
+        "down": stack.down,
     },
     "Inspect": {
         "doctor": diagnose,

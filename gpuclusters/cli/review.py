@@ -4,8 +4,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ import typer
 
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.files import read_json, read_yaml, write
-from gpuclusters.cli.forge import Entries, Forge, TooLongError, comments_of
+from gpuclusters.cli.forge import Entries, Forge, Target, TooLongError, comments_of
 from gpuclusters.cli.project import Project, open_session
 from gpuclusters.cli.stack import ensure_stack
 from gpuclusters.core.errors import with_code
@@ -36,9 +35,6 @@ from gpuclusters.review.plan import PlanError, read
 from gpuclusters.review.review import Failure, Outcome, review
 from gpuclusters.review.text import GITHUB, GITLAB, UNLIMITED, marker, masked_text
 
-_OFF = "off"
-
-
 _LARGEST_BYTES = 512 * 1024 * 1024
 _DEFAULT_STACK = "dev"
 
@@ -49,21 +45,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    fail_on: str = ""
-    format: Format = Format.MARKDOWN
-    output: Path | None = None
-    comment: Forge | None = None
-    pull_request: int | None = None
-    key: str = "default"
-    policy: Path | None = None
-    """Severities and parameters of the rules, in the form of Pulumi's policy configuration."""
-    severities: Sequence[str] = ()
-    """`rule=level`, over what the file says."""
-    budget: float | None = None
-    prices: Path | None = None
-    artifact: str | None = None
+_SUFFIXES = {Format.MARKDOWN: "md", Format.HTML: "html", Format.JSON: "json"}
 
 
 def command(
@@ -107,9 +89,8 @@ def command(
     key: Annotated[
         str, typer.Option(help="Tells comments of several pipelines on one pull request apart.")
     ] = "default",
-    prices_: Annotated[
-        Path | None,
-        typer.Option("--prices", help="Your prices, laid over those that come with the command."),
+    prices: Annotated[
+        Path | None, typer.Option(help="Your prices, laid over those that come with the command.")
     ] = None,
     budget: Annotated[
         float | None, typer.Option(min=0, help="The most that each stack may cost per month.")
@@ -138,74 +119,16 @@ def command(
     Exit code: 0 reviewed, 1 a preview failed or the comment could not be made, 2 wrong use, 5 a gate of
     --fail-on is closed.
     """
-    options = Options(
-        fail_on,
-        Format.JSON if json_ else format_,
-        output,
-        comment,
-        pull_request,
-        key,
-        policy,
-        severity or (),
-        budget,
-        prices_,
-        artifact,
-    )
-    raise typer.Exit(run(files or [], stack or [], options))
-
-
-def rules(options: Options) -> tuple[Rule, ...]:
-    try:
-        stated_in = {} if options.policy is None else read_json(options.policy)
-        made = configured(RULES, stated_in, str(options.policy))
-    except SettingsError as error:
-        raise wrong_option(f"--policy: {error}") from error
-    known = [rule.id for rule in RULES]
-    stated: dict[str, dict[str, Any]] = {}
-    for option in options.severities:
-        id_, _, word = option.partition("=")
-        if id_ not in known:
-            raise wrong_option(f"--severity: there is no rule {id_!r}{nearest(id_, known)}")
-        level = "disabled" if word == _OFF else word
-        if severity_of(level) is None:
-            raise wrong_option(
-                f"--severity {id_}: write mandatory, advisory or disabled (got {word!r})"
-            )
-        stated[id_] = {LEVEL: level}
-    if options.budget is not None:
-        stated.setdefault(BUDGET, {})["monthly"] = options.budget
-    return configured(made, stated, "the options")
-
-
-def prices(options: Options, rules: Sequence[Rule]) -> PriceTable:
-    """The price table: of `--prices`, else with the prices of the rule `budget`."""
-    own = next(r.parameters for r in rules if r.id == BUDGET)
-    try:
-        if options.prices is None and isinstance(own, BudgetParameters) and own.prices:
-            return price_table(own.prices)
-        if options.prices is None:
-            return price_table()
-        return price_table(read_yaml(options.prices), f"the price table {options.prices}")
-    except PriceError as error:
-        raise wrong_option(str(error)) from error
-
-
-def run(
-    files: Sequence[str],
-    names: Sequence[str],
-    options: Options,
-    *,
-    env: Mapping[str, str] = os.environ,
-) -> int:
+    names = stack or []
     if files and names and len(files) != len(names):
         raise wrong_option("give as many --stack as files, or none")
     try:
-        closing = gates.parse(options.fail_on)
+        closing = gates.parse(fail_on)
     except gates.GateError as error:
         raise wrong_option(f"--fail-on: {error}") from error
-    checked = rules(options)
-    table = prices(options, checked)
-    where = comments_of(options.comment, env, options.pull_request) if options.comment else None
+    checked = _rules(policy, severity or (), budget)
+    table = _prices(prices, checked)
+    where = comments_of(comment, os.environ, pull_request) if comment else None
 
     def judged(source: str, name: str, text: str | None) -> Outcome:
         if text is None:
@@ -225,11 +148,50 @@ def run(
             judged(f"the preview of {name}", name, _previewed(project, name))
             for name in (names or [_DEFAULT_STACK])
         ]
-    _write(outcomes, options)
+    if output is not None:
+        paths = {kind: output / f"review.{suffix}" for kind, suffix in _SUFFIXES.items()}
+        for kind, path in paths.items():
+            write(path, _text(outcomes, kind, key))
+        sys.stderr.write(f"review: {', '.join(map(str, paths.values()))}\n")
+    elif where is None:
+        sys.stdout.write(_text(outcomes, Format.JSON if json_ else format_, key))
     if where is not None:
-        with Entries(where) as reached:
-            _comment(outcomes, options, reached)
-    return _code(outcomes, closing)
+        _comment(outcomes, where, key, artifact)
+    raise typer.Exit(_code(outcomes, closing))
+
+
+def _rules(policy: Path | None, severities: Sequence[str], budget: float | None) -> Sequence[Rule]:
+    """The rules as the file sets them, then as the options do."""
+    try:
+        made = configured(RULES, {} if policy is None else read_json(policy), str(policy))
+    except SettingsError as error:
+        raise wrong_option(f"--policy: {error}") from error
+    known = [rule.id for rule in RULES]
+    stated: dict[str, dict[str, Any]] = {}
+    for option in severities:
+        id_, _, word = option.partition("=")
+        if id_ not in known:
+            raise wrong_option(f"--severity: there is no rule {id_!r}{nearest(id_, known)}")
+        level = "disabled" if word == "off" else word
+        if severity_of(level) is None:
+            raise wrong_option(
+                f"--severity {id_}: write mandatory, advisory or disabled (got {word!r})"
+            )
+        stated[id_] = {LEVEL: level}
+    if budget is not None:
+        stated.setdefault(BUDGET, {})["monthly"] = budget
+    return configured(made, stated, "the options")
+
+
+def _prices(stated: Path | None, rules: Sequence[Rule]) -> PriceTable:
+    """The price table: of `--prices`, else with the prices of the rule `budget`."""
+    own = next(r.parameters for r in rules if r.id == BUDGET)
+    try:
+        if stated is not None:
+            return price_table(read_yaml(stated), f"the price table {stated}")
+        return price_table(own.prices if isinstance(own, BudgetParameters) else None)
+    except PriceError as error:
+        raise wrong_option(str(error)) from error
 
 
 def _code(outcomes: Sequence[Outcome], closing: Sequence[str]) -> int:
@@ -270,35 +232,24 @@ def _previewed(project: Project, name: str) -> str | None:
     return done.stdout if done.stdout.strip() else None
 
 
-def _write(outcomes: Sequence[Outcome], options: Options) -> None:
-    def text(kind: Format) -> str:
-        if kind is Format.HTML:
-            return page(outcomes)
-        if kind is Format.JSON:
-            return json.dumps(document(outcomes), indent=2, ensure_ascii=False) + "\n"
-        return markdown(outcomes, key=options.key, most=UNLIMITED)
-
-    if options.output is None:
-        if options.comment is None:
-            sys.stdout.write(text(options.format))
-        return
-    names = {Format.MARKDOWN: "review.md", Format.HTML: "review.html", Format.JSON: "review.json"}
-    for kind, name in names.items():
-        write(options.output / name, text(kind))
-    sys.stderr.write(
-        f"review: {', '.join(str(options.output / name) for name in names.values())}\n"
-    )
+def _text(outcomes: Sequence[Outcome], kind: Format, key: str) -> str:
+    if kind is Format.HTML:
+        return page(outcomes)
+    if kind is Format.JSON:
+        return json.dumps(document(outcomes), indent=2, ensure_ascii=False) + "\n"
+    return markdown(outcomes, key=key, most=UNLIMITED)
 
 
-def _comment(outcomes: Sequence[Outcome], options: Options, comments: Entries) -> None:
-    most = GITHUB if options.comment is Forge.GITHUB else GITLAB
-    for share in (1, 2, 4):
-        body = markdown(outcomes, key=options.key, most=most // share, artifact=options.artifact)
-        try:
-            address = comments.put(body, marker(options.key, "review"))
-        except TooLongError:
-            if share == 4:
-                raise
-            continue
-        sys.stderr.write(f"comment: {address}\n")
-        return
+def _comment(outcomes: Sequence[Outcome], where: Target, key: str, artifact: str | None) -> None:
+    most = GITHUB if where.is_github else GITLAB
+    with Entries(where) as comments:
+        for share in (1, 2, 4):
+            body = markdown(outcomes, key=key, most=most // share, artifact=artifact)
+            try:
+                address = comments.put(body, marker(key, "review"))
+            except TooLongError:
+                if share == 4:
+                    raise
+                continue
+            sys.stderr.write(f"comment: {address}\n")
+            return

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
+import typer
 import yaml
 from rich.console import Console
 
@@ -18,6 +20,7 @@ from gpuclusters.cli import lab as lab_command
 from gpuclusters.cli import repair as repairing
 from gpuclusters.cli import report, tunnel
 from gpuclusters.cli.errors import UsageError
+from gpuclusters.cli.help import StackName
 from gpuclusters.cli.project import (
     Project,
     Session,
@@ -39,17 +42,52 @@ NO_BACKEND = (
     f"{BACKEND_VARIABLE}=file:///path/to/a/folder)"
 )
 EMPTY = {"same", "read"}
-
-
 IN_LAB = ("--yes", "--skip-preview")
 """Nothing of a lab is worth a question."""
 
+Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state first.")]
+Repair = Annotated[
+    bool,
+    typer.Option("--repair", help="Repair what a killed run left behind, without asking."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before anything is changed.")]
+Target = Annotated[
+    list[str] | None,
+    typer.Option("--target", "-t", metavar="URN", help="Only this resource; may be repeated."),
+]
+Dependents = Annotated[
+    bool, typer.Option("--target-dependents", help="Also what depends on a target.")
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option("--parallel", "-p", min=1, help="How many steps run at a time."),
+]
 
-def up(project: Project, stack: str, flags: Sequence[str], *, repair: bool) -> int:
-    """Make what the configuration says, after what a killed run left is repaired; gives the exit code."""
-    session = open_session(project, stack, runs_program=True)
+
+def _flags(targets: Sequence[str] | None, parallel: int | None = None, **wanted: bool) -> list[str]:
+    flags = [f"--{name.replace('_', '-')}" for name, on in wanted.items() if on]
+    flags += [] if parallel is None else ["--parallel", str(parallel)]
+    return [*flags, *(word for urn in targets or () for word in ("--target", urn))]
+
+
+def up(
+    stack_name: StackName = "dev",
+    refresh: Refresh = False,
+    yes: Yes = False,
+    target: Target = None,
+    target_dependents: Dependents = False,
+    parallel: Parallel = None,
+    repair: Repair = False,
+) -> None:
+    """Create or update the stack; starts the lab first if the stack uses it.
+
+    First looks for what a killed run left behind: locks, interrupted creates, Helm releases that are stuck.
+    In the lab it repairs them; elsewhere it asks, unless you pass `--repair`.
+    """
+    flags = _flags(target, parallel, refresh=refresh, yes=yes, target_dependents=target_dependents)
+    session = open_session(Project.find(), stack_name, runs_program=True)
     if not session.in_lab:
-        refuse_placeholders(project, stack, session.config)
+        refuse_placeholders(session.project, stack_name, session.config)
     with _ready(session, repair=repair) as console:
         code = session.call("up", *(IN_LAB if session.in_lab else ()), *flags)
         if code == 0 and session.in_lab:
@@ -59,15 +97,40 @@ def up(project: Project, stack: str, flags: Sequence[str], *, repair: bool) -> i
         # What proves things imports them; an `up` that proves nothing does not wait for that.
         from gpuclusters.cli import verify
 
-        code = verify.run(verify.Request(project, stack, level=verify.CaasLevel.PROOF))
-    return code
+        request = verify.Request(session.project, stack_name, level=verify.CaasLevel.PROOF)
+        code = verify.run(request)
+    raise typer.Exit(code)
 
 
-def change(project: Project, stack: str, verb: str, flags: Sequence[str], *, repair: bool) -> int:
-    """`refresh` or `destroy`, which run no program; gives the exit code."""
-    session = open_session(project, stack)
+def refresh(
+    stack_name: StackName = "dev",
+    yes: Yes = False,
+    target: Target = None,
+    repair: Repair = False,
+) -> None:
+    """Read the real state of the resources into the stack's; changes no resource."""
+    _without_program(stack_name, "refresh", _flags(target, yes=yes), repair=repair)
+
+
+def destroy(
+    stack_name: StackName = "dev",
+    refresh: Refresh = False,
+    yes: Yes = False,
+    target: Target = None,
+    target_dependents: Dependents = False,
+    parallel: Parallel = None,
+    repair: Repair = False,
+) -> None:
+    """Destroy the stack's resources; the stack, and the lab if it uses it, stay."""
+    flags = _flags(target, parallel, refresh=refresh, yes=yes, target_dependents=target_dependents)
+    _without_program(stack_name, "destroy", flags, repair=repair)
+
+
+def _without_program(stack: str, verb: str, flags: Sequence[str], *, repair: bool) -> None:
+    session = open_session(Project.find(), stack)
     with _ready(session, repair=repair) as console, _way_to_api(session, console):
-        return session.call(verb, *(IN_LAB if session.in_lab else ()), *flags)
+        code = session.call(verb, *(IN_LAB if session.in_lab else ()), *flags)
+    raise typer.Exit(code)
 
 
 @contextmanager
@@ -98,18 +161,36 @@ def _way_to_api(session: Session, console: Console) -> Iterator[None]:
         yield
 
 
-def preview(project: Project, stack: str, flags: Sequence[str]) -> int:
-    """Show what `up` would change; gives the exit code."""
-    session = open_session(project, stack, runs_program=True)
-    console = Console(highlight=False, quiet="--json" in flags)
+def preview(
+    stack_name: StackName = "dev",
+    refresh: Refresh = False,
+    target: Target = None,
+    target_dependents: Dependents = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show every property.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
+    expect_no_changes: Annotated[
+        bool, typer.Option("--expect-no-changes", help="Exit with 7 if there are any.")
+    ] = False,
+) -> None:
+    """Show what `up` would change; changes nothing."""
+    flags = _flags(
+        target,
+        refresh=refresh,
+        target_dependents=target_dependents,
+        diff=diff,
+        json=json,
+        expect_no_changes=expect_no_changes,
+    )
+    session = open_session(Project.find(), stack_name, runs_program=True)
+    console = Console(highlight=False, quiet=json)
     console.print(session.engine.line, soft_wrap=True)
     if session.in_lab:
         ensure_stack(session)
-    if session.in_lab or backend_url(project.folder, session.env):
-        return session.call("preview", *flags)
+    if session.in_lab or backend_url(session.project.folder, session.env):
+        raise typer.Exit(session.call("preview", *flags))
     console.print(NO_BACKEND, soft_wrap=True)
     with _without_backend(session) as (scratch, file):
-        return scratch.call("preview", "--config-file", str(file), *flags)
+        raise typer.Exit(scratch.call("preview", "--config-file", str(file), *flags))
 
 
 @contextmanager
@@ -131,11 +212,13 @@ def _without_backend(session: Session) -> Iterator[tuple[Session, Path]]:
         yield scratch, file
 
 
-def down(project: Project, stack: str) -> int:
-    """Remove the lab with all that is in it; gives the exit code."""
-    if not uses_lab(read_valid(project, stack).section):
-        instead = f"`gpu-clusters destroy --stack {stack}` destroys its resources"
-        raise UsageError(f"the stack {stack} is not in the lab; {instead}", "command.not-in-lab")
+def down(stack_name: StackName = "dev") -> None:
+    """Remove the lab with all that is in it."""
+    project = Project.find()
+    if not uses_lab(read_valid(project, stack_name).section):
+        instead = f"`gpu-clusters destroy --stack {stack_name}` destroys its resources"
+        said = f"the stack {stack_name} is not in the lab; {instead}"
+        raise UsageError(said, "command.not-in-lab")
     # Hosts, cluster and state of a lab are one folder: what is declared there goes with it.
     console = Console(highlight=False)
     with lab_command.opened(project) as lab:
@@ -143,7 +226,6 @@ def down(project: Project, stack: str) -> int:
     console.print(
         f"removed the lab in {project.lab_folder}" if there_was_one else "there is no lab to remove"
     )
-    return 0
 
 
 def ensure_stack(session: Session) -> None:

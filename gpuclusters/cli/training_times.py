@@ -27,20 +27,21 @@ def command(
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Training time by number of nodes, beside what others measured on V100s."""
-    raise typer.Exit(run(evidence or [Path("evidence")], svg=svg, as_json=as_json))
+    """Training time by number of nodes, beside what others measured on V100s.
 
-
-def run(paths: Sequence[Path], *, svg: Path | None = None, as_json: bool = False) -> int:
-    """Read evidence, print the table, draw it; 0, or 1 if there is no training in any of it."""
-    runs = training_times.ordered(read(paths))
+    Exit code: 0, or 1 if there is no training in any of the evidence.
+    """
+    runs = training_times.ordered(read(evidence or [Path("evidence")]))
+    known = training_times.table()
     if svg is not None:
-        files.write(svg, times_svg(runs, training_times.table()))
+        files.write(svg, times_svg(runs, known))
     if as_json:
-        Console(highlight=False).print_json(json.dumps(document(runs)))
+        measured = known.model_dump(mode="json", by_alias=True)
+        document = {"runs": [asdict(run) for run in runs], "measured-by-others": measured}
+        Console(highlight=False).print_json(json.dumps(document))
     else:
         _show(runs, Console(highlight=False))
-    return 0 if runs else 1
+    raise typer.Exit(0 if runs else 1)
 
 
 def read(paths: Sequence[Path]) -> list[Run]:
@@ -62,14 +63,6 @@ def _run(file: Path, *, named: bool) -> Run | None:
     if altered or (wrong and named):
         raise UsageError(f"{file} {'; '.join(altered or wrong)}", "command.unreadable-file")
     return None if wrong else training_times.run_of(known, file.name)
-
-
-def document(runs: Sequence[Run]) -> dict[str, object]:
-    known = training_times.table()
-    return {
-        "runs": [asdict(run) for run in runs],
-        "measured-by-others": known.model_dump(mode="json", by_alias=True),
-    }
 
 
 def _show(runs: Sequence[Run], console: Console) -> None:

@@ -34,11 +34,7 @@ def command(
 
     It is open while the command runs, or until it is interrupted.
     """
-    raise typer.Exit(run(Project.find(), stack, command or ()))
-
-
-def run(project: Project, stack: str, command: Sequence[str]) -> int:
-    """Open the tunnel of a stack; gives the exit code."""
+    project = Project.find()
     config = read_valid(project, stack).section
     if not isinstance(config, UsernetesConfig):
         raise UsageError(
@@ -57,7 +53,7 @@ def run(project: Project, stack: str, command: Sequence[str]) -> int:
             "command.no-tunnel",
         )
     with opened(*way(project, stack, config)) as tunnel:
-        return hold(tunnel, command)
+        raise typer.Exit(hold(tunnel, command or ()))
 
 
 def is_needed(config: UsernetesConfig) -> bool:

@@ -6,15 +6,17 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from gpuclusters.cli import draw
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.forge import Forge
 from gpuclusters.cli.main import app
-from gpuclusters.cli.review import Format, Options, run
+from gpuclusters.cli.review import Format, command
 from gpuclusters.review import gates
 from gpuclusters.review.cost import OwnMachine, price_table
 from tests.review.catalogue import handmade, loading
@@ -34,10 +36,16 @@ def plans(tmp_path: Path) -> dict[str, str]:
     return made
 
 
+def run(files: list[str], names: list[str] | None = None, **options: Any) -> int:
+    with pytest.raises(typer.Exit) as ended:
+        command(files, names, **options)
+    return ended.value.exit_code
+
+
 def test_a_file_is_reviewed_and_printed(
     plans: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([plans["tenant-added"]], [], Options()) == 0
+    assert run([plans["tenant-added"]]) == 0
     assert capsys.readouterr().out.startswith("## 🟢 safe: stack `prod`")
 
 
@@ -46,7 +54,7 @@ def test_standard_input_is_read(
 ) -> None:
     given = io.TextIOWrapper(io.BytesIO(loading.text("nothing").encode()))
     monkeypatch.setattr(sys, "stdin", given)
-    assert run(["-"], [], Options(format=Format.JSON)) == 0
+    assert run(["-"], format_=Format.JSON) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "no-changes"
 
 
@@ -56,7 +64,7 @@ def test_several_stacks_are_one_comment_with_the_worst_first(
     broken = tmp_path / "broken.json"
     broken.write_text(loading.text("nothing")[:5000])
     files = [plans["tenant-added"], plans["tenant-removed"], str(broken)]
-    assert run(files, ["a", "b", "c"], Options()) == 1
+    assert run(files, ["a", "b", "c"]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("## ⛔ the preview failed: 3 stacks")
     assert "### 🔴 dangerous: stack `prod`" in said.out
@@ -74,12 +82,12 @@ def test_several_stacks_are_one_comment_with_the_worst_first(
     ],
 )  # fmt: skip
 def test_a_gate_stops_the_pipeline(plans: dict[str, str], gate: str, plan: str, code: int) -> None:
-    assert run([plans[plan]], [], Options(fail_on=gate)) == code
+    assert run([plans[plan]], fail_on=gate) == code
 
 
 def test_a_rule_can_be_switched_off_or_made_stricter(plans: dict[str, str]) -> None:
-    off = Options(fail_on="policy", severities=["stateful-delete=off"])
-    assert run([plans["tenant-removed"]], [], off) == 0
+    off = ["stateful-delete=off"]
+    assert run([plans["tenant-removed"]], fail_on="policy", severity=off) == 0
     found = gates.closed([reviewed()], gates.parse("policy"))
     assert found == []
 
@@ -116,30 +124,27 @@ def test_the_file_of_the_policy_pack_sets_the_rules_of_a_review(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (Options(fail_on="delet"), "'delet' is no gate"),
-        (Options(severities=["host-keys=off"]), "did you mean host-key"),
-        (
-            Options(severities=["unpinned=maybe"]),
-            "write mandatory, advisory or",
-        ),
-        (Options(prices=Path("/nonexistent.yaml")), "cannot be read"),
-        (Options(policy=Path("/nonexistent.json")), "cannot be read"),
+        ({"fail_on": "delet"}, "'delet' is no gate"),
+        ({"severity": ["host-keys=off"]}, "did you mean host-key"),
+        ({"severity": ["unpinned=maybe"]}, "write mandatory, advisory or"),
+        ({"prices": Path("/nonexistent.yaml")}, "cannot be read"),
+        ({"policy": Path("/nonexistent.json")}, "cannot be read"),
     ],
 )
-def test_a_wrong_option_is_said(plans: dict[str, str], options: Options, says: str) -> None:
+def test_a_wrong_option_is_said(plans: dict[str, str], options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        run([plans["nothing"]], [], options)
+        run([plans["nothing"]], **options)
     with pytest.raises(UsageError, match="cannot be read"):
-        run(["/nonexistent"], [], Options())
+        run(["/nonexistent"])
     with pytest.raises(UsageError, match="as many --stack as files"):
-        run([plans["nothing"]], ["a", "b"], Options())
+        run([plans["nothing"]], ["a", "b"])
 
 
 def test_all_forms_are_written_and_the_same_each_time(
     plans: dict[str, str], tmp_path: Path
 ) -> None:
     for folder in ("one", "two"):
-        assert run([plans["tenant-removed"]], [], Options(output=tmp_path / folder)) == 0
+        assert run([plans["tenant-removed"]], output=tmp_path / folder) == 0
     for name in ("review.md", "review.html", "review.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     page = (tmp_path / "one" / "review.html").read_text()
@@ -151,10 +156,12 @@ def test_all_forms_are_written_and_the_same_each_time(
 def test_a_folder_that_cannot_be_written_is_said(plans: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
-        run([plans["nothing"]], [], Options(output=tmp_path / "taken"))
+        run([plans["nothing"]], output=tmp_path / "taken")
 
 
-def test_a_comment_that_the_forge_finds_too_long_is_made_shorter(tmp_path: Path) -> None:
+def test_a_comment_that_the_forge_finds_too_long_is_made_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = [
         handmade.step("update", "a:b:C", f"r{n}", {"v": "😀" * 70}, {"v": "é" * 70})
         for n in range(400)
@@ -162,8 +169,9 @@ def test_a_comment_that_the_forge_finds_too_long_is_made_shorter(tmp_path: Path)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(handmade.plan(*steps)))
     with forge() as standin:
-        env = standin.environment(Forge.GITHUB)
-        assert run([str(path)], [], Options(comment=Forge.GITHUB), env=env) == 0
+        for name, value in standin.environment(Forge.GITHUB).items():
+            monkeypatch.setenv(name, value)
+        assert run([str(path)], comment=Forge.GITHUB) == 0
         assert len(standin.comments) == 1
         assert "Cut to what the forge takes" in standin.comments[0]["body"]
 
@@ -191,10 +199,10 @@ def test_prices_of_ones_own_are_laid_over_ours(plans: dict[str, str], tmp_path: 
     ):
         file.write_text(text)
         with pytest.raises(UsageError, match=says):
-            run([plans["nothing"]], [], Options(prices=file))
+            run([plans["nothing"]], prices=file)
     file.write_text("{")
     with pytest.raises(UsageError, match="cannot be read as JSON"):
-        run([plans["nothing"]], [], Options(policy=file))
+        run([plans["nothing"]], policy=file)
 
 
 def test_an_unknown_price_is_unknown_and_never_zero() -> None:
@@ -206,21 +214,21 @@ def test_an_unknown_price_is_unknown_and_never_zero() -> None:
 
 
 @pytest.mark.parametrize("stack", ["dev", "hgx-h100", "rke2-a100"])
-def test_a_stack_is_drawn_as_svg_that_needs_nothing(stack: str, tmp_path: Path) -> None:
+def test_a_stack_is_drawn_as_svg_that_needs_nothing(
+    stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from xml.etree import ElementTree
 
-    from gpuclusters.cli.project import Project
-
-    project = Project(ROOT, tmp_path)
+    monkeypatch.chdir(ROOT)
     out = tmp_path / "cluster.svg"
-    assert draw.run(project, stack, output=out, live=False, kubeconfig=None) == 0
+    draw.command(stack, out)
     text = out.read_text()
     ElementTree.fromstring(text)
     assert "<script" not in text
     assert "url(" not in text
     assert len(text) < 60_000
     with pytest.raises(UsageError, match="--live"):
-        draw.run(project, stack, output=out, live=False, kubeconfig=out)
+        draw.command(stack, out, kubeconfig=out)
 
 
 def test_a_live_picture_shows_who_holds_what_and_what_is_not_active() -> None:

@@ -15,8 +15,7 @@ import asyncssh
 import pytest
 
 from gpuclusters.cli import tunnel
-from gpuclusters.cli.project import Project
-from gpuclusters.cli.tunnel import UsageError, run
+from gpuclusters.cli.errors import UsageError
 from gpuclusters.core.errors import AdapterError, BusyError
 from gpuclusters.host.connect import SshCredentials
 from gpuclusters.host.model import HostConnection
@@ -169,9 +168,7 @@ def test_a_tunnel_without_a_command_stays_until_its_connection_is_lost() -> None
         assert not waiting.is_alive()
 
 
-def test_a_stack_of_another_type_has_no_tunnel(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[3]
-    (tmp_path / "Pulumi.yaml").write_text((root / "Pulumi.yaml").read_text())
-    (tmp_path / "Pulumi.dev.yaml").write_text((root / "Pulumi.dev.yaml").read_text())
+def test_a_stack_of_another_type_has_no_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).resolve().parents[3])
     with pytest.raises(UsageError, match="is no usernetes cluster"):
-        run(Project(tmp_path, tmp_path / "lab"), "dev", ["true"])
+        tunnel.command(["true"], "dev")

@@ -6,10 +6,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import typer
 
-from gpuclusters.cli import training_times as command
 from gpuclusters.cli import verify
 from gpuclusters.cli.errors import RunError, UsageError
+from gpuclusters.cli.training_times import command
 from gpuclusters.drawing.times import times_svg
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import training_times
@@ -96,6 +97,12 @@ def test_a_run_is_read_from_its_evidence_and_a_climb_without_one_has_none() -> N
     assert training_times.run_of({"checks": [check.document() for check in short]}) is None
 
 
+def run(*paths: Path, **options: Any) -> int:
+    with pytest.raises(typer.Exit) as ended:
+        command(list(paths), **options)
+    return ended.value.exit_code
+
+
 def test_the_command_reads_folders_and_files_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,7 +111,7 @@ def test_the_command_reads_folders_and_files_and_draws(
     verify.keep(evidence(nodes=3, seconds=4, simulated=1), folder)
     (folder / "other.json").write_text("{}")
     picture = tmp_path / "out" / "times.svg"
-    assert command.run([folder], svg=picture, as_json=True) == 0
+    assert run(folder, svg=picture, as_json=True) == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert [run["nodes"] for run in told["runs"]] == [2, 3]
     assert told["measured-by-others"]["measured"][0] == {"nodes": 2, "usernetes": 120, "gke": 33}
@@ -112,7 +119,7 @@ def test_the_command_reads_folders_and_files_and_draws(
     texts = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
     assert {"your runs", "simulated, no GPU", "2m11", "4.0s"} <= set(texts)
     assert len(list(root.iter(f"{SVG}polyline"))) == 4
-    assert command.run([folder]) == 0
+    assert run(folder) == 0
     shown = capsys.readouterr().out
     assert "2m11" in shown
     assert "measured by others" in shown
@@ -121,7 +128,7 @@ def test_the_command_reads_folders_and_files_and_draws(
 def test_without_a_training_the_table_is_that_of_others_and_the_exit_code_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.run([tmp_path]) == 1
+    assert run(tmp_path) == 1
     assert "no evidence of a training was found" in capsys.readouterr().out
 
 
@@ -135,17 +142,18 @@ def test_a_file_that_was_named_must_be_evidence(
     if text is not None:
         file.write_text(text)
     with pytest.raises(UsageError, match=said):
-        command.run([file])
+        run(file)
 
 
 def test_an_altered_file_of_a_folder_is_refused(tmp_path: Path) -> None:
     path = verify.keep(evidence(), tmp_path)
     path.write_text(path.read_text().replace("131.0", "31.0"))
     with pytest.raises(UsageError, match="was altered"):
-        command.run([tmp_path])
+        run(tmp_path)
     (tmp_path / "blocked").write_text("")
+    (tmp_path / "none").mkdir()
     with pytest.raises(RunError):
-        command.run([], svg=tmp_path / "blocked" / "x.svg")
+        run(tmp_path / "none", svg=tmp_path / "blocked" / "x.svg")
 
 
 def test_the_same_runs_give_the_same_picture() -> None:
