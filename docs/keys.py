@@ -24,6 +24,7 @@ from gpuclusters.config.cluster import SECRET_KEYS, LabConfig
 from gpuclusters.config.fault import show
 from gpuclusters.config.stack import NAMESPACE, SECTIONS, ClusterType
 from gpuclusters.config.structure import discriminator, sections, tags
+from gpuclusters.core.section import meanings
 
 _DOCS = Path(__file__).parent
 PAGES = {
@@ -127,8 +128,12 @@ def _variant(root: type[BaseModel]) -> str:
     return f" (kubernetes.source: {tags(below[0])[0]})" if several else ""
 
 
-def _row(name: str, info: FieldInfo) -> str:
-    text = " ".join((info.description or "").split()).replace("|", "\\|")
+def _meaning(model: type[BaseModel], name: str) -> str:
+    return " ".join(meanings(model).get(name, "").split())
+
+
+def _row(model: type[BaseModel], name: str) -> str:
+    info, text = model.model_fields[name], _meaning(model, name).replace("|", "\\|")
     kind = f"{_kind(info.annotation)}{_range(info)}"
     return f"| `{info.alias or name}` | {kind} | {_default(info)} | {text} |"
 
@@ -145,7 +150,7 @@ def keys(kind: ClusterType) -> str:
         summary = " ".join((model.__doc__ or "").split())
         lines += [f"### {', '.join(f'`{path}`' for path in paths)}", "", summary, ""]
         lines += ["| Key | Value | Default | Meaning |", "|---|---|---|---|"]
-        lines += [_row(name, info) for name, info in model.model_fields.items()]
+        lines += [_row(model, name) for name in model.model_fields]
         lines += [""]
     return "\n".join(lines)
 
@@ -177,7 +182,7 @@ def schema() -> dict[str, Any]:
         for model in models(section):
             for name, info in model.model_fields.items():
                 entry = definitions[model.__name__]["properties"][info.alias or name]
-                entry["description"] = " ".join((info.description or "").split())
+                entry["description"] = _meaning(model, name)
     for key in SECRET_KEYS:
         keys[f"{NAMESPACE}:{key}"] = {
             "description": f"A secret: pulumi config set --secret {key}",

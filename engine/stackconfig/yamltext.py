@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 _INDENT = 2
 
 
-class Loader(yaml.SafeLoader):
+class Loader(yaml.CSafeLoader):
     """YAML 1.2 scalars: ``yes``, ``12:30`` and dates are text."""
 
 

@@ -1,6 +1,7 @@
 """The lab, found by its entry point: a distribution of its own, which real clusters do without."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,14 +47,19 @@ class Lab(Protocol):
 
 def lab_of(project: Project) -> Lab:
     """The lab of a project; it need not run."""
-    for found in entry_points(group="gpu_clusters", name="lab"):
-        lab: Lab = found.load()(project.lab_folder)
-        return lab
+    for lab in _installed():
+        return lab(project.lab_folder)
     raise UsageError(
         "this stack lives in the lab (`source: lab`), which is not installed; "
         "`pip install gpu-clusters-lab gpu-clusters-engine`, or name your own machines",
         "lab.missing",
     )
+
+
+@cache
+def _installed() -> tuple[Callable[[Path], Lab], ...]:
+    """What makes the lab of a folder; none where it is not installed."""
+    return tuple(found.load() for found in entry_points(group="gpu_clusters", name="lab"))
 
 
 def described(cluster: ClusterConfig, choice: Choice, *, briefly: bool = False) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, is_secret, show
 from gpuclusters.config.rules.rule import Rule
 from gpuclusters.core.finding import Finding, Path
-from gpuclusters.core.section import Section, Unread
+from gpuclusters.core.section import Section, Unread, meanings
 
 M = TypeVar("M", bound=Section)
 Paths = Sequence[Path]
@@ -401,10 +401,10 @@ def _keys(path: Path, model: type[BaseModel], document: Any) -> list[str]:
 def _about(path: Path, model: type[BaseModel], document: Any) -> str:
     """What a key is for: the first sentence of its description."""
     for one in _models_at(path[:-1], model, document):
-        for info in one.model_fields.values():
-            if info.alias == path[-1] and info.description:
+        for name, info in one.model_fields.items():
+            if info.alias == path[-1] and (meaning := meanings(one).get(name)):
                 if isinstance(info.annotation, type) and issubclass(info.annotation, Enum):
                     return f"one of {', '.join(member.value for member in info.annotation)}"
-                first = re.split(r"(?<=[a-z0-9)])[.:;](?:\s|$)", info.description, maxsplit=1)[0]
+                first = re.split(r"(?<=[a-z0-9)])[.:;](?:\s|$)", meaning, maxsplit=1)[0]
                 return " ".join(first.split())
     return "see docs/configuration.md"

@@ -14,7 +14,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class Strict(BaseModel):
     """Unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def matches(pattern: str, message: str) -> AfterValidator:

@@ -1,9 +1,14 @@
 """Base of all sections of the configuration, and types of single values; what goes together is for rules."""
 
+import ast
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -27,8 +32,8 @@ class Section(BaseModel):
         alias_generator=naming.kebab,
         validate_by_alias=True,
         validate_by_name=False,
-        use_attribute_docstrings=True,
         regex_engine="python-re",
+        defer_build=True,  # a run reads one type of cluster, and imports the sections of all
     )
 
     def __getattr__(self, name: str) -> Any:
@@ -42,6 +47,29 @@ class Section(BaseModel):
         for name in type(self).model_fields:
             getattr(self, name)
         return super().model_dump(**options)
+
+
+@cache
+def meanings(model: type[BaseModel]) -> Mapping[str, str]:
+    """What stands below each key of a section, by its name.
+
+    Read where it is asked for: pydantic's `use_attribute_docstrings` reads it at every start, which costs a
+    third of the time that the sections need.
+    """
+    said: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        if not issubclass(one, Section) or one is Section:
+            continue
+        (body,) = ast.parse(dedent(inspect.getsource(one))).body
+        assert isinstance(body, ast.ClassDef)  # noqa: S101
+        for key, text in pairwise(body.body):
+            match key, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(meaning))),
+                ):
+                    said[name] = inspect.cleandoc(meaning)
+    return said
 
 
 def refusal(case: str, **values: object) -> PydanticCustomError:

@@ -132,8 +132,8 @@ BOARDS: Mapping[str, Board] = {
         gpu_memory_mib=said.get("gpu-memory-mib", 0),
         partitions={n: tuple(modules) for n, modules in said.get("partitions", {}).items()},
     )
-    for platform, said in yaml.safe_load(
-        Path(__file__).with_name("boards.yaml").read_text()
+    for platform, said in yaml.load(
+        Path(__file__).with_name("boards.yaml").read_text(), yaml.CSafeLoader
     ).items()
 }
 

@@ -11,8 +11,8 @@ import yaml
 
 from lab.hosts.hardware.sysfs import KERNEL
 
-CATALOGUE: Mapping[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("catalogue.yaml").read_text()
+CATALOGUE: Mapping[str, Any] = yaml.load(
+    Path(__file__).with_name("catalogue.yaml").read_text(), yaml.CSafeLoader
 )
 RELEASES: Mapping[str, list[str]] = CATALOGUE["drivers"]
 """NVIDIA's drivers by branch, newest first."""
