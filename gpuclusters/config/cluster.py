@@ -191,5 +191,4 @@ def _below(value: Any, path: Path) -> Iterator[Finding]:
         for at, one in enumerate(value):
             yield from _below(one, (*path, at))
     elif isinstance(value, str) and _PLACEHOLDER.search(value):
-        wrong = "is a placeholder of the examples"
-        yield finding(path, wrong, show(value), "write your own", "config.placeholder")
+        yield finding("config.placeholder", path, show(value))

@@ -10,6 +10,7 @@ from pathlib import Path as Source
 
 import yaml
 
+from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Path
 
 HIDDEN = "a value that is not shown"
@@ -28,9 +29,10 @@ _SECRET_VALUE = re.compile(
 )
 
 
-def finding(path: Path, wrong: str, got: str, instead: str, code: str = "") -> Finding:
-    """What is wrong with a value, what stood there (see `show`), and what to write; rules add the code."""
-    return Finding(code, f"{wrong} (got {got})", instead, path)
+def finding(code: str, path: Path, got: str, case: str = "", /, **values: object) -> Finding:
+    """What is wrong with a value, as it is said with the code, and what stood there (see `show`)."""
+    problem, remedy = codes.said(code, case, values)
+    return Finding(code, f"{problem} (got {got})", remedy, path)
 
 
 def told(file: Source, found: Finding) -> str:

@@ -115,9 +115,7 @@ def _lab(file: Path, kind: str, project: Path) -> Inventory | None:
     except InventoryError as error:
         raise ConfigError(file, [unresolved(kind, error)]) from error
     if inventory is None and not pulumi.runtime.is_dry_run():
-        wrong = f"is lab, and the lab is not running in {folder}"
-        start = "run `make up` or `gpu-clusters lab start`"
-        raise ConfigError(file, [lab_fault(kind, wrong, start)])
+        raise ConfigError(file, [lab_fault(kind, "not-running", folder=folder)])
     return inventory
 
 
@@ -131,14 +129,12 @@ def chart_faults(config: ClusterConfig, project: Path) -> list[Finding]:
             with (project / chart.path).open("rb") as archive:
                 digest = hashlib.file_digest(archive, "sha256").hexdigest()
         except OSError as error:
-            wrong = f"cannot be read: {(error.strerror or str(error)).lower()}"
-            remedy = "put the archive there with `helm pull`"
-            found.append(finding((*path, "path"), wrong, show(chart.path), remedy, code))
+            where, why = (*path, "path"), (error.strerror or str(error)).lower()
+            found.append(finding(code, where, show(chart.path), "unreadable", why=why))
             continue
         if digest != chart.sha256:
-            wrong = f"is not the checksum of {chart.path}, which is {digest}"
-            remedy = "put back the right archive, or write this checksum if you trust it"
-            found.append(finding((*path, "sha256"), wrong, show(chart.sha256), remedy, code))
+            where, got = (*path, "sha256"), show(chart.sha256)
+            found.append(finding(code, where, got, "checksum", path=chart.path, digest=digest))
     return found
 
 

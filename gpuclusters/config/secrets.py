@@ -207,10 +207,10 @@ class _Reader:
         text = runtime_config.get_config(f"{NAMESPACE}:{key}")
         if text is not None:
             if wrong := self._wrong(key, text):
-                self.faults.append(_fault(key, wrong, HIDDEN))
+                self.faults.append(_fault(key, HIDDEN, wrong))
             return pulumi.Config(NAMESPACE).get_secret(key)
         if use.need is Need.MUST:
-            missing = _fault(key, f"is missing, {use.why}", NOTHING)
+            missing = _fault(key, NOTHING, "missing", why=use.why)
             if pulumi.runtime.is_dry_run() and os.environ.get(WITHOUT_SECRETS):
                 pulumi.log.warn(told(self.file, missing))
                 return unknown(secret=True)
@@ -218,21 +218,19 @@ class _Reader:
         return None
 
     def _wrong(self, key: str, text: str) -> str:
-        _, what, signs = _KINDS[key]
-        if not text.strip() or not all(sign in text for sign in signs):
-            return f"is not the text of {what}"
+        """Which case of a wrong secret it is; empty for a right one."""
+        if not text.strip() or not all(sign in text for sign in _KINDS[key][2]):
+            return "text"
         if key == "ssh-private-key" and self.authorized:
             public = _public_half(text)
             if public and public not in self.authorized:
-                return "fits none of hosts.authorized-keys, so that no login to the machines would succeed"
+                return "not-authorized"
         if key == "api-private-key" and self.chain:
             try:
                 if not certificate.fits(certificate.read(self.chain), text):
-                    return (
-                        "is not the key of the certificate in caas.api.exposure.certificate.chain"
-                    )
+                    return "other-certificate"
             except ValueError:
-                return "is not a private key in PEM without a passphrase"
+                return "passphrase"
         return ""
 
     def _of_lab(self, key: str, section: str) -> pulumi.Output[str] | None:
@@ -261,19 +259,21 @@ def _public_half(text: str) -> str:
     return " ".join(exported.split()[:2])
 
 
-def _fault(key: str, wrong: str, got: str) -> Finding:
-    instead = f"run `pulumi config set --secret {key} < {_KINDS[key][0]}`"
-    return finding((key,), wrong, got, instead, "config.wrong-secret")
+def _fault(key: str, got: str, case: str, **values: str) -> Finding:
+    file, what, _ = _KINDS[key]
+    return finding(
+        "config.wrong-secret", (key,), got, case, key=key, file=file, what=what, **values
+    )
 
 
-def lab_fault(section: str, wrong: str, instead: str) -> Finding:
+def lab_fault(section: str, case: str, **values: object) -> Finding:
     path = (section, "hosts", "source")
-    return finding(path, wrong, '"lab"', instead, "config.lab-not-usable")
+    return finding("config.lab-not-usable", path, '"lab"', case, **values)
 
 
 def unresolved(section: str, why: object) -> Finding:
     """Something of the lab's is not to be had."""
-    return lab_fault(section, f"cannot be resolved: {why}", "see `gpu-clusters lab status`")
+    return lab_fault(section, "unresolved", why=why)
 
 
 def plain_secrets() -> list[Finding]:
@@ -291,9 +291,7 @@ def unused(config: ClusterConfig) -> Iterator[Finding]:
     for key, use in uses(config).items():
         set_to = runtime_config.get_config(f"{NAMESPACE}:{key}")
         if set_to is not None and use.need in {Need.LAB, Need.NOT}:
-            instead = f"remove it: `pulumi config rm {key}`"
-            wrong = f"is not used, because {use.why}"
-            yield finding((key,), wrong, HIDDEN, instead, "config.unused-secret")
+            yield finding("config.unused-secret", (key,), HIDDEN, "key", key=key, why=use.why)
 
 
 def unknown(*, secret: bool = False) -> pulumi.Output[Any]:

@@ -36,8 +36,8 @@ NAMESPACE = "gpu-clusters"
 
 _DEEPEST = 20
 """Levels of a document; what is deeper is a mistake or an attack."""
-_TYPE = "config.unknown-cluster-type"
-_NO_TEXT = "config.key-is-no-text"
+_TYPE, _NO_TEXT = "config.unknown-cluster-type", "config.key-is-no-text"
+_UNKNOWN_KEY = "config.unknown-key"
 
 
 class ClusterType(StrEnum):
@@ -146,11 +146,9 @@ def _top_level(document: Mapping[str, Any]) -> Iterator[Finding]:
     types = " or ".join(SECTIONS)
     chosen = document.get("cluster-type")
     if chosen is None:
-        instead = f"write {NAMESPACE}:cluster-type: {types}"
-        yield finding(("cluster-type",), "is missing", NOTHING, instead, _TYPE)
+        yield finding(_TYPE, ("cluster-type",), NOTHING, "missing", types=types)
     elif not isinstance(chosen, str) or chosen not in list(SECTIONS):
-        wrong = "is not a cluster type"
-        yield finding(("cluster-type",), wrong, show(chosen), f"write {types}", _TYPE)
+        yield finding(_TYPE, ("cluster-type",), show(chosen), "unknown", types=types)
     else:
         yield from _section_is_there(document, chosen)
     for key in list(document):
@@ -161,46 +159,38 @@ def _top_level(document: Mapping[str, Any]) -> Iterator[Finding]:
 def _section_is_there(document: Mapping[str, Any], chosen: str) -> Iterator[Finding]:
     section = document.get(chosen)
     if section is None or section == {}:  # the latter is the project's default
-        instead = f"write {NAMESPACE}:{chosen} with the cluster beneath it"
-        yield finding((chosen,), "is missing", NOTHING, instead, "config.missing-key")
+        yield finding("config.missing-key", (chosen,), NOTHING, "section", key=chosen)
     elif not isinstance(section, Mapping):
         yield _no_mapping(section, chosen)
 
 
 def _no_mapping(section: Any, key: str) -> Finding:
-    got = show(section, (key,))
-    instead = "write keys and values beneath it"
-    return finding((key,), "is not a mapping", got, instead, "config.wrong-type")
+    return finding("config.wrong-type", (key,), show(section, (key,)), "mapping_type")
 
 
 def _unknown_top_level(key: object) -> Finding:
     if not isinstance(key, str):
-        return finding((), "has a key that is no text", show(key), "remove it", _NO_TEXT)
+        return finding(_NO_TEXT, (), show(key), "top-level")
     near = difflib.get_close_matches(key, TOP_LEVEL_KEYS, n=1)
-    known = ", ".join(f"{NAMESPACE}:{one}" for one in TOP_LEVEL_KEYS)
-    instead = f"did you mean {NAMESPACE}:{near[0]}?" if near else f"the keys here are {known}"
-    got = f"the key {show(key)}"
-    return finding((key,), "is not a known key", got, instead, "config.unknown-key")
+    known = [f"{NAMESPACE}:{one}" for one in near or TOP_LEVEL_KEYS]
+    case = "near" if near else "top-level"
+    return finding(_UNKNOWN_KEY, (key,), f"the key {show(key)}", case, near=known, known=known)
 
 
 def _unreadable(document: Any, path: Path) -> Iterator[Finding]:
     """Keys that are no text, encrypted values, and documents without a bottom."""
     if len(path) > _DEEPEST:
-        got = f"{len(path)} levels"
-        instead = "see docs/configuration.md"
-        yield finding(path[:4], "is nested too deeply", got, instead, "config.nested-too-deeply")
+        yield finding("config.nested-too-deeply", path[:4], f"{len(path)} levels")
     elif isinstance(document, Mapping):
         if set(document) == {"secure"}:
-            wrong = "is encrypted, and the description of a cluster holds no secrets"
-            instead = f"set it without --secret; the secrets are {', '.join(SECRET_KEYS)}"
-            yield finding(path, wrong, HIDDEN, instead, "config.encrypted-section")
+            yield finding("config.encrypted-section", path, HIDDEN, "others", secrets=SECRET_KEYS)
             return
         for key, value in document.items():
             if isinstance(key, str):
                 yield from _unreadable(value, (*path, key))
             else:
-                instead = f'put it in quotes: "{key}"' if isinstance(key, int) else "write text"
-                yield finding(path, "has a key that is no text", show(key), instead, _NO_TEXT)
+                case = "number" if isinstance(key, int) else "other"
+                yield finding(_NO_TEXT, path, show(key), case, key=key)
     elif isinstance(document, list | tuple):
         for position, value in enumerate(document):
             yield from _unreadable(value, (*path, position))
@@ -208,13 +198,7 @@ def _unreadable(document: Any, path: Path) -> Iterator[Finding]:
 
 def plain_secret(key: str) -> Finding:
     """A secret that stands in the file for everybody to read."""
-    return finding(
-        (key,),
-        "is not encrypted",
-        HIDDEN,
-        f"replace what was in the file, and run `pulumi config set --secret {key}`",
-        "config.plain-secret",
-    )
+    return finding("config.plain-secret", (key,), HIDDEN, "key", key=key)
 
 
 _TAG = "tag:yaml.org,2002:"
@@ -259,29 +243,27 @@ def _resolvers() -> dict[str, list[tuple[str, Any]]]:
 _Loader.yaml_implicit_resolvers = _resolvers()
 
 
-def _whole(wrong: str, got: str, instead: str) -> list[Finding]:
-    return [finding((), wrong, got, instead, "config.unreadable-stack-file")]
+def _whole(case: str, got: str, why: str = "") -> list[Finding]:
+    return [finding("config.unreadable-stack-file", (), got, case, why=why)]
 
 
 def read_stack_file(path: pathlib.Path) -> dict[str, Any] | list[Finding]:
     """The keys of this program in a stack file, without their namespace and without secrets."""
     try:
         if path.stat().st_size > _LARGEST:
-            return _whole("is too large", f"{path.stat().st_size} bytes", "write a stack file")
+            return _whole("large", f"{path.stat().st_size} bytes")
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
     except FileNotFoundError:
-        instead = "create it: `pulumi stack init` and `pulumi config set`, or copy an example"
-        return _whole("does not exist", NOTHING, instead)
+        return _whole("missing", NOTHING)
     except (OSError, UnicodeDecodeError) as error:
-        return _whole("cannot be read", str(error), "write a file in UTF-8")
+        return _whole("unreadable", str(error))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "no position"
-        what = f"is not YAML: {error.problem or error.context}"
-        return _whole(what, where, "correct it there; indentation and colons decide")
+        return _whole("no-yaml-from", where, f"{error.problem or error.context}")
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = str(error).splitlines()[0][:200] if str(error) else "nested without end"
-        return _whole("is not YAML", why, "write a stack file")
+        return _whole("no-yaml", why)
     return _keys(document)
 
 
@@ -289,11 +271,10 @@ def _keys(document: Any) -> dict[str, Any] | list[Finding]:
     if document is None:
         document = {}
     if not isinstance(document, Mapping):
-        return _whole("is not a mapping", "something else", "write config: and keys beneath it")
+        return _whole("no-mapping", "something else")
     config = document.get("config") or {}
     if not isinstance(config, Mapping):
-        wrong, got, instead = "is not a mapping", "something else", "write keys beneath it"
-        return [finding(("config",), wrong, got, instead, "config.wrong-type")]
+        return [finding("config.wrong-type", ("config",), "something else", "mapping_type")]
     keys: dict[str, Any] = {}
     faults: list[Finding] = []
     for full_key, value in config.items():
@@ -302,12 +283,8 @@ def _keys(document: Any) -> dict[str, Any] | list[Finding]:
             meant = key if colon else namespace
             near = not colon or difflib.get_close_matches(namespace, [NAMESPACE], cutoff=0.8)
             if near and meant in TOP_LEVEL_KEYS:
-                instead = f"write {NAMESPACE}:{meant}"
-                got = f"the key {show(full_key)}"
-                wrong = f"is not a key of {NAMESPACE}"
-                faults.append(
-                    finding(("config", str(full_key)), wrong, got, instead, "config.unknown-key")
-                )
+                where, got = ("config", str(full_key)), f"the key {show(full_key)}"
+                faults.append(finding(_UNKNOWN_KEY, where, got, "namespace", key=meant))
             continue
         if key not in SECRET_KEYS:
             keys[key] = value

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from gpuclusters.config.fault import HIDDEN, NOTHING, finding, is_secret, show
 from gpuclusters.config.rules.rule import Rule
+from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Path
 from gpuclusters.core.section import Section, Unread, meanings
 
@@ -220,71 +221,41 @@ def explain(path: Path, error: Any, document: Any, model: type[BaseModel]) -> Fi
     expected = context.get("expected", "").replace("'", "").replace(" or ", ", ")
     if error["loc"][-1] == KEY_MARK and kind != "extra_forbidden":
         got = HIDDEN if is_secret(path) else f"the key {show(path[-1])}"
-        instead = f"write one of {expected}" if expected else "write a line of text as the key"
-        return finding(path, "is not a known key", got, instead, _UNKNOWN_KEY)
+        case = "choice" if expected else "text"
+        return finding(_UNKNOWN_KEY, path, got, case, expected=expected)
     match kind:
         case "missing":
-            instead = f"write {path[-1]}: {_about(path, model, document)}"
-            return finding(path, "is missing", NOTHING, instead, _MISSING)
+            about = _about(path, model, document)
+            return finding(_MISSING, path, NOTHING, "key", key=path[-1], about=about)
         case "extra_forbidden":
             return _unknown_key(path, model, document)
         case "union_tag_not_found" | "union_tag_invalid":
-            choices = [str(tag) for one in _models_at(path, model, document) for tag in tags(one)]
-            where, instead = (
-                (*path, context["discriminator"].strip("'")),
-                f"write {' or '.join(choices)}",
-            )
+            known = [str(tag) for one in _models_at(path, model, document) for tag in tags(one)]
+            where, choices = (*path, context["discriminator"].strip("'")), " or ".join(known)
             if kind == "union_tag_not_found":
-                return finding(where, "is missing", NOTHING, instead, _MISSING)
-            got, wrong = show(at(where, document), where), "is not one that this version has"
-            return finding(where, wrong, got, instead, _NO_CHOICE)
+                return finding(_MISSING, where, NOTHING, "variant", choices=choices)
+            got = show(at(where, document), where)
+            return finding("config.not-a-choice", where, got, "variant", choices=choices)
         case "refused":
-            wrong, instead = context["wrong"], context["instead"]
-            return finding(path, wrong, show(value, path), instead, "config.refused-value")
-    code, wrong, instead = _EXPLAINED.get(kind, _UNEXPLAINED)
-    instead = instead.format(**{**context, "expected": expected})
-    if (wrong, instead) == _MAPPING[1:] and isinstance(value, str) and not is_secret(path, value):
-        instead = _as_mapping(path, value, model, document) or instead
-    if kind in {"int_type", "float_type"} and isinstance(value, str) and value.isdecimal():
-        instead = "write it without quotes"
+            problem = f"{context['wrong']} (got {show(value, path)})"
+            return Finding("config.refused-value", problem, context["instead"], path)
+    case, written = kind, ""
+    code = next((code for code in _KINDS if kind in codes.listed()[code].cases), "")
+    if kind in _MAPPINGS and isinstance(value, str) and not is_secret(path, value):
+        written = _as_mapping(path, value, model, document)
+        case = "text-for-mapping" if written else kind
+    if kind == "int_type" and isinstance(value, str) and value.isdecimal():
+        case = "number-in-quotes"
     if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
-        instead = "put it in quotes"
-    return finding(path, wrong, show(value, path), instead, code)
+        case = "number-for-text"
+    said = {**context, "expected": expected, "written": written}
+    return finding(code or _KINDS[0], path, show(value, path), case if code else "other", **said)
 
 
 _UNKNOWN_KEY, _MISSING = "config.unknown-key", "config.missing-key"
-_NO_CHOICE, _RANGE, _LENGTH = "config.not-a-choice", "config.out-of-range", "config.wrong-length"
-_TYPE = "config.wrong-type"
-_UNEXPLAINED = (
-    _TYPE,
-    "is not a value of the right kind",
-    "see docs/configuration.md for what this key takes",
-)
-_MAPPING = (_TYPE, "is not a mapping", "write keys and values beneath it")
-_NUMBER = (_TYPE, "is not a whole number", "write a whole number")
-_LIST = (_TYPE, "is not a list", "write a list, one entry per line after '- '")
-_CHOICE = (_NO_CHOICE, "is not one of the choices", "write one of {expected}")
-_EXPLAINED: Mapping[str, tuple[str, str, str]] = {
-    "int_type": _NUMBER,
-    "int_parsing_size": _NUMBER,
-    "bool_type": (_TYPE, "is neither true nor false", "write true or false, without quotes"),
-    "string_type": (_TYPE, "is not text", "write text"),
-    "string_unicode": (_TYPE, "is not valid text", "write text in UTF-8"),
-    "model_type": _MAPPING,
-    "model_attributes_type": _MAPPING,
-    "dict_type": _MAPPING,
-    "mapping_type": _MAPPING,
-    "tuple_type": _LIST,
-    "list_type": _LIST,
-    "enum": _CHOICE,
-    "literal_error": _CHOICE,
-    "greater_than_equal": (_RANGE, "is too small", "write {ge} or more"),
-    "less_than_equal": (_RANGE, "is too large", "write {le} or less"),
-    "too_short": (_LENGTH, "has too few entries", "write at least {min_length}"),
-    "string_too_short": (_LENGTH, "is empty", "write at least {min_length} character"),
-    "string_too_long": (_LENGTH, "is too long", "write at most {max_length} characters"),
-}
-"""By pydantic's own kind: the code, what is wrong, and what to write instead."""
+_KINDS = ("config.wrong-type", "config.not-a-choice", "config.out-of-range", "config.wrong-length")
+"""Codes whose cases are kinds of pydantic's errors."""
+_MAPPINGS = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
 
 
 def _as_mapping(path: Path, value: str, model: type[BaseModel], document: Any) -> str:
@@ -293,29 +264,30 @@ def _as_mapping(path: Path, value: str, model: type[BaseModel], document: Any) -
     candidates = _below(path[depth], _models_at(path[:depth], model, document))
     for one in candidates:
         if value in tags(one):
-            return f"write {{{discriminator(one)}: {value}}}"
+            return f"{{{discriminator(one)}: {value}}}"
     if len(candidates) != 1 or discriminator(candidates[0]):
         return ""
     needed = [info.alias for info in candidates[0].model_fields.values() if info.is_required()]
     rest = ", …" if len(needed) > 1 else ""
-    return f"write {{{needed[0]}: {show(value).strip(chr(34))}{rest}}}" if needed else ""
+    return f"{{{needed[0]}: {show(value).strip(chr(34))}{rest}}}" if needed else ""
 
 
 def _unknown_key(path: Path, model: type[BaseModel], document: Any) -> Finding:
     key = str(path[-1])
-    known = _keys(path[:-1], model, document)
     near = suggestion(path, model, document)
     elsewhere = _variants_with(key, path[:-1], model, document)
-    if elsewhere:
-        instead = f"remove it, or write {' or '.join(elsewhere)}"
-    elif near:
-        instead = f"did you mean {near}?"
-    else:
-        instead = f"remove it; the keys here are {', '.join(sorted(known))}"
-    if is_secret((), at(path, document)):
-        instead = f"replace that secret, which everybody can read here; {instead}"
+    said = {
+        "elsewhere": " or ".join(elsewhere),
+        "near": near,
+        "known": sorted(_keys(path[:-1], model, document)),
+    }
+    case = "elsewhere" if elsewhere else "near" if near else "known"
     # The value is left out: under a mistyped key nobody knows whether it is a secret.
-    return finding(path, "is not a known key", f"the key {show(key)}", instead, _UNKNOWN_KEY)
+    found = finding(_UNKNOWN_KEY, path, f"the key {show(key)}", case, **said)
+    if is_secret((), at(path, document)):
+        instead = f"replace that secret, which everybody can read here; {found.remedy}"
+        return replace(found, remedy=instead)
+    return found
 
 
 def suggestion(path: Path, model: type[BaseModel], document: Any) -> str | None:

@@ -26,6 +26,7 @@ from gpuclusters.config.rke2_cluster import (
 )
 from gpuclusters.config.rke2_plan import has_free_node, images, operator_spec, taints
 from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
+from gpuclusters.core import codes
 from gpuclusters.core.finding import Level, Path
 from gpuclusters.gpu_operator import keys
 from gpuclusters.gpu_operator.keys import at, environment
@@ -137,28 +138,8 @@ def somebody_validated_the_operating_system(config: Rke2Config) -> Wrongs:
             yield Wrong(path, "partner")
 
 
-_DECIDED: Mapping[str, str] = {
-    "driver.enabled": "write driver.source",
-    "driver.version": "write driver.version, or driver.branch",
-    "driver.usePrecompiled": "write driver.source: precompiled",
-    "driver.kernelModuleType": "write driver.modules",
-    "driver.repoConfig.configMapName": "write driver.package-mirror",
-    "driver.nvidiaDriverCRD.enabled": "remove it: pools with drivers of their own have driver.source: host",
-    "cdi.nriPluginEnabled": "write operator.nri-plugin",
-    "nfd.enabled": "write operator.node-feature-discovery",
-    "mig.strategy": "write sharing.strategy",
-    "migManager.config": "write sharing.layouts, and pools[].mig",
-    "devicePlugin.config": "write sharing: {kind: time-slicing, …} or mps",
-    "dcgm.enabled": "write proof.level: from L2 on it is on",
-    "dcgmExporter.config": "remove it: with metrics this program brings a list with ECC and throttling",
-    "dcgmExporter.serviceMonitor.enabled": "write metrics.kind",
-    "operator.upgradeCRD": "remove it: this program applies the definitions of every release before it",
-    "operator.cleanupCRD": "remove it: with it, destroy waits for a job on a node that may be gone",
-    "clusterPolicy.deployCR": "remove it: without a ClusterPolicy nothing is installed",
-    "gpuCluster.deployCR": "remove it: DRA instead of the device plugin is not built in this version",
-    "sandboxWorkloads.enabled": "remove it: GPUs for virtual machines are cluster-type caas",
-    "platform.openshift": "remove it: this is RKE2",
-}
+_DECIDED = "rke2.chart-value-twice"
+"""Its cases are keys of the chart's values."""
 
 
 @rule("rke2.chart-value-unknown")
@@ -166,7 +147,8 @@ def the_chart_reads_every_value(config: Rke2Config) -> Wrongs:
     values = config.operator.values
     for one in keys.problems(values, operator_major(config.operator.version)):
         got = _shown(values, one.path)
-        yield Wrong((*_VALUES, *one.path), got=got, problem=one.wrong, remedy=one.instead)
+        path = (*_VALUES, *one.path)
+        yield Wrong(path, "by-key", got=got, wrong=one.wrong, instead=one.instead)
 
 
 def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
@@ -178,38 +160,24 @@ def _shown(values: Mapping[str, object], path: tuple[str, ...]) -> str:
     return show(found, path)
 
 
-@rule("rke2.chart-value-twice")
+@rule(_DECIDED)
 def values_are_not_decided_twice(config: Rke2Config) -> Wrongs:
-    for key, instead in _DECIDED.items():
+    for key in codes.listed()[_DECIDED].cases:
         if at(config.operator.values, key) is not None:
-            path = (*_VALUES, *key.split("."))
-            yield Wrong(path, remedy=instead)
+            yield Wrong((*_VALUES, *key.split(".")), key)
 
 
-_BREAKING = {
-    "CONTAINERD_CONFIG": (
-        "points the toolkit at a file that is written anew with every start: the node does not come back "
-        "from its next reboot (NVIDIA/gpu-operator, issue 992)"
-    ),
-    "RUNTIME_CONFIG_SOURCE": (
-        "makes the toolkit write a configuration of containerd that is not read here"
-    ),
-    "RUNTIME_DROP_IN_CONFIG": "names a drop-in that containerd does not import here",
-}
-_NEEDLESS = {
-    "CONTAINERD_SET_AS_DEFAULT": "has no effect since v25.10, where CDI needs no default runtime",
-    "CONTAINERD_RUNTIME_CLASS": "names a runtime class that workloads do not need since v25.10",
-}
+_BREAKING, _NEEDLESS = "rke2.toolkit-containerd-config", "rke2.toolkit-old-variable"
+"""Their cases are variables."""
 
 
-def _variables(config: Rke2Config, refused: Mapping[str, str]) -> Iterator[Wrong]:
+def _variables(config: Rke2Config, code: str) -> Iterator[Wrong]:
     for name, value in environment(config.operator.values, "toolkit").items():
-        if name in refused:
-            path = (*_VALUES, "toolkit", "env", name)
-            yield Wrong(path, problem=refused[name], got=show(value))
+        if name in codes.listed()[code].cases:
+            yield Wrong((*_VALUES, "toolkit", "env", name), name, got=show(value))
 
 
-@rule("rke2.toolkit-containerd-config")
+@rule(_BREAKING)
 def the_toolkit_keeps_its_hands_off_containerd(config: Rke2Config) -> Wrongs:
     return _variables(config, _BREAKING) if _place(config).written else ()
 
@@ -259,7 +227,7 @@ def nodes_that_are_there_have_their_labels(_config: FoundCluster, pool: Pool) ->
         yield Wrong("labels", got=show(sorted(pool.labels)))
 
 
-@rule("rke2.toolkit-old-variable", level=Level.WARN)
+@rule(_NEEDLESS, level=Level.WARN)
 def variables_of_old_guides_are_gone(config: Rke2Config) -> Wrongs:
     known = rke2_matrix.major(config.operator.version)
     return _variables(config, _NEEDLESS) if known is None or known.cdi_default else ()

@@ -9,7 +9,6 @@ from typing import Any
 
 from gpuclusters.config.fault import finding, show, show_values
 from gpuclusters.config.hosts import ExistingHosts
-from gpuclusters.core import codes
 from gpuclusters.core.finding import Finding, Level, Path
 from gpuclusters.core.section import Section
 
@@ -23,8 +22,6 @@ class Wrong:
         case: str = "",
         *,
         got: str = "",
-        problem: str = "",
-        remedy: str = "",
         **values: Any,
     ) -> None:
         """What is said stands with the code, by case, with a place for each of these values.
@@ -33,12 +30,9 @@ class Wrong:
             path: below what the rule is about; `network.bridge` is a path too.
             case: which of several ways in which the code is said.
             got: what was written, where the value itself does not show it.
-            problem: instead of what stands with the code.
-            remedy: likewise.
             values: what is put in.
         """
-        self.path, self.case, self.got = path, case, got
-        self.problem, self.remedy, self.values = problem, remedy, values
+        self.path, self.case, self.got, self.values = path, case, got, values
 
 
 def _value(section: Any, path: Path) -> Any:
@@ -87,9 +81,7 @@ class Rule:
                 below = tuple(one.path.split(".")) if isinstance(one.path, str) else one.path
                 path = (*prefix, *below)
                 got = one.got or show(_value(section, path), path)
-                problem, remedy = codes.said(self.code, one.case, one.values)
-                said = one.problem or problem, got, one.remedy or remedy
-                found = finding(path, *said, self.code)
+                found = finding(self.code, path, got, one.case, **one.values)
                 yield replace(found, level=self.level)
 
     def _about(self, section: Any) -> Iterator[tuple[Path, tuple[Any, ...]]]:
