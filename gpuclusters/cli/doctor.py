@@ -43,6 +43,7 @@ from gpuclusters.config.inventory import Inventory, InventoryError, read_invento
 from gpuclusters.config.kubernetes import LabKubernetes
 from gpuclusters.config.plan import expects, namespace
 from gpuclusters.config.rke2_cluster import FoundCluster, HostDriver, MadeCluster, machine_names
+from gpuclusters.config.secrets import wrong
 from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.container_api.container import EVENT
 from gpuclusters.core.errors import AdapterError
@@ -201,17 +202,15 @@ def of_stack(
 ) -> Iterator[Diagnosis]:
     """The machines that exist already, or are simulated; those on Google Cloud the state alone knows."""
     if isinstance(section, FoundCluster):
-        yield well(
-            LAB, "no machine is logged in to: the cluster was there, and its API says what is known"
-        )
+        yield well(AREA, "existed before this stack: no machine is checked over SSH")
         return
     hosts = section.hosts
     if hosts is None:
         return
-    if isinstance(hosts, GcpHosts):
-        yield well(LAB, "the machines are made by the stack; see its outputs")
-        return
     key, source = secrets.values.get("ssh-private-key"), ""
+    if isinstance(hosts, GcpHosts):
+        yield from _key_of_google(section, key)
+        return
     if isinstance(hosts, LabHosts):
         if inventory is None:
             return  # the lab does not run, which was said
@@ -226,6 +225,21 @@ def of_stack(
         return
     found = [(connection(host), looks[name]) for name, host in resolved.items() if host is not None]
     yield from machines(found, key, source)
+
+
+def _key_of_google(section: ClusterConfig, secret: str | None) -> Iterator[Diagnosis]:
+    """The key that is to open machines which the stack makes. The form of the secret was looked at."""
+    try:
+        found = find_credentials(secret)
+        found.keys()
+    except AdapterError as error:
+        yield unreachable(CREDENTIALS, error)
+        return
+    text = None if secret else found.private_key
+    if text and (fault := wrong(section, "ssh-private-key", text)):
+        yield failure(CREDENTIALS, f"the key of {found.source} {fault.problem}", fault.code)
+    else:
+        yield well(CREDENTIALS, f"SSH key from {found.source}")
 
 
 def _looks(section: ClusterConfig) -> Mapping[str, Look]:
@@ -396,10 +410,12 @@ def _outside(context: Stack, section: ClusterConfig) -> Iterator[Diagnosis]:
     except InventoryError as error:
         yield failure(LAB, str(error), error.error_id, _START)
         return
-    yield from doctor_stack.missing(context, section, secrets)
+    yield from doctor_stack.unfit(context, section, secrets)
     if isinstance(section, GkeConfig):
-        yield from doctor_google.look(context, section)
+        yield from doctor_google.cluster(context, section)
         return
+    if isinstance(section, MadeCluster | UsernetesConfig) and isinstance(section.hosts, GcpHosts):
+        yield from doctor_google.machines(context, section, section.hosts)
     yield from _both(
         partial(of_stack, section, inventory, secrets),
         partial(_cluster, section, inventory, secrets),

@@ -13,14 +13,15 @@ import yaml
 
 from gpuclusters.cli import engine as engines
 from gpuclusters.cli import unfinished
-from gpuclusters.cli.diagnosis import Diagnosis, failure, warning, well
+from gpuclusters.cli.diagnosis import Diagnosis, failure, shortened, warning, well
 from gpuclusters.cli.errors import UsageError
 from gpuclusters.cli.lab_entry import Lab, described, lab_of
 from gpuclusters.cli.project import Project, Stack
 from gpuclusters.cli.unfinished import Fate
 from gpuclusters.config.caas import CaasConfig
-from gpuclusters.config.cluster import ClusterConfig, needed
+from gpuclusters.config.cluster import ClusterConfig, Need, needed, placeholders, uses
 from gpuclusters.config.fault import render_path
+from gpuclusters.config.secrets import wrong
 from gpuclusters.config.stack import NAMESPACE, StackConfig, check_stack_file
 from gpuclusters.core.errors import code_of
 from gpuclusters.core.finding import Finding
@@ -152,8 +153,12 @@ def configuration(project: Project, stack: str) -> tuple[StackConfig | None, lis
 
     if isinstance(checked, list):
         return None, [said(failure, one) for one in checked]
-    found = well(CONFIGURATION, f"Pulumi.{stack}.yaml ({checked.cluster_type})")
-    return checked, [found, *(said(warning, one) for one in checked.warnings)]
+    found = [well(CONFIGURATION, f"Pulumi.{stack}.yaml ({checked.cluster_type})")]
+    found += [said(warning, one) for one in checked.warnings]
+    if made_up := [render_path(one.path) for one in placeholders(checked.section)]:
+        text = f"placeholders of the examples, which `up` refuses: {shortened(made_up)}"
+        found.append(failure(CONFIGURATION, text, "config.placeholder"))
+    return checked, found
 
 
 def backend(stack: Stack) -> Iterator[Diagnosis]:
@@ -226,9 +231,16 @@ def secrets(stack: Stack) -> tuple[StackSecrets, list[Diagnosis]]:
     return StackSecrets(values), [well(SECRETS, f"the passphrase fits, {names}" if salt else names)]
 
 
-def missing(stack: Stack, section: ClusterConfig, secrets: StackSecrets) -> Iterator[Diagnosis]:
-    """Secrets without which `up` is refused."""
-    for key, why in needed(section).items() if secrets.readable else ():
+def unfit(stack: Stack, section: ClusterConfig, secrets: StackSecrets) -> Iterator[Diagnosis]:
+    """Secrets for which `up` would be refused: those that are missing, and those of no use."""
+    if not secrets.readable:
+        return
+    set_it = f"`pulumi config set --secret {{}} --stack {stack.stack} < FILE`"
+    for key, why in needed(section).items():
         if key not in secrets.values:
-            fix = f"`pulumi config set --secret {key} --stack {stack.stack} < FILE`"
-            yield failure(SECRETS, f"{key} is not set, {why}", "doctor.secret-missing", fix)
+            text = f"{key} is not set, {why}"
+            yield failure(SECRETS, text, "doctor.secret-missing", set_it.format(key))
+    for key, use in uses(section).items():
+        read = use.need in (Need.MUST, Need.MAY) and key in secrets.values
+        if read and (found := wrong(section, key, secrets.values[key])):
+            yield failure(SECRETS, f"{key} {found.problem}", found.code, set_it.format(key))

@@ -14,11 +14,12 @@ from gpuclusters.core.model import LOADER
 PROGRAM = "gpu-clusters"
 
 
-def _stacks() -> list[str]:
+def stacks(incomplete: str) -> list[str]:
     """Names of the stack files of the project around the working directory, for completion."""
     folders = (Path.cwd(), *Path.cwd().parents)
     project = next((one for one in folders if (one / "Pulumi.yaml").is_file()), Path.cwd())
-    return sorted(path.name.split(".")[1] for path in project.glob("Pulumi.*.yaml"))
+    names = (path.name.split(".")[1] for path in project.glob("Pulumi.*.yaml"))
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
 StackName = Annotated[
@@ -28,7 +29,7 @@ StackName = Annotated[
         "-s",
         envvar="PULUMI_STACK",
         help="Which Pulumi.<stack>.yaml.",
-        autocompletion=lambda incomplete: [n for n in _stacks() if n.startswith(incomplete)],
+        autocompletion=stacks,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from gpuclusters.cli.errors import RunError, UsageError, wrong_option
 from gpuclusters.cli.files import read_json, read_yaml, write
 from gpuclusters.cli.forge import Entries, Forge, Target, TooLongError, comments_of
+from gpuclusters.cli.help import stacks
 from gpuclusters.cli.project import Project, open_session
-from gpuclusters.cli.stack import ensure_stack
+from gpuclusters.cli.stack import with_state
 from gpuclusters.core.errors import with_code
 from gpuclusters.policy.rule import Rule
 from gpuclusters.policy.rules import BUDGET, RULES, BudgetParameters
@@ -60,7 +62,11 @@ def command(
     stack: Annotated[
         list[str] | None,
         typer.Option(
-            "--stack", "-s", envvar="PULUMI_STACK", help="Which stacks to preview; may be repeated."
+            "--stack",
+            "-s",
+            envvar="PULUMI_STACK",
+            help="Which stacks to preview; may be repeated.",
+            autocompletion=stacks,
         ),
     ] = None,
     fail_on: Annotated[
@@ -224,11 +230,10 @@ def _file(file: str, name: str | None) -> tuple[str, str, str]:
 
 def _previewed(project: Project, name: str) -> str | None:
     session = open_session(project, name)
-    if session.in_lab:
-        ensure_stack(session)
-    # What it says besides goes to this terminal; a failed preview tells why in its JSON.
     words = ("preview", "--stack", name, "--json", "--show-sames", "--non-interactive")
-    done = session.run(*words, stderr=None)
+    with with_state(session, Console(stderr=True, highlight=False)) as (ready, where):
+        # What it says besides goes to this terminal; a failed preview tells why in its JSON.
+        done = ready.run(*words, *where, stderr=None)
     return done.stdout if done.stdout.strip() else None
 
 

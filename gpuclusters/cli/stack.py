@@ -184,13 +184,21 @@ def preview(
     session = open_session(Project.find(), stack_name, runs_program=True)
     console = Console(highlight=False, quiet=json)
     console.print(session.engine.line, soft_wrap=True)
+    with with_state(session, console) as (ready, where):
+        raise typer.Exit(ready.call("preview", *where, *flags))
+
+
+@contextmanager
+def with_state(session: Session, console: Console) -> Iterator[tuple[Session, Sequence[str]]]:
+    """A session that has a state to preview against, and the flags that go with it."""
     if session.in_lab:
         ensure_stack(session)
     if session.in_lab or backend_url(session.project.folder, session.env):
-        raise typer.Exit(session.call("preview", *flags))
+        yield session, ()
+        return
     console.print(NO_BACKEND, soft_wrap=True)
     with _without_backend(session) as (scratch, file):
-        raise typer.Exit(scratch.call("preview", "--config-file", str(file), *flags))
+        yield scratch, ("--config-file", str(file))
 
 
 @contextmanager

@@ -130,17 +130,13 @@ class CaasSecrets(Secrets):
 
 def read(config: ClusterConfig, inventory: Inventory | None, file: Path) -> Secrets:
     """The secrets of a stack; `ConfigError` with all faults, `InventoryError` if the lab lacks a machine."""
-    reader = _Reader(file, inventory, faults=plain_secrets())
+    reader = _Reader(config, file, inventory, faults=plain_secrets())
     more: dict[str, Any] = {}
     if isinstance(config, CaasConfig):
         machines = resolve_hosts(config, inventory)
-        reader.chain = given_chain(config)
         more = _of_caas(config, inventory)
-    elif isinstance(config, FoundCluster | GkeConfig):
+    elif isinstance(config, FoundCluster | GkeConfig) or isinstance(config.hosts, GcpHosts):
         machines = {}
-    elif isinstance(config.hosts, GcpHosts):
-        machines = {}
-        reader.authorized = config.hosts.authorized_keys
     else:
         names = (
             machine_names(config)
@@ -190,12 +186,9 @@ def _endpoints(hosts: Mapping[str, ResolvedHost | None]) -> Mapping[str, HostEnd
 class _Reader:
     """Reads secrets one by one, and gathers what is wrong with them."""
 
+    config: ClusterConfig
     file: Path
     inventory: Inventory | None
-    chain: str | None = None
-    """Of the certificate that `api-private-key` belongs to."""
-    authorized: Sequence[str] = ()
-    """Public keys of which `ssh-private-key` is to be the other half; machines that are there know theirs."""
     faults: list[Finding] = field(default_factory=list)
 
     def read(self, key: str, use: Use) -> pulumi.Output[str] | None:
@@ -206,8 +199,8 @@ class _Reader:
                 return self._of_lab(key, use.why.partition(".")[0])
         text = runtime_config.get_config(f"{NAMESPACE}:{key}")
         if text is not None:
-            if wrong := self._wrong(key, text):
-                self.faults.append(_fault(key, HIDDEN, wrong))
+            if found := wrong(self.config, key, text):
+                self.faults.append(found)
             return pulumi.Config(NAMESPACE).get_secret(key)
         if use.need is Need.MUST:
             missing = _fault(key, NOTHING, "missing", why=use.why)
@@ -216,22 +209,6 @@ class _Reader:
                 return unknown(secret=True)
             self.faults.append(missing)
         return None
-
-    def _wrong(self, key: str, text: str) -> str:
-        """Which case of a wrong secret it is; empty for a right one."""
-        if not text.strip() or not all(sign in text for sign in _KINDS[key][2]):
-            return "text"
-        if key == "ssh-private-key" and self.authorized:
-            public = _public_half(text)
-            if public and public not in self.authorized:
-                return "not-authorized"
-        if key == "api-private-key" and self.chain:
-            try:
-                if not certificate.fits(certificate.read(self.chain), text):
-                    return "other-certificate"
-            except ValueError:
-                return "passphrase"
-        return ""
 
     def _of_lab(self, key: str, section: str) -> pulumi.Output[str] | None:
         if self.inventory is None:
@@ -246,6 +223,29 @@ class _Reader:
         except (OSError, UnicodeDecodeError) as error:
             self.faults.append(unresolved(section, f"{path} cannot be read: {error}"))
             return None
+
+
+def wrong(config: ClusterConfig, key: str, text: str) -> Finding | None:
+    """Why the text of a secret is of no use to the stack; None if it looks right."""
+    case = _case(config, key, text)
+    return _fault(key, HIDDEN, case) if case else None
+
+
+def _case(config: ClusterConfig, key: str, text: str) -> str:
+    if not text.strip() or not all(sign in text for sign in _KINDS[key][2]):
+        return "text"
+    if key == "ssh-private-key" and isinstance(config.hosts, GcpHosts):
+        public = _public_half(text)
+        if public and public not in config.hosts.authorized_keys:
+            return "not-authorized"
+    if key == "api-private-key" and isinstance(config, CaasConfig):
+        chain = given_chain(config)
+        try:
+            if chain and not certificate.fits(certificate.read(chain), text):
+                return "other-certificate"
+        except ValueError:
+            return "passphrase"
+    return ""
 
 
 def _public_half(text: str) -> str:

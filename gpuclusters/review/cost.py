@@ -13,7 +13,15 @@ from pydantic import Field, ValidationError
 from gpuclusters.compat import dated_table
 from gpuclusters.compat.dated_table import Row
 from gpuclusters.core.model import merged
-from gpuclusters.review.fleet import INSTANCE, NODE_POOL, RENTED, fleet, machine_type_of, nodes_of
+from gpuclusters.review.fleet import (
+    INSTANCE,
+    NODE_POOL,
+    RENTED,
+    fleet,
+    host_of,
+    machine_type_of,
+    nodes_of,
+)
 from gpuclusters.review.plan import Plan, Resource
 from gpuclusters.review.text import SECRET, UNKNOWN
 
@@ -230,7 +238,7 @@ def cost(plan: Plan, table: PriceTable) -> Cost:
 
 def _items(plan: Plan, table: PriceTable, *, after: bool) -> Iterator[Item]:
     resources = list(plan.after() if after else plan.before())
-    rented = {r.text("name") or r.name for r in resources if r.type in (INSTANCE, RENTED)}
+    rented = {host_of(plan, r) for r in resources if r.type in (INSTANCE, RENTED)}
     rented |= {name for r in resources if r.type == NODE_POOL for name in nodes_of(r)}
     for resource in resources:
         if resource.type == INSTANCE:

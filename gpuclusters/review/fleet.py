@@ -30,7 +30,9 @@ _NAMING = {
     f"{KEPT}UsernetesNode": "usernetes",
 }
 """Which resources state the name of their cluster, and of what type it is."""
-_MACHINE_COMPONENTS = {"GpuHost", "HostPreparation"}
+_MACHINE_COMPONENTS = {"GpuHost", "HostPreparation", "GpuMachine"}
+_GOOGLE = "gcp"
+"""Of the components that hold a cluster's machines on Google Cloud."""
 
 
 @dataclass(slots=True)
@@ -160,10 +162,14 @@ def fleet(plan: Plan, *, after: bool) -> Mapping[str, Cluster]:
     names = _names(found)
     configured = _configured(plan)
     clusters: dict[str, Cluster] = {}
+    types = {resource.urn: cluster_type(plan, resource) for resource in found}
+    # Machines on Google Cloud are those of the stack's cluster, if it has one.
+    owner = min((one for one in types.values() if one and one != _GOOGLE), default=_GOOGLE)
     for resource in found:
-        type_ = cluster_type(plan, resource)
+        type_ = types[resource.urn]
         if type_ is None or is_component(resource.type):
             continue
+        type_ = owner if type_ == _GOOGLE else type_
         name = names.get(type_) or configured.get(type_, {}).get("name") or plan.stack
         cluster = clusters.setdefault(f"{type_} {name}", Cluster(type_, name))
         _take(cluster, plan, resource)
@@ -191,14 +197,12 @@ def host_of(plan: Plan, resource: Resource) -> str | None:
     host = resource.text("connection", "host") or resource.text("connection", "address")
     if host is not None:
         return host
-    if resource.type in (INSTANCE, RENTED):
-        return resource.text("name") or resource.name
     if resource.type in (f"{KEPT}MigLayout", f"{KEPT}NodeMaintenance"):
         return resource.text("node")
     for parent in plan.parents(resource):
         if parent.kind in _MACHINE_COMPONENTS:
             return parent.name
-    return None
+    return resource.text("name") or resource.name if resource.type in (INSTANCE, RENTED) else None
 
 
 def gpus_of(resource: Resource) -> int:

@@ -1,4 +1,4 @@
-"""A fresh clone: the examples preview with no account, no backend, no passphrase and no secret."""
+"""A fresh clone: examples are previewed and reviewed without account, backend, passphrase or secret."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def preview(home: Path, stack: str, *flags: str) -> subprocess.CompletedProcess[str]:
+def run(home: Path, verb: str, stack: str, *flags: str) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PULUMI_", "GPU_CLUSTERS_"))}
     env |= {"HOME": str(home), "GPU_CLUSTERS_ENGINE": "embedded", "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, "-m", "gpuclusters.cli", "preview", "--stack", stack, *flags],
+        [sys.executable, "-m", "gpuclusters.cli", verb, "--stack", stack, *flags],
         cwd=ROOT,
         env=env,
         capture_output=True,
@@ -40,7 +40,7 @@ def test_an_example_previews_in_a_fresh_clone_and_changes_nothing(
 ) -> None:
     file = ROOT / f"Pulumi.{stack}.yaml"
     before = file.read_bytes()
-    done = preview(tmp_path, stack)
+    done = run(tmp_path, "preview", stack)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[1].startswith("no backend: previewed against an empty state that is not kept")
@@ -54,6 +54,17 @@ def test_an_example_previews_in_a_fresh_clone_and_changes_nothing(
 
 
 def test_the_plan_without_a_backend_is_json_alone(tmp_path: Path) -> None:
-    done = preview(tmp_path, "usernetes-v100", "--json")
+    done = run(tmp_path, "preview", "usernetes-v100", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {step["op"] for step in json.loads(done.stdout)["steps"]} == {"create"}
+
+
+def test_an_example_is_reviewed_as_it_is_previewed(tmp_path: Path) -> None:
+    done = run(tmp_path, "review", "usernetes-v100", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (reviewed,) = json.loads(done.stdout)["stacks"]
+    assert reviewed["counts"]["create"] > 0
+    (capacity,) = reviewed["capacity"]
+    assert capacity["machines"] == {"before": 0, "after": 3}
+    assert reviewed["cost"]["after"]["unknown"] == []
+    assert "no backend" in done.stderr

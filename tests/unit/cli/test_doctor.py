@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import asyncssh
 import pytest
 from rich.console import Console
 
@@ -22,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[3]
 EMBEDDED = engines.Engine(
     engines.Kind.EMBEDDED, (sys.executable, "-m", "engine"), "the test asks for it"
 )
+
+KEY = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
 
 
 def printed(found: list[Diagnosis]) -> str:
@@ -220,11 +223,58 @@ def test_every_secret_that_up_would_miss_is_a_failure(project: Project) -> None:
     config = check_stack_file(file)
     assert isinstance(config, StackConfig)
     secrets = doctor_stack.StackSecrets({"bmc-password": "x"})
-    found = list(doctor_stack.missing(stack_of(project), config.section, secrets))
+    found = list(doctor_stack.unfit(stack_of(project), config.section, secrets))
     assert [d.text.split()[0] for d in found] == ["controller-ssh-private-key", "kubeconfig"]
     assert all(d.level is Level.FAILURE and "config set --secret" in d.fix for d in found)
     sealed = doctor_stack.StackSecrets(readable=False)
-    assert not list(doctor_stack.missing(stack_of(project), config.section, sealed))
+    assert not list(doctor_stack.unfit(stack_of(project), config.section, sealed))
+
+
+@pytest.mark.parametrize(
+    ("stack", "key", "text", "said"),
+    [
+        ("usernetes-v100", "ssh-private-key", KEY, "fits none of hosts.authorized-keys"),
+        ("hgx-h100", "kubeconfig", "nonsense", "is not the text of a kubeconfig"),
+        ("hgx-h100", "controller-ssh-private-key", "ssh-ed25519 AAAA", "is not the text of"),
+    ],
+)
+def test_a_secret_that_is_of_no_use_is_a_failure(
+    project: Project, stack: str, key: str, text: str, said: str
+) -> None:
+    config = check_stack_file(ROOT / f"Pulumi.{stack}.yaml")
+    assert isinstance(config, StackConfig)
+    secrets = doctor_stack.StackSecrets({key: text})
+    found = doctor_stack.unfit(stack_of(project), config.section, secrets)
+    (wrong,) = [one for one in found if one.id == "config.wrong-secret"]
+    assert wrong.level is Level.FAILURE
+    assert wrong.text.startswith(f"{key} {said}")
+    assert f"config set --secret {key}" in wrong.fix
+    assert text not in wrong.text
+
+
+def test_placeholders_of_an_example_are_a_failure_that_names_some() -> None:
+    _, found = doctor_stack.configuration(Project.find(ROOT), "hgx-h100")
+    (failed,) = [one for one in found if one.level is Level.FAILURE]
+    assert failed.id == "config.placeholder"
+    assert "hosts.machines[0].host-key" in failed.text
+
+
+@pytest.mark.parametrize(("own", "level"), [(True, Level.OK), (False, Level.FAILURE)])
+def test_the_key_for_machines_on_google_cloud_has_to_open_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, own: bool, level: Level
+) -> None:
+    config = check_stack_file(ROOT / "Pulumi.usernetes-v100.yaml")
+    assert isinstance(config, StackConfig)
+    file = tmp_path / "id"
+    file.write_text(KEY)
+    monkeypatch.setenv("GPU_CLUSTERS_SSH_KEY_FILE", str(file))
+    hosts = config.section.hosts
+    public = asyncssh.import_private_key(KEY).export_public_key().decode().strip()
+    if own:
+        hosts = hosts.model_copy(update={"authorized_keys": (public,)})
+    section = config.section.model_copy(update={"hosts": hosts})
+    (found,) = doctor.of_stack(section, None, doctor_stack.StackSecrets())
+    assert (found.area, found.level) == ("credentials", level)
 
 
 def test_a_lab_that_was_not_made_is_a_warning_and_stays_unmade(

@@ -95,6 +95,7 @@ def test_down_is_for_a_lab(run: Run) -> None:
     ("line", "expected"),
     [
         ("gpu-clusters up --stack r", {"rke2-a100"}),
+        ("gpu-clusters review --stack r", {"rke2-a100"}),
         ("gpu-clusters explain command.not-in", {"command.not-in-lab"}),
     ],
 )

@@ -15,8 +15,10 @@ from gpuclusters.cli import engine as engines
 from gpuclusters.cli.diagnosis import Diagnosis, Level
 from gpuclusters.cli.errors import RunError, UsageError
 from gpuclusters.cli.project import Project, Stack
+from gpuclusters.config.gcp import GcpHosts, instance_name
 from gpuclusters.config.gke import GkeConfig
-from gpuclusters.config.stack import ClusterType, StackConfig
+from gpuclusters.config.stack import ClusterType, StackConfig, check_stack_file
+from gpuclusters.config.usernetes import UsernetesConfig
 from gpuclusters.proof.evidence import faults
 from tests.providers.compute_double import TOKEN, Cloud, compute_double
 from tests.unit.config.documents import base
@@ -85,14 +87,18 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
         yield made
 
 
-def looked(folder: Path, cloud: Cloud, **more: Any) -> list[Diagnosis]:
-    """What doctor says of the stack `prod` whose Compute API is the double."""
+def stack(folder: Path, cloud: Cloud, **more: Any) -> Stack:
+    """The stack `prod`, whose Compute API is the double."""
     (folder / "gpuclusters").mkdir()
     shutil.copy(ROOT / "Pulumi.yaml", folder)
     config = {"gcp:computeCustomEndpoint": cloud.url, **more}
     (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))
     engine = engines.Engine(engines.Kind.EMBEDDED, (sys.executable, "-m", "engine"), "")
-    return list(doctor_google.look(Stack(Project.find(folder), "prod", engine, {}), CONFIG))
+    return Stack(Project.find(folder), "prod", engine, {})
+
+
+def looked(folder: Path, cloud: Cloud, **more: Any) -> list[Diagnosis]:
+    return list(doctor_google.cluster(stack(folder, cloud, **more), CONFIG))
 
 
 ENOUGH = {"NVIDIA_V100_GPUS": (8, 6), "CPUS": (100, 0), "SSD_TOTAL_GB": (4096, 0)}
@@ -123,7 +129,28 @@ def test_quota_is_not_judged_where_nodes_of_the_stack_are_there(
     labels = {"gpu-clusters-owner": "gpu-clusters-prod"}
     cloud.add("us-central1-a", {"name": NAMES[0], "labels": labels})
     last = looked(tmp_path, cloud)[-1]
-    assert last.text == "1 nodes of this stack are there; quota is not judged"
+    assert last.text == "machines of this stack that exist: 1"
+
+
+def test_machines_that_the_stack_makes_are_judged_by_those_that_are_missing(
+    tmp_path: Path, cloud: Cloud
+) -> None:
+    config = check_stack_file(ROOT / "Pulumi.usernetes-v100.yaml")
+    assert isinstance(config, StackConfig)
+    assert isinstance(config.section, UsernetesConfig)
+    assert isinstance(config.section.hosts, GcpHosts)
+    cloud.quotas |= ENOUGH | {"NVIDIA_V100_GPUS": (2, 0)}
+    cloud.project_quotas |= {"GPUS_ALL_REGIONS": (8, 0)}
+    asked = stack(tmp_path, cloud)
+    short = list(doctor_google.machines(asked, config.section, config.section.hosts))[-1]
+    assert (short.level, short.id) == (Level.FAILURE, "gcp.quota")
+    assert "NVIDIA_V100_GPUS needs 3 more and 2 of 2 are free" in short.text
+    labels = {"gpu-clusters-owner": "gpu-clusters-prod"}
+    name = instance_name(config.section.name, "v100-1")
+    cloud.add("us-central1-a", {"name": name, "labels": labels})
+    last = list(doctor_google.machines(asked, config.section, config.section.hosts))[-1]
+    assert last.level is Level.OK
+    assert "NVIDIA_V100_GPUS 2" in last.text
 
 
 @pytest.mark.parametrize("key", ["gcp:credentials", "gcp:accessToken"])
