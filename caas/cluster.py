@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,7 +80,7 @@ class NotFoundError(ClusterError):
 
 
 class Event(NamedTuple):
-    """A change. `SYNC` says that what came before is all there is; its object is the list's metadata."""
+    """A change. `SYNC` says what there is in all: its object is the list, whose items came before it."""
 
     kind: Literal["SYNC", "ADDED", "MODIFIED", "DELETED"]
     object: Object
@@ -224,30 +224,25 @@ class Cluster:
     ) -> AsyncIterator[Event]:
         """What there is (`ADDED`, then one `SYNC`), then every change, until closed or cancelled.
 
-        Survives restarts of the server: what happened meanwhile comes before another `SYNC`. A kind that does
-        not exist (yet) has no objects and is asked for again, like one that may not be read, which however
-        never comes to a `SYNC`.
+        Survives restarts of the server; where it has to begin anew, what is not in the next `SYNC` is gone. A
+        kind that does not exist (yet) has no objects and is asked for again, like one that may not be read,
+        which however never comes to a `SYNC`.
         """
         query, path = _selectors(labels, fields), kind.path(namespace)
-        known: dict[str, Object] = {}
         failures, version = 0, ""
         while True:
             try:
                 if not version:
                     items, metadata = await self._listed(kind, namespace, query)
-                    for event in _differences(known, items):
-                        yield event
+                    for item in items:
+                        yield Event("ADDED", item)
                     version = metadata["resourceVersion"]
-                    yield Event("SYNC", metadata)
+                    yield Event("SYNC", {"metadata": metadata, "items": items})
                 failures = 0
                 async for change, latest in self._changes(path, query, version):
                     version = latest
-                    if change is None:
-                        continue
-                    known.pop(_key(change.object), None)
-                    if change.kind != "DELETED":
-                        known[_key(change.object)] = change.object
-                    yield change
+                    if change is not None:
+                        yield change
             except ClusterError as error:
                 if error.status:
                     version = ""
@@ -255,9 +250,7 @@ class Cluster:
                     continue
                 failures += 1
                 if error.status == _NOT_FOUND:
-                    for event in _differences(known, []):
-                        yield event
-                    yield Event("SYNC", {})
+                    yield Event("SYNC", {"metadata": {}, "items": []})
                 if failures == 1 or error.status != _NOT_FOUND:
                     _log.warning("watch of %s: %s", path, error)
                 pause = min(0.1 * 2.0**failures, LONGEST_WATCH_PAUSE_SECONDS)
@@ -432,26 +425,6 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield line
     if rest:
         yield rest
-
-
-def _key(body: Object) -> str:
-    metadata = body["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}/{metadata.get('uid', '')}"
-
-
-def _differences(known: dict[str, Object], items: Iterable[Object]) -> list[Event]:
-    """What happened between what was known and what is; `known` is brought up to date."""
-    now = {_key(item): item for item in items}
-    events = [Event("DELETED", body) for key, body in known.items() if key not in now]
-    for key, body in now.items():
-        before = known.get(key)
-        if before is None:
-            events.append(Event("ADDED", body))
-        elif before["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
-            events.append(Event("MODIFIED", body))
-    known.clear()
-    known.update(now)
-    return events
 
 
 def _decoded(text: bytes) -> Object:

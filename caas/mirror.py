@@ -55,27 +55,34 @@ class Mirror:
         return self._groups.get(group, {})
 
     def take(self, event: Event) -> None:
+        self._latest = max(self._latest, version_of(event.object))
         if event.kind == "SYNC":
-            self._latest = max(self._latest, int(event.object.get("resourceVersion") or 0))
-            for key in [k for k in self._unseen if version_of(self._objects[k]) <= self._latest]:
-                # Made and gone again while nobody watched.
+            there = {_key(body) for body in event.object["items"]}
+            for key in [k for k in self._objects if k not in there and not self._is_later(k)]:
                 self._changed(self._remove(key))
             self.synced.set()
             return
         body, key = event.object, _key(event.object)
-        self._latest = max(self._latest, version_of(body))
         known = self._objects.get(key)
         if known and version_of(known) == version_of(body) and event.kind != "DELETED":
             # Our own writing, told back; what is known of it beyond that stays.
             self._unseen.discard(key)
             return
-        if known and key in self._unseen and version_of(known) > version_of(body):
-            return  # of what was there before our own writing
+        if known and version_of(known) > version_of(body):
+            return  # of what was there before what is known
         if known:
             self._remove(key)
+            if event.kind != "DELETED" and known["metadata"].get("uid") != body["metadata"].get(
+                "uid"
+            ):
+                self._changed(known)
         if event.kind != "DELETED":
             self._put(body)
         self._changed(body)
+
+    def _is_later(self, key: Key) -> bool:
+        """Whether it was written by this program after all that the watch has told."""
+        return key in self._unseen and version_of(self._objects[key]) > self._latest
 
     def wrote(self, body: Object) -> None:
         """Take in what this program has written itself, unless the watch was faster."""

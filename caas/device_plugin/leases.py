@@ -3,13 +3,14 @@
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from caas.cluster import Cluster, ClusterError, ConflictError, version_of
+from caas.cluster import Cluster, ClusterError, ConflictError, Event
+from caas.mirror import Mirror
 from caas.settings import Gpu, Host
 from gpuclusters.device_plugin.decide import Board, DeviceView, Grant, Refusal, decide
 from gpuclusters.lease.model import GPU_LEASE, GPULeaseSpec, GPULeaseStatus, lease_name
@@ -36,12 +37,12 @@ class Leases:
         self._cluster, self._host = cluster, host
         self._read_seconds, self._clock, self._changed = read, clock, changed
         self._label = f"{HOST_LABEL}={host.name}"
-        self._objects: dict[str, Mapping[str, Any]] = {}
+        self._known = Mirror(GPU_LEASE, labels=self._label, changed=lambda _body: changed())
         self._confirmed = float("-inf")
 
     @property
     def devices(self) -> tuple[DeviceView, ...]:
-        return self._views(self._objects)
+        return self._views(self._known.within())
 
     def age(self) -> float:
         """Seconds since the API server last confirmed what is known; infinite before the first time."""
@@ -62,27 +63,25 @@ class Leases:
         except TimeoutError as error:
             said = f"{self._cluster.target} did not answer in {self._read_seconds:.0f} s"
             raise ClusterError(said, reason="Unreachable") from error
-        objects = {body["metadata"]["name"]: body for body in found}
         self._confirmed = asked
-        self._learn(objects.values(), complete=True)
-        return objects
+        # Answers and events may overtake one another; of each lease the newest is kept.
+        for body in found:
+            self._known.take(Event("ADDED", body))
+        self._known.take(Event("SYNC", {"metadata": {}, "items": found}))
+        return {body["metadata"]["name"]: body for body in found}
 
     async def follow(self) -> None:
-        async for kind, body in self._cluster.watch(GPU_LEASE, labels=self._label):
-            if kind == "DELETED":
-                self._objects.pop(body["metadata"]["name"], None)
-                self._changed()
-            elif kind != "SYNC":
-                self._learn([body], complete=False)
+        await self._known.follow(self._cluster)
 
     async def write(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Replace a lease's status if nobody changed it since it was read; what is there now."""
         written = await self._cluster.replace_status(GPU_LEASE, body)
-        self._learn([written], complete=False)
+        self._known.wrote(written)
+        self._changed()
         return written
 
     def known(self, device: DeviceView) -> Mapping[str, Any] | None:
-        return self._objects.get(lease_name(self._host.name, device.module))
+        return self._known.get(lease_name(self._host.name, device.module))
 
     async def mark(self, board: Board, asked: Sequence[str]) -> Grant | Refusal:
         """Give these devices to the pod that has their leases: mark all of a group as allocated, or none.
@@ -138,29 +137,12 @@ class Leases:
     def _with(self, board: Board, objects: Objects) -> Board:
         return replace(board, devices=self._views(objects), stale=False)
 
-    def _learn(self, bodies: Iterable[Mapping[str, Any]], *, complete: bool) -> None:
-        """Take in what is newer than what is known; answers and events may overtake one another."""
-        new = {body["metadata"]["name"]: body for body in bodies}
-        before = dict(self._objects)
-        if complete:
-            self._objects = {name: body for name, body in before.items() if name in new}
-        for name, body in new.items():
-            known = self._objects.get(name)
-            if known is None or version_of(body) > version_of(known) or _uid(body) != _uid(known):
-                self._objects[name] = body
-        if self._objects != before:
-            self._changed()
-
 
 def with_allocated(body: Mapping[str, Any], *, allocated: bool) -> dict[str, Any]:
     """The lease with its mark set or taken away."""
     changed = copy.deepcopy(dict(body))
     changed["status"]["holder"]["allocated"] = allocated
     return changed
-
-
-def _uid(body: Mapping[str, Any]) -> str:
-    return str(body["metadata"]["uid"])
 
 
 def _status(objects: Objects, host: str, gpu: Gpu) -> GPULeaseStatus | None:

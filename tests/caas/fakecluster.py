@@ -140,9 +140,10 @@ class Server:
     def watch(self, kind: ObjectKind) -> asyncio.Queue[Event]:
         self._kinds[kind.plural] = kind
         queue: asyncio.Queue[Event] = asyncio.Queue()
-        for body in self.of(kind):
-            queue.put_nowait(Event("ADDED", copy.deepcopy(body)))
-        queue.put_nowait(Event("SYNC", {}))
+        items = copy.deepcopy(self.of(kind))
+        for body in items:
+            queue.put_nowait(Event("ADDED", body))
+        queue.put_nowait(Event("SYNC", {"metadata": {}, "items": items}))
         self._watchers.append((kind, queue))
         return queue
 

@@ -228,9 +228,11 @@ class Nodes:
         """As `Cluster.watch`."""
         news: asyncio.Queue[Event] = asyncio.Queue()
         self._watching.append(news)
-        for body in list(self._bodies.values()):
-            yield Event("ADDED", copy.deepcopy(body))
-        yield Event("SYNC", {"metadata": {"resourceVersion": str(next(self._version))}})
+        items = copy.deepcopy([*self._bodies.values()])
+        version = {"resourceVersion": str(next(self._version))}
+        for body in items:
+            yield Event("ADDED", body)
+        yield Event("SYNC", {"metadata": version, "items": items})
         while True:
             yield copy.deepcopy(await news.get())
 

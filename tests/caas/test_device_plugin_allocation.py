@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caas.cluster import ClusterError, ConflictError
+from caas.cluster import ClusterError, ConflictError, Event
 from caas.device_plugin.leases import Leases, MarkError
 from caas.device_plugin.plugin import Kubelet, Pace, Plugin
 from caas.settings import Gpu, Host
@@ -274,5 +274,6 @@ async def test_an_older_answer_does_not_undo_a_newer_one() -> None:
     old = copy.deepcopy(list(cluster.objects.values()))
     cluster.lease(3, "p")
     await made.leases.read()
-    made.leases._learn(old, complete=False)
+    for body in old:
+        made.leases._known.take(Event("MODIFIED", body))
     assert made.leases.devices[0].waits

@@ -52,8 +52,27 @@ def test_what_came_and_went_while_nobody_watched_is_not_kept() -> None:
     found.wrote(pod(5))
     found.wrote(pod(12, "c-2"))
     # A new list, in which it is not; what is newer than the list may yet be told of.
-    found.take(Event("SYNC", {"resourceVersion": "10"}))
+    found.take(Event("SYNC", {"metadata": {"resourceVersion": "10"}, "items": []}))
     assert names(found) == {"c-2"}
+
+
+def test_what_happened_while_the_watch_was_broken_is_told() -> None:
+    told: list[str] = []
+    found = Mirror(POD, changed=lambda body: told.append(body["metadata"]["uid"]))
+    for version, name in enumerate(("gone", "changed", "same", "anew"), start=1):
+        found.take(Event("ADDED", pod(version, name, uid=f"{name}-{version}")))
+    told.clear()
+    items = [
+        pod(3, "same", uid="same-3"),
+        pod(6, "changed", uid="changed-2"),
+        pod(7, "anew", uid="anew-7"),
+        pod(8, "new", uid="new-8"),
+    ]
+    for body in items:
+        found.take(Event("ADDED", body))
+    found.take(Event("SYNC", {"metadata": {"resourceVersion": "9"}, "items": items}))
+    assert told == ["changed-2", "anew-4", "anew-7", "new-8", "gone-1"]
+    assert names(found) == {"same", "changed", "anew", "new"}
 
 
 def test_an_end_that_was_asked_for_is_seen_unless_more_is_known() -> None:

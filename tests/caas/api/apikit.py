@@ -203,9 +203,11 @@ class FakeCluster:
     ) -> AsyncIterator[Event]:
         self.calls["watch"] += 1
         queue: asyncio.Queue[Event] = asyncio.Queue()
-        for body in self.objects.get(kind.plural, {}).values():
-            queue.put_nowait(Event("ADDED", copy.deepcopy(body)))
-        queue.put_nowait(Event("SYNC", {"resourceVersion": str(self._version)}))
+        items = copy.deepcopy([*self.objects.get(kind.plural, {}).values()])
+        for body in items:
+            queue.put_nowait(Event("ADDED", body))
+        version = {"resourceVersion": str(self._version)}
+        queue.put_nowait(Event("SYNC", {"metadata": version, "items": items}))
         watchers = self._watchers.setdefault(kind.plural, [])
         watchers.append(queue)
         try:
