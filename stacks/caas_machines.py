@@ -58,7 +58,19 @@ def _host(
     secrets: CaasSecrets,
     opts: pulumi.ResourceOptions,
 ) -> GpuHost:
-    own, drop_ins = config.own_table, None
+    own, fabric, drop_ins = config.own_table, None, None
+    if node.declared or node.layout is not None:
+        numbers = [cut.id for cut in node.partitions]
+        fabric = {
+            "partitions": numbers if node.layout is None else None,
+            "layout": None if node.layout is None else list(node.layout),
+            "table": {str(number): list(modules) for number, modules in own.items()}
+            if own
+            else None,
+            "fabric_manager_host": cluster.fabric_manager_host,
+            # Not stated, it is that of Kata's image, which the rules hold equal to the fabric manager's.
+            "guest_driver": config.versions.guest_driver or config.versions.fabric_manager,
+        }
     if not isinstance(
         config.kubernetes, Rke2Kubernetes
     ):  # which reads others, and only when it starts
@@ -76,14 +88,7 @@ def _host(
         board=node.board,
         service_vm=node.service_vm,
         baseboard=cluster.preset.baseboard,
-        table={str(number): list(modules) for number, modules in own.items()} if own else None,
-        partitions=(
-            [cut.id for cut in node.partitions] if node.declared and node.layout is None else None
-        ),
-        layout=node.layout,
-        fabric_manager_host=cluster.fabric_manager_host,
-        # Not stated, it is that of Kata's image, which the rules hold equal to the fabric manager's.
-        guest_driver=config.versions.guest_driver or config.versions.fabric_manager,
+        fabric=fabric,
         cdi_kind=config.device_access.cdi_kind,
         vfio=config.device_access.vfio.value,
         drop_ins=drop_ins,

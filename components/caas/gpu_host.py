@@ -90,16 +90,8 @@ class GpuHost(Component, module="caas"):
     service_vm: Mapping[str, Any]
     """The rest of the inputs of `ServiceVm`, most of them the same for every machine."""
     baseboard: str
-    table: Mapping[str, Sequence[int]] | None
-    """The board's own table of partitions, where it is not the baseboard's."""
-    partitions: Sequence[int] | None
-    """Partitions that stay active; None if there is a `layout`, or leases alone decide."""
-    layout: Sequence[int] | None = None
-    """Sizes instead of numbers: cut with the fewest switches, around partitions that a VM runs on."""
-    fabric_manager_host: str
-    """Address of the fabric manager's API as seen from the machine."""
-    guest_driver: str
-    """Version of the driver in the guests, to which the fabric manager's must be equal."""
+    fabric: Mapping[str, Any] | None
+    """The rest of the inputs of `FabricPartitions`; None if leases alone decide which are active."""
     cdi_kind: str
     """Kind of the CDI devices; equal to the resource name, else Kata cannot find them."""
     vfio: str
@@ -161,23 +153,19 @@ class GpuHost(Component, module="caas"):
         )
         ready: pulumi.Resource = vm
         self.active_partitions = self.cut = pulumi.Output.from_input([])
-        if self.partitions is not None or self.layout is not None:
+        if self.fabric is not None:
             ready = fabric = FabricPartitions(
                 f"{name}-fabric",
                 connection=connection,
                 board="board-0",
                 baseboard=self.baseboard,
-                partitions=None if self.partitions is None else list(self.partitions),
-                layout=None if self.layout is None else list(self.layout),
-                table=self.table,
                 gpus=gpus,
-                fabric_manager_host=self.fabric_manager_host,
                 fabric_manager_version=vm.fabric_manager_version,
                 fabric_manager_run=vm.run,
-                guest_driver=self.guest_driver,
                 module_map=module_map,
                 adopt=adopt,
                 opts=kept(after(vm, opts=child), protect=self.protect),
+                **self.fabric,
             )
             self.active_partitions, self.cut = fabric.active, fabric.applied
         if self.drop_ins is not None:

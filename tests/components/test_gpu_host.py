@@ -48,10 +48,11 @@ def host_args(
         "board": board,
         "service_vm": VM,
         "baseboard": "hgx-h100",
-        "table": None,
-        "partitions": [1, 2],
-        "fabric_manager_host": "192.168.250.2",
-        "guest_driver": "595.58.03",
+        "fabric": {
+            "partitions": [1, 2],
+            "fabric_manager_host": "192.168.250.2",
+            "guest_driver": "595.58.03",
+        },
         "cdi_kind": "nvidia.com/pgpu",
         "vfio": "legacy",
         "drop_ins": RuntimeDropIns(kubelet="for the kubelet", containerd="for containerd"),
@@ -69,7 +70,7 @@ def preview(request: pytest.FixtureRequest) -> bool:
 
 
 def test_where_leases_and_rke2_have_the_say_there_is_less(preview: bool) -> None:
-    engine = declared(partitions=None, drop_ins=None, preview=preview)
+    engine = declared(fabric=None, drop_ins=None, preview=preview)
     gone = set(declared().types()) - set(engine.types())
     assert {t.rsplit(":", 1)[-1] for t in gone} == {"FabricPartitions", "HostFile"}
     assert list(engine.of("remote:Command")) == ["hgx-01-packages"]
@@ -80,7 +81,8 @@ def test_a_board_is_cut_by_numbers_or_by_sizes(preview: bool) -> None:
         {"partitions": [1, 2], "layout": None},
         {"partitions": None, "layout": [4, 4]},
     ):
-        (fabric,) = declared(preview=preview, **changes).of("FabricPartitions").values()
+        inputs = {**host_args()["fabric"], **changes}
+        (fabric,) = declared(preview=preview, fabric=inputs).of("FabricPartitions").values()
         given = {key: value for key, value in changes.items() if value is not None}
         assert {key: fabric[key] for key in changes if key in fabric} == given
 
