@@ -22,7 +22,7 @@ from rich.console import Console
 
 from gpuclusters.cli import unfinished
 from gpuclusters.cli.errors import RunError
-from gpuclusters.cli.unfinished import BACKEND_VARIABLE, Fate, Fault, Orphan, State
+from gpuclusters.cli.unfinished import BACKEND_VARIABLE, Fate, Fault, State
 from gpuclusters.core.errors import AdapterError
 from gpuclusters.gpu_operator.helm_records import HelmRecords
 
@@ -43,7 +43,7 @@ def repair(session: Session, console: Console, *, asked_for: bool) -> None:
     if locks:
         # Before the locks: with them a run that is killed here is found again.
         gone = orphans(session.project.folder, session.env)
-        locks = [*map(unfinished.provider_fault, gone), *locks]
+        locks = [*(unfinished.provider_fault(one, name) for one, name in gone.items()), *locks]
     _mend(session, console, locks, allowed=asked_for)
     state = _state(session)
     if state is not None:
@@ -163,19 +163,20 @@ def command_line(session: Session, words: Sequence[str]) -> str:
     return " ".join([*variables, engine, shlex.join([*words[1:], "--stack", session.stack])])
 
 
-def orphans(project: Path, env: Mapping[str, str]) -> list[Orphan]:
-    """Providers of this project and its backend whose engine is gone; those of others are left alone.
+def orphans(project: Path, env: Mapping[str, str]) -> dict[psutil.Process, str]:
+    """Providers of this project and its backend whose engine is gone: what each is called, by its process.
 
-    An engine gives each provider its address as the last argument, at which nobody answers any more. Ours end
-    with it; plugins of Pulumi ask for it every five minutes (`sdk/go/pulumi/provider/main.go`).
+    Those of others are left alone. An engine gives each provider its address as the last argument, at which
+    nobody answers any more. Ours end with it; plugins of Pulumi ask for it every five minutes
+    (`sdk/go/pulumi/provider/main.go`).
     """
-    found = {one.pid: one for one in _look(project, env)}
+    found = dict(_look(project, env))
     if found:
         time.sleep(_LOOK_SECONDS)
-    return [one for one in _look(project, env) if found.get(one.pid) == one]
+    return {one: name for one, name in _look(project, env) if one in found}
 
 
-def _look(project: Path, env: Mapping[str, str]) -> Iterator[Orphan]:
+def _look(project: Path, env: Mapping[str, str]) -> Iterator[tuple[psutil.Process, str]]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             words = process.cmdline()
@@ -186,7 +187,7 @@ def _look(project: Path, env: Mapping[str, str]) -> Iterator[Orphan]:
                 and process.environ().get(BACKEND_VARIABLE) == env.get(BACKEND_VARIABLE)
                 and _nobody_answers(words[-1])
             ):
-                yield Orphan(process.pid, process.create_time(), name)
+                yield process, name
 
 
 def _provider(words: Sequence[str]) -> str:

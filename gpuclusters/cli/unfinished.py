@@ -154,15 +154,6 @@ FOUND_AGAIN = ("gpu-clusters:gpu:", "kubernetes:", "command:")
 
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
-    """A provider's process whose engine is gone."""
-
-    pid: int
-    began: float
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class State:
     creating: tuple[Resource, ...]
     releases: tuple[Resource, ...]
@@ -243,12 +234,10 @@ def clear_creates(session: Session, state: State | None) -> None:
     _run(session, "refresh", "--clear-pending-creates", "--skip-preview", *only)
 
 
-def _end(orphan: Orphan) -> None:
+def _end(process: psutil.Process) -> None:
     """Tell it to end, and wait until it has; one that does not is killed."""
+    # Another one that has its number by now is left alone by psutil.
     with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(orphan.pid)
-        if process.create_time() != orphan.began:
-            return
         process.terminate()
         with contextlib.suppress(psutil.TimeoutExpired):
             process.wait(_END_SECONDS)
@@ -267,11 +256,11 @@ def lock_fault(lock: Lock) -> Fault:
     return Fault(found, "the lock is removed", ("pulumi", "cancel", "--yes"), unlock)
 
 
-def provider_fault(orphan: Orphan) -> Fault:
+def provider_fault(process: psutil.Process, name: str) -> Fault:
     """A provider that goes on without its engine."""
-    found = f"the provider {orphan.name} of the killed run is still at work (process {orphan.pid})"
-    by_hand = ("kill", str(orphan.pid))
-    return Fault(found, "it is told to end, and waited for", by_hand, lambda *_: _end(orphan))
+    found = f"the provider {name} of the killed run is still at work (process {process.pid})"
+    by_hand = ("kill", str(process.pid))
+    return Fault(found, "it is told to end, and waited for", by_hand, lambda *_: _end(process))
 
 
 def create_faults(state: State) -> Iterator[Fault]:

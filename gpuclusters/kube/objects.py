@@ -1,5 +1,7 @@
 """Objects of a Kubernetes cluster, through the official client; no secret is left on the disk."""
 
+from __future__ import annotations
+
 import base64
 import binascii
 import hashlib
@@ -11,12 +13,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import urllib3
 import yaml
-from kubernetes import client, config
 
 from gpuclusters.core.errors import (
     AdapterError,
@@ -29,6 +30,9 @@ from gpuclusters.core.errors import (
 )
 from gpuclusters.core.ports import ObjectKind
 from gpuclusters.gcp.kubeconfig import PROGRAM
+
+if TYPE_CHECKING:
+    from kubernetes import client
 
 STRICT = (("fieldManager", "gpu-clusters"), ("fieldValidation", "Strict"))
 """How objects are written: a field that the server does not know is a failure."""
@@ -316,6 +320,9 @@ def _api_client(kubeconfig: str) -> client.ApiClient:
     only at an orderly exit, which a provider process does not have. So they are taken out before
     and put into a TLS context here.
     """
+    # Late: whoever asks no cluster does not wait for it.
+    from kubernetes import client, config
+
     document = _document(kubeconfig)
     cluster, user = _current(document)
     if cluster.get("insecure-skip-tls-verify"):
