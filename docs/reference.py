@@ -16,8 +16,10 @@ from typer.core import TyperGroup
 from docs.blocks import fill, table
 from gpuclusters.cli import explain
 from gpuclusters.cli.help import EXAMPLES, PROGRAM
+from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.core.codes import Code
 from gpuclusters.fabric.answers import CODES, Action
+from gpuclusters.gpu_operator import mig_layout
 from gpuclusters.metrics import alerts, counters
 
 FOLDER = Path(__file__).parent
@@ -146,10 +148,68 @@ def _xids() -> str:
     return table(("XID", "Leads to", "Meaning", "Do"), rows)
 
 
+def _operators() -> str:
+    known = rke2_matrix.operators()
+    rows = (
+        (
+            ", ".join(v for v in known.releases if rke2_matrix.operator_major(v) == name),
+            one.status,
+            " to ".join(one.kubernetes),
+            ", ".join(one.operating_systems)
+            + (f"; by SUSE: {', '.join(one.partner)}" if one.partner else ""),
+            ", ".join(one.drivers),
+        )
+        for name, one in known.majors.items()
+    )
+    return table(("Releases", "Support", "Kubernetes", "Operating systems", "Drivers"), rows)
+
+
+def _branches() -> str:
+    known = rke2_matrix.matrix()
+    rows = (
+        (
+            number,
+            one.newest,
+            "yes" if one.long else "",
+            one.end,
+            one.oldest,
+            max(major for major, cuda in known.cuda.items() if cuda.branch <= number),
+        )
+        for number, one in known.drivers.items()
+    )
+    heads = ("Branch", "Newest known", "Long support", "Fixes until", "First GPUs", "Newest CUDA")
+    return table(heads, rows)
+
+
+def _products() -> str:
+    rows = (
+        (
+            f"`{key}`",
+            one.name,
+            one.architecture,
+            one.memory_gib,
+            f"{one.bf16_tflops:g}",
+            ", ".join(_profiles(key)) or "none",
+        )
+        for key, one in gpu_products.table().products.items()
+    )
+    return table(("Product", "Name", "Generation", "GiB", "TFLOPS", "MIG"), rows)
+
+
+def _profiles(product: str) -> Iterator[str]:
+    """Every MIG profile, with how many of it alone fit."""
+    if found := mig_layout.family(product):
+        yield from (f"{name} × {count}" for name, (_, _, count) in found.profiles.items())
+        yield from (f"{name} × 1" for name in found.single)
+
+
 BLOCKS: Mapping[tuple[str, str], Callable[[], str]] = {
     ("cli.md", "commands"): render,
     ("fabric.md", "answers"): _answers,
     ("observability.md", "metrics"): _metrics,
+    ("rke2.md", "operators"): _operators,
+    ("rke2.md", "branches"): _branches,
+    ("rke2.md", "products"): _products,
     ("rke2-metrics.md", "counters"): _counters,
     ("rke2-metrics.md", "xids"): _xids,
 }

@@ -77,16 +77,29 @@ _EXAMPLES = re.findall(
 
 def test_the_page_has_a_quickstart_for_both_sources() -> None:
     sources = [_example(text)["usernetes"]["hosts"]["source"] for text in _EXAMPLES]
-    assert sources == ["gcp", "existing", "existing"]
+    assert sources == ["gcp", "existing"]
 
 
 def _example(text: str) -> dict[str, Any]:
     return {key.partition(":")[2]: value for key, value in yaml.safe_load(text).items()}
 
 
-@pytest.mark.parametrize("text", _EXAMPLES, ids=["google cloud", "sudo", "administrator"])
+@pytest.mark.parametrize("text", _EXAMPLES, ids=["google cloud", "sudo"])
 def test_an_example_of_the_page_is_right(text: str) -> None:
     parsed = parse(_example(text))
+    assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
+    assert parsed.warnings == ()
+
+
+def test_without_root_the_page_changes_the_example_before() -> None:
+    (changed,) = re.findall(
+        r"```yaml\n(account:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
+    document = _example(_EXAMPLES[1])
+    section = document["usernetes"]
+    section |= yaml.safe_load(changed)
+    section["hosts"]["user"] = section["account"]
+    parsed = parse(document)
     assert isinstance(parsed, StackConfig), "\n".join(map(str, parsed))
     assert parsed.warnings == ()
 

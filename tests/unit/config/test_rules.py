@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuclusters.config.stack import parse
-from tests.unit.config.documents import base, caas, faults
+from gpuclusters.config.stack import ClusterType, parse
+from tests.unit.config.documents import base, caas, faults, patched
 
 
 def test_a_document_that_is_its_own_part_is_refused() -> None:
@@ -35,3 +35,24 @@ def test_a_list_with_one_wrong_entry_is_not_called_too_short() -> None:
     )
     assert fault.path == ("caas", "tenants", 0, "nfs", "servers", 0)
     assert fault.code == "config.refused-value"
+
+
+def test_a_wrong_pool_does_not_silence_what_is_said_about_the_others() -> None:
+    document = patched(
+        base(ClusterType.RKE2),
+        {
+            "rke2": {
+                "pools": [
+                    {"name": "a", "nodes": ["g1"], "gpu": {"product": "a100", "count": 8}},
+                    {"name": "b", "nodes": ["g2"], "gpu": {"product": "gb200-186gb", "count": 4}},
+                ]
+            }
+        },
+    )
+    parsed = parse(document)
+    assert isinstance(parsed, list)
+    assert [fault.path for fault in parsed] == [
+        ("rke2", "pools", 0, "gpu", "product"),
+        ("rke2", "pools", 1, "gpu", "product"),
+    ]
+    assert "a100-sxm4-80gb" in parsed[0].remedy
