@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pulumi
 from pulumi_kubernetes.node.v1 import OverheadArgs, RuntimeClass, SchedulingArgs
 
-from components.caas import storage
+from components import helm
 from components.caas.kata import KataDeploy
 from components.caas.storage import TenantStorage
 from components.host_connection import HostConnection
@@ -17,7 +17,7 @@ from gpuclusters.config.hosts import LabHosts
 from gpuclusters.config.kubernetes import NoChart
 from gpuclusters.config.nodes import GuestImage
 from gpuclusters.config.plan import CaasPlan, TenantPlan, guest_driver
-from gpuclusters.core import quantity
+from gpuclusters.core import quantity, scripts
 from gpuclusters.core.model import merged
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import (
@@ -27,11 +27,13 @@ from gpuclusters.kata.model import (
     WORKLOAD_LABEL,
     ShimConfiguration,
 )
-from gpuclusters.tenancy.model import HUGE_PAGES, Mounter, TenantVolume
+from gpuclusters.tenancy.model import CSI_DRIVER, HUGE_PAGES, Mounter, TenantVolume
 from stacks import charts
 
 _CONTAINERD = ("/etc/containerd", "/var/lib/rancher", "/opt/kata/containerd")
 """Where kata-deploy tells containerd of its handlers, by distribution."""
+_CSI_CHARTS = "https://raw.githubusercontent.com/kubernetes-csi/csi-driver-nfs/master/charts"
+_CSI_CHART = "csi-driver-nfs"
 
 
 def runtime(config: CaasConfig, opts: pulumi.ResourceOptions | None = None) -> RuntimeClass:
@@ -129,18 +131,21 @@ def csi_driver(config: CaasConfig, opts: pulumi.ResourceOptions) -> pulumi.Resou
     stated = config.storage
     if stated.mounter is not Mounter.CSI or isinstance(stated.csi_driver_chart, NoChart):
         return None
-    return storage.csi_nfs(
-        "csi-nfs",
+    nodes = {WORKLOAD_LABEL: PASSTHROUGH}
+    words = {"driver": CSI_DRIVER, "kubelet_root": _kubelet_root(config), "nodes": nodes}
+    return helm.install(
+        "csi-nfs-release",
         charts.chart(
             stated.csi_driver_chart,
             lab=isinstance(config.hosts, LabHosts),
-            repository=storage.REPOSITORY,
-            name=storage.CHART,
+            repository=_CSI_CHARTS,
+            name=_CSI_CHART,
             version=stated.csi_driver_version,
         ),
         opts,
-        node_selector={WORKLOAD_LABEL: PASSTHROUGH},
-        kubelet_root=_kubelet_root(config),
+        release=_CSI_CHART,
+        namespace="kube-system",
+        values=scripts.manifest("tenancy/volumes.yaml", words, _CSI_CHART),
         timeout_seconds=install_timeout_seconds(len(config.nodes)),
     )
 

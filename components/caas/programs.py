@@ -102,9 +102,9 @@ class Programs(Component, module="caas"):
 
     def declare(self) -> Told:
         name = self._name
-        self._deployment(Program.CONTROLLERS)
-        api = self._deployment(Program.API)
-        self._daemon_set(Program.DEVICE_PLUGIN)
+        self._workload(Deployment, Program.CONTROLLERS, replicas=self.replicas)
+        api = self._workload(Deployment, Program.API, replicas=self.replicas)
+        self._workload(DaemonSet, Program.DEVICE_PLUGIN)
         self.api_port = 80 if self.certificate is None else 443
         port: Any = {
             "name": "http" if self.certificate is None else "https",
@@ -136,22 +136,17 @@ class Programs(Component, module="caas"):
             "labels": labels(program),
         }
 
-    def _deployment(self, program: Program) -> Deployment:
-        name, metadata, replicas = f"{self._name}-{program}", self._metadata(program), self.replicas
+    def _workload(
+        self, kind: type[Deployment | DaemonSet], program: Program, **replicas: int
+    ) -> pulumi.Resource:
+        name, metadata = f"{self._name}-{program}", self._metadata(program)
         selector = {"match_labels": labels(program)}
-        template = pod_template(program, self)
-        spec: Any = {"replicas": replicas, "selector": selector, "template": template}
-        deployment: Deployment = Deployment(name, metadata=metadata, spec=spec, opts=self.child)
-        if replicas > 1:
+        spec: Any = {**replicas, "selector": selector, "template": pod_template(program, self)}
+        made = kind(name, metadata=metadata, spec=spec, opts=self.child)
+        if replicas and self.replicas > 1:
             budget: Any = {"max_unavailable": 1, "selector": selector}
             PodDisruptionBudget(f"{name}-budget", metadata=metadata, spec=budget, opts=self.child)
-        return deployment
-
-    def _daemon_set(self, program: Program) -> None:
-        template = pod_template(program, self)
-        spec: Any = {"selector": {"match_labels": labels(program)}, "template": template}
-        metadata = self._metadata(program)
-        DaemonSet(f"{self._name}-{program}", metadata=metadata, spec=spec, opts=self.child)
+        return made
 
 
 class ProgramNetwork(Component, module="caas"):

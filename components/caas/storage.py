@@ -1,58 +1,20 @@
 """A tenant's folders on file servers, as volumes that no other tenant can claim, and who mounts them.
 
 Owns no files, which stay when the volume goes, and no storage class: a tenant gets what it was given.
-Source: kubernetes-csi/csi-driver-nfs, `charts/v4.13.5/csi-driver-nfs/values.yaml`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import Any
 
 import pulumi
 from pulumi_kubernetes.core.v1 import PersistentVolume, PersistentVolumeClaim
-from pulumi_kubernetes.helm.v3 import Release
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from components import helm
 from components.component import Component, Told
-from components.helm import Chart
 from components.kubernetes_objects import after
 from gpuclusters.tenancy.isolation import TENANT_LABEL
-from gpuclusters.tenancy.model import CSI_DRIVER, Mounter, TenantVolume
-
-REPOSITORY: Final = "https://raw.githubusercontent.com/kubernetes-csi/csi-driver-nfs/master/charts"
-CHART: Final = "csi-driver-nfs"
-
-
-def csi_nfs(
-    name: str,
-    chart: Chart,
-    opts: pulumi.ResourceOptions,
-    *,
-    node_selector: Mapping[str, str],
-    kubelet_root: str,
-    timeout_seconds: int,
-) -> Release:
-    """csi-driver-nfs on the machines: it mounts what is declared and makes nothing by itself."""
-    values: dict[str, Any] = {
-        "driver": {"name": CSI_DRIVER},
-        # An inline volume would let a pod name any server and any folder; the policy would let the kubelet
-        # change the owner of every file of a shared folder to the group of one pod.
-        "feature": {"enableInlineVolume": False, "enableFSGroupPolicy": False},
-        "controller": {"enableSnapshotter": False},
-        "storageClass": {"create": False},
-        "kubeletDir": kubelet_root,
-        "node": {"nodeSelector": dict(node_selector)},
-    }
-    return helm.install(
-        f"{name}-release",
-        chart,
-        opts,
-        release=CHART,
-        namespace="kube-system",
-        values=values,
-        timeout_seconds=timeout_seconds,
-    )
+from gpuclusters.tenancy.model import Mounter, TenantVolume
 
 
 class TenantStorage(Component, module="caas"):
