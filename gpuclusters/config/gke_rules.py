@@ -5,10 +5,8 @@ from ipaddress import IPv4Network
 
 from gpuclusters.compat import gpu_products, rke2_matrix
 from gpuclusters.compat.gpu_products import Architecture
-from gpuclusters.compat.usernetes_versions import version_set
-from gpuclusters.config import gcp_rules, rke2_checks, training_checks
+from gpuclusters.config import gcp_rules, rke2_checks, training_rules
 from gpuclusters.config.gke import GkeConfig, GkePool, GoogleDriver
-from gpuclusters.config.gke_plan import gpu_nodes, gpus_per_node
 from gpuclusters.config.rules.rule import Wrong, Wrongs, named_twice, rule
 from gpuclusters.core.finding import Path
 from gpuclusters.gcp import machine_types
@@ -111,33 +109,4 @@ def few_reach_the_api(config: GkeConfig) -> Wrongs:
             yield Wrong(("api-ranges", number))
 
 
-@rule("gke.training-gpus")
-def a_training_finds_its_gpus(config: GkeConfig) -> Wrongs:
-    return training_checks.room(config.proof.training, gpus_per_node(config), gpu_nodes(config))
-
-
-@rule("gke.cuda-without-gpu")
-def the_images_cuda_has_code_for_the_gpus(config: GkeConfig) -> Wrongs:
-    for pool in config.pools:
-        if pool.gpu:
-            product = pool.gpu.product
-            yield from training_checks.cuda(
-                config.proof.training, product, version_set("current").cuda_newest
-            )
-
-
-@rule("gke.pytorch-without-gpu")
-def pytorch_has_code_for_the_gpus(config: GkeConfig) -> Wrongs:
-    for pool in config.pools:
-        if pool.gpu:
-            yield from training_checks.pytorch(config.proof.training, pool.gpu.product)
-
-
-@rule("gke.training-rung")
-def the_last_rung_has_a_training(config: GkeConfig) -> Wrongs:
-    return training_checks.rung(config.proof)
-
-
-@rule("gke.training-timeout")
-def the_training_ends_within_the_proof(config: GkeConfig) -> Wrongs:
-    return training_checks.timeout(config.proof.training, config.timeouts.proof_seconds)
+TRAINING = training_rules.rules("gke")

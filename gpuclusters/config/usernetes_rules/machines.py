@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 
 from gpuclusters.compat import gpu_products
-from gpuclusters.config import gcp_rules, rke2_checks, training_checks
+from gpuclusters.config import gcp_rules, rke2_checks
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpGroup, GcpHosts, OwnNetwork, either, public_system
 from gpuclusters.config.hosts import ExistingHosts, LabHosts, listed_addresses
@@ -254,12 +254,6 @@ def some_node_takes_pods(config: UsernetesConfig) -> Wrongs:
 def the_gpus_of_the_control_plane_are_used(config: UsernetesConfig) -> Wrongs:
     if not config.schedule_on_control_plane and config.workers:
         yield Wrong("schedule-on-control-plane")
-
-
-@rule("usernetes.training-gpus")
-def a_training_finds_its_gpus(config: UsernetesConfig) -> Wrongs:
-    nodes = len(schedulable(config))
-    return training_checks.room(config.proof.training, config.gpus.count, nodes)
 
 
 @rule("usernetes.training-single-node", level=Level.WARN)

@@ -9,7 +9,7 @@ from gpuclusters.compat import gpu_products, rke2_matrix, usernetes_versions
 from gpuclusters.compat.gpu_products import Architecture
 from gpuclusters.compat.rke2_matrix import branch_of
 from gpuclusters.compat.versions import older, release
-from gpuclusters.config import rke2_checks, training_checks
+from gpuclusters.config import rke2_checks, training_rules
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
@@ -152,17 +152,6 @@ KNOWN_UIDS = {"pytorch-mnist:v1beta1-45c5727": 1_185_200_044}
 """Images of trainings whose files have an owner above that: kubeflow/katib, seen in 2025."""
 
 
-@rule("usernetes.cuda-without-gpu")
-def the_images_cuda_has_code_for_the_gpus(config: UsernetesConfig) -> Wrongs:
-    newest = versions(config).cuda_newest
-    return training_checks.cuda(config.proof.training, config.gpus.product, newest)
-
-
-@rule("usernetes.pytorch-without-gpu")
-def pytorch_has_code_for_the_gpus(config: UsernetesConfig) -> Wrongs:
-    return training_checks.pytorch(config.proof.training, config.gpus.product)
-
-
 def _uids(stated: Training) -> Iterator[tuple[str, int]]:
     for name, uid in KNOWN_UIDS.items():
         if f"/{name}@" in stated.image:
@@ -175,14 +164,7 @@ def the_images_owners_have_subordinate_ids(config: UsernetesConfig) -> Wrongs:
     stated = config.proof.training
     for key, uid in () if stated is None else _uids(stated):
         if uid > LARGEST_UID:
-            yield Wrong((*training_checks.TRAINING, key), uid=uid, most=LARGEST_UID)
+            yield Wrong((*training_rules.TRAINING, key), uid=uid, most=LARGEST_UID)
 
 
-@rule("usernetes.training-rung")
-def the_last_rung_has_a_training(config: UsernetesConfig) -> Wrongs:
-    return training_checks.rung(config.proof)
-
-
-@rule("usernetes.training-timeout")
-def the_training_ends_within_the_proof(config: UsernetesConfig) -> Wrongs:
-    return training_checks.timeout(config.proof.training, config.timeouts.proof_seconds)
+TRAINING = training_rules.rules("usernetes")
