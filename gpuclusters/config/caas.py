@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from gpuclusters.boot.model import Preparation
 from gpuclusters.compat.platforms import PRESETS, Platform
@@ -133,16 +133,16 @@ Exposure = Annotated[
 ]
 
 
-def _own(value: str) -> str:
-    if naming.is_reserved_namespace(value):
-        raise refusal("reserved-namespace")
-    if len(value) > programs.LONGEST_BASE:
-        raise refusal("long-namespace", most=programs.LONGEST_BASE)
-    return value
-
-
 Https = Annotated[Text, https_url("https://id.example.com")]
-ProgramsNamespace = Annotated[DnsLabel, AfterValidator(_own)]
+ProgramsNamespace = Annotated[
+    DnsLabel,
+    holds(lambda value: not naming.is_reserved_namespace(value), "reserved-namespace"),
+    holds(
+        lambda value: len(value) <= programs.LONGEST_BASE,
+        "long-namespace",
+        most=programs.LONGEST_BASE,
+    ),
+]
 
 
 class Api(Section):

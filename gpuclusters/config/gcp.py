@@ -19,6 +19,7 @@ from gpuclusters.core.section import (
     Network,
     Section,
     Text,
+    holds,
     matches,
     refusal,
 )
@@ -128,14 +129,13 @@ AdminRange = Annotated[Network, BeforeValidator(_range_)]
 ResourceName = Annotated[Text, matches(_NAME, "resource-name")]
 
 
-def _labels(value: dict[str, str]) -> dict[str, str]:
-    for key, text in value.items():
-        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62} [a-z0-9_-]{0,63}", f"{key} {text}"):
-            raise refusal("google-label")
-    return value
-
-
-Labels = Annotated[dict[str, str], AfterValidator(_labels)]
+_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62} [a-z0-9_-]{0,63}")
+Labels = Annotated[
+    dict[str, str],
+    holds(
+        lambda value: all(_LABEL.fullmatch(" ".join(one)) for one in value.items()), "google-label"
+    ),
+]
 
 
 class OwnNetwork(Section):

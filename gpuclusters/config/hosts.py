@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from gpuclusters.core import naming
 from gpuclusters.core.finding import Path
-from gpuclusters.core.section import DnsLabel, Port, Section, Text, matches, refusal
+from gpuclusters.core.section import DnsLabel, Port, Section, Text, holds, matches, refusal
 from gpuclusters.host.model import KEY_TYPES, parse_host_key
 
 
@@ -24,16 +24,11 @@ def _public_key(what: str, printed: str) -> AfterValidator:
     return AfterValidator(whole)
 
 
-def _address(value: str) -> str:
-    host, colon, port = value.partition(":")
-    if colon and port.isdecimal() and naming.is_host(host):
-        raise refusal("host-with-port")
-    if not naming.is_host(value):
-        raise refusal("host-address")
-    return value
-
-
-HostAddress = Annotated[Text, AfterValidator(_address)]
+HostAddress = Annotated[
+    Text,
+    matches("(?![^:]+:[0-9]+$).*", "host-with-port"),
+    holds(naming.is_host, "host-address"),
+]
 HostKey = Annotated[
     Text, _public_key("host key", "type and key as `ssh-keyscan -t ed25519 ADDRESS` prints them")
 ]

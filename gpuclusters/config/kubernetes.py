@@ -2,9 +2,9 @@
 
 from enum import StrEnum
 from ipaddress import IPv4Network
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, Field, Strict
 
 from gpuclusters.compat.versions import CONTAINERD_CDI_DEFAULT, older
 from gpuclusters.config.hosts import HostAddress, HostKey
@@ -20,8 +20,8 @@ from gpuclusters.core.section import (
     Sha256,
     Text,
     Version,
+    holds,
     matches,
-    refusal,
 )
 from gpuclusters.host import drop_ins
 from gpuclusters.host.drop_ins import ContainerdSchema
@@ -79,23 +79,7 @@ Chart = Annotated[RegistryChart | FileChart | LabChart | NoChart, Field(discrimi
 RELEASES = "https://github.com/rancher/rke2/releases/download"
 
 
-def _version(value: Any) -> Any:
-    try:
-        releases.parse_version(value if isinstance(value, str) else "")
-    except ValueError:
-        raise refusal("rke2-release") from None
-    return value
-
-
-def _endpoint(value: str) -> str:
-    if not value.startswith(("https://", "http://")):
-        raise refusal("endpoint")
-    if "@" in value.split("/")[2]:
-        raise refusal("endpoint-account")
-    return value
-
-
-Rke2Version = Annotated[str, BeforeValidator(_version, json_schema_input_type=str)]
+Rke2Version = Annotated[str, Strict(), holds(releases.parse_version, "rke2-release")]
 Digest = Annotated[
     Text,
     AfterValidator(lambda value: value.lower().removeprefix("sha256:")),
@@ -110,7 +94,11 @@ Folder = Annotated[
     AfterValidator(lambda value: value.rstrip("/") or "/"),
 ]
 ImageArchive = Annotated[Text, matches("rke2-images[^/]*", "image-archive")]
-Endpoint = Annotated[Text, AfterValidator(_endpoint)]
+Endpoint = Annotated[
+    Text,
+    matches("https?://.*", "endpoint"),
+    holds(lambda value: "@" not in value.split("/")[2], "endpoint-account"),
+]
 
 
 class DownloadedArtifacts(Section):
@@ -256,10 +244,7 @@ class PodSecurityLevel(StrEnum):
     PRIVILEGED = "privileged"
 
 
-def _isolates(level: PodSecurityLevel) -> PodSecurityLevel:
-    if level is PodSecurityLevel.PRIVILEGED:
-        raise refusal("privileged-pods")
-    return level
+_ISOLATES = holds(lambda level: level is not PodSecurityLevel.PRIVILEGED, "privileged-pods")
 
 
 class Kubelet(Section):
@@ -308,9 +293,7 @@ class _Kubernetes(Section):
     """Addresses of services. Closed to tenants beside what is theirs."""
     cluster_domain: DnsName = "cluster.local"
     """DNS domain of services."""
-    pod_security: Annotated[PodSecurityLevel, AfterValidator(_isolates)] = (
-        PodSecurityLevel.RESTRICTED
-    )
+    pod_security: Annotated[PodSecurityLevel, _ISOLATES] = PodSecurityLevel.RESTRICTED
     """Pod Security level that tenants' namespaces enforce: restricted or baseline."""
     kubelet: Kubelet = Field(default_factory=Kubelet)
     """Settings of the kubelets."""

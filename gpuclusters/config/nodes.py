@@ -1,6 +1,5 @@
 """`nodes`, `preparation`, `service-vm`, `versions`, `kata`, `device-access`: HGX machines and their VMs."""
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -63,17 +62,15 @@ Sizes = Annotated[tuple[Integer, ...], _sizes()]
 Layout = Annotated[tuple[Integer, ...] | Literal["mixed", "by-lease"], _sizes(MIXED, BY_LEASE)]
 
 
-def _without_slash(value: str) -> str:
-    return value.rstrip("/")
-
-
 class Bmc(Section):
     """A machine's management controller, whose Redfish service is asked for firmware versions.
 
     Its password is the secret `gpu-clusters:bmc-password`.
     """
 
-    url: Annotated[Text, https_url("https://10.21.0.11"), AfterValidator(_without_slash)]
+    url: Annotated[
+        Text, https_url("https://10.21.0.11"), AfterValidator(lambda url: url.rstrip("/"))
+    ]
     """Address of its Redfish service, within network.bmc-cidrs."""
     user: Text
     """Account; reading is enough."""
@@ -160,7 +157,7 @@ class Versions(Section):
     """Fabric manager in the service VM: exactly the guest driver's version."""
 
 
-_VENDOR_OR_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_VENDOR_OR_CLASS = "[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 
 
 class GuestImage(StrEnum):
@@ -249,19 +246,12 @@ class Kata(Section):
         return self.installation.node_selector(self.shim)
 
 
-def _cdi_kind(value: str) -> str:
-    vendor, slash, device_class = value.partition("/")
-    if not slash or "/" in device_class:
-        raise refusal("cdi-kind")
-    for part in (vendor, device_class):
-        if not _VENDOR_OR_CLASS.fullmatch(part):
-            raise refusal("cdi-names")
-    if len(device_class) > 63 or len(vendor) > 253:
-        raise refusal("long-cdi-kind")
-    return value
-
-
-CdiKind = Annotated[Text, AfterValidator(_cdi_kind)]
+CdiKind = Annotated[
+    Text,
+    matches("[^/]*/[^/]*", "cdi-kind"),
+    matches(f"{_VENDOR_OR_CLASS}/{_VENDOR_OR_CLASS}", "cdi-names"),
+    matches(".{,253}/.{,63}", "long-cdi-kind"),
+]
 
 
 class DeviceAccess(Section):

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from gpuclusters.config.hosts import User
 from gpuclusters.config.kubernetes import Chart
@@ -29,12 +29,6 @@ from gpuclusters.tenancy.model import AccessMode, Mounter
 from gpuclusters.tenancy.on_demand import PLACEHOLDER
 
 
-def _mode(value: Any) -> Any:
-    if isinstance(value, AccessMode) or value in [mode.value for mode in AccessMode]:
-        return value
-    raise refusal("access-mode")
-
-
 class NfsVolume(Section):
     """A folder that is mounted on the machines and shared with the tenant's VMs."""
 
@@ -49,9 +43,7 @@ class NfsVolume(Section):
     """The folder as the server exports it."""
     size_gib: Gib
     """What the claim counts in the tenant's quota; NFS itself limits nothing."""
-    mode: Annotated[AccessMode, BeforeValidator(_mode, json_schema_input_type=AccessMode)] = (
-        AccessMode.READ_WRITE_MANY
-    )
+    mode: AccessMode = AccessMode.READ_WRITE_MANY
     """read-write-many or read-only-many."""
 
 
@@ -76,17 +68,12 @@ class NfsMount(StrEnum):
     """The kubelet on the machine, as a PersistentVolume; only the Go shim keeps such files live."""
 
 
-def _fqdn(value: str) -> str:
-    labels = value.removesuffix(".").split(".")
-    for label in labels:
-        if not label or not all(c.isascii() and (c.isalnum() or c in "-_*") for c in label):
-            raise refusal("fqdn")
-    if "*" in labels[-1] or (len(labels) > 1 and set("".join(labels[:-1])) == {"*"}):
-        raise refusal("wide-fqdn")
-    return value
-
-
-Fqdn = Annotated[Text, AfterValidator(_fqdn)]
+Fqdn = Annotated[
+    Text,
+    matches(r"[A-Za-z0-9_*-]+(\.[A-Za-z0-9_*-]+)*\.?", "fqdn"),
+    # A star in the last part, or nothing but stars before it.
+    matches(r"(?!(.*\.)?[^.]*\*[^.]*\.?$)(?!(\*+\.)+[^.]+\.?$).*", "wide-fqdn"),
+]
 
 
 class Egress(Section):
@@ -139,14 +126,8 @@ def _source(value: str) -> str:
     raise refusal("image-source")
 
 
-def _registry(value: str) -> str:
-    if "/" in value:
-        raise refusal("registry")
-    return _source(value)
-
-
 ImageSource = Annotated[Text, AfterValidator(_source)]
-Registry = Annotated[Text, AfterValidator(_registry)]
+Registry = Annotated[Text, matches("[^/]*", "registry"), AfterValidator(_source)]
 
 
 class ImageSources(Section):

@@ -82,27 +82,21 @@ def refusal(case: str, **values: object) -> PydanticCustomError:
     return PydanticCustomError("refused", "{wrong}; {instead}", context)
 
 
-def holds(test: Callable[[str], object], case: str) -> AfterValidator:
-    """A mark for a type of text: what fails the test, or raises ValueError in it, is refused."""
+def holds(test: Callable[[Any], object], case: str, **values: object) -> AfterValidator:
+    """A mark for a type: what fails the test, or raises ValueError in it, is refused."""
 
-    def checked_text(value: str) -> str:
+    def checked(value: Any) -> Any:
         with suppress(ValueError):
             if test(value):
                 return value
-        raise refusal(case)
+        raise refusal(case, **values)
 
-    return AfterValidator(checked_text)
+    return AfterValidator(checked)
 
 
 def matches(pattern: str, case: str) -> AfterValidator:
     """A mark for a type of text: what is not wholly as the pattern says is refused."""
     return holds(lambda value: re.fullmatch(pattern, value), case)
-
-
-def _pci_address(value: str) -> str:
-    if not naming.is_pci_address(value.lower()):
-        raise refusal("pci-address")
-    return value.lower()
 
 
 def _address(value: Any) -> Any:
@@ -179,7 +173,9 @@ PemCertificate = Annotated[
     Field(min_length=1, max_length=20_000),
     holds(lambda value: "-----BEGIN CERTIFICATE-----" in value, "pem-certificate"),
 ]
-PciAddress = Annotated[str, Strict(), AfterValidator(_pci_address)]
+PciAddress = Annotated[
+    str, Strict(), AfterValidator(str.lower), holds(naming.is_pci_address, "pci-address")
+]
 Address = Annotated[IPv4Address, BeforeValidator(_address, json_schema_input_type=str)]
 Network = Annotated[IPv4Network, BeforeValidator(_network, json_schema_input_type=str)]
 AnyNetwork = Annotated[
