@@ -24,7 +24,8 @@ from gpuclusters.cli import unfinished
 from gpuclusters.cli.errors import RunError
 from gpuclusters.cli.unfinished import BACKEND_VARIABLE, Fate, Fault, State
 from gpuclusters.core.errors import AdapterError
-from gpuclusters.gpu_operator.helm_records import HelmRecords
+from gpuclusters.gpu_operator.helm_release import revisions
+from gpuclusters.kube.objects import KubernetesObjects
 
 if TYPE_CHECKING:
     from gpuclusters.cli.project import Session
@@ -126,7 +127,7 @@ def _faults(state: State, console: Console) -> list[Fault]:
             continue
         namespace, name = resource.release
         try:
-            known = HelmRecords(kubeconfig).of(namespace, name)
+            known = revisions(KubernetesObjects(kubeconfig), namespace, name)
         except AdapterError as error:
             # Where the cluster is away `up` either brings it back, or says so with more to go on.
             if not in_state:

@@ -18,8 +18,9 @@ from urllib.parse import unquote
 import psutil
 import yaml
 
-from gpuclusters.gpu_operator.helm_records import HelmRecords
 from gpuclusters.gpu_operator.helm_release import Revision
+from gpuclusters.gpu_operator.objects import SECRET
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.review.plan import HELM_RELEASE, SECRET_MARK, STACK_TYPE, Resource, resource_of
 
 if TYPE_CHECKING:
@@ -316,6 +317,7 @@ def release_fault(resource: Resource, known: Sequence[Revision], *, in_state: bo
 
     def forget(_session: Session, state: State | None) -> None:
         kubeconfig = state.kubeconfigs[resource.provider] if state is not None else ""
-        HelmRecords(kubeconfig).forget(namespace, secrets)
+        for secret in secrets:
+            KubernetesObjects(kubeconfig).delete(SECRET, secret, namespace)
 
     return Fault(left, remedy, words, forget)

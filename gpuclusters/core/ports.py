@@ -17,8 +17,10 @@ class ClusterObjects(Protocol):
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> dict[str, Any] | None:
         """The object, or None if it or its kind does not exist."""
 
-    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
-        """All objects of the kind; none if the kind does not exist."""
+    def list(
+        self, kind: ObjectKind, namespace: str = "", *, labels: str = ""
+    ) -> Sequence[dict[str, Any]]:
+        """All objects of the kind that a selector of labels selects; none if the kind does not exist."""
 
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
         """Server-side apply of a cluster-scoped object; takes no field from another manager."""

@@ -19,8 +19,9 @@ from gpuclusters.drift.comparing import managers, who
 from gpuclusters.drift.engine import View
 from gpuclusters.drift.nodes import Expected
 from gpuclusters.drift.report import Finding, Looked, Told, Unseen, of_lines
-from gpuclusters.gpu_operator.helm_records import HelmRecords
+from gpuclusters.gpu_operator.helm_release import revisions
 from gpuclusters.gpu_operator.objects import CLUSTER_POLICY
+from gpuclusters.kube.objects import KubernetesObjects
 from gpuclusters.lease.model import GPU_LEASE
 from gpuclusters.review.plan import HELM_RELEASE
 from gpuclusters.review.text import whole
@@ -314,7 +315,7 @@ def _refused(finding: Finding, stops: Sequence[str]) -> Finding:
     return replace(finding, up=False, do=f"{first}, then `gpu-clusters up --refresh`")
 
 
-class ClusterLook(HelmRecords):
+class ClusterLook(KubernetesObjects):
     """The objects of a cluster, whatever their kind, and the releases of Helm in it."""
 
     def __init__(self, kubeconfig: str) -> None:
@@ -344,7 +345,7 @@ class ClusterLook(HelmRecords):
 
     def release(self, name: str, namespace: str) -> Release | None:
         """The release as Helm keeps it: its newest deployed revision, else its newest; None without one."""
-        known = self.of(namespace, name)
+        known = revisions(self, namespace, name)
         if not known:
             return None
         deployed = [one for one in known if one.status == "deployed"]

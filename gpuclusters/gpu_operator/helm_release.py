@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuclusters.core.ports import ClusterObjects
+from gpuclusters.gpu_operator.objects import SECRET
+
 _MOST_BYTES = 64 * 1024 * 1024
 """Of a release that Helm has packed: far more than a Secret of a MiB can hold in good faith."""
 
@@ -33,18 +36,22 @@ class Revision:
         return self.status.startswith("pending-")
 
 
-def revisions(secrets: Iterable[Mapping[str, Any]], release: str) -> list[Revision]:
-    """The revisions of a release among the Secrets of its namespace, oldest first."""
-    found = []
-    for secret in secrets:
-        name, labels = secret["metadata"]["name"], secret["metadata"].get("labels") or {}
-        if (labels.get("owner"), labels.get("name")) == ("helm", release):
-            number, status = int(labels.get("version", 0)), str(labels.get("status", ""))
-            kept = _unpacked(secret)
-            chart = ((kept.get("chart") or {}).get("metadata") or {}).get("version") or ""
-            manifest = str(kept["manifest"]) if "manifest" in kept else None
-            found.append(Revision(str(name), number, status, str(chart), manifest))
-    return sorted(found, key=lambda revision: revision.number)
+def revisions(cluster: ClusterObjects, namespace: str, release: str) -> list[Revision]:
+    """The revisions of a release as Helm has recorded them, oldest first."""
+    secrets = cluster.list(SECRET, namespace, labels=f"owner=helm,name={release}")
+    return sorted(map(_revision, secrets), key=lambda revision: revision.number)
+
+
+def _revision(secret: Mapping[str, Any]) -> Revision:
+    labels, kept = secret["metadata"]["labels"], _unpacked(secret)
+    chart = ((kept.get("chart") or {}).get("metadata") or {}).get("version") or ""
+    return Revision(
+        secret=str(secret["metadata"]["name"]),
+        number=int(labels.get("version", 0)),
+        status=str(labels.get("status", "")),
+        chart_version=str(chart),
+        manifest=str(kept["manifest"]) if "manifest" in kept else None,
+    )
 
 
 def installed_version(known: Iterable[Revision]) -> str:

@@ -80,9 +80,8 @@ class Snapshot:
 
 def read(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> Snapshot:
     definitions = (cluster.get(objects.CRD, name) for name in DEFINITIONS)
-    secrets = cluster.list(objects.SECRET, inputs.namespace)
     return Snapshot(
-        revisions=tuple(revisions(secrets, inputs.release)),
+        revisions=tuple(revisions(cluster, inputs.namespace, inputs.release)),
         namespace=cluster.get(NAMESPACE, inputs.namespace),
         nodes={str(node["metadata"]["name"]): node for node in cluster.list(NODE)},
         daemon_sets=cluster.list(objects.DAEMON_SET),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 import ssl
@@ -12,7 +10,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -73,9 +70,12 @@ class KubernetesObjects:
         """The object, or None if it or its kind does not exist."""
         return self._or_none("GET", kind.path(namespace, name), f"read {kind.kind} {name}")
 
-    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
-        """All objects of the kind; none if the kind does not exist."""
-        answer = self._or_none("GET", kind.path(namespace), f"list {kind.plural}")
+    def list(
+        self, kind: ObjectKind, namespace: str = "", *, labels: str = ""
+    ) -> Sequence[dict[str, Any]]:
+        """All objects of the kind that a selector of labels selects; none if the kind does not exist."""
+        query = [("labelSelector", labels)] if labels else []
+        answer = self._or_none("GET", kind.path(namespace), f"list {kind.plural}", query=query)
         return list(answer.get("items") or ()) if answer else []
 
     def apply(self, kind: ObjectKind, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,99 +316,56 @@ def _shared_client(kubeconfig: str) -> client.ApiClient:
 def _api_client(kubeconfig: str) -> client.ApiClient:
     """A client for the current context.
 
-    The library writes certificates and keys from a kubeconfig to temporary files and removes them
-    only at an orderly exit, which a provider process does not have. So they are taken out before
-    and put into a TLS context here.
+    OpenSSL reads certificates and keys from files. Those of the library would stay until an orderly exit,
+    which a provider process does not have; here they live for a moment, mode 0600.
     """
     # Late: whoever asks no cluster does not wait for it.
     from kubernetes import client, config
 
-    document = _document(kubeconfig)
-    cluster, user = _current(document)
-    if cluster.get("insecure-skip-tls-verify"):
-        problem = "it asks for insecure-skip-tls-verify, so anybody could answer as the API server"
-        remedy = "give the server's certificate authority instead"
-        raise NoCredentialsError("kubeconfig", "read it", problem, remedy)
-    _at_hand(user.get("exec") or {})
-    context = _tls(cluster, user)
-    configuration = client.Configuration()
-    configuration.retries = RETRIES
-    try:
-        config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
-            document, client_configuration=configuration, persist_config=False
-        )
-    except config.ConfigException as error:
-        raise _unusable("the client library cannot use it") from error
-    made = client.ApiClient(configuration)
-    made.rest_client.pool_manager.connection_pool_kw["ssl_context"] = context
-    return made
-
-
-def _at_hand(program: dict[str, Any]) -> None:
-    """Let what gives a token be found where this program is installed, on PATH or not."""
-    if program.get("command") == PROGRAM:
-        own = ["-m", "gpuclusters.cli", *(program.get("args") or ())]
-        program |= {"command": sys.executable, "args": own}
-
-
-def _unusable(problem: str) -> NoCredentialsError:
-    return NoCredentialsError("kubeconfig", "read it", problem, "check with `kubectl --kubeconfig`")
-
-
-def _document(kubeconfig: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(kubeconfig)
     except yaml.YAMLError:
         # Not chained: the message of the YAML parser quotes the line, which may be a key.
         raise _unusable("it is not YAML") from None
-    if not isinstance(document, dict) or not document.get("current-context"):
-        raise _unusable("it has no current-context")
-    return document
-
-
-def _current(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    context = _named(document, "contexts", document["current-context"], "context")
-    return (
-        _named(document, "clusters", context.get("cluster"), "cluster"),
-        _named(document, "users", context.get("user"), "user"),
-    )
-
-
-def _named(document: dict[str, Any], section: str, name: object, key: str) -> dict[str, Any]:
-    for entry in document.get(section) or ():
-        if isinstance(entry, dict) and entry.get("name") == name:
-            found = entry.get(key)
-            if isinstance(found, dict):
-                return found
-    raise _unusable(f"its current context names {key} {name!r}, which is not in it")
-
-
-def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
-    """The TLS context of embedded certificates, which are removed from the document."""
+    configuration = client.Configuration()
+    configuration.retries = RETRIES
     try:
-        authority = _decoded(cluster.pop("certificate-authority-data", None))
-        context = ssl.create_default_context(
-            cafile=cluster.get("certificate-authority"),
-            cadata=authority.decode("ascii") if authority else None,
-        )
-        certificate = _decoded(user.pop("client-certificate-data", None))
-        key = _decoded(user.pop("client-key-data", None))
-        if certificate and key:
-            # OpenSSL reads client keys from files only; this one lives for a moment, mode 0600.
-            with tempfile.TemporaryDirectory(prefix="gpu-clusters-") as folder:
-                path = Path(folder) / "client.pem"
-                path.touch(mode=0o600)
-                path.write_bytes(certificate + b"\n" + key)
-                context.load_cert_chain(path)
-        elif user.get("client-certificate"):
-            context.load_cert_chain(user["client-certificate"], user.get("client-key"))
-    except (ssl.SSLError, OSError, binascii.Error, UnicodeDecodeError) as error:
-        raise _unusable("its certificates or client key cannot be loaded") from error
-    return context
+        _at_hand(document)
+        with tempfile.TemporaryDirectory(prefix="gpu-clusters-") as folder:
+            config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
+                document,
+                client_configuration=configuration,
+                persist_config=False,
+                temp_file_path=folder,
+            )
+            context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+            if configuration.cert_file:
+                context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except config.ConfigException as error:
+        raise _unusable(str(error)) from error
+    except (AttributeError, TypeError, ValueError, OSError) as error:
+        raise _unusable("the client library cannot use it") from error
+    if not configuration.verify_ssl:
+        problem = "it asks for insecure-skip-tls-verify, so anybody could answer as the API server"
+        remedy = "give the server's certificate authority instead"
+        raise NoCredentialsError("kubeconfig", "read it", problem, remedy)
+    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
+    made = client.ApiClient(configuration)
+    made.rest_client.pool_manager.connection_pool_kw["ssl_context"] = context
+    return made
 
 
-def _decoded(value: object) -> bytes | None:
-    return base64.b64decode(value, validate=False) if isinstance(value, str) else None
+def _at_hand(document: dict[str, Any]) -> None:
+    """Let what gives a token be found where this program is installed, on PATH or not."""
+    for entry in document.get("users") or ():
+        program = entry.get("user", {}).get("exec") or {}
+        if program.get("command") == PROGRAM:
+            own = ["-m", "gpuclusters.cli", *(program.get("args") or ())]
+            program |= {"command": sys.executable, "args": own}
+
+
+def _unusable(problem: str) -> NoCredentialsError:
+    return NoCredentialsError("kubeconfig", "read it", problem, "check with `kubectl --kubeconfig`")
 
 
 def _reason(error: urllib3.exceptions.HTTPError) -> str:

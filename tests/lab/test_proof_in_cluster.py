@@ -32,11 +32,13 @@ pytestmark = pytest.mark.lab
 class Reconciled(PatientObjects):
     """The cluster of the run, which has no GPU operator: only that is made up here."""
 
-    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
+    def list(
+        self, kind: ObjectKind, namespace: str = "", *, labels: str = ""
+    ) -> Sequence[dict[str, Any]]:
         if kind == CLUSTER_POLICY:
             condition = {"type": "Ready", "status": "True", "reason": "Reconciled"}
             return [{"metadata": {"name": "p"}, "status": {"conditions": [condition]}}]
-        return super().list(kind, namespace)
+        return super().list(kind, namespace, labels=labels)
 
 
 @dataclass

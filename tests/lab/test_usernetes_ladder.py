@@ -61,8 +61,10 @@ class Own(PatientObjects):
 
     nodes: tuple[str, ...] = ()
 
-    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[dict[str, Any]]:
-        found = super().list(kind, namespace)
+    def list(
+        self, kind: ObjectKind, namespace: str = "", *, labels: str = ""
+    ) -> Sequence[dict[str, Any]]:
+        found = super().list(kind, namespace, labels=labels)
         return [one for one in found if kind != NODE or one["metadata"]["name"] in self.nodes]
 
 

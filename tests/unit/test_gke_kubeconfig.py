@@ -6,13 +6,16 @@ import os
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from gpuclusters.core.errors import NoCredentialsError
 from gpuclusters.gcp import kubeconfig
 from gpuclusters.kube.objects import KubernetesObjects
 from tests.fixtures.authority import Authority
@@ -99,3 +102,49 @@ def test_this_program_logs_in_by_its_own_command_wherever_it_is_installed(
     cluster = KubernetesObjects(kubeconfig.render("study", endpoint, authority))
     assert cluster.version() == "v1.34.1-gke.1829001"
     assert asked == [f"Bearer {TOKEN}"]
+
+
+def test_keys_of_a_kubeconfig_are_on_the_disk_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, api: tuple[str, str, list[str]]
+) -> None:
+    endpoint, authority, _ = api
+    issued = Authority(tmp_path).issue("admin")
+    names = {"client-certificate-data": "tls.crt", "client-key-data": "tls.key"}
+    user = {k: base64.b64encode((issued / f).read_bytes()).decode() for k, f in names.items()}
+    document = yaml.safe_load(kubeconfig.render("study", endpoint, authority))
+    files = tmp_path / "temporary"
+    files.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(files))
+    for number in (1, 2):  # the library remembers the files of the first
+        document["users"] = [{"name": "study", "user": user}]
+        text = yaml.safe_dump({**document, "preferences": {"number": number}})
+        assert KubernetesObjects(text).version() == "v1.34.1-gke.1829001"
+        assert not list(files.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"current-context": "other"}, "other"),
+        ({"contexts": "none"}, "cannot use it"),
+        ({"users": [{"name": "study", "user": {"client-certificate-data": "QQ=="}}]}, "cannot"),
+        ({"clusters": [{"name": "study", "cluster": {"server": 1}}]}, "cannot use it"),
+        (
+            {"clusters": [{"name": "study", "cluster": {"insecure-skip-tls-verify": True}}]},
+            "anybody could answer",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_refused(changed: dict[str, Any], problem: str) -> None:
+    document = yaml.safe_load(kubeconfig.render("study", "203.0.113.5", ""))
+    document["users"] = [{"name": "study", "user": {"token": TOKEN}}]
+    with pytest.raises(NoCredentialsError, match=problem) as refused:
+        KubernetesObjects(yaml.safe_dump(document | changed))
+    assert TOKEN not in str(refused.value)
+
+
+def test_what_is_no_kubeconfig_is_refused() -> None:
+    for text in ("", "[]", "token: [secret", "just words"):
+        with pytest.raises(NoCredentialsError, match="read it") as refused:
+            KubernetesObjects(text)
+        assert "secret" not in str(refused.value)

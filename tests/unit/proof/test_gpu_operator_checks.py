@@ -3,10 +3,13 @@
 import base64
 import gzip
 import json
-from typing import Any
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from gpuclusters.core.ports import ClusterObjects, ObjectKind
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
 from gpuclusters.gpu_operator.preflight import (
@@ -252,16 +255,23 @@ def secret(number: int, status: str, document: object) -> dict[str, Any]:
     }
 
 
+def recorded(*secrets: dict[str, Any]) -> list[Revision]:
+    """The revisions of a release in a namespace that has these Secrets of it."""
+
+    def listed(kind: ObjectKind, namespace: str, *, labels: str) -> Sequence[dict[str, Any]]:
+        assert (kind.kind, namespace) == ("Secret", "gpus")
+        assert labels == "owner=helm,name=gpu-operator"
+        return secrets
+
+    cluster = cast(ClusterObjects, SimpleNamespace(list=listed))
+    return revisions(cluster, "gpus", "gpu-operator")
+
+
 def test_helms_own_records_are_read() -> None:
     chart = {"chart": {"metadata": {"version": "v26.3.2"}}}
-    found = revisions(
-        [
-            secret(10, "pending-upgrade", {"chart": {"metadata": {"version": "v26.7.0"}}}),
-            secret(9, "deployed", chart),
-            {"metadata": {"name": "other"}, "data": {}},
-            {"metadata": {"name": "token", "labels": {"owner": "helm", "name": "kps"}}},
-        ],
-        "gpu-operator",
+    found = recorded(
+        secret(10, "pending-upgrade", {"chart": {"metadata": {"version": "v26.7.0"}}}),
+        secret(9, "deployed", chart),
     )
     assert [(r.number, r.status, r.chart_version) for r in found] == [
         (9, "deployed", "v26.3.2"),
@@ -272,7 +282,7 @@ def test_helms_own_records_are_read() -> None:
 
 def test_a_record_that_cannot_be_read_hides_no_pending_release() -> None:
     broken = secret(1, "pending-install", {}) | {"data": {"release": "bm90IGd6aXA="}}
-    (found,) = revisions([broken], "gpu-operator")
+    (found,) = recorded(broken)
     assert found.is_pending
     assert found.chart_version == ""
 
