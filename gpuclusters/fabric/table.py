@@ -1,4 +1,4 @@
-"""NVSwitch boards: their PCI functions, their tables of partitions, how one is cut into sizes. Pure.
+"""NVSwitch boards: their PCI functions, partitions (`data/fabric_boards.yaml`), cuts into sizes. Pure.
 
 One VM gets all GPUs of one active partition. The tables are for planning: what a board offers is asked of
 its fabric manager, and a difference is an error, since tables change with baseboard and release (the pairs
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import TypeVar
+
+from gpuclusters.compat.dated_table import Row, Table
 
 T = TypeVar("T", int, str)
 # Limits of the fabric manager's API (nv_fm_types.h).
@@ -100,64 +102,16 @@ class PartitionTable:
         return tuple(sorted({m for p in self.partitions for m in p.modules}))
 
 
-@dataclass(frozen=True, slots=True)
-class BoardFacts:
-    """What is known of one baseboard, when, and from where."""
+class BoardFacts(Row):
+    """What is known of one baseboard."""
 
-    source: str
-    table: PartitionTable | None
-    """None where no readable source has the numbers: the machine's own table has to be given."""
-    as_of: str = "2026-11-20"
-    links_per_gpu: int = 18
+    partitions: Mapping[int, tuple[int, ...]] = {}
+    """Modules by number; empty where no readable source has them: the machine's own table has to be given."""
     module_map: MapSource = MapSource.READ
 
 
-def _table(baseboard: Baseboard, first_id: int, pairs: Sequence[tuple[int, int]]) -> PartitionTable:
-    groups: list[tuple[int, ...]] = [tuple(range(1, 9)), (1, 2, 3, 4), (5, 6, 7, 8)]
-    groups += [*pairs, *((module,) for module in range(1, 9))]
-    return PartitionTable(baseboard, tuple(Partition(*row) for row in enumerate(groups, first_id)))
-
-
-# Pairs differ: on Hopper 1 goes with 3, on Blackwell 1 goes with 2. So do the numbers.
-_HOPPER_PAIRS = ((1, 3), (2, 4), (5, 7), (6, 8))
-_BLACKWELL_PAIRS = ((1, 2), (3, 4), (5, 6), (7, 8))
-
-BOARDS: Mapping[Baseboard, BoardFacts] = {
-    Baseboard.HGX_A100: BoardFacts(
-        "Fabric Manager User Guide (shape, links); the numbers are in no source",
-        table=None,
-        links_per_gpu=12,
-        module_map=MapSource.STATED,
-    ),
-    Baseboard.HGX_H100: BoardFacts(
-        "`fmpm -l` of HGX H100; WP-12736-002", _table(Baseboard.HGX_H100, 0, _HOPPER_PAIRS)
-    ),
-    Baseboard.HGX_H200: BoardFacts(
-        "the baseboard of HGX H100; WP-12736-002", _table(Baseboard.HGX_H200, 0, _HOPPER_PAIRS)
-    ),
-    Baseboard.HGX_B200: BoardFacts(
-        "ubicloud's partition rows of HGX B200", _table(Baseboard.HGX_B200, 1, _BLACKWELL_PAIRS)
-    ),
-}
-
-TABLES: Mapping[Baseboard, PartitionTable] = {
-    board: facts.table for board, facts in BOARDS.items() if facts.table is not None
-}
-
-
-def table_for(
-    baseboard: Baseboard, own: Mapping[int, Sequence[int]] | None = None
-) -> PartitionTable:
-    """The table to plan with: the machine's own, module numbers by partition number, or the known one."""
-    if own:
-        return table_of(baseboard, own)
-    known = TABLES.get(baseboard)
-    if known is None:
-        raise LayoutError(
-            f"no source has the partition numbers of {baseboard}; give the board's own table, as "
-            "`fmpm -l` prints it on the machine"
-        )
-    return known
+class _Boards(Table):
+    boards: Mapping[Baseboard, BoardFacts]
 
 
 def table_of(baseboard: Baseboard, partitions: Mapping[int, Sequence[int]]) -> PartitionTable:
@@ -181,6 +135,27 @@ def table_of(baseboard: Baseboard, partitions: Mapping[int, Sequence[int]]) -> P
             raise LayoutError(f"partitions {seen[own]} and {number} have the same GPUs")
         seen[own] = number
     return PartitionTable(baseboard, tuple(Partition(n, own) for own, n in seen.items()))
+
+
+BOARDS = _Boards.packaged("fabric_boards").boards
+TABLES = {
+    board: table_of(board, facts.partitions) for board, facts in BOARDS.items() if facts.partitions
+}
+
+
+def table_for(
+    baseboard: Baseboard, own: Mapping[int, Sequence[int]] | None = None
+) -> PartitionTable:
+    """The table to plan with: the machine's own, module numbers by partition number, or the known one."""
+    if own:
+        return table_of(baseboard, own)
+    known = TABLES.get(baseboard)
+    if known is None:
+        raise LayoutError(
+            f"no source has the partition numbers of {baseboard}; give the board's own table, as "
+            "`fmpm -l` prints it on the machine"
+        )
+    return known
 
 
 def plan_layout(

@@ -10,7 +10,6 @@ import pytest
 from gpuclusters.compat import dated_table
 from gpuclusters.compat.dated_table import SOURCE, SOURCES, Source
 from gpuclusters.core import codes
-from gpuclusters.fabric.table import BOARDS
 
 TABLES = sorted(
     str(path.relative_to(dated_table.FOLDER).with_suffix(""))
@@ -105,7 +104,6 @@ def test_rows_in_the_code_that_have_a_source_each_name_it() -> None:
     found = {c: one for c, one in codes.listed().items() if c.startswith("preflight.")}
     of_ours = {"preflight.not-read", "preflight.machine-unfit", "preflight.fleet-unfit"}
     assert {c for c, one in found.items() if not one.source} == of_ours
-    assert [board for board, one in BOARDS.items() if not (one.source and one.as_of)] == []
 
 
 @pytest.mark.parametrize(
