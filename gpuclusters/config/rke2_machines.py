@@ -199,7 +199,7 @@ def cuts(config: Rke2Config, pool: Pool) -> tuple[Slices | None, ...]:
         return tuple(found)
     own = config.sharing.layouts.get(name)
     if own is None:
-        return (mig_layout.named(pool.gpu.product, name),) * count
+        return (mig_layout.layouts(pool.gpu.product).get(name),) * count
     for entry in own:
         for index in range(count) if entry.devices is None else entry.devices:
             if index < count:
@@ -304,7 +304,7 @@ def mig_config(config: Rke2Config) -> str | None:
     }
     for pool in gpu_pools(config):
         name = layout_name(config, pool)
-        slices = mig_layout.named(pool.gpu.product, name) if pool.gpu and name else None
+        slices = mig_layout.layouts(pool.gpu.product).get(name) if pool.gpu and name else None
         if name is not None and slices:
             layouts[name] = [_entry(None, slices)]
     for name, entries in config.sharing.layouts.items():

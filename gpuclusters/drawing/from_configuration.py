@@ -12,7 +12,7 @@ from gpuclusters.config.gke import GkeConfig
 from gpuclusters.config.plan import NodePlan, plan
 from gpuclusters.config.rke2_cluster import MadeCluster, Rke2Config
 from gpuclusters.config.usernetes import UsernetesConfig
-from gpuclusters.drawing.picture import Machine, Partition, Picture, Tenant
+from gpuclusters.drawing.picture import Machine, Partition, Picture, Tenant, loose
 
 _CONTROL_PLANES = {
     "existing": "a cluster that is there already",
@@ -23,23 +23,23 @@ _CONTROL_PLANES = {
 
 def declared(config: ClusterConfig, says: str) -> Picture:
     if isinstance(config, CaasConfig):
-        return _caas(config, says)
-    if isinstance(config, GkeConfig):
-        return _gke(config, says)
-    return _rke2(config, says) if isinstance(config, Rke2Config) else _usernetes(config, says)
+        made = _caas(config)
+    elif isinstance(config, GkeConfig):
+        made = _gke(config)
+    else:
+        made = _rke2(config) if isinstance(config, Rke2Config) else _usernetes(config)
+    return replace(made, name=config.name, says=says)
 
 
-def _caas(config: CaasConfig, says: str) -> Picture:
+def _caas(config: CaasConfig) -> Picture:
     cluster = plan(config)
     programs = [f"API × {config.programs.replicas}", f"controllers × {config.programs.replicas}"]
     return Picture(
-        name=config.name,
         type="caas",
         machines=tuple(_node(node, cluster.preset.gpu_model) for node in cluster.nodes),
         tenants=tuple(Tenant(tenant.name, tenant.share.gpus) for tenant in cluster.tenants),
         control_plane=_CONTROL_PLANES.get(config.kubernetes.source, config.kubernetes.source),
         programs=(*programs, "device plugins"),
-        says=says,
     )
 
 
@@ -48,8 +48,7 @@ def _node(node: NodePlan, model: str) -> Machine:
         ordered = sorted(node.partitions, key=lambda cut: (cut.modules, cut.id))
         parts = tuple(Partition(f"partition {cut.id}", cut.modules) for cut in ordered)
     else:
-        modules = sorted({module for cut in node.partitions for module in cut.modules})
-        parts = (Partition("", tuple(modules)),) if modules else ()
+        parts = loose(sorted({module for cut in node.partitions for module in cut.modules}))
     note = "partitions by lease" if not node.declared else ""
     if node.maintenance is not None:
         note = f"out of service ({node.maintenance.value})"
@@ -57,47 +56,45 @@ def _node(node: NodePlan, model: str) -> Machine:
     return Machine(node.name, kind, parts, note=note, switched=True)
 
 
-def _rke2(config: Rke2Config, says: str) -> Picture:
+def _rke2(config: Rke2Config) -> Picture:
     machines: dict[str, Machine] = {
         name: Machine(name, role="control plane") for name in config.own_servers
     }
     for pool in config.pools:
-        count = pool.gpu.count if pool.gpu else 0
-        parts = (Partition("", tuple(range(1, count + 1))),) if count else ()
         for name in pool.nodes:
             machines[name] = Machine(
                 name,
                 kind=pool.gpu.product if pool.gpu else "",
-                partitions=parts,
+                partitions=_board(pool.gpu.count if pool.gpu else 0),
                 role="control plane" if name in config.own_servers else "",
                 note=f"MIG {pool.mig}" if pool.mig else "",
             )
+    if isinstance(config, MadeCluster):
+        control_plane = f"RKE2 {config.version}"
+    else:
+        kubernetes = config.kubernetes
+        control_plane = f"{_CONTROL_PLANES[kubernetes.source]} ({kubernetes.distribution})"
     return Picture(
-        name=config.name,
         type="rke2",
         machines=tuple(machines.values()),
-        control_plane=_control_plane(config),
+        control_plane=control_plane,
         programs=("GPU Operator",),
-        says=says,
     )
 
 
-def _control_plane(config: Rke2Config) -> str:
-    if isinstance(config, MadeCluster):
-        return f"RKE2 {config.version}"
-    return f"{_CONTROL_PLANES[config.kubernetes.source]} ({config.kubernetes.distribution})"
+def _board(count: int) -> tuple[Partition, ...]:
+    return loose(range(1, count + 1))
 
 
-def _usernetes(config: UsernetesConfig, says: str) -> Picture:
+def _usernetes(config: UsernetesConfig) -> Picture:
     versions = usernetes_plan.versions(config)
     return Picture(
-        name=config.name,
         type="usernetes",
         machines=tuple(
             Machine(
                 node.host,
                 kind=config.gpus.product,
-                partitions=(Partition("", tuple(range(1, config.gpus.count + 1))),),
+                partitions=_board(config.gpus.count),
                 role="control plane" if node is config.control_plane else "",
                 note=f"rootless, account {config.account}",
             )
@@ -105,21 +102,17 @@ def _usernetes(config: UsernetesConfig, says: str) -> Picture:
         ),
         control_plane=f"Kubernetes {versions.kubernetes}, Usernetes {versions.usernetes}",
         programs=("device plugin",),
-        says=says,
     )
 
 
-def _gke(config: GkeConfig, says: str) -> Picture:
+def _gke(config: GkeConfig) -> Picture:
     return Picture(
-        name=config.name,
         type="gke",
         machines=tuple(
             Machine(
                 f"{pool.name}-{number}",
                 kind=pool.gpu.product if pool.gpu else pool.machine_type,
-                partitions=(Partition("", tuple(range(1, pool.gpu.count + 1))),)
-                if pool.gpu
-                else (),
+                partitions=_board(pool.gpu.count if pool.gpu else 0),
                 note=f"up to {pool.most_nodes} nodes" if pool.most_nodes else "",
             )
             for pool in config.pools
@@ -127,7 +120,6 @@ def _gke(config: GkeConfig, says: str) -> Picture:
         ),
         control_plane=f"Google's, in {config.location}, channel {config.release_channel}",
         programs=("Google's device plugin",),
-        says=says,
     )
 
 

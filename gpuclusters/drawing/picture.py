@@ -1,6 +1,6 @@
 """What a picture of a cluster shows, whoever knows it: configuration, a plan, or what is live."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuclusters.review import fleet
@@ -13,6 +13,12 @@ class Partition:
     label: str
     """`partition 5`, or empty where the GPUs are in none."""
     modules: tuple[int, ...]
+
+
+def loose(modules: Iterable[int]) -> tuple[Partition, ...]:
+    """GPUs that are in no partition, if there are any."""
+    found = tuple(modules)
+    return (Partition("", found),) if found else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +51,9 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    name: str
     type: str
     machines: tuple[Machine, ...]
+    name: str = ""
     tenants: tuple[Tenant, ...] = ()
     control_plane: str = ""
     programs: tuple[str, ...] = ()
@@ -102,17 +108,10 @@ def _control_plane(cluster: fleet.Cluster) -> str:
 
 
 def _machine(machine: fleet.Machine, cluster: fleet.Cluster) -> Machine:
-    loose = tuple(range(1, min(machine.gpus, _LARGEST_BOARD) + 1))
-    if machine.partitions:
-        parts = tuple(
-            Partition(f"partition {number}", modules)
-            for number, modules in sorted(machine.partitions.items(), key=lambda p: (p[1], p[0]))
-            if modules
-        )
-        rest = tuple(m for m in loose if not any(m in part.modules for part in parts))
-        parts += (Partition("", rest),) if rest else ()
-    else:
-        parts = (Partition("", loose),) if loose else ()
+    cut = sorted((machine.partitions or {}).items(), key=lambda p: (p[1], p[0]))
+    parts = tuple(Partition(f"partition {n}", modules) for n, modules in cut if modules)
+    taken = {module for part in parts for module in part.modules}
+    parts += loose(sorted({*range(1, min(machine.gpus, _LARGEST_BOARD) + 1)} - taken))
     by_lease = cluster.type == "caas" and machine.gpus > 0 and machine.partitions is None
     return Machine(
         name=machine.name,

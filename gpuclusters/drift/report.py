@@ -290,18 +290,14 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "id": finding.id,
-        "severity": finding.severity.value,
-        "group": finding.group.value,
-        "where": finding.where,
-        "what": finding.what,
+    said = asdict(finding)
+    by, up = said.pop("by"), said.pop("up")
+    return said | {
+        "severity": finding.severity,
+        "group": finding.group,
         "title": finding.title,
-        "declared": finding.declared,
-        "found": finding.found,
-        "details": list(finding.details),
-        "changed_by": finding.by or None,
-        "up_puts_it_back": finding.up,
+        "changed_by": by or None,
+        "up_puts_it_back": up,
         "do": finding.remedy,
         "urn": finding.urn or None,
     }

@@ -205,8 +205,3 @@ class SshModuleMap:
             )
             raise CommandFailedError(self.target, tried, problem, remedy)
         return read_facts(model.ModuleReading, self._host, done.text, tried=tried)
-
-    def forget(self) -> None:
-        """Ask again next time: the host was booted."""
-        with _LOCK:
-            _READ.pop(self._key, None)

@@ -14,6 +14,8 @@ DISABLED = "all-disabled"
 ENABLED = "all-enabled"
 BALANCED = "all-balanced"
 _ALL = "all-"
+_BALANCED = {"seven": {"1x1": 2, "2x2": 1, "3x4": 1}, "four": {"1x1": 2, "2x2": 1}}
+"""Two of the smallest, one of the next, and one of 3 slices where there are seven."""
 
 Slices = Mapping[str, int]
 
@@ -48,8 +50,7 @@ def problem(product: str, slices: Slices) -> str | None:
         if profile not in profiles(product):
             return f"{product} has no profile {profile}; it has {', '.join(profiles(product))}"
     for profile, count in slices.items():
-        most = 1 if profile in found.single else found.profiles[profile][2]
-        if count > most:
+        if count > (most := most_of(found, profile)):
             return f"{count} × {profile} do not fit: of it alone a GPU holds {most}"
     kind = gpu_products.table().kinds[found.kind]
     shapes = {profile: found.profiles[found.single.get(profile, profile)][0] for profile in slices}
@@ -80,43 +81,28 @@ def _fit(kind: Kind, wanted: Sequence[str]) -> bool:
     return place(0, frozenset())
 
 
-def named(product: str, layout: str) -> Slices | None:
-    """What a layout that the MIG manager brings means on this product; None if it has none of that name.
+def layouts(product: str) -> Mapping[str, Slices]:
+    """The layouts that the MIG manager brings for a product, and what each means on it.
 
     `all-disabled` and `all-enabled` are layouts without slices.
     """
-    if layout in (DISABLED, ENABLED):
-        return {}
-    found = family(product)
-    if found is None or layout == BALANCED:
-        return _balanced(found) if found else None
-    most = {profile: count for profile, (_, _, count) in found.profiles.items()}
-    most |= dict.fromkeys(found.single, 1)
-    return next(({p: count} for p, count in most.items() if layout == _layout_name(p)), None)
-
-
-def names(product: str) -> tuple[str, ...]:
-    """The layouts that the MIG manager brings for a product."""
     found = family(product)
     if found is None:
-        return (DISABLED,)
-    balanced = () if _balanced(found) is None else (BALANCED,)
-    return (DISABLED, ENABLED, *balanced, *(_layout_name(profile) for profile in profiles(product)))
+        return {DISABLED: {}}
+    brought: dict[str, Slices] = {DISABLED: {}, ENABLED: {}}
+    if found.kind in _BALANCED:
+        plain = {
+            shape: profile
+            for profile, (shape, _, _) in reversed(list(found.profiles.items()))
+            if "+" not in profile and "-" not in profile
+        }
+        brought[BALANCED] = {plain[shape]: n for shape, n in _BALANCED[found.kind].items()}
+    for profile in profiles(product):
+        # Attributes follow a dot, since a label holds no `+`.
+        brought[_ALL + profile.replace("+", ".")] = {profile: most_of(found, profile)}
+    return brought
 
 
-def _layout_name(profile: str) -> str:
-    """As the MIG manager names it: attributes follow a dot, since a label holds no `+`."""
-    return _ALL + profile.replace("+", ".")
-
-
-def _balanced(found: Family) -> Slices | None:
-    """Two of the smallest, one of the next, and one of 3 slices where there are seven."""
-    plain = {
-        shape: profile
-        for profile, (shape, _, _) in reversed(list(found.profiles.items()))
-        if "+" not in profile and "-" not in profile
-    }
-    wanted = {"seven": ("1x1", "2x2", "3x4"), "four": ("1x1", "2x2")}.get(found.kind)
-    if wanted is None:
-        return None
-    return {plain[shape]: 2 if shape == "1x1" else 1 for shape in wanted}
+def most_of(found: Family, profile: str) -> int:
+    """How many instances of one profile a GPU holds, without any other."""
+    return 1 if profile in found.single else found.profiles[profile][2]

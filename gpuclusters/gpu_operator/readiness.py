@@ -6,9 +6,9 @@ first label of node feature discovery (reasons `NoGPUNodes`, `NFDLabelsMissing`;
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -36,8 +36,6 @@ SECTIONS = {
 DEFAULT_TIMEOUT_SECONDS = 2400.0
 """A driver that is compiled takes up to 20 minutes by the chart's own probe, nodes one after the other."""
 POLL_SECONDS = 3.0
-LOOKS = 2
-"""Looks in a row that must find it ready: between two reconciliations the policy still tells of the last."""
 _UPGRADED = ("", "upgrade-done")
 _IDLE = {
     "NoGPUNodes": "no node shows an NVIDIA device (label feature.node.kubernetes.io/pci-10de.present)",
@@ -52,15 +50,32 @@ _STARTING = ("status 500", "status 502", "status 503", "status 504", "status 429
 Expected = Mapping[str, Mapping[str, int]]
 
 
-class ReadinessInputs(ClusterInputs):
+Seen = tuple[dict[str, Any], Sequence[Finding]]
+"""Outputs of a gate, and what is not there yet."""
+
+
+class GateInputs(ClusterInputs):
+    """Inputs of what waits until nothing is missing in a cluster."""
+
+    looks: ClassVar[int] = 1
+    """Looks in a row that must find nothing missing."""
+
+    timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=14_400)
+    triggers: tuple[str, ...] = ()
+    """Whatever makes another look necessary when it changes."""
+
+    def look(self, cluster: Any) -> Seen:
+        raise NotImplementedError
+
+
+class ReadinessInputs(GateInputs):
     called = "gpus"
+    looks = 2
+    """Between two reconciliations the policy still tells of the last."""
 
     expected: dict[str, dict[str, int]] = Field(min_length=1)
     """By node and resource, how many must be allocatable: `{"gpu-01": {"nvidia.com/gpu": 8}}`."""
     namespace: str = objects.NAMESPACE
-    timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=14_400)
-    triggers: tuple[str, ...] = ()
-    """Whatever makes another look necessary when it changes."""
 
     @field_validator("expected")
     @classmethod
@@ -74,6 +89,16 @@ class ReadinessInputs(ClusterInputs):
                     "it as nvidia.com/gpu: 8"
                 )
         return value
+
+    def look(self, cluster: ClusterObjects) -> Seen:
+        snapshot = read(cluster, self.namespace)
+        waits = missing(snapshot, self.expected)
+        nodes = self.expected.items()
+        return {
+            "allocatable": {node: _offered(snapshot.nodes.get(node), r) for node, r in nodes},
+            "reason": reason(snapshot.policy),
+            "drift": [one.to_output() for one in waits],
+        }, waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,18 +136,6 @@ def read(cluster: ClusterObjects, namespace: str) -> Snapshot:
     )
 
 
-def read_if_up(cluster: ClusterObjects, namespace: str) -> Snapshot | str:
-    """What it shows; the reason if nobody answers, or one that is not up yet."""
-    try:
-        return read(cluster, namespace)
-    except UnreachableError as error:
-        return error.problem
-    except CommandFailedError as error:
-        if error.problem.startswith(_STARTING):
-            return error.problem
-        raise
-
-
 def missing(snapshot: Snapshot, expected: Expected) -> tuple[Finding, ...]:
     """What is waited for, in the order in which it comes; empty when all is ready."""
     return (
@@ -132,59 +145,29 @@ def missing(snapshot: Snapshot, expected: Expected) -> tuple[Finding, ...]:
     )
 
 
-def outputs(snapshot: Snapshot, inputs: ReadinessInputs) -> dict[str, Any]:
-    offered = {node: _offered(snapshot.nodes.get(node), r) for node, r in inputs.expected.items()}
-    return {
-        "allocatable": offered,
-        "reason": reason(snapshot.policy),
-        "drift": [one.to_output() for one in missing(snapshot, inputs.expected)],
-    }
-
-
 def wait(
-    inputs: ReadinessInputs,
-    target: str,
-    snapshot: Callable[[], Snapshot | str],
-    clock: Clock,
-    reporter: Reporter,
+    inputs: GateInputs, cluster: ClusterObjects, clock: Clock, reporter: Reporter
 ) -> dict[str, Any]:
-    """Wait until every node has what it must.
+    """Wait until nothing is missing; answers the outputs of then.
 
     An API server that does not answer is waited for too: on a single server it goes away for about a minute
     when the toolkit tells containerd, because that restarts RKE2.
     """
-
-    def look() -> Seen:
-        shown = snapshot()
-        if isinstance(shown, str):
-            return {}, [_waits("api-silent", f"the API server does not answer ({shown})")]
-        return outputs(shown, inputs), missing(shown, inputs.expected)
-
-    return wait_for(look, target, inputs.timeout_seconds, clock, reporter, looks=LOOKS)
-
-
-Seen = tuple[dict[str, Any], Sequence[Finding]]
-"""Outputs of a gate, and what is not there yet."""
-
-
-def wait_for(
-    look: Callable[[], Seen],
-    target: str,
-    seconds: float,
-    clock: Clock,
-    reporter: Reporter,
-    *,
-    looks: int = 1,
-) -> dict[str, Any]:
-    """Wait until nothing is missing; answers the outputs of then."""
     told: dict[str, Any] = {}
 
     def left() -> Sequence[Finding]:
         nonlocal told
-        told, found = look()
+        try:
+            told, found = inputs.look(cluster)
+        except (UnreachableError, CommandFailedError) as error:
+            failed = isinstance(error, CommandFailedError)
+            if failed and not error.problem.startswith(_STARTING):
+                raise
+            return [_waits("api-silent", f"the API server does not answer ({error.problem})")]
         return found
 
-    if found := poll(left, target, seconds, POLL_SECONDS, clock, reporter, looks=looks):
+    seconds, target = inputs.timeout_seconds, cluster.target
+    if found := poll(left, target, seconds, POLL_SECONDS, clock, reporter, looks=inputs.looks):
         remedy = "correct what blocks it and run `up` again, which goes on from here"
         raise Refused(target, overdue(found, f"not ready after {seconds:g} s", remedy))
     return told

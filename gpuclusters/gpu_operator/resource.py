@@ -1,18 +1,18 @@
 """The definitions of the GPU Operator's chart, applied before its release."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pulumi
 from pydantic import Field
 
 from gpuclusters.core.converge import Clock, Reporter
+from gpuclusters.core.finding import Refused
 from gpuclusters.gpu_operator import preflight, readiness
 from gpuclusters.gpu_operator.mig_node import MigInputs, MigNode
 from gpuclusters.gpu_operator.objects import ClusterInputs
 from gpuclusters.gpu_operator.preflight import OperatorPreflightInputs
-from gpuclusters.gpu_operator.readiness import ReadinessInputs
+from gpuclusters.gpu_operator.readiness import GateInputs, ReadinessInputs
 from gpuclusters.providers.reconciling import (
     ClusterProvider,
     ConvergingProvider,
@@ -20,6 +20,8 @@ from gpuclusters.providers.reconciling import (
     Properties,
 )
 from gpuclusters.providers.resource import ConvergingResource, ModelResource
+
+Gate = TypeVar("Gate", bound=GateInputs)
 
 
 class CrdInputs(ClusterInputs):
@@ -84,10 +86,16 @@ class GpuOperatorPreflightProvider(ClusterProvider[OperatorPreflightInputs]):
     drifts = "findings"
 
     def ensure(self, inputs: OperatorPreflightInputs, before: Properties) -> Properties:  # noqa: ARG002
-        return preflight.require(inputs, self.cluster(inputs))
+        cluster = self.cluster(inputs)
+        live = preflight.read(inputs, cluster)
+        if found := preflight.findings(live, inputs):
+            raise Refused(cluster.target, found)
+        return {"findings": [], "installed": live.installed}
 
     def observe(self, inputs: OperatorPreflightInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        return Live(preflight.look(inputs, self.cluster(inputs)), {})
+        live = preflight.read(inputs, self.cluster(inputs))
+        found = [finding.to_output() for finding in preflight.findings(live, inputs)]
+        return Live({"findings": found, "installed": live.installed})
 
 
 class GpuOperatorPreflight(ModelResource, module="gpu", name="GpuOperatorPreflight"):
@@ -101,22 +109,28 @@ class GpuOperatorPreflight(ModelResource, module="gpu", name="GpuOperatorPreflig
     """Version of the operator that was there when it was looked; empty for none."""
 
 
-class GpuReadinessProvider(ClusterProvider[ReadinessInputs]):
-    """Made when all GPUs are ready; tells by a refresh which are no more."""
+class GateProvider(ClusterProvider[Gate]):
+    """Made when nothing is missing; tells by a refresh what is missing since."""
 
-    model = ReadinessInputs
     drifts = "drift"
 
-    def ensure(self, inputs: ReadinessInputs, before: Properties) -> Properties:  # noqa: ARG002
+    def ensure(self, inputs: Gate, before: Properties) -> Properties:  # noqa: ARG002
+        return readiness.wait(inputs, self.cluster(inputs), Clock(), Reporter())
+
+    def observe(self, inputs: Gate, before: Properties) -> Live | None:  # noqa: ARG002
+        return Live(inputs.look(self.cluster(inputs))[0])
+
+
+class GpuReadinessProvider(GateProvider[ReadinessInputs]):
+    """Of all GPUs that the operator makes ready."""
+
+    model = ReadinessInputs
+
+    def cluster(self, inputs: ReadinessInputs) -> Any:
+        """One that says at once when its API server is away."""
         from gpuclusters.kube.objects import KubernetesObjects
 
-        cluster = KubernetesObjects(inputs.kubeconfig)
-        snapshot = partial(readiness.read_if_up, cluster, inputs.namespace)
-        return readiness.wait(inputs, cluster.target, snapshot, Clock(), Reporter())
-
-    def observe(self, inputs: ReadinessInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        snapshot = readiness.read(self.cluster(inputs), inputs.namespace)
-        return Live(readiness.outputs(snapshot, inputs), {})
+        return KubernetesObjects(inputs.kubeconfig)
 
 
 class GpuReadiness(ModelResource, module="gpu", name="GpuReadiness"):

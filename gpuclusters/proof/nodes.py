@@ -3,19 +3,16 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 from pydantic import Field
 
-from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.finding import Finding, Level
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
-from gpuclusters.gpu_operator.objects import EVENT, ClusterInputs, Object
+from gpuclusters.gpu_operator.objects import EVENT, Object
 from gpuclusters.gpu_operator.pods import blocked
-from gpuclusters.gpu_operator.readiness import Seen, wait_for
+from gpuclusters.gpu_operator.readiness import GateInputs, Seen
 from gpuclusters.proof.checks import GKE, USERNETES, Check, CheckLevel, Ladder, Outcome
 from gpuclusters.proof.model import WHOLE
 from gpuclusters.tenancy.objects import NODE, POD
@@ -171,27 +168,17 @@ def waits(checks: Sequence[Check]) -> Sequence[Finding]:
     ]
 
 
-class GateInputs(ClusterInputs):
+class PluginGateInputs(GateInputs):
     """Inputs of the wait for every node's GPUs."""
 
     called = "device-plugin"
 
     expected: dict[Name, int] = Field(min_length=1)
     """GPUs by node."""
-    timeout_seconds: int = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=14_400)
-    triggers: tuple[str, ...] = ()
-    """Whatever makes another look necessary when it changes."""
+    timeout_seconds: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=14_400)
 
     def look(self, cluster: ClusterObjects) -> Seen:
         snapshot = read(cluster, self.expected)
         missing = waits(list(allocatable(snapshot, self.expected)))
         found = {name: offered(snapshot.nodes.get(name)) for name in self.expected}
         return {"allocatable": found, "drift": [one.to_output() for one in missing]}, missing
-
-
-def wait(
-    inputs: GateInputs, cluster: ClusterObjects, clock: Clock, reporter: Reporter
-) -> dict[str, Any]:
-    """Wait until every node offers what it must; answers the outputs."""
-    look = partial(inputs.look, cluster)
-    return wait_for(look, cluster.target, inputs.timeout_seconds, clock, reporter)

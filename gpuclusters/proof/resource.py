@@ -9,12 +9,13 @@ import pulumi
 from gpuclusters.core.converge import Clock, Reporter, time_of_day
 from gpuclusters.core.finding import refused
 from gpuclusters.core.ports import ClusterObjects
-from gpuclusters.proof import checks, ladder_run, nodes, run
+from gpuclusters.gpu_operator.resource import GateProvider
+from gpuclusters.proof import checks, ladder_run, run
 from gpuclusters.proof.checks import ProofResult
 from gpuclusters.proof.evidence import digest
 from gpuclusters.proof.manifests import LADDER_PROGRAMS, texts
 from gpuclusters.proof.model import PROGRAMS, LadderInputs, ProofInputs
-from gpuclusters.proof.nodes import GateInputs
+from gpuclusters.proof.nodes import PluginGateInputs
 from gpuclusters.providers.reconciling import ClusterProvider, Live, Properties
 from gpuclusters.providers.resource import ModelResource
 
@@ -141,18 +142,10 @@ class TrainingProof(KeptProof, module="gpu", name="TrainingProof"):
     provider = TrainingProofProvider
 
 
-class PluginGateProvider(ClusterProvider[GateInputs]):
-    """Made when all nodes offer their GPUs; tells by a refresh which do no more, and why."""
+class PluginGateProvider(GateProvider[PluginGateInputs]):
+    """Of the GPUs that all nodes offer."""
 
-    model = GateInputs
-    drifts = "drift"
-
-    def ensure(self, inputs: GateInputs, before: Properties) -> Properties:  # noqa: ARG002
-        return nodes.wait(inputs, self.cluster(inputs), Clock(), Reporter())
-
-    def observe(self, inputs: GateInputs, before: Properties) -> Live | None:  # noqa: ARG002
-        outputs, _ = inputs.look(self.cluster(inputs))
-        return Live(outputs)
+    model = PluginGateInputs
 
 
 class PluginGate(ModelResource, module="gpu", name="PluginGate"):

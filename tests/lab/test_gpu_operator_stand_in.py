@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +136,7 @@ class World:
             namespace=self.namespace,
             timeout_seconds=seconds,
         )
-        snapshot = partial(readiness.read_if_up, self.objects, self.namespace)
-        return readiness.wait(inputs, self.objects.target, snapshot, Quick(), Reporter())
+        return readiness.wait(inputs, self.objects, Quick(), Reporter())
 
     def refused(self, *words: str) -> str:
         """What our gate says of eight GPUs on each node, once it says all of this."""

@@ -238,7 +238,7 @@ def test_a_live_picture_shows_who_holds_what_and_what_is_not_active() -> None:
 
     board = (Partition("partition 1", (1, 2, 3, 4)), Partition("partition 2", (5, 6, 7, 8)))
     picture = Picture(
-        "c", "caas", (Machine("a", partitions=board), Machine("b")), (Tenant("acme", 4),)
+        "caas", (Machine("a", partitions=board), Machine("b")), tenants=(Tenant("acme", 4),)
     )
     live = with_state(picture, {"hosts": {"a": {"active_partitions": [1.0]}}}, {("a", 2): "acme"})
     assert live.machines[0].note == "not active: partition 2"

@@ -132,9 +132,7 @@ def test_a_cut_fits_exactly_if_it_is_part_of_one_in_nvidias_table() -> None:
 def test_named_layouts_of_a_product_fit_on_it_and_one_more_does_not(product: str) -> None:
     found = mig_layout.family(product)
     assert found is not None
-    for layout in mig_layout.names(product):
-        slices = mig_layout.named(product, layout)
-        assert slices is not None
+    for layout, slices in mig_layout.layouts(product).items():
         assert not slices or mig_layout.problem(product, slices) is None, layout
     for profile, (_, _, most) in found.profiles.items():
         problem = mig_layout.problem(product, {profile: most + 1})

@@ -68,8 +68,7 @@ def layouts_exist(config: Rke2Config) -> Wrongs:
             if name != mig_layout.DISABLED:
                 case = "no-mig" if gpu.product in gpu_products.names() else "no-table"
                 yield Wrong(path, case, product=gpu.product)
-        elif name not in _own(config) and mig_layout.named(gpu.product, name) is None:
-            known = (*_own(config), *mig_layout.names(gpu.product))
+        elif name not in (known := (*_own(config), *mig_layout.layouts(gpu.product))):
             yield Wrong(path, "no-layout", product=gpu.product, known=known)
 
 
@@ -139,7 +138,7 @@ def layouts_have_names_of_their_own(config: Rke2Config) -> Wrongs:
 def names_of_the_manager_mean_one_thing(config: Rke2Config) -> Wrongs:
     meant: dict[str, tuple[str, object]] = {}
     for number, _, gpu, name in _cut_pools(config) if _own(config) else ():
-        slices = mig_layout.named(gpu.product, name)
+        slices = mig_layout.layouts(gpu.product).get(name)
         if name in _own(config) or not slices:
             continue
         product, others = meant.setdefault(name, (gpu.product, slices))

@@ -20,7 +20,7 @@ from gpuclusters.config import rke2_machines, rke2_plan
 from gpuclusters.config.rke2_cluster import FoundCluster
 from gpuclusters.config.stack import ClusterType, StackConfig, parse
 from gpuclusters.core.converge import Clock, Reporter
-from gpuclusters.gpu_operator import crds, readiness
+from gpuclusters.gpu_operator import crds
 from gpuclusters.gpu_operator.readiness import ReadinessInputs
 from gpuclusters.kube.objects import KubernetesObjects
 from lab import nodes, tools
@@ -141,7 +141,7 @@ class World:
         objects = KubernetesObjects(self.kubeconfig)
 
         def drift() -> Any:
-            return readiness.outputs(readiness.read(objects, "gpu-operator"), inputs)["drift"]
+            return inputs.look(objects)[0]["drift"]
 
         eventually(lambda: drift() == [], "all GPUs are ready", STEP_SECONDS)
 

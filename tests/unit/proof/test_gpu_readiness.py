@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from gpuclusters.core.errors import UnreachableError
 from gpuclusters.core.finding import Refused
+from gpuclusters.core.ports import ClusterObjects, ObjectKind
+from gpuclusters.gpu_operator.objects import CLUSTER_POLICY, EVENT
 from gpuclusters.gpu_operator.pods import blocked
 from gpuclusters.gpu_operator.readiness import ReadinessInputs, Snapshot, missing, unseen, wait
+from gpuclusters.tenancy.objects import NODE, POD
 from tests.fixtures.waiting import Waiting
 
 EXPECTED = {"gpu-01": {"nvidia.com/gpu": 8}}
@@ -304,10 +308,14 @@ class Cluster:
     target: str = "API server https://a:6443"
     looks: int = 0
 
-    def snapshot(self) -> Snapshot | str:
+    def list(self, kind: ObjectKind, namespace: str = "") -> Sequence[Any]:
         shown = self.shows[min(self.looks, len(self.shows) - 1)]
-        self.looks += 1
-        return shown
+        if isinstance(shown, str):
+            self.looks += 1
+            raise UnreachableError(self.target, f"list {kind.plural}", shown, "look at it")
+        self.looks += kind == EVENT  # asked for last
+        of = {CLUSTER_POLICY: shown.policies, NODE: [*shown.nodes.values()], POD: shown.pods}
+        return of.get(kind, ())
 
 
 def inputs(**changes: Any) -> ReadinessInputs:
@@ -315,9 +323,16 @@ def inputs(**changes: Any) -> ReadinessInputs:
     return ReadinessInputs.model_validate(values | changes)
 
 
+def waited(
+    cluster: Cluster, clock: Waiting | None = None, reporter: Waiting | None = None
+) -> dict[str, Any]:
+    shown = cast(ClusterObjects, cluster)
+    return wait(inputs(), shown, clock or Waiting(), reporter or Waiting())
+
+
 def test_ready_once_is_not_ready_the_policy_still_tells_of_the_time_before() -> None:
     cluster = Cluster([snapshot(), snapshot(policies=[policy("x", ready=False)]), snapshot()])
-    found = wait(inputs(), cluster.target, cluster.snapshot, Waiting(), Waiting())
+    found = waited(cluster)
     assert cluster.looks == 4
     assert found["allocatable"] == {"gpu-01": {"nvidia.com/gpu": 8}}
     assert (found["reason"], found["drift"]) == ("Reconciled", [])
@@ -326,7 +341,7 @@ def test_ready_once_is_not_ready_the_policy_still_tells_of_the_time_before() -> 
 def test_an_api_server_that_goes_away_is_waited_for_and_said() -> None:
     cluster = Cluster(["connection refused", "connection refused", snapshot()])
     told = Waiting()
-    wait(inputs(), cluster.target, cluster.snapshot, Waiting(), told)
+    waited(cluster, reporter=told)
     assert told.notes == [
         "API server https://a:6443: waiting for: the API server does not answer (connection refused) "
         "(0s of 1m00s)"
@@ -337,7 +352,7 @@ def test_the_end_of_patience_tells_everything_that_is_missing() -> None:
     clock = Waiting()
     bad = snapshot(policies=[policy("OperandNotReady", ready=False)], nodes={"gpu-01": node(6)})
     with pytest.raises(Refused) as failed:
-        wait(inputs(), "API server", Cluster([bad]).snapshot, clock, Waiting())
+        waited(Cluster([bad]), clock)
     assert clock.time <= 60
     text = str(failed.value)
     assert "not ready after 60 s" in text

@@ -9,10 +9,11 @@ from pydantic import ValidationError
 
 from gpuclusters.compat import known_errors
 from gpuclusters.core.finding import Refused
+from gpuclusters.gpu_operator.readiness import wait
 from gpuclusters.proof import checks as proof
 from gpuclusters.proof import hosts, ladder_run, nodes
 from gpuclusters.proof.checks import Check, CheckLevel, Outcome, ProofResult
-from gpuclusters.proof.nodes import GateInputs
+from gpuclusters.proof.nodes import PluginGateInputs
 from tests.fixtures.waiting import Waiting
 from tests.unit.proof.ladder_world import (
     TEXTS,
@@ -261,12 +262,12 @@ def test_what_cannot_be_climbed_is_refused(changes: dict[str, Any], said: str) -
 def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     cluster = LadderCluster(gpus={"a": "2", "b": "0"}, plugin=CRASHES)
     cluster.logs["plugin"] = NO_NVML
-    wanted = GateInputs(
+    wanted = PluginGateInputs(
         cluster="v100", kubeconfig="secret", expected={"a": 2, "b": 2}, timeout_seconds=60
     )
     clock, reporter = Waiting(), Waiting()
     with pytest.raises(Refused) as refused:
-        nodes.wait(wanted, cluster, clock, reporter)
+        wait(wanted, cluster, clock, reporter)
     text = str(refused.value)
     assert "not ready after 60 s" in text
     assert "node b: nvidia.com/gpu: 0, wanted 2; pod plugin-b on b: container" in text
@@ -276,7 +277,7 @@ def test_the_gate_waits_and_then_names_node_rung_and_cause() -> None:
     assert clock.time >= 58
     assert len(reporter.notes) == 1, "what is waited for is told once"
     cluster.gpus["b"] = "2"
-    told = nodes.wait(wanted, cluster, clock, reporter)
+    told = wait(wanted, cluster, clock, reporter)
     assert told == {"allocatable": {"a": 2, "b": 2}, "drift": []}
 
 
