@@ -48,9 +48,12 @@ class Finding:
         return {"code": self.code, "problem": self.problem, "path": path, "level": level}
 
 
-def blocked(code: str, problem: str = "", path: Path = ()) -> Finding:
-    """What forbids to go on, with what is to be done as it is listed with the code, as the problem may be."""
-    return Finding(code, problem or codes.listed()[code].problem, codes.remedy(code), path)
+def blocked(
+    code: str, problem: str = "", path: Path = (), *, case: str = "", **values: Any
+) -> Finding:
+    """What forbids to go on, as it is listed with the code, where these values stand in what is said."""
+    known, remedy = codes.said(code, case, values)
+    return Finding(code, problem or known, remedy, path)
 
 
 def repair(
@@ -76,6 +79,9 @@ class Refused(Exception):  # noqa: N818 (what happened, not what kind of error i
         return "\n".join(f"{self.target}: {finding}" for finding in self.findings)
 
 
-def refused(target: str, code: str, problem: str, remedy: str = "") -> Refused:
-    """A refusal for one reason; without a remedy of its own it has that of its code."""
-    return Refused(target, [Finding(code, problem, remedy or codes.remedy(code))])
+def refused(
+    target: str, code: str, problem: str = "", remedy: str = "", *, case: str = "", **values: Any
+) -> Refused:
+    """A refusal for one reason; what it does not say itself is as it is listed with its code."""
+    known, do = codes.said(code, case, values)
+    return Refused(target, [Finding(code, problem or known, remedy or do)])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gpuclusters.core.converge import Clock, Reporter
 from gpuclusters.core.finding import Refused, refused
@@ -144,11 +144,8 @@ class FabricBoard:
         seen = self._with_leases(live, wanted)
         active = active_ids(seen.live)
         if {*active, *seen.left} != set(wanted):
-            raise self._refused(
-                "fabric.other-set-active",
-                f"partitions {listed(active) or 'none'} are active after all steps, instead "
-                f"of {listed(wanted) or 'none'}",
-            )
+            code, none = "fabric.other-set-active", "none"
+            raise self._refused(code, active=active or none, wanted=wanted or none)
         if seen.left:
             self._note(
                 f"partitions {listed(seen.left)} are left to the leases of this "
@@ -180,11 +177,8 @@ class FabricBoard:
         unsupported = self.manager.unsupported()
         differences = list(decide.table_differences(table, live, unsupported))
         if differences:
-            raise self._refused(
-                "fabric.table",
-                f"the fabric manager's partition table is not that of {self.spec.baseboard}: "
-                + "; ".join(differences),
-            )
+            baseboard, found = self.spec.baseboard, "; ".join(differences)
+            raise self._refused("fabric.table", baseboard=baseboard, differences=found)
         return {i: tuple(m) for i, m in unsupported.items() if i not in live}
 
     def _wanted(self, live: model.LiveTable) -> tuple[int, ...]:
@@ -197,7 +191,7 @@ class FabricBoard:
         try:
             chosen = plan_layout(spec.partition_table, spec.layout, active=active, in_use=in_use)
         except LayoutError as error:
-            raise self._refused("fabric.no-room", str(error)) from error
+            raise refused(self.manager.target, "fabric.no-room", str(error)) from error
         return tuple(p.id for p in chosen)
 
     def _require_healthy(
@@ -209,51 +203,37 @@ class FabricBoard:
         if missing:
             failed = decide.failed_modules(spec.partition_table, unsupported)
             named = [f"{m} ({spec.gpus.get(str(m), 'address not given')})" for m in failed]
-            raise self._refused(
-                "fabric.unsupported",
-                f"partitions {listed(missing)} are wanted, but the fabric manager does not support "
-                f"them at the moment (unsupported: {listed(sorted(unsupported))})"
-                + (f"; GPUs {', '.join(named)} failed" if named else ""),
-            )
+            case, all_ = "of-gpus" if named else "", sorted(unsupported)
+            raise self._refused("fabric.unsupported", case, missing=missing, all=all_, gpus=named)
         coming = set(wanted) - set(active_ids(live))
         if list(decide.without_links(live, coming)):
             # A GPU that is being reset has none.
             coming -= set(decide.left_to_leases(spec, self.manager.change(()).marks, coming))
         cut_off = list(decide.without_links(live, coming))
         if cut_off:
-            problem = f"{'; '.join(cut_off)}, so its GPUs could not talk to each other"
-            raise self._refused("fabric.links-down", problem)
+            raise self._refused("fabric.links-down", cut_off="; ".join(cut_off))
 
     def _require_unused(self, live: model.LiveTable, ids: Collection[int]) -> None:
         """Check that no process holds a GPU of these partitions, and that this can be known."""
         modules = sorted({m for i in ids for m in live[i].modules})
         unknown = [m for m in modules if str(m) not in self.spec.gpus]
         if unknown:
+            raise self._refused("fabric.addresses-missing", ids=ids, gpus=unknown)
+        if held := "; ".join(self._held(modules)):
+            cut = self._other_cut(live)
             raise self._refused(
-                "fabric.addresses-missing",
-                f"partitions {listed(ids)} have to be deactivated, but whether GPUs {listed(unknown)} "
-                "are in use cannot be known without their PCI addresses",
-            )
-        held = self._held(modules)
-        if held:
-            raise self._refused(
-                "fabric.in-use",
-                f"partitions {listed(ids)} have to be deactivated, but are in use: {'; '.join(held)}",
-                "stop the VMs of these processes first" + self._other_cut(live),
+                "fabric.in-use", "other-cut" if cut else "", ids=ids, held=held, cut=cut
             )
 
-    def _other_cut(self, live: model.LiveTable) -> str:
+    def _other_cut(self, live: model.LiveTable) -> Sequence[int]:
         """Partitions of the same sizes that leave what is used alone, if there are any."""
         table, active = self.spec.partition_table, active_ids(live)
         sizes = [table.partition(i).size for i in self.spec.wanted]
         try:
             cut = plan_layout(table, sizes, active=active, in_use=self._used(live, active))
         except LayoutError:
-            return ""
-        numbers = listed(p.id for p in cut)
-        return (
-            f", or write `partitions: [{numbers}]` for this node: the same sizes beside these VMs"
-        )
+            return ()
+        return [p.id for p in cut]
 
     # Who uses GPUs.
 
@@ -318,15 +298,10 @@ class FabricBoard:
             f"told it: partitions {listed(applied) or 'none'}"
         )
         lost = [i for i in applied if i in live and not live[i].active]
-        held = self._held({m for i in lost for m in live[i].modules})
-        if held:
+        if held := "; ".join(self._held({m for i in lost for m in live[i].modules})):
             # Published versions of fmpm send an empty list whatever they are given. Without users
             # that does no harm: what is wanted is activated anew.
-            raise self._refused(
-                "fabric.forgotten",
-                f"the restarted fabric manager does not know of partitions {listed(lost)} although it "
-                f"was told, and they are in use: {'; '.join(held)}",
-            )
+            raise self._refused("fabric.forgotten", lost=lost, held=held)
         return live
 
     def _may_restore(self, applied: Sequence[int]) -> bool:
@@ -376,8 +351,7 @@ class FabricBoard:
                 backoff = Backoff(self.clock)
             left = left[change.done :]
             if change.held:
-                problem = f"could not {change.held} has one of its GPUs by now"
-                raise self._refused("fabric.held-meanwhile", problem)
+                raise self._refused("fabric.held-meanwhile", held=change.held)
             if change.failed is None:
                 if change.live is not None:
                     return change.live
@@ -412,8 +386,8 @@ class FabricBoard:
             except answers.FabricError as error:
                 backoff.wait_or_raise(error)
 
-    def _refused(self, code: str, problem: str, remedy: str = "") -> Refused:
-        return refused(self.manager.target, code, problem, remedy)
+    def _refused(self, code: str, case: str = "", **values: Any) -> Refused:
+        return refused(self.manager.target, code, case=case, **values)
 
     def _note(self, line: str) -> None:
         self.reporter.note(f"{self.manager.target}: {line}")

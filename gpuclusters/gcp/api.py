@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,22 +27,16 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 class GoogleCredentials:
-    """Tokens for requests; made anew when one is about to end. May be used by several threads."""
+    """Tokens for requests; made anew when one is about to end."""
 
-    def __init__(self, impersonate: str = "", environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, impersonate: str = "") -> None:
         self._impersonate = impersonate
-        self._environment = environment
-        self._lock = threading.Lock()
         self._found: Any = None
 
     def token(self) -> str:
-        given = self._environment.get(TOKEN_VARIABLE)
+        given = os.environ.get(TOKEN_VARIABLE)
         if given and not self._impersonate:
             return given
-        with self._lock:
-            return self._from_library()
-
-    def _from_library(self) -> str:
         # Loaded late: only a machine on Google Cloud needs it.
         import google.auth
         from google.auth import exceptions, impersonated_credentials
@@ -282,11 +275,7 @@ class GoogleCompute:
 def compute(google: GoogleAccess) -> GoogleCompute:
     """The Compute API, unless the configuration holds credentials of its own."""
     if google.refused:
-        problem = (
-            f"the stack's configuration has {' and '.join(google.refused)}, which reach Pulumi's provider "
-            "and not those that make machines"
-        )
-        raise refused("Google Cloud", "gcp.other-credentials", problem)
+        raise refused("Google Cloud", "gcp.other-credentials", keys=" and ".join(google.refused))
     credentials = GoogleCredentials(google.impersonate)
     return GoogleCompute(GoogleRest(credentials.token, google.endpoint or ENDPOINT))
 

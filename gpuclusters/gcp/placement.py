@@ -44,8 +44,7 @@ class Machine:
             self._bring_up(found)
         live = self._wait(zone, (RUNNING, *STOPPED))
         if live.status != RUNNING:
-            problem = f"it was made in {live.zone} and is {live.status} again: a spot machine was taken back"
-            raise self._refused("gcp.taken-back", problem)
+            raise self._refused("gcp.taken-back", live=live)
         return self._settle(live)
 
     def locate(self) -> model.Instance | None:
@@ -54,12 +53,10 @@ class Machine:
             label = one.labels.get(model.OWNER_LABEL)
             if label != self.wanted.owner:
                 whose = f"belongs to {label}" if label else f"has no label {model.OWNER_LABEL}"
-                problem = f"there is a machine of that name in {one.zone}, and it {whose}"
-                raise self._refused("gcp.other-owner", problem)
+                raise self._refused("gcp.other-owner", zone=one.zone, whose=whose)
         if len(found) > 1:
             zones = " and in ".join(one.zone for one in found)
-            problem = f"there are two machines of that name, in {zones}"
-            raise self._refused("gcp.two-machines", problem)
+            raise self._refused("gcp.two-machines", zones=zones)
         return found[0] if found else None
 
     def remove(self) -> None:
@@ -69,8 +66,7 @@ class Machine:
             if one.labels.get(model.OWNER_LABEL) != self.wanted.owner:
                 continue
             if one.deletion_protection:
-                problem = f"the machine in {one.zone} is protected against deletion"
-                raise self._refused("gcp.deletion-protected", problem)
+                raise self._refused("gcp.deletion-protected", zone=one.zone)
             self.compute.delete(project, one.zone, one.name, DELETE_SECONDS)
 
     def drift(self, live: model.Instance) -> dict[str, Any]:
@@ -101,8 +97,8 @@ class Machine:
                 return zone
         reasons = "; ".join(f"{z}: {one.reason[:_LONGEST_REASON]}" for z, one in said.items())
         kinds = {one.kind for one in said.values()}
-        remedy = next((text for kind, text in _NOWHERE.items() if kind in kinds), _NO_STOCK)
-        raise self._refused("gcp.no-zone", f"no zone made it ({reasons})", remedy)
+        case = next((kind.value for kind in _NOWHERE if kind in kinds), "")
+        raise self._refused("gcp.no-zone", case, reasons=reasons)
 
     def _bring_up(self, found: model.Instance) -> None:
         if found.status == "STOPPING":
@@ -113,8 +109,7 @@ class Machine:
         try:
             self.compute.start(project, found.zone, found.name, seconds)
         except model.ApiError as error:
-            problem = f"it is stopped in {found.zone}, where its disk is, and does not start: {error.reason}"
-            raise self._refused("gcp.not-starting", problem) from error
+            raise self._refused("gcp.not-starting", zone=found.zone, error=error) from error
 
     def _wait(self, zone: str, ends: Sequence[str]) -> model.Instance:
         # One machine in one zone: asking all zones is dear, and a hundred machines may wait side by side.
@@ -129,7 +124,7 @@ class Machine:
             return (Finding("gcp.not-running", f"it {status}", level=Level.REPAIR),)
 
         if found := poll(look, self._target, seconds, POLL_SECONDS, self.clock, self.reporter):
-            raise self._refused("gcp.not-running", f"{found[0].problem} after {seconds} s")
+            raise self._refused("gcp.not-running", found=found[0].problem, seconds=seconds)
         return seen[0]
 
     def _settle(self, live: model.Instance) -> model.Instance:
@@ -149,19 +144,12 @@ class Machine:
     def _target(self) -> str:
         return f"machine {self.wanted.name} in project {self.wanted.project}"
 
-    def _refused(self, code: str, problem: str, remedy: str = "") -> RefusedError:
-        return refused(self._target, code, problem, remedy)
+    def _refused(self, code: str, case: str = "", **values: Any) -> RefusedError:
+        return refused(self._target, code, case=case, **values)
 
 
-_NOWHERE = {
-    model.Refused.OTHER: "correct what it names; another zone would say the same",
-    model.Refused.QUOTA: "ask for more quota on the page IAM & Admin, Quotas, then run `pulumi up` again",
-}
-"""What to do where a zone said so, the first that fits."""
-_NO_STOCK = (
-    "add zones of the region that have it, write spot or standard instead, or run `pulumi up` later: "
-    "machines that were made stay, and only this one is tried again"
-)
+_NOWHERE = (model.Refused.OTHER, model.Refused.QUOTA)
+"""What decides what is to be done where any zone said so: the first that one did."""
 
 
 class GcpQuotaInputs(Strict):
@@ -193,6 +181,6 @@ def require(
         if (quota := quotas.get(metric)) is not None and quota.free < amount
     ]
     if short:
-        problem = f"the quota does not suffice for {len(missing)} machines: {'; '.join(short)}"
-        raise refused(f"project {wanted.project}, region {wanted.region}", "gcp.quota", problem)
+        where, lacks = f"project {wanted.project}, region {wanted.region}", "; ".join(short)
+        raise refused(where, "gcp.quota", count=len(missing), lacks=lacks)
     return dict(total)

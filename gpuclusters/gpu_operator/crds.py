@@ -46,10 +46,8 @@ def definitions(documents: Iterable[Mapping[str, Any]], *, with_nfd: bool) -> li
         if document and document.get("kind") == CRD.kind
     }
     if "clusterpolicies.nvidia.com" not in found:
-        there = ", ".join(found) or "nothing"
-        problem = f"its crds/ have no clusterpolicies.nvidia.com (found {there})"
-        remedy = "check that the chart is gpu-operator, as NVIDIA releases it"
-        raise refused("the GPU Operator's chart", "crds.not-the-operator", problem, remedy)
+        chart, there = "the GPU Operator's chart", list(found) or "nothing"
+        raise refused(chart, "crds.not-the-operator", found=there)
     nfd = "" if with_nfd else ".nfd.k8s-sigs.io"
     return [body for name, body in sorted(found.items()) if not (nfd and name.endswith(nfd))]
 
@@ -170,8 +168,10 @@ def _documents(files: Iterator[tuple[str, bytes]]) -> Iterator[Mapping[str, Any]
 def _download(chart: str, version: str, repository: str, sha256: str) -> tuple[bytes, str]:
     with urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES) as pool:
         base = repository.rstrip("/") + "/"
-        index = _index(_get(pool, urljoin(base, "index.yaml")))
-        if index is None:
+        index, text = None, _get(pool, urljoin(base, "index.yaml"))
+        with suppress(yaml.YAMLError):
+            index = yaml.safe_load(text)
+        if not isinstance(index, Mapping):
             problem = "the answer is no index of charts"
             raise InvalidAnswerError(base, "read index.yaml", problem, "check `repository`")
         releases = (index.get("entries") or {}).get(chart) or []
@@ -183,13 +183,6 @@ def _download(chart: str, version: str, repository: str, sha256: str) -> tuple[b
             raise CommandFailedError(repository, f"find chart {chart} {version}", problem, remedy)
         address = urljoin(base, str(entry["urls"][0]))
         return _get(pool, address), sha256 or str(entry.get("digest") or "")
-
-
-def _index(data: bytes) -> Mapping[str, Any] | None:
-    with suppress(yaml.YAMLError):
-        found = yaml.safe_load(data)
-        return found if isinstance(found, Mapping) else None
-    return None
 
 
 def _get(pool: urllib3.PoolManager, address: str) -> bytes:

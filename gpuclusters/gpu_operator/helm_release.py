@@ -8,7 +8,7 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,12 +52,6 @@ def _revision(secret: Mapping[str, Any]) -> Revision:
         chart_version=str(chart),
         manifest=str(kept["manifest"]) if "manifest" in kept else None,
     )
-
-
-def installed_version(known: Iterable[Revision]) -> str:
-    """Version of the chart that was installed last, whether it came up or not; empty if none is known."""
-    versions = [r.chart_version for r in known if r.status in ("deployed", "failed", "superseded")]
-    return versions[-1] if versions else ""
 
 
 def _unpacked(secret: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from gpuclusters.core.converge import Capability, Clock, Reporter, Step, overdue, poll
 from gpuclusters.core.custom_resource import Name
-from gpuclusters.core.finding import Finding, Level, Refused, refused
+from gpuclusters.core.finding import Finding, Level, Refused, blocked, refused
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
 from gpuclusters.gpu_operator.mig_layout import DISABLED
@@ -99,8 +99,7 @@ class MigNode(Capability[MigState | None]):
 
     def findings(self, live: MigState | None) -> Sequence[Finding]:
         if live is None:
-            problem = "the cluster has no such node"
-            return [Finding("mig.node-missing", problem, "take it out of the pool")]
+            return [blocked("mig.node-missing")]
         if live.has(self.inputs):
             return []
         problem = f"{live}, expected {_shown(self.inputs.expected)}"
@@ -168,10 +167,8 @@ class MigNode(Capability[MigState | None]):
         if held and not self.inputs.evict:
             names = ", ".join(map("/".join, held))
             pods = "a pod uses" if len(held) == 1 else f"{len(held)} pods use"
-            kept = f"the layout of its GPUs is not changed (layout {self.inputs.layout!r})"
-            problem = f"{kept}: {pods} them and would be killed ({names})"
-            remedy = "wait until they have ended, or say that they may be ended (`evict`)"
-            raise refused(self.target, "mig.in-use", problem, remedy)
+            said = {"layout": self.inputs.layout, "pods": pods, "names": names}
+            raise refused(self.target, "mig.in-use", **said)
         for namespace, name in held:
             self.reporter.note(f"{self.target}: ends pod {namespace}/{name}")
             self.cluster.delete(POD, name, namespace)
@@ -201,8 +198,7 @@ class _Watch:
         """What is not done, or cannot end well."""
         node, inputs, now = self.node, self.node.inputs, self.node.observe()
         if now is None:
-            remedy = "bring it back, then run again"
-            return [Finding("mig.node-missing", "the node left the cluster", remedy)]
+            return [blocked("mig.node-missing", case="left")]
         if now.layout == DISABLED != inputs.layout and not self.before.layout:
             # The operator's first label, set without having seen ours. From here on it leaves labels alone.
             node._ask(now)
@@ -213,16 +209,9 @@ class _Watch:
         if (self.moved or self.before.offered != now.offered) and now.has(inputs):
             return ()
         if self.moved and now.state == _FAILED:
-            remedy = (
-                f"its log says why: `kubectl -n {inputs.namespace} logs -l app=nvidia-mig-manager "
-                f"--field-selector spec.nodeName={inputs.node}`; it tries again when its pod is deleted"
-            )
-            problem = f"the MIG manager could not make layout {inputs.layout!r}"
-            return [Finding("mig.failed", problem, remedy)]
+            return [blocked("mig.failed", inputs=inputs)]
         if now.layout != inputs.layout:
-            problem = f"somebody else changed its layout to {now.layout!r} meanwhile"
-            remedy = "find out who labels the node, then run again"
-            return [Finding("mig.other-layout", problem, remedy)]
+            return [blocked("mig.other-layout", layout=now.layout)]
         return [self._waits(now)]
 
     def _waits(self, now: MigState) -> Finding:

@@ -6,13 +6,13 @@ Sources: NVIDIA/gpu-operator v26.7.0 (`deployments/gpu-operator`, `controllers/c
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
+from gpuclusters.compat.versions import parse_release, release
 from gpuclusters.core.custom_resource import Name
 from gpuclusters.core.model import Strict
 from gpuclusters.core.ports import ObjectKind
@@ -52,7 +52,6 @@ its ConfigMap changed, so that a change has to be another name."""
 
 MAJORS: Final = ("24.6", "24.9", "25.3", "25.10", "26.3", "26.7")
 """Major releases in order; an upgrade goes to the same or the next one. As of 2026-08-20."""
-_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
 Object = Mapping[str, Any]
@@ -130,30 +129,19 @@ def nulls(values: Mapping[str, Any], at: str = "values") -> list[str]:
     return [path for paths in below for path in paths]
 
 
-def major(version: str) -> str:
-    """The major release of a version: `26.7` of `v26.7.0`; empty if it is no version."""
-    found = _VERSION.fullmatch(version.partition("-")[0])
-    return f"{int(found[1])}.{int(found[2])}" if found else ""
-
-
 def upgrade_fault(installed: str, wanted: str) -> str:
     """Why this upgrade is not supported; empty if it is.
 
     Rule: "upgrade to the same or the next major version" (NVIDIA GPU Operator, life cycle policy).
     """
-    before, after = major(installed), major(wanted)
-    if not before or not after:
+    before, after = parse_release(installed), parse_release(wanted)
+    if before is None or after is None:
         return ""
-    old, new = _order(before), _order(after)
+    old, new = before[:2], after[:2]
     if new < old:
         back = "the operator has no way back"
         return f"{wanted} is older than what is installed, {installed}; {back}"
-    if between := [m for m in MAJORS if old < _order(m) < new]:
+    if between := [major for major in MAJORS if old < release(major) < new]:
         only = "only the same or the next major release is supported"
         return f"{installed} → {wanted} skips {', '.join(between)}; {only}"
     return ""
-
-
-def _order(major_version: str) -> tuple[int, int]:
-    year, _, month = major_version.partition(".")
-    return int(year), int(month)

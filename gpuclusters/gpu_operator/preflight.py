@@ -7,10 +7,10 @@ from typing import Any
 
 from gpuclusters.compat import containerd_places
 from gpuclusters.compat.containerd_places import ContainerdDistribution
-from gpuclusters.core.finding import Finding, Refused, blocked
+from gpuclusters.core.finding import Finding, blocked
 from gpuclusters.core.ports import ClusterObjects
 from gpuclusters.gpu_operator import objects
-from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
+from gpuclusters.gpu_operator.helm_release import Revision, revisions
 from gpuclusters.gpu_operator.keys import environment
 from gpuclusters.gpu_operator.objects import ClusterInputs, Object, labels
 from gpuclusters.gpu_operator.values import (
@@ -26,9 +26,6 @@ DEFINITIONS = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _CONTAINERD = re.compile(r"containerd://v?(\d+)\.(\d+)")
 _CDI_CONTAINERD = (2, 0)
-
-_Found = tuple[str, ...]
-"""Code, problem, and what to do where the code's own remedy does not say it all."""
 
 
 class OperatorPreflightInputs(ClusterInputs):
@@ -74,8 +71,9 @@ class Snapshot:
 
     @property
     def installed(self) -> str:
-        """Version of the release that is there; empty for none."""
-        return installed_version(self.revisions)
+        """Version of the chart that was installed last, whether it came up or not; empty for none."""
+        there = ("deployed", "failed", "superseded")
+        return next((r.chart_version for r in reversed(self.revisions) if r.status in there), "")
 
 
 def read(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> Snapshot:
@@ -90,21 +88,6 @@ def read(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> Snapshot:
         helm_charts=cluster.list(objects.HELM_CHART),
         definitions=[body for body in definitions if body is not None],
     )
-
-
-def look(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> dict[str, Any]:
-    """What the resource tells of the cluster as it is."""
-    live = read(inputs, cluster)
-    found = [finding.to_output() for finding in findings(live, inputs)]
-    return {"findings": found, "installed": live.installed}
-
-
-def require(inputs: OperatorPreflightInputs, cluster: ClusterObjects) -> dict[str, Any]:
-    """The outputs, if nothing is in the way."""
-    live = read(inputs, cluster)
-    if found := findings(live, inputs):
-        raise Refused(cluster.target, found)
-    return {"findings": [], "installed": live.installed}
 
 
 def asked(
@@ -144,110 +127,69 @@ def tolerations(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
 def findings(live: Snapshot, inputs: OperatorPreflightInputs) -> tuple[Finding, ...]:
     """Everything that is in the way, in the order in which one would repair it."""
     checks = (_release, _namespace, _discovery, _rivals, _definitions, _nodes)
-    found = (one for check in checks for one in check(live, inputs))
-    return tuple(
-        Finding(f"gpu-operator.{code}", problem, remedy[0])
-        if remedy
-        else blocked(f"gpu-operator.{code}", problem)
-        for code, problem, *remedy in found
-    )
+    return tuple(one for check in checks for one in check(live, inputs))
 
 
-def _release(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+def _found(code: str, case: str = "", **values: Any) -> Finding:
+    return blocked(f"gpu-operator.{code}", case=case, **values)
+
+
+def _release(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
     last = live.revisions[-1] if live.revisions else None
     if last and last.is_pending:
         good = [r.number for r in live.revisions if r.status == "deployed"]
-        back = (
-            f"rollback {inputs.release} {good[-1]}"
-            if good
-            else f"uninstall {inputs.release} --no-hooks"
-        )
-        yield (
-            "release-pending",
-            f"release {inputs.release} is {last.status} since a run that was interrupted; Helm "
-            'answers every other with "another operation is in progress"',
-            f"make sure that no other run is at work, then `kubectl -n {inputs.namespace} delete "
-            f"secret {last.secret}`, which loses nothing of the cluster, or "
-            f"`helm -n {inputs.namespace} {back}`; then run `up` again",
-        )
+        case = "upgrade" if good else "installation"
+        yield _found("release-pending", case, inputs=inputs, last=last, good=good[-1:])
     if live.installed and (fault := objects.upgrade_fault(live.installed, inputs.version)):
-        yield "version-jump", fault
+        yield blocked("gpu-operator.version-jump", fault)
 
 
-def _namespace(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+def _namespace(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
     level = labels(live.namespace).get(_ENFORCE)
     if live.namespace is not None and level != "privileged":
-        yield (
-            "namespace-not-privileged",
-            f"namespace {inputs.namespace} exists and enforces {level or 'the level of the cluster'}; "
-            "operands mount the host and would be refused under the CIS profile",
-            f"`kubectl label namespace {inputs.namespace} --overwrite {_ENFORCE}=privileged`, and "
-            "import it into the stack or delete it if it is empty",
-        )
+        enforced = level or "the level of the cluster"
+        yield _found("namespace-not-privileged", name=inputs.namespace, level=enforced)
 
 
-def _discovery(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+def _discovery(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
     foreign = sorted(
         f"{body['metadata'].get('namespace')}/{body['metadata']['name']}"
         for body in live.daemon_sets
         if _is_discovery(body) and not inputs.owns(body)
     )
     if foreign and inputs.with_nfd:
-        yield (
-            "nfd-present",
-            f"node feature discovery runs already ({', '.join(foreign)}); two of them label the "
-            "same nodes",
-        )
+        yield _found("nfd-present", foreign=foreign)
     if not foreign and not inputs.with_nfd:
-        yield (
-            "nfd-missing",
-            "nfd.enabled is false and no node feature discovery runs in the cluster; the operator "
-            'would call itself ready with reason "NFDLabelsMissing" and install nothing',
-        )
+        yield _found("nfd-missing")
 
 
-def _rivals(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+def _rivals(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
     for body in live.policies:
         if not inputs.owns(body):
-            yield (
-                "foreign-cluster-policy",
-                f"ClusterPolicy {body['metadata']['name']} exists and belongs to {_owner(body)}; "
-                "the operator serves the oldest and ignores all others",
-            )
+            name = body["metadata"]["name"]
+            yield _found("foreign-cluster-policy", name=name, owner=_owner(body))
     for body in live.gpu_clusters:
-        name = body["metadata"]["name"]
-        yield "gpu-cluster", f"GPUCluster {name} exists; it cannot be beside a ClusterPolicy"
+        yield _found("gpu-cluster", name=body["metadata"]["name"])
     for body in live.helm_charts:
         name, namespace = body["metadata"]["name"], body["metadata"].get("namespace")
-        target = (body.get("spec") or {}).get("targetNamespace") or namespace
+        into = (body.get("spec") or {}).get("targetNamespace") or namespace
         if name == inputs.release:
-            yield (
-                "helm-chart-resource",
-                f"HelmChart {namespace}/{name} makes RKE2 install the operator in {target} too; "
-                "the two would undo each other",
-            )
+            yield _found("helm-chart-resource", namespace=namespace, name=name, into=into)
 
 
-def _definitions(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+def _definitions(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
     for body in live.definitions:
         name, managers = body["metadata"]["name"], ("olm.managed", "operators.coreos.com/")
         if olm := [key for key in labels(body) if key.startswith(managers)]:
-            yield (
-                "definitions-managed",
-                f"{name} is managed by the Operator Lifecycle Manager (label {olm[0]}), which puts "
-                "its own version back",
-            )
+            yield _found("definitions-managed", name=name, label=olm[0])
         spec, status = body.get("spec") or {}, body.get("status") or {}
         served = {v["name"] for v in spec.get("versions") or () if v.get("served")}
         if stale := sorted(set(status.get("storedVersions") or ()) - served):
-            yield (
-                "definitions-old",
-                f"{name} stores objects as {', '.join(stale)}, which it serves no more; "
-                f"{inputs.version or 'the new chart'} cannot take it over",
-            )
+            chart = inputs.version or "the new chart"
+            yield _found("definitions-old", name=name, stale=stale, chart=chart)
 
 
-def _nodes(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+def _nodes(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
     for name in inputs.nodes:
         if name in live.nodes:
             yield from _node(name, live.nodes[name], inputs)
@@ -255,81 +197,53 @@ def _nodes(live: Snapshot, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
                 yield from _packaged(name, live.nodes[name], inputs, inputs.distribution)
                 yield from _left(name, live, inputs, inputs.distribution)
         else:
-            there = ", ".join(sorted(live.nodes)) or "no node"
-            yield "node-missing", f"node {name} is not in the cluster, which has {there}"
+            there = sorted(live.nodes) or "no node"
+            yield _found("node-missing", name=name, there=there)
 
 
-def _node(name: str, node: Object, inputs: OperatorPreflightInputs) -> Iterator[_Found]:
+def _node(name: str, node: Object, inputs: OperatorPreflightInputs) -> Iterator[Finding]:
     runtime = ((node.get("status") or {}).get("nodeInfo") or {}).get("containerRuntimeVersion", "")
     found = _CONTAINERD.match(runtime)
     if inputs.cdi and found and (int(found[1]), int(found[2])) < _CDI_CONTAINERD:
-        yield (
-            "containerd-too-old",
-            f"node {name} runs {runtime}; CDI, which the operator uses since v25.10, needs "
-            "containerd 2.0",
-            *(
-                ["update it, or write an operator.version before v25.10"]
-                if inputs.distribution
-                else []
-            ),
-        )
+        case = "found" if inputs.distribution else ""
+        yield _found("containerd-too-old", case, name=name, runtime=runtime)
     if labels(node).get(objects.DEPLOY_LABEL) == "false":
-        yield (
-            "node-opted-out",
-            f"node {name} has the label {objects.DEPLOY_LABEL}=false: no operand comes there",
-            f"`kubectl label node {name} {objects.DEPLOY_LABEL}-`, or take it out of the pools",
-        )
+        yield _found("node-opted-out", name=name, label=objects.DEPLOY_LABEL)
     kinds = [("operands", "daemonsets.tolerations", inputs.tolerations)]
     if inputs.with_nfd:
         worker = "node-feature-discovery.worker.tolerations"
         kinds.append(("the workers of NFD", worker, inputs.nfd_tolerations))
     for who, value, tolerated in kinds:
         if taints := [shown(taint) for taint in hard(node) if not tolerates(tolerated, taint)]:
-            yield (
-                "taint-not-tolerated",
-                f"node {name} has {', '.join(taints)}, which {who} do not tolerate: "
-                "its DaemonSets want 0 pods there, and nothing says so",
-                f"add it to the value {value}, or remove the taint",
-            )
+            yield _found("taint-not-tolerated", name=name, taints=taints, who=who, value=value)
 
 
 def _packaged(
     name: str, node: Object, inputs: OperatorPreflightInputs, stated: ContainerdDistribution
-) -> Iterator[_Found]:
+) -> Iterator[Finding]:
     """Whether a node that was there is what is stated of it, as far as it shows that."""
     info: Object = (node.get("status") or {}).get("nodeInfo") or {}
     runtime, kubelet = (
         str(info.get(f"{key}Version", "")) for key in ("containerRuntime", "kubelet")
     )
     if runtime and not runtime.startswith("containerd://"):
-        yield (
-            "not-containerd",
-            f"node {name} runs {runtime}, and what is derived here is for containerd",
-        )
+        yield _found("not-containerd", name=name, runtime=runtime)
         return
     annotations: Object = node["metadata"].get("annotations") or {}
     shown = containerd_places.shown(kubelet, labels(node), annotations)
     meant = ContainerdDistribution.KUBEADM if stated is ContainerdDistribution.EGX else stated
     if shown not in (None, meant):
-        yield (
-            "distribution-differs",
-            f"node {name} is of {shown} (kubelet {kubelet}), and {stated} is stated: the toolkit would look "
-            "for containerd where it is not",
-            f"write kubernetes.distribution: {shown}",
-        )
+        said = {"shown": shown, "stated": stated}
+        yield _found("distribution-differs", name=name, kubelet=kubelet, **said)
     listens = annotations.get(containerd_places.place(meant).seen.annotation, "")
     listens = listens.removeprefix("unix://").replace("/var/run/", "/run/")
     if listens and listens != inputs.socket:
-        yield (
-            "socket-differs",
-            f"the containerd of node {name} listens at {listens}, and the toolkit is told {inputs.socket}",
-            f"add {{name: CONTAINERD_SOCKET, value: {listens}}} to operator.values.toolkit.env",
-        )
+        yield _found("socket-differs", name=name, listens=listens, told=inputs.socket)
 
 
 def _left(
     name: str, live: Snapshot, inputs: OperatorPreflightInputs, stated: ContainerdDistribution
-) -> Iterator[_Found]:
+) -> Iterator[Finding]:
     """A toolkit that is no operator's of this cluster has told containerd of its runtimes."""
     if not inputs.configures or live.revisions or live.policies:
         return
@@ -337,14 +251,8 @@ def _left(
     names = [one["name"] for one in handlers if str(one.get("name", "")).startswith("nvidia")]
     if names:
         place = containerd_places.place(stated)
-        files = dict.fromkeys((place.files(inputs.version or "v0"), place.config))
-        yield (
-            "toolkit-left",
-            f"the containerd of node {name} has the runtimes {', '.join(names)} although no GPU Operator is "
-            "installed: a toolkit of another release, or of the host, has left its file",
-            f"take them out of {' or '.join(files)} and restart containerd; or keep that toolkit with "
-            "operator.values.toolkit.enabled: false",
-        )
+        files = " or ".join(dict.fromkeys((place.files(inputs.version or "v0"), place.config)))
+        yield _found("toolkit-left", name=name, runtimes=names, files=files)
 
 
 def _is_discovery(body: Object) -> bool:

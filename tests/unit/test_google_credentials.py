@@ -58,16 +58,21 @@ def key_file(folder: Path, issuer: Issuer) -> Path:
     return file
 
 
-def test_a_token_in_the_environment_is_used_as_it_is() -> None:
-    environment = {"GOOGLE_OAUTH_ACCESS_TOKEN": "given"}
-    assert GoogleCredentials(environment=environment).token() == "given"
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_OAUTH_ACCESS_TOKEN", raising=False)
+
+
+def test_a_token_in_the_environment_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "given")
+    assert GoogleCredentials().token() == "given"
 
 
 def test_a_key_file_is_turned_into_a_token_once(
     tmp_path: Path, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY_FILE, str(key_file(tmp_path, issuer)))
-    credentials = GoogleCredentials(environment={})
+    credentials = GoogleCredentials()
     assert {credentials.token() for _ in range(3)} == {"issued"}
     assert len(issuer.asked) == 1
 
@@ -77,4 +82,4 @@ def test_credentials_that_are_not_there_name_the_command(
 ) -> None:
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "none.json"))
     with pytest.raises(NoCredentialsError, match="gcloud auth application-default login"):
-        GoogleCredentials(environment={}).token()
+        GoogleCredentials().token()

@@ -11,7 +11,7 @@ import pytest
 
 from gpuclusters.core.ports import ClusterObjects, ObjectKind
 from gpuclusters.gpu_operator import objects
-from gpuclusters.gpu_operator.helm_release import Revision, installed_version, revisions
+from gpuclusters.gpu_operator.helm_release import Revision, revisions
 from gpuclusters.gpu_operator.preflight import (
     OperatorPreflightInputs,
     Snapshot,
@@ -277,7 +277,7 @@ def test_helms_own_records_are_read() -> None:
         (9, "deployed", "v26.3.2"),
         (10, "pending-upgrade", "v26.7.0"),
     ]
-    assert installed_version(found) == "v26.3.2"
+    assert Snapshot(revisions=tuple(found)).installed == "v26.3.2"
 
 
 def test_a_record_that_cannot_be_read_hides_no_pending_release() -> None:
