@@ -26,26 +26,16 @@ def require_map(host: str, configured: Mapping[int, str], reading: ModuleReading
     ]
     if wrong:
         right = sorted({**configured, **address_of}.items())
-        raise refused(
-            host,
-            "fabric.modules-differ",
-            f"GPUs {listed(wrong)} are not at the PCI addresses of the configuration:\n"
-            + _side_by_side(configured, address_of, reading.held),
-            "nothing was changed; if the board is right, write for this node:\n  gpus:\n"
-            + "\n".join(f'    "{module}": "{address}"' for module, address in right),
-        )
+        lines = "\n".join(f'    "{module}": "{address}"' for module, address in right)
+        both = _side_by_side(configured, address_of, reading.held)
+        said = {"gpus": listed(wrong), "both": both, "lines": lines}
+        raise refused(host, "fabric.modules-differ", case="with-lines", **said)
     if reading.silent:
         by_address = {address: module for module, address in configured.items()}
         named = [f"GPU {by_address.get(a, '?')} ({a})" for a in reading.silent]
         words = f" ({' | '.join(reading.said)[:500]})" if reading.said else ""
-        raise refused(
-            host,
-            "fabric.module-silent",
-            f"{', '.join(named)} did not say in which module it sits, while "
-            f"{len(module_of)} others did{words}",
-            "look at it with `lspci -vs` (`rev ff` is a GPU that fell off the bus) and "
-            f"`{TOOL} --devices {reading.silent[0]} --query-module-name`; nothing was changed",
-        )
+        code, others, first = "fabric.module-silent", len(module_of), reading.silent[0]
+        raise refused(host, code, gpus=named, others=others, words=words, first=first)
 
 
 def _side_by_side(
