@@ -8,9 +8,9 @@ from typing import Any
 from pulumi_policy import PolicyResource, ResourceValidationArgs
 from pulumi_policy.proxy import UnknownValueError
 
-from gpuclusters.policy.rule import Rule, Spending
+from gpuclusters.policy.rule import Rule
 from gpuclusters.policy.rules import BudgetParameters
-from gpuclusters.review.cost import cost, price_table
+from gpuclusters.review.cost import Side, cost, price_table
 from gpuclusters.review.plan import Action, Plan, Resource, Step
 from gpuclusters.review.text import UNKNOWN, masked
 
@@ -34,14 +34,14 @@ def _parent(seen: ResourceValidationArgs | PolicyResource) -> str:
     return seen.opts.parent or above
 
 
-def spending(resources: Sequence[Resource], rule: Rule) -> Spending | None:
+def spending(resources: Sequence[Resource], rule: Rule) -> Side | None:
     """What they cost, for the rule that asks; None for every other."""
     parameters = rule.parameters
     if not isinstance(parameters, BudgetParameters):
         return None
     steps = tuple(Step(Action.CREATE, one.urn, None, one) for one in resources)
     table = price_table(parameters.prices or None)
-    return Spending.of(cost(Plan("", "", {}, steps, {}), table), after=True)
+    return cost(Plan("", "", {}, steps, {}), table).after
 
 
 def _plain(value: Any) -> Any:

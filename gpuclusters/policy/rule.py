@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from gpuclusters.core.naming import kebab
-from gpuclusters.review.cost import Cost
+from gpuclusters.review.cost import Side
 from gpuclusters.review.plan import KEPT, STACK_TYPE, Resource
 
 
@@ -24,25 +24,10 @@ class Violation:
     says: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
-    known: float
-    currency: str
-    unknown: Sequence[str] = ()
-    """What has no price, in words."""
-
-    @classmethod
-    def of(cls, cost: Cost, *, after: bool) -> Spending:
-        """Per month, on one side of a plan."""
-        side, table = cost.after if after else cost.before, cost.table
-        unknown = tuple(item.what for item in side.unknown)
-        return cls(side.known * table.hours_per_month, table.currency, unknown)
-
-
 @dataclass(frozen=True)
 class Stack:
     resources: Sequence[Resource]
-    spending: Spending | None = None
+    spending: Side | None = None
     """None where nobody has added it up, as for one resource alone."""
     deleted: Sequence[Resource] = ()
 

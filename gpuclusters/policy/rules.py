@@ -273,12 +273,14 @@ def over_budget(stack: Stack, parameters: BudgetParameters) -> Iterator[Violatio
     spending, blamed = stack.spending, stack.root
     if spending is None or blamed is None:
         return
-    if parameters.monthly and spending.known > parameters.monthly:
-        costs = f"{spending.known:,.0f} {spending.currency} a month of {parameters.monthly:,.0f}"
+    monthly, currency = spending.known_per_month, spending.table.currency
+    if parameters.monthly and monthly > parameters.monthly:
+        costs = f"{monthly:,.0f} {currency} a month of {parameters.monthly:,.0f}"
         yield Violation(blamed, f"over budget: {costs}")
     if parameters.refuse_unknown and spending.unknown:
         more = len(spending.unknown) - 3
-        named = ", ".join(spending.unknown[:3]) + (f" and {more} more" if more > 0 else "")
+        named = ", ".join(item.what for item in spending.unknown[:3])
+        named += f" and {more} more" if more > 0 else ""
         yield Violation(blamed, f"nobody knows what this costs: {named}")
 
 

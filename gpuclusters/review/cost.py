@@ -171,11 +171,16 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Side:
     items: tuple[Item, ...]
+    table: PriceTable
 
     @property
     def known(self) -> float:
         """Cost per hour of what is known."""
         return sum(item.per_hour for item in self.items if item.per_hour is not None)
+
+    @property
+    def known_per_month(self) -> float:
+        return self.known * self.table.hours_per_month
 
     @property
     def unknown(self) -> tuple[Item, ...]:
@@ -232,7 +237,7 @@ def _money(side: Side, factor: float, digits: int) -> str:
 
 def cost(plan: Plan, table: PriceTable) -> Cost:
     """What both sides of a plan cost."""
-    before, after = (Side(tuple(_items(plan, table, after=side))) for side in (False, True))
+    before, after = (Side(tuple(_items(plan, table, after=side)), table) for side in (False, True))
     return Cost(before, after, table)
 
 

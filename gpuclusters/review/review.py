@@ -6,7 +6,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TypeAlias
 
-from gpuclusters.policy.rule import Rule, Severity, Spending, Stack
+from gpuclusters.policy.rule import Rule, Severity, Stack
 from gpuclusters.policy.rules import BUDGET
 from gpuclusters.review.cost import Cost, PriceTable, cost
 from gpuclusters.review.diffing import Difference, differences
@@ -166,8 +166,8 @@ def findings(plan: Plan, rules: Iterable[Rule], cost: Cost) -> tuple[Finding, ..
         for step in plan.steps
         if step.old is not None and step.action in (Action.DELETE, Action.REPLACE)
     ]
-    before = Stack([*map(_shown, plan.before())], Spending.of(cost, after=False))
-    after = Stack([*map(_shown, plan.after())], Spending.of(cost, after=True), deleted)
+    before = Stack([*map(_shown, plan.before())], cost.before)
+    after = Stack([*map(_shown, plan.after())], cost.after, deleted)
     found = []
     for rule in rules:
         if rule.severity is Severity.DISABLED:
