@@ -23,17 +23,8 @@ is. A tenant sees its own containers and nothing else. Every refusal is a proble
 (`application/problem+json`) with a stable `type` and the request's id.
 """
 _SCHEMA = "ProblemAnswer"
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-h2 { border-top: 1px solid #8888; margin-top: 2.5rem; padding-top: 1rem }
-code, .method { font-family: ui-monospace, monospace }
-.method { font-weight: bold; margin-right: .5rem }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 }
-td, th { border: 1px solid #8884; padding: .25rem .5rem; text-align: left; vertical-align: top }
-td code { overflow-wrap: anywhere }
-@media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } a { color: #8bf } }
-"""
-_TEMPLATE = Path(__file__).with_name("page") / "docs.html"
+_PAGE = Path(__file__).with_name("page")
+_STYLE = (_PAGE / "docs.css").read_text(encoding="utf-8")
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -98,7 +89,7 @@ def content_security_policy() -> str:
 def page(document: Mapping[str, Any]) -> str:
     room = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     room.filters["prose"] = _prose
-    template = room.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    template = room.from_string((_PAGE / "docs.html").read_text(encoding="utf-8"))
     return template.render(document=document, style=Markup(_STYLE))  # noqa: S704 - ours
 
 

@@ -157,7 +157,6 @@ CONTROLLER = "gpu-clusters.dev/leases"
 QUEUE = 10_000
 SENDERS = 8
 _CLUSTER_SCOPED_IN = "default"
-_LOG = logging.getLogger(__name__)
 
 
 def event(
