@@ -96,9 +96,7 @@ class PriceTable(Row):
 
     def machine(self, region: str, machine_type: str) -> float | None:
         """Cost per hour of a machine type of Google Cloud, without GPUs that are added to it."""
-        known = self.google_cloud.regions.get(region)
-        if known is None:
-            return None
+        known = self._region(region)
         if machine_type in known.machines:
             return known.machines[machine_type]
         family, _, count = machine_type.rpartition("-")
@@ -109,14 +107,15 @@ class PriceTable(Row):
 
     def gpu(self, region: str, kind: str) -> float | None:
         """Cost per hour of one GPU that is added to a machine of Google Cloud."""
-        known = self.google_cloud.regions.get(region)
-        return known.gpus.get(kind) if known else None
+        return self._region(region).gpus.get(kind)
 
     def disk(self, region: str, kind: str) -> float | None:
         """Cost per hour of one GiB of disk of Google Cloud."""
-        known = self.google_cloud.regions.get(region)
-        rate = known.disks.get(kind) if known else None
+        rate = self._region(region).disks.get(kind)
         return None if rate is None else rate / self.hours_per_month
+
+    def _region(self, name: str) -> Region:
+        return self.google_cloud.regions.get(name) or Region()
 
 
 class PriceError(Exception):

@@ -44,7 +44,7 @@ def differences(step: Step) -> list[Difference]:
     found += _hidden_changes(step.old, step.new, step.detailed, {f.path for f in found})
     if step.action in (Action.UPDATE, Action.REPLACE) and not found:
         found += _drift(step.old) or [Difference("", None, None, note=_UNSEEN)]
-    if step.unprotected or step.newly_protected:
+    if step.protection_changes:
         found.append(Difference("protect", shown(step.old.protect), shown(step.new.protect)))
     told = [_marked(difference, step) for difference in found]
     return sorted(told, key=lambda f: (f.path, f.before or "", f.after or ""))

@@ -192,14 +192,10 @@ class Case:
             return str(own[found[1]] if found[1] in own else getattr(self, found[1]))
 
         says = VALUE.sub(word, effect.says)
-        match effect.does:
-            case Does.DOWN:
-                return self.down(says, self.gpus)
-            case Does.PAUSES:
-                return Impact(Weight.LOOK, self.step, says, self.machine)
-            case Does.LOSES:
-                return Impact(Weight.DANGER, self.step, says)
-        return self.look(says)
+        if effect.does is Does.DOWN:
+            return self.down(says, self.gpus)
+        weight = Weight.DANGER if effect.does is Does.LOSES else Weight.LOOK
+        return Impact(weight, self.step, says, self.machine if effect.does is Does.PAUSES else "")
 
     def look(self, says: str) -> Impact:
         """Something pauses, on no machine in particular."""

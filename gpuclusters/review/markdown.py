@@ -230,7 +230,7 @@ def _step(step: Step, found: Sequence[Difference]) -> list[str]:
     called = f"{visible(step.resource.type)} {cut(visible(step.name), 120)}"
     title = f"{sign} {called}"
     if step.is_component:
-        return [title] if step.unprotected or step.newly_protected else []
+        return [title] if step.protection_changes else []
     # Only + and - are coloured; what is replaced is both gone and new.
     lines = [f"- {called} (replaced)" if sign == "±" else title.replace("~ ", "! ", 1)]
     for difference in found[:_MOST_DIFFERENCES]:

@@ -154,18 +154,14 @@ class Step:
         return bool(self.old and self.new and self.old.protect and not self.new.protect)
 
     @property
-    def newly_protected(self) -> bool:
-        """Whether this protects a resource that was not."""
-        return bool(self.old and self.new and self.new.protect and not self.old.protect)
+    def protection_changes(self) -> bool:
+        """Whether this protects a resource that stays, or takes its protection away."""
+        return bool(self.old and self.new and self.old.protect is not self.new.protect)
 
     @property
     def changes(self) -> bool:
         """Whether anything is done, or the protection changes."""
-        return (
-            self.action not in (Action.SAME, Action.READ)
-            or self.unprotected
-            or self.newly_protected
-        )
+        return self.action not in (Action.SAME, Action.READ) or self.protection_changes
 
     @property
     def is_component(self) -> bool:
@@ -215,7 +211,7 @@ class Plan:
             for step in self.steps
             if step.changes
             and not step.is_provider
-            and (not step.is_component or step.unprotected or step.newly_protected)
+            and (not step.is_component or step.protection_changes)
         )
 
     def count(self, action: Action) -> int:
@@ -280,8 +276,8 @@ def read(text: str, source: str) -> Plan:
     if not isinstance(document, dict):
         raise PlanError(f"{source} is not the JSON of a preview; {_AGAIN}")
     if "sequence" in document or any(key.endswith("Event") for key in document):
-        return _from_events(body, source)
-    if rest.startswith("{"):
+        document = _of_events(body, source)
+    elif rest.startswith("{"):
         raise PlanError(f"{source} holds more than one JSON document; give one file for each stack")
     return _from_document(document, source)
 
@@ -306,12 +302,27 @@ def _from_document(document: Mapping[str, Any], source: str) -> Plan:
         raise PlanError(f"{source} is JSON, but not of a preview; {_AGAIN}")
     diagnostics = _list(document.get("diagnostics"), f"diagnostics of {source}")
     _refuse_failure(diagnostics, source)
-    entries = _list(document.get("steps"), f"steps of {source}")
-    summary = document.get("changeSummary")
-    return _plan(entries, document.get("config"), summary, diagnostics, source)
+    made = (_step(entry, source) for entry in _list(document.get("steps"), f"steps of {source}"))
+    steps = sorted((step for step in made if step is not None), key=lambda step: step.urn)
+    if not steps:
+        raise PlanError(f"{source} lists no steps, not even the stack's; {_AGAIN}")
+    root = next((step.urn for step in steps if step.type == STACK_TYPE), steps[0].urn)
+    stack, project = root.split(":", 2)[2].split("::")[:2]
+    warnings = (d for d in diagnostics if d.get("severity") == "warning")
+    said = (str(w.get("message", "")).strip().removeprefix("warning: ") for w in warnings)
+    config, summary = _mapping(document.get("config")), _mapping(document.get("changeSummary"))
+    return Plan(
+        stack=stack,
+        project=project,
+        config={str(k): v for k, v in config.items() if isinstance(v, str)},
+        steps=tuple(steps),
+        summary={k: int(v) for k, v in summary.items() if isinstance(v, int | float)},
+        warnings=tuple(dict.fromkeys(map(masked_text, said))),
+    )
 
 
-def _from_events(body: str, source: str) -> Plan:
+def _of_events(body: str, source: str) -> dict[str, Any]:
+    """What `preview --json` would have printed, from the events of a preview that did not fail."""
     entries: dict[str, Mapping[str, Any]] = {}
     diagnostics: list[Any] = []
     config: Any = None
@@ -340,7 +351,8 @@ def _from_events(body: str, source: str) -> Plan:
         raise PlanError(f"{source} is of a preview that failed; put that right first")
     if summary.get("isPreview") is False:
         raise PlanError(f"{source} tells of an `up` that was made, not of a preview; {_AGAIN}")
-    return _plan(entries.values(), config, summary.get("resourceChanges"), diagnostics, source)
+    changes = {"changeSummary": summary.get("resourceChanges"), "config": config}
+    return {"steps": [*entries.values()], "diagnostics": diagnostics, **changes}
 
 
 def _refuse_failure(diagnostics: Iterable[Any], source: str) -> None:
@@ -423,31 +435,6 @@ def _plain(value: Any) -> Any:
     if SECRET_MARK in value:
         return {key: _plain(item) for key, item in value.items() if key != SECRET_MARK}
     return {str(key): _plain(item) for key, item in value.items()}
-
-
-def _plan(
-    entries: Iterable[Mapping[str, Any]],
-    config: Any,
-    summary: Any,
-    diagnostics: Iterable[Any],
-    source: str,
-) -> Plan:
-    made = (_step(entry, source) for entry in entries)
-    steps = sorted((step for step in made if step is not None), key=lambda step: step.urn)
-    if not steps:
-        raise PlanError(f"{source} lists no steps, not even the stack's; {_AGAIN}")
-    root = next((step.urn for step in steps if step.type == STACK_TYPE), steps[0].urn)
-    stack, project = root.split(":", 2)[2].split("::")[:2]
-    warnings = (d for d in diagnostics if d.get("severity") == "warning")
-    said = (str(w.get("message", "")).strip().removeprefix("warning: ") for w in warnings)
-    return Plan(
-        stack=stack,
-        project=project,
-        config={str(k): v for k, v in _mapping(config).items() if isinstance(v, str)},
-        steps=tuple(steps),
-        summary={k: int(v) for k, v in _mapping(summary).items() if isinstance(v, int | float)},
-        warnings=tuple(dict.fromkeys(map(masked_text, said))),
-    )
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -249,13 +249,9 @@ def fit(blocks: Sequence[Block], most: int, artifact: str | None = None) -> str:
         return text
     room = most - _ROOM_FOR_NOTE
     kept: set[int] = set()
-    for weight in Weighted:
-        for index, block in enumerate(blocks):
-            if block.weight is not weight:
-                continue
-            size = len(block.text) + 2
-            if size > room:
-                continue
+    for index, block in sorted(enumerate(blocks), key=lambda one: one[1].weight):
+        size = len(block.text) + 2
+        if size <= room:
             kept.add(index)
             room -= size
     left_out = len(blocks) - len(kept)
