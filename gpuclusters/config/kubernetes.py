@@ -29,19 +29,15 @@ from gpuclusters.rke2 import host_config, releases
 from gpuclusters.rke2.host_config import Encryption, PolicyEnforcement
 from gpuclusters.rke2.model import MOST_AGENTS_AT_ONCE
 
+ChartRepository = Annotated[Text, matches("(oci|https)://.*", "chart-repository")]
+
 
 class RegistryChart(Section):
     """A chart that Helm fetches."""
 
     source: Literal["registry"]
     """Where the chart comes from."""
-    repository: (
-        Annotated[
-            Text,
-            matches("(oci|https)://.*", "chart-repository"),
-        ]
-        | None
-    ) = None
+    repository: ChartRepository | None = None
     """A mirror, `oci://` or `https://`; by default the project's own."""
 
 

@@ -45,7 +45,7 @@ class Reading(Generic[M]):
     def _beside_wrong_items(self, rule: Rule) -> Iterable[Finding]:
         kept: dict[str, list[int]] = {}
         changed: dict[str, Any] = {}
-        for name in rule.each:
+        for name in (*rule.each, rule.of) if rule.of else rule.each:
             key = type(self.model).model_fields[name].alias or name
             below = [path[1] for path in self.unread if path[0] == key and len(path) > 1]
             wrong = {at for at in below if isinstance(at, int)}

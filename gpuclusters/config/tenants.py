@@ -36,10 +36,7 @@ class NfsVolume(Section):
     """Name of its claim in the tenant's namespace."""
     server: Address
     """Address of the file server, one of the tenant's nfs.servers."""
-    path: Annotated[
-        Text,
-        matches(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._+@=-]+)+", "exported-folder"),
-    ]
+    path: Annotated[Text, matches(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._+@=-]+)+", "exported-folder")]
     """The folder as the server exports it."""
     size_gib: Gib
     """What the claim counts in the tenant's quota; NFS itself limits nothing."""

@@ -48,19 +48,15 @@ _EXACT = re.compile(r"[0-9][A-Za-z0-9.+:~-]{0,99}")
 VmName = Annotated[Text, matches("[a-z0-9]([a-z0-9-]{0,49}[a-z0-9])?", "vm-name")]
 FilePath = Annotated[Text, matches(r"(?!.*/(\.{0,2})/)/.*[^/]", "file-path")]
 
+Download = Annotated[Text, matches(r"https?://[^\s'\"]+", "download")]
+
 
 class VmImage(Section):
     """What the service VM's disk is laid over: UEFI, cloud-init, and as a rule driver and fabric manager."""
 
     path: FilePath | None = None
     """Its file on every machine."""
-    url: (
-        Annotated[
-            Text,
-            matches(r"https?://[^\s'\"]+", "download"),
-        ]
-        | None
-    ) = None
+    url: Download | None = None
     """Where every machine downloads it from, instead of path."""
     sha256: Sha256
     """Its checksum; verified before the first use."""

@@ -23,23 +23,14 @@ from gpuclusters.config.plan import (
 )
 from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
 from gpuclusters.config.tenants import Tenant
+from gpuclusters.core import codes
 from gpuclusters.core.finding import Level
 from gpuclusters.host.drop_ins import ContainerdSchema
 from gpuclusters.kata import model as kata_model
 from gpuclusters.kata.model import GIB, guests_mib
 
 _SHOWN = 8
-_SET_ELSEWHERE = {
-    "amd_iommu": "preparation.cpu",
-    "intel_iommu": "preparation.cpu",
-    "iommu": "preparation.cpu",
-    "default_hugepagesz": "nodes[].hugepages-gib-per-numa-node",
-    "hugepages": "nodes[].hugepages-gib-per-numa-node",
-    "hugepagesz": "nodes[].hugepages-gib-per-numa-node",
-    "module_blacklist": "the list of drivers that would take a GPU",
-    "vfio_pci.ids": "preparation.early-claim",
-}
-"""By kernel argument: what sets it."""
+_ARGUMENT_TWICE = "caas.kernel-argument-twice"
 
 
 @rule("caas.kubelet-timeout")
@@ -199,12 +190,13 @@ def several_gpus_start_fast(config: CaasConfig, node: Node) -> Wrongs:
         yield Wrong("kernel", gpus=gpus, first=".".join(map(str, KERNEL_HUGE_FAULTS)))
 
 
-@rule("caas.kernel-argument-twice", "preparation")
+@rule(_ARGUMENT_TWICE, "preparation")
 def extra_arguments_are_not_set_elsewhere(_config: CaasConfig, preparation: Preparation) -> Wrongs:
+    set_elsewhere = codes.listed()[_ARGUMENT_TWICE].cases
     names = [key_of(argument) for argument in preparation.extra_kernel_arguments]
     for position, name in enumerate(names):
         path = ("extra-kernel-arguments", position)
-        if name in _SET_ELSEWHERE:
-            yield Wrong(path, "elsewhere", setting=_SET_ELSEWHERE[name])
+        if name in set_elsewhere:
+            yield Wrong(path, name)
         elif name in names[:position]:
-            yield Wrong(path, "here")
+            yield Wrong(path)

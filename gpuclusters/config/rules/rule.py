@@ -52,20 +52,20 @@ Check = Callable[..., Wrongs]
 """From the section of the cluster type, and from the part of it that the rule is about."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rule:
     """One rule. It runs as far as what it reads could be read."""
 
     code: str
     """Of the fault; `core/codes` says what it means."""
     find: Check
-    of: str
+    of: str = ""
     """Field that it is about: each item of a list, or the value itself if there is one."""
-    kind: type
+    kind: type = object
     """What the value must be for the rule to be asked."""
-    each: tuple[str, ...]
-    """Lists whose items it looks at one by one: what is wrong with one says nothing about the others."""
-    level: Level
+    each: Sequence[str] = ()
+    """More lists whose items it looks at one by one: what is wrong with one says nothing about the others."""
+    level: Level = Level.BLOCK
     shared: bool = False
     """Whether several cluster types have it: then it is told a part too, if only the whole section."""
     section: type[Section] = Section
@@ -101,23 +101,9 @@ class Rule:
             yield (key,), (value,)
 
 
-def rule(
-    code: str,
-    of: str = "",
-    *,
-    kind: type = object,
-    each: Iterable[str] = (),
-    level: Level = Level.BLOCK,
-    shared: bool = False,
-    section: type[Section] = Section,
-) -> Callable[[Check], Rule]:
+def rule(code: str, of: str = "", **marks: Any) -> Callable[[Check], Rule]:
     """Make a rule of a function. `of` and `each` are field names of the section's model."""
-
-    def make(find: Check) -> Rule:
-        lists = (*each, of) if of else tuple(each)
-        return Rule(code, find, of, kind, lists, level, shared, section)
-
-    return make
+    return lambda find: Rule(code, find, of, **marks)
 
 
 def of(*modules: ModuleType) -> tuple[Rule, ...]:

@@ -13,7 +13,7 @@ from gpuclusters.config import rke2_checks, training_rules
 from gpuclusters.config.fault import NOTHING, show
 from gpuclusters.config.gcp import GcpHosts
 from gpuclusters.config.hosts import LabHosts
-from gpuclusters.config.rules.rule import Wrong, Wrongs, rule
+from gpuclusters.config.rules.rule import Check, Wrong, Wrongs, rule
 from gpuclusters.config.usernetes import PackagedDriver, Training, UsernetesConfig
 from gpuclusters.config.usernetes_plan import driver_version, modules, versions
 from gpuclusters.core.finding import Level, Path
@@ -115,18 +115,6 @@ def the_node_image_has_the_kubernetes(config: UsernetesConfig) -> Wrongs:
         yield Wrong(_place("kubernetes"), tag=tag)
 
 
-def _not_older(key: str, chosen: str, least: str) -> Wrongs:
-    """A version is at least what this program needs."""
-    if older(chosen, release(least)):
-        yield Wrong(_place(key), got=show(chosen), least=least)
-
-
-@rule("usernetes.docker-without-cdi")
-def docker_finds_cdi_devices(config: UsernetesConfig) -> Wrongs:
-    least = usernetes_versions.table().limits.docker_cdi
-    return _not_older("docker", versions(config).docker, least)
-
-
 @rule("usernetes.docker-network")
 def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Wrongs:
     first = usernetes_versions.table().limits.docker_slirp4netns
@@ -134,16 +122,23 @@ def docker_has_the_network_it_was_tried_with(config: UsernetesConfig) -> Wrongs:
         yield Wrong(_place("slirp4netns"), first=first)
 
 
-@rule("usernetes.toolkit-version")
-def the_toolkit_uses_cdi(config: UsernetesConfig) -> Wrongs:
-    least = usernetes_versions.table().limits.toolkit_cdi
-    return _not_older("container-toolkit", versions(config).container_toolkit, least)
+def _not_older(key: str, limit: str) -> Check:
+    """A version is at least what this program needs, which the table of limits has."""
+
+    def check(config: UsernetesConfig) -> Wrongs:
+        chosen = getattr(versions(config), key.replace("-", "_"))
+        least = getattr(usernetes_versions.table().limits, limit)
+        if older(chosen, release(least)):
+            yield Wrong(_place(key), got=show(chosen), least=least)
+
+    return check
 
 
-@rule("usernetes.plugin-version")
-def the_plugin_starts_in_a_nested_container(config: UsernetesConfig) -> Wrongs:
-    least = usernetes_versions.table().limits.plugin_nested
-    return _not_older("device-plugin", versions(config).device_plugin, least)
+NOT_OLDER = (
+    rule("usernetes.docker-without-cdi")(_not_older("docker", "docker_cdi")),
+    rule("usernetes.toolkit-version")(_not_older("container-toolkit", "toolkit_cdi")),
+    rule("usernetes.plugin-version")(_not_older("device-plugin", "plugin_nested")),
+)
 
 
 LARGEST_UID = 65_535
