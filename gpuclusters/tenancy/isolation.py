@@ -1,8 +1,4 @@
-"""What isolates a tenant in a Kubernetes cluster, as plain objects, and which addresses are not for tenants.
-
-Source: Cilium's policy language (an allow is a union, a deny always wins, a direction is closed as soon as
-one rule selects it).
-"""
+"""What isolates a tenant in a Kubernetes cluster, and which addresses are not for tenants."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,6 +13,7 @@ from ipaddress import (
 )
 from typing import Any
 
+from gpuclusters.core import scripts
 from gpuclusters.core.custom_resource import Part
 from gpuclusters.fabric.answers import FABRIC_MANAGER_PORT
 from gpuclusters.tenancy.model import Egress
@@ -32,20 +29,8 @@ IMAGES_ANNOTATION = "gpu-clusters.dev/images"
 PULL_SECRET = "registry-credentials"  # noqa: S105 - a name
 """Secret of a tenant's namespace with its credentials of registries."""
 
-# Never part of "the internet": private ranges, carrier NAT, link-local with its metadata service.
-NOT_THE_INTERNET = (
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "169.254.0.0/16",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-)
-DNS_SERVERS = {
-    "matchLabels": {"k8s:io.kubernetes.pod.namespace": "kube-system", "k8s:k8s-app": "kube-dns"}
-}
-"""The pods of the cluster's DNS, by the labels that every distribution gives them."""
-CLOSED_PORTS = (FABRIC_MANAGER_PORT, 10250, 10255)
-"""Everywhere: the fabric manager's, and those of kubelets."""
+OF_TENANT = f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}"
+"""The label as Cilium knows it of a pod."""
 BASELINE = "gpu-clusters-tenants"
 """Name of the cluster-wide network policy of all tenants."""
 POLICY = "isolate"
@@ -75,52 +60,37 @@ def namespace_annotations(gpu_sizes: Sequence[int], images: Sequence[str]) -> di
     }
 
 
-def ports(*named: str) -> list[Spec]:
-    """`toPorts` of a rule: ports like `443/TCP`."""
-    parts = (one.partition("/") for one in named)
-    return [{"ports": [{"port": port, "protocol": protocol} for port, _, protocol in parts]}]
+def rules(part: str, **words: Any) -> Any:
+    """A part of `network.yaml` with words in it."""
+    return scripts.manifest("tenancy/network.yaml", {"of_tenant": OF_TENANT, **words}, part)
 
 
 def to_dns(names: Sequence[Spec]) -> Spec:
     """A rule that lets these names be looked up."""
-    port = {**ports("53/UDP", "53/TCP")[0], "rules": {"dns": names}}
-    return {"toEndpoints": [DNS_SERVERS], "toPorts": [port]}
+    return dict(rules("dns", names=names))
 
 
 def network_policy(egress: Egress, network: Network, namespace: str) -> list[Spec]:
-    """The `specs` of a tenant's CiliumNetworkPolicy; each says in its description what it is for.
-
-    One policy with all rules: Cilium judges it once, and no rule is ever in force without the others.
-    `isolate` closes both directions except inside the namespace; the others open what the tenant needs.
-    DNS passes through Cilium's DNS proxy: without it name-based rules never match.
-    """
-    inside: Spec = {}  # in a CiliumNetworkPolicy this means: all pods of this namespace
-    rules: dict[str, Spec] = {
-        "isolate": {
-            "ingress": [{"fromEndpoints": [inside]}],
-            "egress": [{"toEndpoints": [inside]}],
-        },
-        "allow-dns": _egress(**to_dns(_resolvable(egress, network, namespace))),
+    """The `specs` of a tenant's CiliumNetworkPolicy; each says in its description what it is for."""
+    closed = (*network.infrastructure_cidrs, *network.storage_cidrs)
+    found = rules(
+        "tenant",
+        dns=to_dns(_resolvable(egress, network, namespace)),
+        file_servers=[{"cidr": cidr} for cidr in sorted(egress.nfs_cidrs)],
+        names=_named(egress.fqdns),
+        not_the_internet=sorted({*rules("not-the-internet"), *closed}),
+    )
+    wanted = {
+        "isolate": True,
+        "allow-dns": True,
+        "allow-nfs": egress.nfs_cidrs,
+        "allow-internet": egress.internet,
+        "allow-names": egress.fqdns,
+        "allow-api-server": egress.api_server,
+        "deny-api-server": not egress.api_server,
     }
-    if egress.nfs_cidrs:
-        servers = [{"cidr": cidr} for cidr in sorted(egress.nfs_cidrs)]
-        nfs = ports("2049/TCP", "111/TCP", "111/UDP")
-        rules["allow-nfs"] = _egress(toCIDRSet=servers, toPorts=nfs)
-    if egress.internet:
-        closed = sorted({*NOT_THE_INTERNET, *network.infrastructure_cidrs, *network.storage_cidrs})
-        rules["allow-internet"] = _egress(toCIDRSet=[{"cidr": "0.0.0.0/0", "except": closed}])
-    if egress.fqdns:
-        rules["allow-names"] = _egress(toFQDNs=_named(egress.fqdns), toPorts=ports("443/TCP"))
-    if egress.api_server:
-        rules["allow-api-server"] = _egress(toEntities=["kube-apiserver"])
-    else:
-        # Wherever it is: also where a name of the tenant's leads, or among the addresses of the internet.
-        rules["deny-api-server"] = {"egressDeny": [{"toEntities": ["kube-apiserver"]}]}
-    return [{"description": name, "endpointSelector": {}, **rule} for name, rule in rules.items()]
-
-
-def _egress(**rule: Any) -> Spec:
-    return {"egress": [rule]}
+    names = [name for name, holds in wanted.items() if holds]
+    return [{"description": name, "endpointSelector": {}, **found[name]} for name in names]
 
 
 def _resolvable(egress: Egress, network: Network, namespace: str) -> list[Spec]:
@@ -151,19 +121,8 @@ def baseline(network: Network) -> Spec:
     knows neither authentication nor TLS.
     """
     cidrs = sorted({*map(str, NEVER_FOR_TENANTS), *network.infrastructure_cidrs})
-    closed = ports(*(f"{port}/TCP" for port in CLOSED_PORTS))
-    tenants = {"key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}", "operator": "Exists"}
-    return {
-        "endpointSelector": {"matchExpressions": [tenants]},
-        # An empty rule allows nothing; that there is one closes the direction.
-        "ingress": [{}],
-        "egress": [{}],
-        "egressDeny": [
-            {"toEntities": ["host", "remote-node"]},
-            {"toCIDRSet": [{"cidr": cidr} for cidr in cidrs]},
-            {"toEntities": ["all"], "toPorts": closed},
-        ],
-    }
+    closed = [{"cidr": cidr} for cidr in cidrs]
+    return dict(rules("baseline", closed=closed, fabric_manager=str(FABRIC_MANAGER_PORT)))
 
 
 Address = IPv4Address | IPv6Address
@@ -172,19 +131,7 @@ Range = IPv4Network | IPv6Network
 METADATA = IPv4Network("169.254.0.0/16")
 """Link-local: the metadata service of clouds and of many BMCs."""
 
-NEVER_FOR_TENANTS: tuple[Range, ...] = (
-    METADATA,
-    IPv4Network("127.0.0.0/8"),
-    IPv6Network("::1/128"),
-    # Link-local and unique local addresses, among them the metadata service fd00:ec2::254.
-    IPv6Network("fe80::/10"),
-    IPv6Network("fc00::/7"),
-    # IPv4 addresses in IPv6 clothes: mapped, NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056).
-    IPv6Network("::ffff:0:0/96"),
-    IPv6Network("64:ff9b::/96"),
-    IPv6Network("64:ff9b:1::/48"),
-    IPv6Network("2002::/16"),
-)
+NEVER_FOR_TENANTS: tuple[Range, ...] = tuple(map(ip_network, rules("never-for-tenants")))
 """What every tenant is denied in every cluster."""
 
 LOCAL_ZONES = ("localhost", "localdomain", "local", "internal", "svc", "home.arpa")
@@ -225,7 +172,8 @@ def around(address: Address) -> Range:
 def may_name(pattern: str, zone: str) -> bool:
     """Whether a pattern stands for the zone or a name below it; `*` is within one label, `**.` any labels."""
     labels, wanted = _labels(pattern), _labels(zone)
-    return _below(labels, wanted) or (len(labels) == len(wanted) and _same(labels, wanted))
+    below = len(labels) > len(wanted) and _same(labels[: len(wanted)], wanted)
+    return below or names(pattern, zone)
 
 
 def names(pattern: str, host: str) -> bool:
@@ -239,12 +187,6 @@ def names(pattern: str, host: str) -> bool:
 def _labels(name: str) -> list[str]:
     """From the last label to the first."""
     return name.lower().removesuffix(".").split(".")[::-1]
-
-
-def _below(labels: list[str], zone: list[str]) -> bool:
-    if labels[-1] == "**" and len(labels) <= len(zone):
-        return _same(labels[:-1], zone[: len(labels) - 1])
-    return len(labels) > len(zone) and _same(labels[: len(zone)], zone)
 
 
 def _same(labels: list[str], wanted: list[str]) -> bool:

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpuclusters.tenancy.isolation import TENANT_LABEL, joined, literal, ports, to_dns
+from gpuclusters.tenancy.isolation import joined, literal, rules, to_dns
 
 BASE = "gpu-clusters-system"
 """The namespaces' base name, where the configuration says nothing."""
@@ -24,15 +24,9 @@ LONGEST_BASE = 49
 """With this many characters the longest derived name still is one that Kubernetes takes."""
 POLICY = "program"
 """Name of the network policy in each namespace."""
-COLLECTOR = {"k8s:app.kubernetes.io/name": "prometheus"}
-"""Labels of the pods that collect metrics, as the Prometheus Operator sets them."""
 
 Spec = dict[str, Any]
 
-_NOT_TENANTS = [
-    {"key": f"k8s:io.cilium.k8s.namespace.labels.{TENANT_LABEL}", "operator": "DoesNotExist"},
-    {"key": "k8s:io.kubernetes.pod.namespace", "operator": "Exists"},
-]
 _NODES = ("host", "remote-node")
 """Machines that are nodes of the cluster; no range applies to them."""
 
@@ -140,26 +134,21 @@ def network_policies(
 
 
 def _ingress(answers: Ports, callers: Sequence[str], *, monitored: bool) -> list[Spec]:
-    rules: list[Spec] = []
-    if answers.serves is not None:
-        # Whatever stands before the API: pods that are no tenant's, Cilium's own ingress, or a proxy on
-        # the network of a node. Whoever asks needs a token besides.
-        serves = ports(f"{answers.serves}/TCP")
-        rules.append({"fromEndpoints": [{"matchExpressions": _NOT_TENANTS}], "toPorts": serves})
-        rules.append({"fromEntities": ["ingress", *_NODES], "toPorts": serves})
-        if callers:
-            # No pod is in a range for Cilium, whatever its address.
-            ranges = [{"cidr": caller} for caller in callers]
-            rules.append({"fromCIDRSet": ranges, "toPorts": serves})
-    if monitored:
-        collectors = {"matchLabels": COLLECTOR, "matchExpressions": _NOT_TENANTS}
-        rules.append({"fromEndpoints": [collectors], "toPorts": ports(f"{answers.metrics}/TCP")})
-    return rules
+    found = rules(
+        "to-program",
+        serves=str(answers.serves),
+        metrics=str(answers.metrics),
+        callers=[{"cidr": caller} for caller in callers],
+    )
+    serves = answers.serves is not None
+    wanted = {"pods": serves, "proxies": serves, "callers": serves and callers}
+    wanted["collectors"] = monitored
+    return [found[name] for name, holds in wanted.items() if holds]
 
 
 def _to_nodes(machines: Sequence[Place]) -> list[Spec]:
     return [
-        {"toEntities": list(_NODES), "toPorts": ports(f"{port}/TCP")}
+        {"toEntities": list(_NODES), "toPorts": _port(port)}
         for port in sorted({machine.port for machine in machines})
     ]
 
@@ -173,15 +162,17 @@ def _to(places: Iterable[Place]) -> list[Spec]:
         hosts = [place.host for place in group]
         named = [host for host in hosts if literal(host) is None]
         if ranges := joined(ip_network(address) for host in hosts if (address := literal(host))):
-            found.append(
-                {"toCIDRSet": [{"cidr": one} for one in ranges], "toPorts": ports(f"{port}/TCP")}
-            )
+            found.append({"toCIDRSet": [{"cidr": one} for one in ranges], "toPorts": _port(port)})
         if named:
-            found.append({"toFQDNs": _matches(named), "toPorts": ports(f"{port}/TCP")})
+            found.append({"toFQDNs": _matches(named), "toPorts": _port(port)})
         names += named
     if names:
         found.append(to_dns(_matches(sorted(set(names)))))
     return found
+
+
+def _port(port: int) -> list[Spec]:
+    return [{"ports": [{"port": str(port), "protocol": "TCP"}]}]
 
 
 def _matches(names: Iterable[str]) -> list[Spec]:
