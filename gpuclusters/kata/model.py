@@ -7,7 +7,6 @@ replaces whole keys, so `kernel_params` repeats what Kata's build puts there. So
 `configuration-qemu-nvidia-gpu.toml.in` of both runtimes, `KERNELPARAMS_NV` in their Makefiles, `install.rs`.
 """
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,42 +148,19 @@ _CONFIDENTIAL_SNAPSHOTTER: Final = "nydus"
 IMMUTABLE: Final = ("deploymentMode", "env.multiInstallSuffix")
 """Values that the chart refuses to change after the old pods are gone: the release is made anew."""
 
-OWNED: Final[Mapping[str, str]] = {
-    "deploymentMode": "write kata.deployment-mode",
-    "k8sDistribution": "it is kubernetes.distribution",
-    "nodeSelector": "it chooses the machines under nodes",
-    "shims": "write kata.shim, and timeouts and sizes under kata",
-    "defaultShim": "it is kata.shim",
-    "runtimeClasses": "the RuntimeClass is this program's own",
-    "env": "write kata.multi-install-suffix",
-    "node-feature-discovery": "write kata.node-feature-discovery",
-    "snapshotter": "write kata.snapshotter",
-    "customRuntimes": "this program installs one shim",
-}
+OWNED: Final[Mapping[str, str]] = dated_table.document("kata_chart")["owned"]
 """Keys that follow from the configuration and are not to be given beside it, and what to write instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownKey:
-    """A key that the chart does not read."""
-
-    path: tuple[str, ...]
-    nearest: str | None
-    """The known key that it was probably meant to be."""
-    known: tuple[str, ...]
-    """All keys at its place."""
 
 
 def unknown_keys(
     values: Mapping[str, Any], tree: Tree | None = None, path: tuple[str, ...] = ()
-) -> Iterator[UnknownKey]:
-    """All keys that the chart does not read, in the order in which they stand."""
+) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """All keys that the chart does not read, in the order in which they stand; and what it reads there."""
     tree = known_values() if tree is None else tree
     for key, value in values.items():
         here = (*path, str(key))
         if key not in tree:
-            near = difflib.get_close_matches(str(key)[:100], list(tree), n=1, cutoff=0.6)
-            yield UnknownKey(here, near[0] if near else None, tuple(sorted(tree)))
+            yield here, sorted(tree)
         elif (below := tree[key]) is not None and isinstance(value, Mapping):
             yield from unknown_keys(value, below, here)
 
@@ -252,32 +228,18 @@ class ShimConfiguration:
         return (*own, f"agent.cdi_timeout={self.profile.cdi_timeout}")
 
     def tables(self) -> Mapping[str, Mapping[str, Any]]:
-        hypervisor: dict[str, Any] = {
-            # Large BARs cannot be plugged into a running VM.
-            "cold_plug_vfio": "root-port",
-            "enable_annotations": [],
-            "default_memory": GUEST_BASE_MIB,
-            "enable_hugepages": self.huge_pages,
+        elsewhere = self.kubelet_root if self.kubelet_root != KUBELET_ROOT else None
+        words = {
+            "memory": GUEST_BASE_MIB,
+            "huge_pages": self.huge_pages,
             "kernel_params": " ".join(self.kernel_parameters()),
+            "create": self.profile.create_container_timeout,
+            "dial": self.profile.dial_timeout,
+            "reconnect_ms": self.profile.dial_timeout * 1000,
+            "kubelet_root": elsewhere,
+            "kubelet_socket": elsewhere and f"{elsewhere}/pod-resources/kubelet.sock",
         }
-        runtime: dict[str, Any] = {
-            "sandbox_cgroup_only": True,
-            "static_sandbox_resource_mgmt": True,
-        }
-        if self.kubelet_root != KUBELET_ROOT:
-            runtime["kubelet_root_dir"] = self.kubelet_root
-            runtime["pod_resource_api_sock"] = f"{self.kubelet_root}/pod-resources/kubelet.sock"
-        create = self.profile.create_container_timeout
-        if self.shim.rust:
-            agent = {
-                "create_container_timeout": create,
-                "reconnect_timeout_ms": self.profile.dial_timeout * 1000,
-            }
-        else:
-            hypervisor["hot_plug_vfio"] = "no-port"
-            agent = {"dial_timeout": self.profile.dial_timeout}
-            runtime["create_container_timeout"] = create
-        return {"hypervisor.qemu": hypervisor, "agent.kata": agent, "runtime": runtime}
+        return dict(scripts.manifest("kata/shim.yaml", words, "rust" if self.shim.rust else "go"))
 
     def toml(self) -> str:
         """The drop-in; the same for the same settings."""

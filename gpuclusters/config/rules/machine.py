@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from gpuclusters.boot.command_line import key_of
 from gpuclusters.boot.guest_profile import GUEST_BASE_MIB
 from gpuclusters.boot.model import Preparation
@@ -73,12 +75,16 @@ def one_node_feature_discovery(config: CaasConfig, kata: Kata) -> Wrongs:
 
 @rule("caas.chart-value-unknown", "kata")
 def chart_reads_its_values(_config: CaasConfig, kata: Kata) -> Wrongs:
-    for unknown in kata_model.unknown_keys(kata.values):
-        known = [*unknown.known[:_SHOWN], *(["…"] if len(unknown.known) > _SHOWN else [])]
-        path, got = ("values", *unknown.path), f"the key {show(unknown.path[-1])}"
-        near, version = unknown.nearest, kata_model.VERSION
-        case = "near" if near else "unknown"
-        yield Wrong(path, case, got=got, near=near, known=known, version=version)
+    for path, known in kata_model.unknown_keys(kata.values):
+        near = difflib.get_close_matches(path[-1][:100], known, n=1, cutoff=0.6)
+        yield Wrong(
+            ("values", *path),
+            "near" if near else "unknown",
+            got=f"the key {show(path[-1])}",
+            near=near[0] if near else None,
+            known=[*known[:_SHOWN], *(["…"] if len(known) > _SHOWN else [])],
+            version=kata_model.VERSION,
+        )
 
 
 @rule("caas.chart-value-twice", "kata")
