@@ -10,7 +10,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import yaml
 
 from gpuclusters.proof.checks import GKE, USERNETES, Check, CheckLevel, Ladder, Outcome
 
@@ -20,62 +23,31 @@ _PARTS = ("cluster", "at", "stack", "program")
 
 
 class Kind(NamedTuple):
-    """What evidence of one kind is about, and how it is said."""
+    """What evidence of one kind is about, and how it is said: a part of `evidence.yaml`."""
 
     name: str
     unit: str
-    """What the checks are, in the plural."""
     rows: str
-    """Key of the checks in a document."""
     keys: tuple[str, str, str]
-    """How a document calls the level, the subject and the statement of a check."""
     columns: str
     holds: str
-    """Key in a document: whether all came out as it must."""
     outcomes: Mapping[Outcome, str]
     verdicts: Mapping[Outcome, str]
-    """How an outcome is said of several."""
     claim: str
-    """What a document shows: `does not show …`."""
     shown: str
-    """What a document without faults shows, with its parts in braces."""
-    refutes: bool = False
-    """Whether one that failed shows the opposite."""
+    refutes: bool
+
+    @classmethod
+    def described(cls, name: str, said: Mapping[str, Any]) -> Self:
+        words = {
+            key: dict(zip(Outcome, said[key], strict=True)) for key in ("outcomes", "verdicts")
+        }
+        return cls(name=name, **{**said, **words})
 
 
-ISOLATION = Kind(
-    name="isolation",
-    unit="attempts",
-    rows="findings",
-    keys=("area", "tenant", "attempt"),
-    columns="| Tenant | Attempt | Outcome | The cluster said |",
-    holds="isolated",
-    outcomes=dict(zip(Outcome, ("refused", "succeeded", "not-tried"), strict=True)),
-    verdicts=dict(zip(Outcome, ("were refused", "succeeded", "could not be made"), strict=True)),
-    claim="isolation",
-    shown="the isolation of {cluster} on {at}: {number} attempts, all refused",
-    refutes=True,
-)
-"""What a hostile tenant would try: an attempt that was refused has passed."""
-PROOF = Kind(
-    name="proof",
-    unit="checks",
-    rows="checks",
-    keys=("level", "subject", "what"),
-    columns="| About | Check | Outcome | Found |",
-    holds="proven",
-    outcomes={outcome: outcome.value for outcome in Outcome},
-    verdicts=dict(zip(Outcome, ("passed", "failed", "could not be made"), strict=True)),
-    claim="that GPUs work",
-    shown="that the GPUs of {cluster} worked on {at}: {level}, {number} checks, all passed",
-)
-LADDER = PROOF._replace(
-    name="ladder",
-    claim="that the ladder holds",
-    shown="that the ladder of {cluster} held on {at} up to {level}: {number} checks, all passed",
-)
-"""Its level is the highest rung that was asked for, `R9`."""
-_KINDS = {kind.name: kind for kind in (ISOLATION, PROOF, LADDER)}
+_WRITTEN = yaml.safe_load(Path(__file__).with_name("evidence.yaml").read_text(encoding="utf-8"))
+_KINDS = {name: Kind.described(name, said) for name, said in _WRITTEN.items()}
+ISOLATION, PROOF, LADDER = _KINDS["isolation"], _KINDS["proof"], _KINDS["ladder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
