@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +36,7 @@ def command(
         files.write(svg, times_svg(runs, known))
     if as_json:
         measured = known.model_dump(mode="json", by_alias=True)
-        document = {"runs": [asdict(run) for run in runs], "measured-by-others": measured}
+        document = {"runs": [run.model_dump() for run in runs], "measured-by-others": measured}
         Console(highlight=False).print_json(json.dumps(document))
     else:
         _show(runs, Console(highlight=False))

@@ -5,10 +5,11 @@ grows with the nodes where that of a managed cluster hardly does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from gpuclusters.compat.dated_table import Row, Table
 from gpuclusters.proof.checks import CheckLevel
@@ -32,18 +33,19 @@ class Times(Table):
     measured: tuple[Measured, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(BaseModel):
     """One training of which there is evidence."""
 
-    cluster: str
-    at: str
-    nodes: int
-    gpus: int
+    model_config = ConfigDict(frozen=True)
+
+    cluster: str = "?"
+    at: str = "?"
+    nodes: int = 0
+    gpus: int = 0
     seconds: float
-    accuracy: float
-    epochs: int
-    simulated: bool
+    accuracy: float = 0.0
+    epochs: int = 0
+    simulated: bool = False
     source: str = ""
 
 
@@ -74,17 +76,8 @@ def run_of(document: Mapping[str, Any], source: str = "") -> Run | None:
         if check.get("level") != CheckLevel.TRAINING.level or check.get("outcome") != "passed":
             continue
         if "seconds" in figures:
-            return Run(
-                cluster=str(document.get("cluster", "?")),
-                at=str(document.get("at", "?")),
-                nodes=int(figures.get("nodes", 0)),
-                gpus=int(figures.get("gpus", 0)),
-                seconds=float(figures["seconds"]),
-                accuracy=float(figures.get("accuracy", 0.0)),
-                epochs=int(figures.get("epochs", 0)),
-                simulated=bool(figures.get("simulated", 0)),
-                source=source,
-            )
+            about = {key: document[key] for key in ("cluster", "at") if key in document}
+            return Run.model_validate({**figures, **about, "source": source})
     return None
 
 
